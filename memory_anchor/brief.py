@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import dropwhile
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,12 +25,14 @@ from memory_anchor.hashing import stable_hash
 from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
+from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.persons import worded
 from memory_anchor.language.terms import normal
 from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import TRUST_OF_ORIGIN, Epistemic, Layer, Memory, MemoryType, RetrievedSnippet, Trust
 from memory_anchor.pausing import pause_of
+from memory_anchor.recall.unasked import NAMED_READ, named_by
 
 RECENT_EVENTS = 12
 """Events looked at for a session's start; the budget decides how many are told."""
@@ -70,6 +73,8 @@ WHOLE_WORDS = 3
 """Words of a command from which naming it is no accident: "docker compose down", not "terraform apply"."""
 FIXES = (MemoryType.BUGFIX, MemoryType.DISCOVERY, MemoryType.WORKFLOW, MemoryType.INSTRUCTION)
 WARNINGS = 2
+NAMED_HERE = 4
+"""Memories that name a file or a command best, of which traps are told."""
 NAMED_BY_FEW = 3
 PROGRAM_CHARS = 3
 COMMAND_CHARS, COMMAND_PARTS, PATH_CHARS = 2_000, 4, 300
@@ -81,6 +86,8 @@ _NAMED = bounded(
 )
 """Files and identifiers, as a prompt, a command or a memory names them."""
 _PARTS = bounded(r"&&|\|\||[;|\n]")
+_BEFORE = frozenset(("sudo", "env", "time", "nohup"))
+"""What stands before a program and runs it."""
 _PATCHED = bounded(r"(?m)^\*\*\* (?:Add|Update|Delete) File: (.{1,300})$")
 """The files of a patch as Codex writes it."""
 
@@ -360,30 +367,50 @@ def for_tool(anchor: MemoryAnchor, given: Mapping[str, Json], known: frozenset[s
     patched = _PATCHED.findall(command)[:NAMES_READ]
     command = "" if patched else command[:COMMAND_CHARS]
     paths = [one.strip().removeprefix(anchor.room.root or "") for one in (path, *patched)]
-    names = [one[-PATH_CHARS:] for one in paths if one] + names_in(command)
-    phrases, programs = heads_of(command)
-    found = anchor.naming([*names, *phrases]) + [
-        one for program in programs if len(few := anchor.naming([program])) <= NAMED_BY_FEW for one in few
-    ]
-    traps = [one for one in found if one.type in TRAPS or one.epistemic is Epistemic.REFUTED]
-    ran = _in_full(anchor, _whole_commands(command))
-    held = _in_full(anchor, [name for one in paths for name in _whole_paths(one)])
-    named = [*ran, *(one for one in held if one.layer is Layer.VERIFIED_FACT)]
-    return _warnings(anchor, [*traps, *named], known)
+    ran = runs_of(command)
+    phrases, programs = heads_of(ran)
+    names = [*(one[-PATH_CHARS:] for one in paths if one), *names_in(command), *phrases]
+    commands, files = _whole_commands(ran), [name for one in paths for name in _whole_paths(one)]
+    found = anchor.naming([*names, *commands, *files], limit=NAMED_READ)  # one look for all: each costs milliseconds
+    named = [*_naming(found, names)[:NAMED_HERE], *_of_few(anchor, programs)]
+    traps = [one for one in named if one.type in TRAPS or one.epistemic is Epistemic.REFUTED]
+    held = [one for one in _in_full(found, files) if one.layer is Layer.VERIFIED_FACT]
+    return _warnings(anchor, [*traps, *_in_full(found, commands), *held], known)
 
 
-def _in_full(anchor: MemoryAnchor, names: Sequence[str]) -> list[Memory]:
-    """Return memories of any type that hold one of these names as it is."""
+def _naming(found: Sequence[Memory], names: Sequence[str]) -> list[Memory]:
+    wanted = named_by(names)
+    return [one for one in found if wanted.search(phrase_text(one))] if wanted is not None else []
+
+
+def _of_few(anchor: MemoryAnchor, programs: Sequence[str]) -> list[Memory]:
+    """Return what names one of these programs, of those that no more than `NAMED_BY_FEW` memories name."""
+    found = anchor.naming(programs, limit=NAMED_READ) if programs else []
+    groups = [_naming(found, [program]) for program in programs]
+    return [one for group in groups if len(group) <= NAMED_BY_FEW for one in group]
+
+
+def _in_full(found: Sequence[Memory], names: Sequence[str]) -> list[Memory]:
+    """Return those memories of any type that hold one of these names as it is."""
     if not names:
         return []
     held = re.compile("|".join(rf"(?<![\w./-]){re.escape(one)}(?![\w/-])" for one in names))
-    return [one for one in anchor.naming(names) if held.search(normal(one.content))]
+    return [one for one in found if held.search(normal(one.content))][:NAMED_HERE]
 
 
-def _whole_commands(command: str) -> list[str]:
+def runs_of(command: str) -> list[list[str]]:
+    """Return the words of each part of a shell line, from its program on: no `sudo`, no variable of its own.
+
+    >>> runs_of("cd ops && FOO=1 sudo git push")
+    [['cd', 'ops'], ['git', 'push']]
+    """
+    parts = (part.split() for part in _PARTS.split(command)[:COMMAND_PARTS])
+    return [words for part in parts if (words := list(dropwhile(lambda word: "=" in word or word in _BEFORE, part)))]
+
+
+def _whole_commands(runs: Sequence[Sequence[str]]) -> list[str]:
     """Return the parts of a shell line that say what is run in `WHOLE_WORDS` words or more, and their beginnings."""
-    parts = [" ".join(part.split()) for part in _PARTS.split(command)[:COMMAND_PARTS]]
-    words = [part.removeprefix("sudo ").split(" ")[:NAMES_READ] for part in parts]
+    words = [run[:NAMES_READ] for run in runs]
     return [normal(" ".join(one[:end])) for one in words for end in range(len(one), WHOLE_WORDS - 1, -1)]
 
 
@@ -406,13 +433,11 @@ def for_failure(anchor: MemoryAnchor, error: str, known: frozenset[str]) -> Brie
     return _warnings(anchor, named, known, strong)
 
 
-def heads_of(command: str) -> tuple[list[str], list[str]]:
-    """Return what a shell line runs: program and subcommand of each part ("git push"), and the bare programs."""
+def heads_of(runs: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
+    """Return program and subcommand of each part ("git push"), and the bare programs. runs: as of `runs_of`."""
     phrases, programs = list[str](), list[str]()
-    for part in _PARTS.split(command)[:COMMAND_PARTS]:
-        words = [word for word in part.split() if "=" not in word and word not in ("sudo", "env", "time", "nohup")]
-        if not words:
-            continue
+    for run in runs:
+        words = [word for word in run if "=" not in word]
         program = words[0].rpartition("/")[2]
         sub = next((word for word in words[1:2] if word.isalpha()), "")
         if sub:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.brief import heads_of, names_in
+from memory_anchor.brief import heads_of, names_in, runs_of
 from memory_anchor.core import Core
 from memory_anchor.hooks import Hooks
 from memory_anchor.language.tokens import count_tokens
@@ -148,6 +148,17 @@ def test_a_known_trap_of_a_command_is_told_once_before_it_runs(core: Core) -> No
     assert ran(hooks, core, "npm install left-pad") == ""
 
 
+def test_a_bare_program_is_warned_of_where_few_memories_name_it(core: Core) -> None:
+    """Issue 15, PreToolUse: each program of a line by itself; what is named everywhere warns of nothing."""
+    for place in ("the API", "the worker", "the site", "the shop"):
+        anchor(core).save_memory(f"{place} is built by vitebuild before its release", type="decision")
+    anchor(core).save_memory("tarpack leaves out links; copy them by hand", type="decision")
+    told = ran(Hooks(), core, "vitebuild | tarpack -z", "c2")
+    assert "by hand" in told
+    assert "vitebuild" not in told
+    assert ran(Hooks(), core, "vitebuild --watch", "c3") == ""
+
+
 def test_a_known_trap_of_a_file_is_told_before_it_is_edited(core: Core) -> None:
     """Issue 15, PreToolUse: the file itself, or a folder of it that a rule names."""
     anchor(core).save_memory("Ask before touching anything under legacy/billing", type="instruction")
@@ -170,7 +181,42 @@ def test_what_happened_is_a_trap_where_it_names_what_is_run_in_full(core: Core) 
     """Issue 15, PreToolUse: three words of a command are no accident; another option is another command."""
     anchor(core).log_event("Running `docker volume prune -f` wiped the fixtures")
     assert "wiped" in ran(Hooks(), core, "cd ops && sudo docker volume prune -f", "c2")
+    assert "wiped" in ran(Hooks(), core, "FOO=1 env DEBUG=1 nohup docker volume prune -f", "c4")
     assert ran(Hooks(), core, "docker volume ls", "c3") == ""
+
+
+@pytest.mark.parametrize(
+    ("happened", "is_told"),
+    [
+        ("docker compose down lost the database", True),
+        ("`docker compose down` lost the database", True),
+        ("docker compose downgrade lost the database", False),
+        ("docker compose down-scale lost the database", False),
+        ("old-docker compose down lost the database", False),
+        ("compose down lost the database", False),
+    ],
+)
+def test_a_command_of_three_words_is_named_in_full_or_not_at_all(core: Core, happened: str, is_told: bool) -> None:
+    """Issue 15, PreToolUse: what is run stands there word for word, with nothing joined to it."""
+    anchor(core).log_event(happened)
+    assert ("lost" in ran(Hooks(), core, "docker compose down -v", "c2")) is is_told
+
+
+@pytest.mark.parametrize(
+    ("fact", "is_told"),
+    [
+        ("locks/Podfile.lock is generated", True),
+        ("app/locks/Podfile.lock is generated", True),
+        ("Podfile.lock is generated", False),
+        ("old-locks/Podfile.lock is generated", False),
+        ("locks/Podfile.lock/parts is generated", False),
+    ],
+)
+def test_a_file_is_named_by_two_parts_of_its_path_or_more(core: Core, fact: str, is_told: bool) -> None:
+    """Issue 15, PreToolUse: a file's name alone may be that of many, and a longer one is another."""
+    anchor(core).save_memory(fact, type="fact")
+    given = {"tool_input": {"file_path": "/somewhere/app/locks/Podfile.lock"}}
+    assert ("generated" in Hooks().answer(anchor(core, "c2"), "PreToolUse", given)) is is_told
 
 
 def test_a_fact_is_a_trap_where_it_names_the_very_file(core: Core) -> None:
@@ -225,4 +271,7 @@ def test_a_command_that_fails_in_codex_gets_the_fix_that_is_known(core: Core, tm
 def test_the_names_and_heads_of_commands_are_read() -> None:
     """Issue 15, PreToolUse: what is looked for in memories."""
     assert names_in("edit src/api/a.py and getUserName") == ["src/api/a.py"]
-    assert heads_of("FOO=1 sudo git push origin main | tee log.txt; pytest -x") == (["git push"], ["tee", "pytest"])
+    assert heads_of(runs_of("FOO=1 sudo git push origin main | tee log.txt; pytest -x")) == (
+        ["git push"],
+        ["tee", "pytest"],
+    )
