@@ -101,7 +101,7 @@ BUDGETS: dict[str, int] = {
     "activation": 387,
     "beneath": 330,
     "hooks": 398,
-    "brief": 430,
+    "brief": 455,
     "pausing": 109,
     "due": 150,
     "heeded": 140,
