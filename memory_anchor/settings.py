@@ -39,6 +39,7 @@ SHAPES = {
 """Kind of a wrong value -> what is allowed, where pydantic names a class."""
 
 Profile = Literal["minimal", "standard", "full", "compat"]
+Answers = Literal["both", "lines"]
 FactType = Literal[
     "decision", "bugfix", "refactor", "preference", "fact", "instruction", "workflow", "project_state", "bookmark"
 ]
@@ -335,6 +336,7 @@ class Settings(_Group):
     data_dir: str = ""
     project_dir: str = ""
     profile: Profile = "standard"
+    answers: Answers = "both"
     read_only: Switch = False
     paused: Switch = False
     scope: ScopeSettings = ScopeSettings()

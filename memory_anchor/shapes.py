@@ -309,12 +309,31 @@ def snippet(value: RetrievedSnippet, *, reader: Scope) -> Shown:
     if value.beside is not None:
         shaped["beside"] = dict(value.beside)
     if value.relevance is not None:
-        shaped["relevance"] = value.relevance
+        shaped["relevance"] = value.relevance or 0
     if value.weak:
         shaped["weak"] = True
     if value.signals is not None:
         shaped["signals"] = dict(value.signals)
     return shaped
+
+
+def lean(answer: Record) -> Shown:
+    """Return a search's answer for a reader that pays for each word: no snippet cites itself where that tells nothing.
+
+    What stays is what others rely on by name. Whoever needs a citation of a memory that has none makes it of its id.
+    """
+    return {**answer, "snippets": [_lean(one) for one in records(answer["snippets"])]}
+
+
+def _lean(one: Record) -> Shown:
+    trust = TRUST_OF_ORIGIN[Origin(text(one.get("origin"), Origin.AGENT.value))].value
+    own = [("kind", "ref"), ("kind", "ref", "trust")]
+    cited: list[Json] = [
+        told
+        for told in records(one.get("citations"))
+        if told["ref"] != one["id"] or tuple(told) not in own or told.get("trust", trust) != trust
+    ]
+    return {name: value for name, value in one.items() if name != "citations"} | ({"citations": cited} if cited else {})
 
 
 def lines(answer: Mapping[str, Json], *, now: datetime) -> str:

@@ -56,7 +56,7 @@ def files() -> Iterator[tuple[str, str]]:
     yield ".claude-plugin/marketplace.json", _json(shop)
     yield f"{PLUGIN}/.claude-plugin/plugin.json", _json({**about, "author": owner, "license": "Apache-2.0"})
     command = (places.NAME,)
-    yield f"{PLUGIN}/.mcp.json", _json({"mcpServers": {places.NAME: places.server_entry(command, {})}})
+    yield f"{PLUGIN}/.mcp.json", _json({"mcpServers": {places.NAME: places.in_lines(places.server_entry(command, {}))}})
     hooks = places.hook_entries(command, tuple(places.HOOK_TIMEOUT_S), {})
     yield f"{PLUGIN}/hooks/hooks.json", _json({"hooks": hooks})
     for name, (description, hint, prompt) in COMMANDS.items():

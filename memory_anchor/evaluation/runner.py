@@ -72,13 +72,14 @@ Say = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Answered:
     """One question and what came back. ranked: names, best first. tokens: of the answer as a tool gives it; beyond:
-    those of them that are not the memories' own text."""
+    those of them that are not the memories' own text; structured: those of the JSON beside it that are not."""
 
     question: Question
     ranked: tuple[str, ...]
     ms: float
     tokens: int = 0
     beyond: int = 0
+    structured: int = 0
 
     @property
     def rank(self) -> int | None:
@@ -184,6 +185,7 @@ def figures(answers: Sequence[Answered]) -> dict[str, Json]:
         },
         "answer_tokens": metrics.pooled_tokens([one.tokens for one in answers if one.tokens]),
         "answer_tokens_beyond_text": metrics.pooled_tokens([one.beyond for one in answers if one.tokens]),
+        "structured_tokens_beyond_text": metrics.pooled_tokens([one.structured for one in answers if one.tokens]),
         "results": [
             {"id": one.question.id, "query": one.question.text, "rank": one.rank, "found": one.found} for one in answers
         ],
@@ -258,12 +260,12 @@ def _ask(reader: MemoryAnchor, question: Question, names: Mapping[str, tuple[str
     answer = reader.search(question.text, limit=ASKED_DEPTH)
     ms = (time.perf_counter() - started) * 1000
     shown = reader.search(question.text, limit=SHOWN)
-    tokens = count_tokens(
-        shapes.lines(shapes.search_answer(shown, reader=reader.actor.scope), now=reader.services.clock.now())
-    )
+    told = shapes.search_answer(shown, reader=reader.actor.scope)
+    tokens = count_tokens(shapes.lines(told, now=reader.services.clock.now()))
+    structured = count_tokens(shapes.compact(shapes.lean(told)))
     own = sum(count_tokens(one.text) for one in shown.snippets)
     counted = [one for one in answer.snippets if question.answerable or not one.weak]
-    return Answered(question, ranked_names(counted, names), ms, tokens, max(0, tokens - own))
+    return Answered(question, ranked_names(counted, names), ms, tokens, max(0, tokens - own), max(0, structured - own))
 
 
 def ranked_names(snippets: Sequence[RetrievedSnippet], names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

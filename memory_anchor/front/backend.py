@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from memory_anchor.app import build_core, settings_of
 from memory_anchor.care import nightly
@@ -27,7 +27,7 @@ from memory_anchor.runtime import wire
 from memory_anchor.runtime.engine import beside, taken_over
 from memory_anchor.runtime.environment import CONFIG_FILE, governed, own_file
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.settings import Profile, Settings
+from memory_anchor.settings import Answers, Profile, Settings
 from memory_anchor.team.keys import KeyFile
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from memory_anchor.runtime.recording import ClientConnection
 
 log = logging.getLogger("memory_anchor.engine")
+T = TypeVar("T")
 IN_PROCESS = "in-process server"
 SYNCED_AT = ("SessionStart", "SessionEnd")
 """Hooks at which other devices' memories are fetched and this one's are told, where that is set up."""
@@ -56,7 +57,10 @@ class MemoryBackend:
         from memory_anchor.front.mcp_server import build_server
 
         settings = self.core.anchor(self._actor(preamble)).room.settings
-        profile = _profile(preamble.profile) if preamble.profile else settings.profile
+        profile: Profile = (
+            _one_of("profile", preamble.profile, get_args(Profile)) if preamble.profile else settings.profile
+        )
+        _one_of("answers", preamble.answers or settings.answers, get_args(Answers))
         read_only = settings.read_only or bool(preamble.read_only)
         with self._building:
             if (profile, read_only) not in self._servers:
@@ -165,8 +169,9 @@ def _for_this_client(env: dict[str, str], data: str) -> dict[str, str]:
     return {name: value for name, value in env.items() if name not in dropped} | {CONFIG_FILE: own}
 
 
-def _profile(name: str) -> Profile:
-    for known in get_args(Profile):
-        if name == known:
-            return known  # type: ignore[no-any-return]
-    raise BadInput(f"profile {name!r} is unknown; allowed are {', '.join(get_args(Profile))}")
+def _one_of(what: str, name: str, known: tuple[T, ...]) -> T:
+    """Return the one of these names. Raises BadInput: it is none of them."""
+    for one in known:
+        if one == name:
+            return one
+    raise BadInput(f"{what} {name[:80]!r} is unknown; allowed are {', '.join(map(str, known))}")

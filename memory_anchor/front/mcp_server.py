@@ -7,7 +7,8 @@ Every call runs on a worker thread, because the core is synchronous; how many at
 
 Errors: ours become `isError` with their sentence and, in `_meta`, their code of the one table. Anything else is a bug:
 the client reads "Error executing tool X", stderr says where, and neither repeats text of a memory. Structured content
-is left out, since clients that get both show the model only one of them, and text alone costs a third less.
+is left out, since clients that get both show the model only one of them, and text alone costs a third less. A search
+alone has plain lines with the same structured beside them, for programs; `answers: lines` leaves that out too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -176,7 +176,9 @@ class _Front:
             answer = self._found_by(chosen, actor, search) if chosen else search()
             if request.detail:
                 return _result(shapes.compact(answer))
-            return _lines(answer, now=anchor.services.clock.now())
+            told = _result(shapes.lines(answer, now=anchor.services.clock.now()))
+            alone = (PREAMBLE.get().answers or anchor.room.settings.answers) == "lines"
+            return told if alone else told | {"structuredContent": shapes.lean(answer)}
         except MemoryAnchorError as error:
             return _result(str(error), code=report(error).code)
         except Exception as bug:
@@ -370,11 +372,6 @@ def _result(text: str, *, code: str = "") -> Result:
     """
     result: Result = {"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": bool(code)}
     return result | {"_meta": {CODE_META: code}} if code else result
-
-
-def _lines(answer: Record, *, now: datetime) -> Result:
-    """Return a search's answer as plain lines, and the same structured beside them."""
-    return _result(shapes.lines(answer, now=now)) | {"structuredContent": answer}
 
 
 def _protocol_code(error: MemoryAnchorError) -> int:

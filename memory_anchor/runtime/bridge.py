@@ -58,6 +58,7 @@ OPTIONS = {
     "--data-dir": "MEMORY_ANCHOR_DATA_DIR",
     "--project-dir": "MEMORY_ANCHOR_PROJECT_DIR",
     "--profile": "MEMORY_ANCHOR_PROFILE",
+    "--answers": "MEMORY_ANCHOR_ANSWERS",
 }
 
 

@@ -21,8 +21,8 @@ HIDDEN = "http.tokens"
 """The group whose names are never shown."""
 ANY = "*"
 KNOWN: Mapping[str, str] = {
-    "": "data_dir project_dir profile read_only paused scope store embedder llm budget gate constitution conflicts "
-    "lifecycle backup retrieval variants agents collections http engine lorebook remote",
+    "": "data_dir project_dir profile answers read_only paused scope store embedder llm budget gate constitution "
+    "conflicts lifecycle backup retrieval variants agents collections http engine lorebook remote",
     "scope": "account user agent project agent_across_projects",
     "store": "kind url path records api_key reserve_mb sync sync_ms ca_file exact quantization shard_number "
     "replication_factor write_consistency_factor timeout_s",

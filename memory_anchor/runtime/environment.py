@@ -10,10 +10,10 @@ Two kinds of data directory are told apart:
 - One that only an environment names (a check, a second memory). A variable counts there while every project that uses
   the directory brings it with the same value; a project that brings another one takes it away from all.
 
-What belongs to one caller travels in its preamble instead: project, scope, profile, budget, and rights, which only
-become narrower. Invariant: a bridge is never served by an engine that took a setting which this bridge does not bring.
-Rejected: the first starter's environment for all (an attacker may be first) and environments per connection (store,
-embedder and model exist once in a process).
+What belongs to one caller travels in its preamble instead: project, scope, profile, answers, budget, and rights, which
+only become narrower. Invariant: a bridge is never served by an engine that took a setting which this bridge does not
+bring. Rejected: the first starter's environment for all (an attacker may be first) and environments per connection
+(store, embedder and model exist once in a process).
 Noted are names and digests, never values: an API key may be one.
 """
 
@@ -37,6 +37,7 @@ DATA_DIR = "MEMORY_ANCHOR_DATA_DIR"
 OF_ONE_CALLER = (
     "MEMORY_ANCHOR_PROJECT_DIR",
     "MEMORY_ANCHOR_PROFILE",
+    "MEMORY_ANCHOR_ANSWERS",
     "MEMORY_ANCHOR_READ_ONLY",
     "MEMORY_ANCHOR_CONVERSATION",
     "MEMORY_ANCHOR_PASSPHRASE_FILE",

@@ -59,15 +59,16 @@ BYE = b'{"anchor":"bye"}\n'
 
 _Fields = namedtuple(
     "_Fields",
-    "conversation project_dir cwd client version zone profile read_only budget nonce account project agent user pid",
-    defaults=("", "", "", "", VERSION, "", "", None, 0, "", "", "", "", "", 0),
+    "conversation project_dir cwd client version zone profile read_only budget nonce account project agent user pid "
+    "answers",
+    defaults=("", "", "", "", VERSION, "", "", None, 0, "", "", "", "", "", 0, ""),
 )
 
 
 class Preamble(_Fields):
     """What an engine must know about a caller and may never take from whoever started it. All are str except:
 
-    read_only: bool, or None when the caller did not say (the settings then decide, as with profile "").
+    read_only: bool, or None when the caller did not say (the settings then decide, as with profile and answers "").
     budget: tokens of events at a session's start, 0 for the settings' own. pid: of the bridge or hook.
     account, project, agent, user: "" for what the settings and the folder say.
     zone: IANA name, "" when unknown. nonce: random id of the process; with a call's id it makes resending harmless.
@@ -299,6 +300,7 @@ def own_preamble(env: Mapping[str, str], *, cwd: str, pid: int, nonce: str) -> P
         user=env.get("MEMORY_ANCHOR_SCOPE__USER", ""),
         nonce=nonce,
         pid=pid,
+        answers=env.get("MEMORY_ANCHOR_ANSWERS", ""),
     )
 
 

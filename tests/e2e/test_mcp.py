@@ -16,7 +16,9 @@ from mcp import Client, MCPError
 from mcp.types import ResourceTemplateReference
 
 from memory_anchor.core import Core
+from memory_anchor.errors import BadInput
 from memory_anchor.front import mcp_answers
+from memory_anchor.front.backend import MemoryBackend
 from memory_anchor.front.mcp_server import CODE_META, build_server
 from memory_anchor.model import Actor
 from memory_anchor.runtime.wire import PREAMBLE, Preamble
@@ -115,6 +117,31 @@ def test_every_registered_tool_answers_with_one_line_of_json(server: Any) -> Non
                 assert text == json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
     run(work)
+
+
+def test_a_client_that_shows_its_model_only_the_json_gets_lines_alone(core: Core, project: Path) -> None:
+    """Rule answers.lines: where the caller or the settings say so; a detailed answer stays JSON."""
+
+    async def work() -> None:
+        async with connected(
+            build_server(core, profile="standard", read_only=False, project_dir=str(project))
+        ) as asked:
+            saved = await asked.ok("save_memory", content="The engine owns the store.")
+            both = await asked.client.call_tool("search_memory", {"query": "engine store"})
+            (snippet,) = both.structured_content["snippets"]
+            assert "citations" not in snippet
+        PREAMBLE.set(Preamble(project_dir=str(project), answers="lines"))
+        async with connected(build_server(core, profile="standard", read_only=False)) as asked:
+            lines = await asked.client.call_tool("search_memory", {"query": "engine store"})
+            assert lines.structured_content is None
+            assert lines.content[0].text == both.content[0].text
+            assert saved["id"] in lines.content[0].text
+            detailed = await asked.ok("search_memory", query="engine store", detail=True)
+            assert detailed["snippets"][0]["signals"]
+
+    run(work)
+    with pytest.raises(BadInput, match="answers 'short' is unknown; allowed are both, lines"):
+        MemoryBackend(core).server(Preamble(answers="short"))
 
 
 def test_active_context_lives_in_the_conversation_and_becomes_one_event_at_its_end(server: Any) -> None:

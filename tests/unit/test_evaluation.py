@@ -112,6 +112,7 @@ def test_a_run_says_what_was_found_how_fast_and_for_how_many_tokens() -> None:
     assert told["unanswerable"]["questions"] == 1
     assert 0 < told["ms"]["p50"] <= told["ms"]["p95"]
     assert told["answer_tokens"]["mean"] > told["answer_tokens_beyond_text"]["mean"] > 0
+    assert told["structured_tokens_beyond_text"]["mean"] > told["answer_tokens_beyond_text"]["mean"]
     assert [result["id"] for result in told["results"]] == ["q1", "q2", "q3", "q4", "q5"]
     assert told["writes"] == {"added": 3}
     assert said == ["small: 3 memories, 5 questions"]

@@ -125,12 +125,27 @@ def test_codex_gets_the_hooks_it_knows(env: dict[str, str]) -> None:
     assert hooks["SessionEnd"][0]["hooks"][0]["timeout"] <= 3
 
 
+def test_clients_that_show_a_model_only_the_json_are_answered_in_lines_alone(env: dict[str, str]) -> None:
+    """Rule answers.lines: what Claude Code and Codex show their model of a search is what costs least."""
+    home = Path(env["HOME"])
+    install("claude-code", env=env)
+    install("codex", env=env)
+    install("gemini", env=env)
+    claude = next(file for file in (home / ".claude.json", home / ".claude" / ".claude.json") if file.exists())
+    entries = [
+        json.loads(claude.read_text())["mcpServers"]["memory-anchor"],
+        tomllib.loads((home / ".codex" / "config.toml").read_text())["mcp_servers"]["memory_anchor"],
+        json.loads((home / ".gemini" / "settings.json").read_text())["mcpServers"]["memory-anchor"],
+    ]
+    assert [one.get("env", {}).get("MEMORY_ANCHOR_ANSWERS") for one in entries] == ["lines", "lines", None]
+
+
 def test_server_and_hooks_are_told_the_same_data_directory(env: dict[str, str]) -> None:
     """Rule install.codex: Codex gives servers fewer variables than hooks; both must find one memory."""
     install("codex", env=env)
     folder = Path(env["HOME"]) / ".codex"
     server = tomllib.loads((folder / "config.toml").read_text())["mcp_servers"]["memory_anchor"]
-    assert server["env"] == {"MEMORY_ANCHOR_DATA_DIR": env["MEMORY_ANCHOR_DATA_DIR"]}
+    assert server["env"]["MEMORY_ANCHOR_DATA_DIR"] == env["MEMORY_ANCHOR_DATA_DIR"]
     hook = json.loads((folder / "hooks.json").read_text())["hooks"]["SessionStart"][0]["hooks"][0]["command"]
     assert hook.startswith(f"MEMORY_ANCHOR_DATA_DIR={env['MEMORY_ANCHOR_DATA_DIR']} ")
     assert stat.S_IMODE(Path(env["MEMORY_ANCHOR_DATA_DIR"]).stat().st_mode) == 0o700

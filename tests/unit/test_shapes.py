@@ -146,14 +146,34 @@ def test_the_trust_of_a_snippets_source_is_said_wherever_it_is_not_an_agents():
     assert sourced["citations"] == [{"kind": "url", "ref": "https://example.com", "trust": "untrusted"}]
 
 
+def test_a_reader_that_pays_for_each_word_gets_no_citation_that_tells_nothing():
+    """Rule answers.lean: a memory's citation of itself goes; a source, a doubt or a check of one stays."""
+    own = Citation("memory_entry", "m1", observed_at=NOW)
+    kept = Citation("file", "a.py", freshness="stale")
+    told = {
+        "alone": replace(SNIPPET, citations=(own,), relevance=0.0),
+        "human": replace(SNIPPET, citations=(replace(own, trust=Trust.TRUSTED),), origin=Origin.HUMAN),
+        "doubted": replace(SNIPPET, citations=(replace(own, trust=Trust.UNTRUSTED),)),
+        "checked": replace(SNIPPET, citations=(replace(own, freshness="gone"),)),
+        "sourced": replace(SNIPPET, citations=(own, kept)),
+    }
+    whole = shapes.search_answer(SearchAnswer(tuple(told.values())), reader=READER)
+    lean = dict(zip(told, shapes.lean(whole)["snippets"], strict=True))
+    assert "citations" not in lean["alone"] and "citations" not in lean["human"]
+    assert str(lean["alone"]["relevance"]) == "0"
+    for name, place in (("doubted", 2), ("checked", 3), ("sourced", 4)):
+        assert lean[name]["citations"] == whole["snippets"][place]["citations"], name
+    assert {**lean["alone"], "citations": whole["snippets"][0]["citations"]} == whole["snippets"][0]
+
+
 def test_five_snippets_cost_at_most_120_tokens_beyond_their_texts():
-    """Figure: default results of search_memory, two of them weak; the structured form stays below 400."""
+    """Figure: default results of search_memory, two of them weak; the structured form beside them has 280."""
     own = Citation("memory_entry", "1m8087ng1n0k4", observed_at=NOW)
     one = replace(SNIPPET, id="1m8087ng1n0k4", text="", score=0.52921, when=NOW, citations=(own,), relevance=0.91)
     answer = SearchAnswer((one, one, one, replace(one, weak=True, relevance=0.12), replace(one, weak=True)))
     shaped = shapes.search_answer(answer, reader=READER)
     assert count_tokens(shapes.lines(shaped, now=NOW + timedelta(days=400))) <= 120
-    assert count_tokens(shapes.compact(shaped)) <= 400
+    assert count_tokens(shapes.compact(shapes.lean(shaped))) <= 280
 
 
 def test_a_line_tells_id_age_author_and_what_a_fact_replaced():

@@ -345,10 +345,12 @@ def _show(report: Record) -> None:
     out.print(table)
     if unanswerable["questions"]:
         out.print(f"rightly empty: {unanswerable['empty']} of {unanswerable['questions']}")
-    ms, tokens, beyond = (record(report[one]) for one in ("ms", "answer_tokens", "answer_tokens_beyond_text"))
+    names = ("ms", "answer_tokens", "answer_tokens_beyond_text", "structured_tokens_beyond_text")
+    ms, tokens, beyond, structured = (record(report[one]) for one in names)
     out.print(
         f"search p50 {ms['p50']} ms, p95 {ms['p95']} ms; an answer of 5 costs "
-        f"{tokens['mean']} tokens, {beyond['mean']} of them beyond the memories' own text"
+        f"{tokens['mean']} tokens, {beyond['mean']} of them beyond the memories' own text "
+        f"({structured['mean']} as JSON)"
     )
     for result in records(report["results"]):
         if not result["found"]:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Literal
 
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, Record
+from memory_anchor.json_values import Json, Record, record
 
 DEPTH_MAX = 100
 Steps = tuple[str | int, ...]
@@ -279,13 +279,13 @@ def parts_of(
             settings = folder / "settings.json" if user else project / ".claude" / "settings.json"
             servers = own if user else project / ".mcp.json"
             return (
-                Part(servers, "json-server", ("mcpServers", NAME), {"type": "stdio", **server}),
+                Part(servers, "json-server", ("mcpServers", NAME), {"type": "stdio", **in_lines(server)}),
                 Part(settings, "json-hooks", ("hooks",), hook_entries(command, tuple(HOOK_TIMEOUT_S), env)),
             )
         case "codex":
             folder = Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else home / ".codex"
             folder = folder if user else project / ".codex"
-            timed = {**server, "startup_timeout_sec": START_TIMEOUT_S}
+            timed = {**in_lines(server), "startup_timeout_sec": START_TIMEOUT_S}
             return (
                 Part(folder / "config.toml", "toml-server", ("mcp_servers", CODEX_NAME), timed),
                 Part(folder / "hooks.json", "json-hooks", ("hooks",), hook_entries(command, CODEX_EVENTS, env)),
@@ -306,6 +306,11 @@ def server_entry(command: tuple[str, ...], env: Mapping[str, str]) -> Record:
     """Return the server entry that every client understands."""
     places = _places_of(env)
     return {"command": command[0], "args": [*command[1:], "mcp"], **({"env": places} if places else {})}
+
+
+def in_lines(entry: Record) -> Record:
+    """Return the entry for a client that shows a model only the structured part of an answer: searches without one."""
+    return {**entry, "env": {**record(entry.get("env")), "MEMORY_ANCHOR_ANSWERS": "lines"}}
 
 
 def _places_of(env: Mapping[str, str]) -> dict[str, str]:
