@@ -19,7 +19,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Literal
 
@@ -144,24 +144,18 @@ def _all_synced(syncs: Sequence[Sync]) -> str:
 
     With the log and the trail one after the other a save on a slow disk takes twice as long.
     """
-    failed: list[str] = []
-
-    def run(sync: Sync) -> None:
-        try:
-            sync()
-        except (OSError, MemoryAnchorError) as error:
-            failed.append(str(error))
-
-    beside: list[Future[None]] = []
+    ends: list[Sync] = [*syncs[:1]]
     for sync in syncs[1:]:
         try:
-            beside.append(_syncing.submit(run, sync))
+            ends.append(_syncing.submit(sync).result)
         except RuntimeError:  # the interpreter is ending and takes no more work: one after the other, then
-            run(sync)
-    for sync in syncs[:1]:
-        run(sync)
-    for one in beside:
-        one.result()
+            ends.append(sync)
+    failed: list[str] = []
+    for end in ends:  # the first is done here, beside the others
+        try:
+            end()
+        except (OSError, MemoryAnchorError) as error:
+            failed.append(str(error))
     return "; ".join(failed)
 
 

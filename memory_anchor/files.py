@@ -31,13 +31,11 @@ ASIDE_MAX = 1_000
 if sys.platform == "win32":
     import msvcrt
 
-    def _lock(handle: int) -> None:
-        os.lseek(handle, 0, os.SEEK_SET)
-        msvcrt.locking(handle, msvcrt.LK_LOCK, 1)
+    _LOCK, _UNLOCK = msvcrt.LK_LOCK, msvcrt.LK_UNLCK
 
-    def _unlock(handle: int) -> None:
+    def _set_lock(handle: int, how: int) -> None:
         os.lseek(handle, 0, os.SEEK_SET)
-        msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
+        msvcrt.locking(handle, how, 1)
 
     def sync_handle(handle: int) -> None:
         """Return when what was written to an open file is on disk."""
@@ -46,11 +44,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _lock(handle: int) -> None:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-
-    def _unlock(handle: int) -> None:
-        fcntl.flock(handle, fcntl.LOCK_UN)
+    _LOCK, _UNLOCK, _set_lock = fcntl.LOCK_EX, fcntl.LOCK_UN, fcntl.flock
 
     def sync_handle(handle: int) -> None:
         """Return when what was written to an open file is on disk."""
@@ -149,11 +143,11 @@ def exclusive(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ours(error, path) from error
     try:
-        _lock(handle)
+        _set_lock(handle, _LOCK)
         try:
             yield
         finally:
-            _unlock(handle)
+            _set_lock(handle, _UNLOCK)
     finally:
         os.close(handle)
 

@@ -81,11 +81,13 @@ class Line:
     dry: bool = False
 
 
+@dataclass(frozen=True, slots=True)
 class Writes:
-    def __init__(self, services: Services, room: Project, actor: Actor) -> None:
-        self.services = services
-        self.room = room
-        self.actor = actor
+    """What one caller writes to one project."""
+
+    services: Services
+    room: Project
+    actor: Actor
 
     @property
     def author(self) -> str:

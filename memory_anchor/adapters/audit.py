@@ -149,10 +149,19 @@ class JsonlAudit:
         Raises what `append` raises; then the note stays too.
         """
         # A batch may hold versions recorded long ago (an import), which `reconcile` would not look for.
-        durable = any("memories" in what for what in whats)
-        note = self._noted(
-            {"kind": kind, "by": by, "at": at.isoformat(), "whats": [dict(what) for what in whats]}, durable=durable
-        )
+        outlives_a_power_cut = any("memories" in what for what in whats)
+        note = self._notes / f"{uuid.uuid4().hex}.json"
+        words = {"kind": kind, "by": by, "at": at.isoformat(), "whats": [dict(what) for what in whats]}
+        try:
+            make_private(self._notes)
+            with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb", buffering=0) as file:
+                file.write(_body(words))
+                if outlives_a_power_cut:
+                    sync_handle(file.fileno())
+            if outlives_a_power_cut:
+                sync_folder(self._notes)
+        except OSError as error:
+            raise ours(error, note) from error
         try:
             yield
         except MemoryAnchorError as error:
@@ -161,7 +170,7 @@ class JsonlAudit:
             raise
         for what in whats:
             self.append(kind, what, by=by, at=at)
-        if durable:
+        if outlives_a_power_cut:
             self._durability.sync()  # or the note could be gone before the record is there
         note.unlink(missing_ok=True)
 
@@ -221,22 +230,6 @@ class JsonlAudit:
         except FileNotFoundError:
             return []
         return [record for raw in lines if (record := _record(raw)) is not None]
-
-    def _noted(self, note: Mapping[str, Json], *, durable: bool) -> Path:
-        """Write a note and return its file. durable: it outlives the machine too, at the price of two syncs."""
-        path = self._notes / f"{uuid.uuid4().hex}.json"
-        try:
-            make_private(self._notes)
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-            with os.fdopen(handle, "wb", buffering=0) as file:
-                file.write(_body(note))
-                if durable:
-                    sync_handle(handle)
-            if durable:
-                sync_folder(self._notes)
-        except OSError as error:
-            raise ours(error, path) from error
-        return path
 
     def _recorded_lately(self) -> frozenset[tuple[str, int]]:
         """Return (id, version) of the versions that the end of the trail records."""

@@ -138,20 +138,17 @@ class LogFiles:
         """Return when the log is on disk. Raises OSError."""
         while True:
             try:
-                self._sync_files()
-                return
+                with os.scandir(self._folder) as entries:
+                    changed = {e.name: e.stat().st_mtime_ns for e in entries if e.is_file(follow_symlinks=False)}
+                for name, at in changed.items():
+                    before, synced = self._synced.get(name, (0, 0))
+                    if at != before or synced - before <= _SETTLED_NS:
+                        now = time.time_ns()
+                        sync_file(self._folder / name)
+                        self._synced[name] = at, now
+                break
             except FileNotFoundError:  # the engine renamed or dropped a full one meanwhile
                 continue
-
-    def _sync_files(self) -> None:
-        with os.scandir(self._folder) as entries:
-            changed = {e.name: e.stat().st_mtime_ns for e in entries if e.is_file(follow_symlinks=False)}
-        for name, at in changed.items():
-            before, synced = self._synced.get(name, (0, 0))
-            if at != before or synced - before <= _SETTLED_NS:
-                now = time.time_ns()
-                sync_file(self._folder / name)
-                self._synced[name] = at, now
         if self._named != changed.keys():
             sync_folder(self._folder)
             self._named = frozenset(changed)

@@ -35,7 +35,7 @@ from pydantic_core.core_schema import no_info_after_validator_function
 from typing_extensions import TypedDict
 
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, Record, number, text
+from memory_anchor.json_values import Json, Record, number
 from memory_anchor.model import (
     FOREVER,
     Citation,
@@ -98,9 +98,9 @@ _sorted_json = json.JSONEncoder(sort_keys=True).encode
 
 
 def _instant(value: Json) -> datetime:
-    instant = datetime.fromisoformat(text(value))
-    if instant.tzinfo is None:
-        raise ValueError("a stored time carries its zone")
+    instant = datetime.fromisoformat(value) if isinstance(value, str) else None
+    if instant is None or instant.tzinfo is None:
+        raise ValueError("a stored time is text, and carries its zone")
     return instant
 
 

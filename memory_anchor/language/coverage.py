@@ -48,19 +48,18 @@ def sentences(text: str) -> tuple[tuple[str, ...], ...]:
     plain = unicodedata.normalize("NFKC", text[:COMPARED_CHARS]).lower()
     found = []
     for part in _SENTENCE.split(plain):
-        words = [_word(match) for match in _PIECE.finditer(part)]
-        kept = tuple(word for word in words if word and word not in _EMPTY)
-        if any(word != CLAUSE_END for word in kept):
-            found.append(kept)
+        words: list[str] = []
+        for match in _PIECE.finditer(part):
+            word = match.group()
+            if match.lastgroup == "clause":
+                word = CLAUSE_END
+            elif match.lastgroup == "word":
+                word = stem(re.sub(r"['’]s$", "", word))
+            if word and word not in _EMPTY:
+                words.append(word)
+        if any(word != CLAUSE_END for word in words):
+            found.append(tuple(words))
     return tuple(found)
-
-
-def _word(match: re.Match[str]) -> str:
-    if match.lastgroup == "clause":
-        return CLAUSE_END
-    if match.lastgroup == "word":
-        return stem(re.sub(r"['’]s$", "", match.group()))
-    return match.group()
 
 
 def words(text: str) -> frozenset[str]:
@@ -89,9 +88,7 @@ def covers(old: str, new: str) -> bool:
     if max(len(old), len(new)) > COMPARED_CHARS:
         return False
     known = sentences(old)
-    return bool(sentences(new)) and all(
-        any(_held(sentence, other) or _turned_round(sentence, other) for other in known) for sentence in sentences(new)
-    )
+    return bool(sentences(new)) and all(any(_held(sentence, other) for other in known) for sentence in sentences(new))
 
 
 def contains(new: str, old: str) -> bool:
@@ -119,8 +116,14 @@ def _place(part: Sequence[str], whole: Sequence[str]) -> int:
 
 
 def _held(sentence: Sequence[str], other: Sequence[str]) -> bool:
-    """Return whether a sentence runs through another and nothing there turns it round."""
-    part = _bare(sentence)
+    """Return whether a sentence runs through another and nothing there turns it round.
+
+    Also where it is the other with its two parts exchanged: X is Y, Y is X; before Y do X.
+    """
+    part, bare = _bare(sentence), _bare(other)
+    starts = (at for at in range(1, len(bare)) if bare[at] == part[0]) if len(part) == len(bare) else ()
+    if any(bare[at:] + bare[:at] == part for at in starts):
+        return True
     clauses = "\0".join(other).replace("\0,\0", ",\0").split("\0")
     whole = [word.rstrip(CLAUSE_END) for word in clauses]
     at = _place(part, whole)
@@ -138,10 +141,3 @@ def _held(sentence: Sequence[str], other: Sequence[str]) -> bool:
 def _joined(part: Sequence[str]) -> str:
     """Return words as text: Chinese close together, as its patterns stand."""
     return re.sub(rf"(?<=[{CJK}]) (?=[{CJK}])", "", " ".join(part))
-
-
-def _turned_round(sentence: Sequence[str], other: Sequence[str]) -> bool:
-    """Return whether one sentence is the other with its two parts exchanged: X is Y, Y is X; before Y do X."""
-    one, two = _bare(sentence), _bare(other)
-    starts = (at for at in range(1, len(two)) if two[at] == one[0]) if len(one) == len(two) else ()
-    return any(two[at:] + two[:at] == one for at in starts)

@@ -75,7 +75,7 @@ class PlainReading:
 def readings(text: str) -> Iterator[PlainReading]:
     """Yield the readings in which the text is another; none for most texts."""
     written = None
-    if _may_be_written(text):
+    if "&" in text or "%" in text or "\\" in text or not text.isascii():
         written = _replaced(text, _WRITTEN, _sign)
         if written.text != text:
             yield written
@@ -83,10 +83,6 @@ def readings(text: str) -> Iterator[PlainReading]:
         joined = _replaced(text, _IN_PIECES, _joint)
         if joined.text != text:
             yield joined
-
-
-def _may_be_written(text: str) -> bool:
-    return "&" in text or "%" in text or "\\" in text or not text.isascii()
 
 
 def _sign(found: re.Match[str]) -> str:

@@ -21,6 +21,7 @@ import binascii
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import ne
 
@@ -144,13 +145,13 @@ def _is_single(token: str) -> bool:
     return 3 <= digits < len(bare) and changes(token) >= 0.2 and not _PATH.search(token)
 
 
+@dataclass(slots=True)
 class _Labels:
     """The words of a text that say what stands near by; looked for once, when first asked."""
 
-    def __init__(self, lowered: str) -> None:
-        self.lowered = lowered
-        self.found: list[re.Match[str]] | None = None
-        self.ends: list[int] = []
+    lowered: str
+    found: list[re.Match[str]] | None = None
+    ends: list[int] = field(default_factory=list)
 
     def before(self, at: int, within: int) -> re.Match[str] | None:
         """Return the last word that stands whole in so many characters before a place."""

@@ -174,7 +174,7 @@ class Reading:
     denied: bool
     changed: bool
     subject: int
-    """How many of the tokens stand before the predicate."""
+    """How many of the tokens stand before the predicate; the first alone where none is known."""
     predicate: str
     sides: frozenset[tuple[int, int]]
     """(pair, side) of each of `OPPOSITES` it holds a word of; `asides` likewise of `ASIDES`."""
@@ -221,10 +221,6 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _tokens(text: str) -> list[str]:
-    return _TOKEN.findall(text)
-
-
 def _stems(text: str) -> frozenset[str]:
     return frozenset(term for term in terms(text) if term not in STOPS and not (len(term) == 1 and term >= "\u3400"))
 
@@ -248,7 +244,10 @@ def read(text: str) -> Reading:
     for part in denied:
         tail = DENY.split(part, maxsplit=1)[-1]
         refused |= _stems(" ".join(tail.split()[:2]) if tail.isascii() else VERBS.sub("", tail)[:2])
-    tokens = tuple(token for token in _tokens(kept) if token not in STOPS)
+    tokens = tuple(token for token in _TOKEN.findall(kept) if token not in STOPS)
+    # The first verb that can be the predicate: a Chinese subject has two characters unless it is a pronoun (库存服务).
+    verb = PREDICATE.search(kept, 1 if kept[:1].isascii() or kept[:1] in PRONOUNS else 2)
+    before = [token for token in _TOKEN.findall(kept[: verb.start()]) if token not in STOPS] if verb else []
     return Reading(
         folded=folded,
         tokens=tokens[:ALIGNED_TOKENS],
@@ -259,23 +258,11 @@ def read(text: str) -> Reading:
         asserted=asserted,
         denied=bool(denied),
         changed=CHANGE.search(folded) is not None,
-        subject=_subject(kept),
-        predicate=verb.group() if (verb := _predicate(kept)) else "",
+        subject=len(before) or 1,
+        predicate=verb.group() if verb else "",
         sides=_SIDES.held(tokens[:ALIGNED_TOKENS], folded),
         asides=_ASIDES.held(tokens[:ALIGNED_TOKENS], folded),
     )
-
-
-def _predicate(folded: str) -> re.Match[str] | None:
-    """Return the first verb that can be one: a Chinese subject has two characters unless it is a pronoun (库存服务)."""
-    return PREDICATE.search(folded, 1 if folded[:1].isascii() or folded[:1] in PRONOUNS else 2)
-
-
-def _subject(folded: str) -> int:
-    """Return how many tokens stand before the predicate; the first alone where none is known."""
-    match = _predicate(folded)
-    before = folded[: match.start()] if match else ""
-    return len([token for token in _tokens(before) if token not in STOPS]) or 1
 
 
 def _differing_units(old: Reading, new: Reading) -> frozenset[str]:
@@ -373,26 +360,12 @@ def _same_word(old: Reading, new: Reading, swap: tuple[str, int, int, int, int])
     return not (gone and come) or bool(_stems(gone) and _stems(gone) == _stems(come))
 
 
-def _hold_many(old: Reading, new: Reading) -> bool:
-    return all(MANY.search(one.folded) and not ONLY.search(one.folded) for one in (old, new))
-
-
-def _denies(reading: Reading) -> bool:
-    return reading.denied or bool(reading.refused)
-
-
 def _both_negative(old: Reading, new: Reading) -> bool:
     """Return whether one denies in words what the other denies by its meaning: no sugar, unsweetened."""
     return any(
         other.denied and IMPLIED.search(one.folded) is not None and not _DENIED_IMPLIED.search(other.folded)
         for one, other in ((old, new), (new, old))
     )
-
-
-def _names_swapped(old: Reading, new: Reading) -> bool:
-    """Return whether each names something that the other does not mention at all."""
-    gone = any(name not in new.folded for name in old.names)
-    return gone and any(name not in old.folded for name in new.names)
 
 
 def _kind_differs(old: Reading, new: Reading, swap: tuple[str, int, int, int, int]) -> bool:
@@ -434,23 +407,27 @@ def contrast(old: Reading, new: Reading) -> Contrast:
     one_stretch = len(edits) == 1 and len(swaps) == 1
     units = _differing_units(old, new)
     overlap = len(old.content & new.content) / (min(len(old.content), len(new.content)) or 1)
-    swapped = max(overlap, wording) >= SWAPPED_IN and _names_swapped(old, new)
+    # Each names something that the other does not mention at all.
+    named_apart = any(name not in new.folded for name in old.names) and any(n not in old.folded for n in new.names)
+    swapped = max(overlap, wording) >= SWAPPED_IN and named_apart
+    holds_many = all(MANY.search(one.folded) and not ONLY.search(one.folded) for one in (old, new))
+    one_denies = (old.denied or bool(old.refused)) != (new.denied or bool(new.refused))
     exchanged = one_stretch and not _same_word(old, new, swaps[0])
     just_aside = one_stretch and swaps[0][2] - swaps[0][1] <= ASIDE_TOKENS
     other_aside = _other_aside(old, new)
-    reworded = (new.changed and not old.changed) or _denies(old) != _denies(new) or (other_aside and just_aside)
+    reworded = (new.changed and not old.changed) or one_denies or (other_aside and just_aside)
     elsewhere = other_aside or (wording >= ALIKE and _other_subject(old, new, swaps))
     return Contrast(
         overlap=overlap,
         wording=wording,
         other_subject=elsewhere and not reworded,
         counted=bool(units),
-        listed=_hold_many(old, new) and (swapped or (exchanged and wording >= SWAPPED_IN)),
+        listed=holds_many and (swapped or (exchanged and wording >= SWAPPED_IN)),
         opposites=_opposed(old, new),
         denied=not _both_negative(old, new)
         and (
             bool(old.refused & new.asserted or new.refused & old.asserted)
-            or (_denies(old) != _denies(new) and max(overlap, wording) >= ALIKE)
+            or (one_denies and max(overlap, wording) >= ALIKE)
         ),
         swapped=swapped,
         span=exchanged and wording >= PARALLEL and not _kind_differs(old, new, swaps[0]),
