@@ -284,7 +284,7 @@ class KeyRing:
     """
 
     def __init__(self, folder: Path, audit: AuditLog | None = None) -> None:
-        self._folder = folder
+        self._folder, self._path = folder, folder / KEY_FILE
         self._first = FirstKey(folder.parent, audit)
 
     def own(self) -> Approver | None:
@@ -449,10 +449,6 @@ class KeyRing:
         others.append({"name": name, "public": public, "signature": signer.sign(_vouching(name, public))})
         self._write(KNOWN_FILE, {"approvers": others})
         return Approver(name, public)
-
-    @property
-    def _path(self) -> Path:
-        return self._folder / KEY_FILE
 
     def _bring_home(self, signer: Signer, passphrase: str, sealed: SealedKey) -> None:
         """Seal a key of an older layout or cost as one is sealed now, in the one place a key has."""

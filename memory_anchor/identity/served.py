@@ -188,8 +188,14 @@ class TextInForce:
         return self._cached[1]
 
     def approved(self) -> Document:
-        """Return the text in force alone, whatever the project's file says; an empty one where none is."""
-        good = self.standing().good
+        """Return the text in force alone, whatever the project's file says; an empty one where none is.
+
+        Without a key here nothing that lies here was sealed by anybody, so the archive is not read.
+        """
+        keys = self._keys.sealing()
+        if not keys:
+            return NOTHING
+        good = self.standing(keys).good
         return NOTHING if good is None else self._document(good.text)
 
     def _document(self, text: str) -> Document:
@@ -197,9 +203,9 @@ class TextInForce:
             self._parsed = parse(text)
         return self._parsed
 
-    def standing(self) -> Standing:
-        """Return the newest sealed text, and why it may not be the newest there was."""
-        keys = self._keys.sealing()
+    def standing(self, keys: Sequence[Approver] | None = None) -> Standing:
+        """Return the newest sealed text, and why it may not be the newest there was. keys: `KeyRing.sealing`."""
+        keys = self._keys.sealing() if keys is None else keys
         standing = self.archive(keys).current(keys)
         if standing.good is None:
             return standing

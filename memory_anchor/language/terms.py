@@ -75,19 +75,17 @@ class Stemmer(Protocol):
     def stemWord(self, word: str) -> str: ...  # noqa: N802 - its own name
 
 
-def _stemmer() -> Stemmer:
+@lru_cache(maxsize=_STEM_CACHE)
+def stem(word: str) -> str:
+    if not (word.isalpha() and word.isascii()):
+        return word
     # A Snowball stemmer is not re-entrant, so each thread has its own.
     if not hasattr(_local, "stemmer"):
         from Stemmer import Stemmer as Snowball
 
         _local.stemmer = Snowball("english")
     stemmer: Stemmer = _local.stemmer
-    return stemmer
-
-
-@lru_cache(maxsize=_STEM_CACHE)
-def stem(word: str) -> str:
-    return str(_stemmer().stemWord(BASE_FORMS.get(word, word))) if word.isalpha() and word.isascii() else word
+    return str(stemmer.stemWord(BASE_FORMS.get(word, word)))
 
 
 def _word(raw: str) -> Iterator[str]:

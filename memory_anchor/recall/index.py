@@ -21,7 +21,6 @@ from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.model import FOUND_STATES, Layer, Memory, Status
 from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, SparseVector
 from memory_anchor.quarantine import Quarantine
-from memory_anchor.recall.beside import WordsAhead
 from memory_anchor.recall.candidates import unread
 from memory_anchor.recall.centring import Centring
 from memory_anchor.recall.embedding import awaited_text, is_long
@@ -33,7 +32,6 @@ from memory_anchor.where import Between, OneOf, Where
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix, MemoryStore, Snapshot
     from memory_anchor.recall.meaning import QueryEmbedder
-    from memory_anchor.recall.scoring import PreparedQuery
 
 DRAINED_BY_SEARCH = 3
 """Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
@@ -287,13 +285,6 @@ class Index:
         with self._lock:
             self._counted[using] = generation, counted
         return counted
-
-    def words_ahead(self, question: PreparedQuery) -> WordsAhead:
-        """Return the question's words scored over the mirror as it is now."""
-        with self._lock:
-            mirror = self._mirror
-            words = mirror.words(question.term_ids, question.project, question.abroad)
-            return WordsAhead(mirror, mirror.changes, words)
 
     def centring(self, using: str) -> Centring | None:
         """Return the means of one embedder's rows; None where there is no such embedder."""

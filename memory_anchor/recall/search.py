@@ -44,7 +44,7 @@ from memory_anchor.recall.assembling import (
     quoting,
     snippet,
 )
-from memory_anchor.recall.beside import Meanwhile, nothing
+from memory_anchor.recall.beside import Meanwhile, WordsAhead, nothing
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.index import Index
@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory_anchor.ports import Clock, Embedder, MemoryStore, Reranker, Snapshot
-    from memory_anchor.recall.beside import WordsAhead
     from memory_anchor.recall.mirror import Mirror, WordScores
 
 SMALL_PERIOD = timedelta(days=2)
@@ -335,7 +334,11 @@ class Searcher(Index):
 
         def ahead(question: PreparedQuery) -> None:
             wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
-            known.append((wanted, None if request.layers else leans_to(text), self.words_ahead(question)))
+            with self._lock:
+                mirror = self._mirror
+                scores = mirror.words(question.term_ids, question.project, question.abroad)
+                words = WordsAhead(mirror, mirror.changes, scores)
+            known.append((wanted, None if request.layers else leans_to(text), words))
             meanwhile()
 
         topic, lens = request.topic, self._ways.lens
