@@ -342,13 +342,18 @@ class BaseRequest(BaseModel):
     """Fields that a tool lists without words, because another tool says them."""
     not_asked: ClassVar[frozenset[str]] = frozenset({"request_id"})
     """Fields that do not tell one request from another."""
+    other_names: ClassVar[Mapping[str, str]] = {}
+    """What else a field may be called, and the field: taken where the field's own name is not given."""
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_not_given(cls, given: Given) -> Given:
+    def _named_and_not_null(cls, given: Given) -> Given:
+        """Return what was given under the fields' own names; null is not given."""
         if not isinstance(given, Mapping):
             return given
-        return {name: value for name, value in given.items() if value is not None or name in cls.required()}
+        own = {other: name for other, name in cls.other_names.items() if name not in given}
+        named = {own.get(name, name): value for name, value in given.items()}
+        return {name: value for name, value in named.items() if value is not None or name in cls.required()}
 
     @classmethod
     def required(cls) -> list[str]:

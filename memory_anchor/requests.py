@@ -8,7 +8,7 @@ eight places.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal, Self, cast
 
 from pydantic import Field, model_validator
@@ -27,7 +27,6 @@ from memory_anchor.fields import (
     Decay,
     Files,
     Flag,
-    Given,
     Identifier,
     Listed,
     Messages,
@@ -120,6 +119,8 @@ class WriteRequest(BaseRequest):
     """What is alike in everything that is written down."""
 
     not_asked = frozenset({"importance", "layer", "source", "request_id"})
+    other_names = MappingProxyType({"kind": "type"})
+    """As the strategy's memory entry says it."""
 
     content: Content = arg()
     key: StoredKey = arg("", "A short title.", tool="short title")
@@ -135,14 +136,6 @@ class WriteRequest(BaseRequest):
     scope: Whose = arg((), "Whose it is; the caller's own.")
     author: StoredName = arg("", "Of an observation: who wrote it down.")
     written_at: When | None = arg(None, "Of an observation: when it was written down.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _kind_is_a_type(cls, given: Given) -> Given:
-        """The strategy's memory entry says `kind` for `type`."""
-        if isinstance(given, Mapping) and "kind" in given and "type" not in given:
-            return {("type" if name == "kind" else name): one for name, one in given.items()}
-        return given
 
     def asked(self, **resolved: Json) -> dict[str, Json]:
         """As every request's; what an entry of the strategy adds counts only where it is given."""

@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TypeVar
 
 from memory_anchor import inputs, rights
 from memory_anchor.errors import BadInput, Refused, VersionConflict
@@ -64,6 +65,7 @@ HOME_OF = {
     Layer.OPERATIONAL_KNOWLEDGE: "an editor: developers write .ai/operations/ in Git",
 }
 IMPORT = "import"
+Draft = TypeVar("Draft", FactDraft, EventDraft)
 STORED_LAYERS = (Layer.EVENT_LOG, Layer.VERIFIED_FACT)
 
 
@@ -164,27 +166,16 @@ class Writes:
         safe = inputs.public("content", asked.content)
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.EVENT_LOG, safe.kinds)
-        self._check_scope(asked)
         days = self.services.settings.lifecycle.default_ttl_days if asked.ttl_days is None else asked.ttl_days
-        claimed, write_mode = self._source(asked.source)
+        when = asked.when.begins(self.actor.zone) if asked.when is not None else now
         draft = replace(
-            EventDraft.like(asked, safe.text, asked.when.begins(self.actor.zone) if asked.when is not None else now),
+            self._filled(EventDraft.like(asked, safe.text, when), asked, line, Layer.EVENT_LOG),
             type=asked.type,
             where=asked.where or None,
             who=tuple(dict.fromkeys((*asked.who, *((asked.author,) if asked.author else ())))),
             ttl_days=days or None,
-            tags=asked.tags,
-            citations=(*self._cited(asked.files), *asked.sources, *(line.cites if line else ())),
-            sentiment=asked.sentiment,
-            half_life_days=asked.decay,
-            written_at=self._written_at(asked),
-            visibility=self._visibility(asked.visibility),
-            origin=line.origin if line else claimed,
-            write_mode=write_mode,
             redactions=safe.kinds,
         )
-        if line is None:
-            self.check_usage(Layer.EVENT_LOG, draft.origin, draft.visibility)
         resolved: dict[str, Json] = {
             "confidence": draft.confidence,
             "when": str(draft.when) if asked.when is not None else None,
@@ -214,28 +205,18 @@ class Writes:
         safe = inputs.public("content", asked.content)
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
-        self._check_scope(asked)
         claim, doubt = self.room.gate.assessed(safe.text) if asked.confidence is None else (asked.confidence, "")
-        claimed, write_mode = self._source(asked.source)
+        filled = self._filled(FactDraft.like(asked, safe.text), asked, line, Layer.VERIFIED_FACT)
         draft = replace(
-            FactDraft.like(asked, safe.text),
+            filled,
             type=asked.type,
-            tags=asked.tags,
             confidence=claim,
             doubt=doubt,
-            visibility=self._visibility(asked.visibility),
-            citations=(*self._cited(asked.files), *asked.sources, *(line.cites if line else ())),
-            sentiment=asked.sentiment,
-            half_life_days=asked.decay,
             who=(asked.author,) if asked.author else (),
-            written_at=min(line.since, self.services.clock.now()) if line and line.since else self._written_at(asked),
+            written_at=min(line.since, self.services.clock.now()) if line and line.since else filled.written_at,
             replaces=asked.replaces or None,
-            origin=line.origin if line else claimed,
-            write_mode=write_mode,
             redactions=safe.kinds,
         )
-        if line is None:
-            self.check_usage(Layer.VERIFIED_FACT, draft.origin, draft.visibility)
         claimed_or_not = UNCLAIMED if asked.confidence is None else asked.confidence
         resolved: dict[str, Json] = {"replaces": draft.replaces, "confidence": claimed_or_not}
         request = self._request("save_memory", asked, draft, resolved, line)
@@ -310,13 +291,6 @@ class Writes:
             )
             records.commit(revisions=[step], kind="promote", by=step.new.author)
         self.services.usage.used(event)
-
-    def _cited(self, files: tuple[str, ...]) -> tuple[Citation, ...]:
-        """Return the files a write names, each with a hash of its lines as they stand now."""
-        if not files:
-            return ()
-        citations = inputs.files(files, observed_at=self.services.clock.now())
-        return citations if self.room.sources is None else self.room.sources.sealed(citations)
 
     # --- changing what is there ------------------------------------------------------------------------------
 
@@ -428,18 +402,36 @@ class Writes:
         claimed = inputs.choice("source", source, Origin, ORIGIN_ALIASES)
         return (claimed if claimed in (own, Origin.DOCUMENT, Origin.EXTRACTED) else own), WriteMode.TOOL_CALL
 
-    def _check_scope(self, asked: WriteRequest) -> None:
-        """Raise Refused: an entry says that it is somebody else's than this caller's."""
-        scope = self.actor.scope
+    def _filled(self, draft: Draft, asked: WriteRequest, line: Line | None, layer: Layer) -> Draft:
+        """Return a draft with what every write says alike: what it rests on, who reads it, whose word it is, and when
+        it was written down (what lies ahead is now). Cited files get a hash of their lines as they stand.
+
+        Raises Refused: it says that it is somebody else's than this caller's; the collection is used for something
+        else. BadInput: a file, the source or the visibility.
+        """
+        scope, now = self.actor.scope, self.services.clock.now()
         own = {"account_id": scope.account, "user_id": scope.user, "conversation_id": scope.conversation}
         for name, value in asked.scope:
             if value != own[name]:
                 raise Refused(f"scope.{name} is {value!r}; this caller may write for {own[name]!r} only")
-
-    def _written_at(self, asked: WriteRequest) -> datetime | None:
-        """Return when an observation was written down; what lies ahead is now."""
-        said = asked.written_at.begins(self.actor.zone) if asked.written_at is not None else None
-        return min(said, self.services.clock.now()) if said is not None else None
+        origin, write_mode = self._source(asked.source)
+        cited: tuple[Citation, ...] = inputs.files(asked.files, observed_at=now) if asked.files else ()
+        if cited and self.room.sources is not None:
+            cited = self.room.sources.sealed(cited)
+        filled = replace(
+            draft,
+            tags=asked.tags,
+            citations=(*cited, *asked.sources, *(line.cites if line else ())),
+            sentiment=asked.sentiment,
+            half_life_days=asked.decay,
+            written_at=min(asked.written_at.begins(self.actor.zone), now) if asked.written_at is not None else None,
+            visibility=self._visibility(asked.visibility),
+            origin=line.origin if line else origin,
+            write_mode=write_mode,
+        )
+        if line is None:
+            self.check_usage(layer, filled.origin, filled.visibility)
+        return filled
 
     def _visibility(self, chosen: Visibility | None) -> Visibility:
         if chosen is None:

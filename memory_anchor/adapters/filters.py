@@ -41,10 +41,6 @@ def translate(where: Where, dialect: Dialect[Leaf, Group]) -> Group | None:
     """Return the engine's filter, or None when `where` matches everything."""
     if not where.all_of and not where.none_of:
         return None
-    return _group(where, dialect)
-
-
-def _group(where: Where, dialect: Dialect[Leaf, Group]) -> Group:
     return dialect.group(
         [_leaf(condition, dialect) for condition in where.all_of],
         [],
@@ -67,7 +63,8 @@ def _leaf(condition: Condition, dialect: Dialect[Leaf, Group]) -> Leaf | Group:
         case AnyOf(options):
             if not options:
                 return dialect.nothing()
-            return dialect.group([], [_group(option, dialect) for option in options], [])
+            groups = [translate(option, dialect) for option in options]
+            return dialect.group([], [dialect.group([], [], []) if one is None else one for one in groups], [])
         case _:
             assert_never(condition)
 

@@ -301,7 +301,6 @@ class FactWriter:
             against = " and ".join(new.disputes)
             outcome = Outcome.NEEDS_REVIEW
             reason += f"; {against} speaks against it too, they stand as disputed until `memory-anchor review`"
-        answer = _against(outcome, write, new, target, reason, similar)
         steps = [
             self._revised(write.actor, one, ended, at, f"superseded by {new.id}")
             for one in (target, *self._ended_too(write, target))
@@ -312,6 +311,8 @@ class FactWriter:
             why = f"disputed by {new.id}, which superseded {target.id}"
             disputed = replace(other, status=Status.DISPUTED, disputes=disputes)
             steps.append(self._revised(write.actor, other, disputed, at, why))
+        redactions = write.draft.redactions
+        answer = WriteOutcome(outcome, new.id, new.layer, new.status, reason, target.id, similar, redactions)
         return self._commit_beside(write, new, steps, answer, kind="supersede")
 
     def _ended_too(self, write: _Write, target: Memory) -> list[Memory]:
@@ -330,7 +331,8 @@ class FactWriter:
     def _dispute(self, write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]) -> WriteOutcome:
         new = replace(write.entry.memory, status=Status.DISPUTED, disputes=(target.id,))
         reason = f"{decision.reason}; both stand as disputed until `memory-anchor review`"
-        answer = _against(Outcome.NEEDS_REVIEW, write, new, target, reason, similar)
+        redactions, review = write.draft.redactions, Outcome.NEEDS_REVIEW
+        answer = WriteOutcome(review, new.id, new.layer, new.status, reason, target.id, similar, redactions)
         disputes = tuple(dict.fromkeys((*target.disputes, new.id)))
         disputed = replace(target, status=Status.DISPUTED, disputes=disputes)
         step = self._revised(write.actor, target, disputed, self._records.clock.now(), f"disputed by {new.id}")
@@ -394,12 +396,6 @@ def _judged(actor: Actor, draft: FactDraft, gate: Gate) -> Verdict:
         quoted=draft.quoted,
         doubt=draft.doubt,
     )
-
-
-def _against(
-    outcome: Outcome, write: _Write, new: Memory, target: Memory, reason: str, similar: tuple[Similar, ...]
-) -> WriteOutcome:
-    return WriteOutcome(outcome, new.id, new.layer, new.status, reason, target.id, similar, write.draft.redactions)
 
 
 def _news_beside(known: Memory, actor: Actor, draft: FactDraft) -> tuple[tuple[Tag, ...], tuple[Citation, ...]]:

@@ -37,10 +37,11 @@ def date_words(at: datetime, *, chinese: bool) -> str:
     return f"{at.day} {_MONTH_NAMES[at.month - 1]} {at.year}"
 
 
-def lead(memory: Memory) -> str:
-    """Return what to put before the content: date and people of an event, the key of a fact; "" if already said.
+def embedded_text(memory: Memory) -> str:
+    """Return the memory's own text to embed: `[8 May 2023] who or key: content`.
 
-    A date or a name that the content itself opens with is not repeated.
+    Before the content stand date and people of an event, the key of a fact; what the content itself opens with is not
+    repeated.
     """
     opening = normal(memory.content[:_LEAD_SEARCH_CHARS])
     chinese = is_chinese(memory.content)
@@ -52,12 +53,7 @@ def lead(memory: Memory) -> str:
     subject = ", ".join(name for name in memory.who if normal(name) not in opening) or memory.key
     if subject and normal(subject) not in opening:
         parts.append(f"{subject}:")
-    return " ".join(parts)
-
-
-def embedded_text(memory: Memory) -> str:
-    """Return the memory's own text to embed: `[8 May 2023] who or key: content`."""
-    return f"{lead(memory)} {memory.content}".strip()
+    return " ".join([*parts, memory.content]).strip()
 
 
 def embedded_with_context(memory: Memory) -> str:

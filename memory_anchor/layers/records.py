@@ -198,7 +198,14 @@ class Records:
         New ones are given in the order in which their collections must be written. Closed versions keep their vectors.
         """
         at = self.clock.now()
-        before = self._before(revisions) if revisions else {}
+        ends: dict[str, list[str]] = {}
+        for step in revisions:
+            ends.setdefault(step.closed.layer.value, []).append(step.closed.point_id)
+        before = {
+            entry.memory.point_id: entry
+            for collection, points in ends.items()
+            for entry in self.store.get(collection, points, with_vectors=True)
+        }
         entries = [*new, *(self._next_entry(step, before.get(step.closed.point_id)) for step in revisions)]
         closed = [step.closed for step in revisions if step.closed.point_id in before]
         batches: dict[str, list[Entry]] = {}
@@ -208,17 +215,6 @@ class Records:
             for collection, batch in batches.items():
                 self.store.put(collection, batch)
         self._on_write([entry for batch in batches.values() for entry in batch])
-
-    def _before(self, revisions: Sequence[Revision]) -> dict[str, Entry]:
-        """Return what is stored of the versions that end, by point, vectors included."""
-        ends: dict[str, list[str]] = {}
-        for step in revisions:
-            ends.setdefault(step.closed.layer.value, []).append(step.closed.point_id)
-        return {
-            entry.memory.point_id: entry
-            for collection, points in ends.items()
-            for entry in self.store.get(collection, points, with_vectors=True)
-        }
 
     def _next_entry(self, step: Revision, before: Entry | None) -> Entry:
         """Return the entry of a new version; what stays as it was keeps its vector and its words."""

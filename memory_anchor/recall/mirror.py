@@ -106,13 +106,6 @@ class RowFacts:
     group: NDArray[np.intp]
 
 
-def _text_of(memory: Memory) -> int:
-    """Return one number for all that is searched of a memory: what is told again is the same in everything."""
-    cited = (citation.ref for citation in memory.citations)
-    about = (memory.key, memory.where or "", "|".join(memory.who), "|".join(tag.name for tag in memory.tags), *cited)
-    return _number(memory.content, *about)
-
-
 def _number(*parts: str) -> int:
     return int(stable_hash(*parts)[:_TEXT_DIGITS], 16)
 
@@ -234,7 +227,15 @@ class Mirror:
         self._said[row] = _number(scope.account, scope.project, scope.conversation) if scope.conversation else 0
         if memory.tags:
             self._tags[row] = memory.tags
-        self._text[row] = text = _text_of(memory)
+        cited = (citation.ref for citation in memory.citations)
+        about = (
+            memory.key,
+            memory.where or "",
+            "|".join(memory.who),
+            "|".join(tag.name for tag in memory.tags),
+            *cited,
+        )
+        self._text[row] = text = _number(memory.content, *about)  # what is told again is the same in all of this
         self._told[text] += 1
         self._most_told = max(self._most_told, self._told[text])
         shape = shape_of(memory.content)
@@ -438,19 +439,12 @@ class Mirror:
     def cosines(
         self, query: Matrix | None, script: int, rows: NDArray[np.int64], *, using: str = DENSE
     ) -> NDArray[np.float32]:
-        """Return the centred cosine of a raw query row with each row; NaN where one of the two is not embedded."""
+        """Return the centred cosine of a raw row, a query's or a memory's, with each row; NaN where one of the two is
+        not embedded."""
         if query is None:
             return np.full(len(rows), np.nan, dtype=np.float32)
         held = self._rows_of[using]
         return held.cosines(held.centring.query(query, script), rows, self._script[rows])
-
-    def cosines_as_document(
-        self, document: Matrix, script: int, rows: NDArray[np.int64], *, using: str = DENSE
-    ) -> NDArray[np.float32]:
-        """Return the centred cosine of a raw document row with each row; NaN where a row is not embedded."""
-        held = self._rows_of[using]
-        own = held.centring.documents(document[None, :], np.asarray([script], dtype=np.int8))[0]
-        return held.cosines(own, rows, self._script[rows])
 
     def alike(self, rows: NDArray[np.int64], *, using: str = DENSE) -> NDArray[np.float32]:
         """Return the (n, n) centred cosines among rows; 0 where one is not embedded."""

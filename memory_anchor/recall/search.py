@@ -574,7 +574,7 @@ class Searcher(Index):
         mirror = self._filled({hit.point_id: collection for hit in hits})
         with self._lock:
             rows = mirror.rows([hit.point_id for hit in hits])
-            cosines = mirror.cosines_as_document(row, script_of(text), rows, using=using)
+            cosines = mirror.cosines(row, script_of(text), rows, using=using)
             order = ranking.best_first(np.nan_to_num(cosines, nan=-1.0), rows)[:limit]
             near = [(mirror.points[int(rows[place])], float(cosines[place])) for place in order]
         memories = self.memories(mirror, [point for point, _ in near])
