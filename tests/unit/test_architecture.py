@@ -113,7 +113,7 @@ BUDGETS: dict[str, int] = {
     "memory": 600,
     "knowledge_requests": 100,
     "requests": 600,
-    "fields": 538,
+    "fields": 543,
     "freshness": 210,
     "durability": 190,
     "testing": 170,
