@@ -322,18 +322,17 @@ def lean(answer: Record) -> Shown:
 
     What stays is what others rely on by name. Whoever needs a citation of a memory that has none makes it of its id.
     """
-    return {**answer, "snippets": [_lean(one) for one in records(answer["snippets"])]}
-
-
-def _lean(one: Record) -> Shown:
-    trust = TRUST_OF_ORIGIN[Origin(text(one.get("origin"), Origin.AGENT.value))].value
-    own = [("kind", "ref"), ("kind", "ref", "trust")]
-    cited: list[Json] = [
-        told
-        for told in records(one.get("citations"))
-        if told["ref"] != one["id"] or tuple(told) not in own or told.get("trust", trust) != trust
-    ]
-    return {name: value for name, value in one.items() if name != "citations"} | ({"citations": cited} if cited else {})
+    own, snippets = (("kind", "ref"), ("kind", "ref", "trust")), list[Json]()
+    for one in records(answer["snippets"]):
+        trust = TRUST_OF_ORIGIN[Origin(text(one.get("origin"), Origin.AGENT.value))].value
+        cited: list[Json] = [
+            told
+            for told in records(one.get("citations"))
+            if told["ref"] != one["id"] or tuple(told) not in own or told.get("trust", trust) != trust
+        ]
+        rest = {name: value for name, value in one.items() if name != "citations"}
+        snippets.append(rest | ({"citations": cited} if cited else {}))
+    return {**answer, "snippets": snippets}
 
 
 def lines(answer: Mapping[str, Json], *, now: datetime) -> str:
@@ -345,7 +344,8 @@ def lines(answer: Mapping[str, Json], *, now: datetime) -> str:
     for one in records(answer["snippets"]):
         when, before = optional_text(one.get("when")), text(one.get("before"), "")
         about = [text(one["id"]), _age(when, now), *_author(one), _place_of(one)]
-        about += [text(one.get("status"), ""), _standing(one)]
+        joined = f"linked: {one['linked']}" if one.get("linked") else "weak" if one.get("weak") else ""
+        about += [text(one.get("status"), ""), joined]
         stale = {text(cited.get("freshness"), "fresh") for cited in records(one.get("citations"))} - {"fresh"}
         was = f" (since {(when or '')[:10]}; before: {_short(before)})" if before else ""
         told.append(f"[{' '.join(filter(None, (*about, *sorted(stale))))}] {text(one['text'])}{was}")
@@ -354,10 +354,6 @@ def lines(answer: Mapping[str, Json], *, now: datetime) -> str:
             told.append(f"[{near['side']} it, {near['ref']}:{first}-{last}] {near['text']}")
     told += [f"{one} and {other} contradict each other." for one, other in map(texts, items(answer.get("conflicts")))]
     return "\n".join([*told, *(f"Note: {note}" for note in items(answer.get("notes")))]) or "Nothing is remembered."
-
-
-def _standing(one: Record) -> str:
-    return f"linked: {one['linked']}" if one.get("linked") else "weak" if one.get("weak") else ""
 
 
 def _author(one: Record) -> list[str]:

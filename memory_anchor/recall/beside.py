@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from memory_anchor.recall.mirror import Mirror, WordScores
 
 T = TypeVar("T")
+S = TypeVar("S")
 Meanwhile = Callable[[], object]
 """What is done beside an embedding."""
 THREADS = 8
@@ -40,13 +41,11 @@ def nothing() -> None:
     """Do nothing meanwhile."""
 
 
-def beside(embedding: Callable[[], T], other: Callable[[], object]) -> T:
-    """Return what `embedding` returns, with `other` done as well, in this thread's context; raises what either does."""
+def beside(embedding: Callable[[], T], other: Callable[[], S]) -> tuple[T, S]:
+    """Return what both return, `other` done in this thread's context; raises what either does."""
     waiting = _POOL.submit(copy_context().run, other)
     try:
-        return embedding()
+        found = embedding()
     finally:
-        if waiting.cancel():  # every thread was taken
-            other()
-        else:
-            waiting.result()
+        done = other() if waiting.cancel() else waiting.result()  # cancelled: every thread was taken
+    return found, done

@@ -115,7 +115,11 @@ class TagNeighbours:
         reader holds (`model.audiences`); tags of other audiences are neither answered nor counted. At most
         `WANTED_MOST`, the most wanted first.
         """
-        indexes = self._all()
+        if self._indexes is None:
+            with self._loading:
+                if self._indexes is None:
+                    self.replace(table_from_json(self._load()))
+        indexes = self._indexes or {}
         held = [indexes[audience] for audience in audiences if audience in indexes]
         if not held:
             return {}
@@ -123,13 +127,6 @@ class TagNeighbours:
         near = {tag: score for tag, score in _related(held, named) if score >= RELATED_LEAST}
         ranked = sorted(near.items(), key=lambda item: (-item[1], item[0]))
         return {**dict.fromkeys(named, 1.0), **dict(ranked[: WANTED_MOST - len(named)])}
-
-    def _all(self) -> Mapping[str, _Index]:
-        if self._indexes is None:
-            with self._loading:
-                if self._indexes is None:
-                    self.replace(table_from_json(self._load()))
-        return self._indexes or {}
 
 
 def _indexed(table: TagTable, audience: str) -> _Index:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from memory_anchor.language.questions import abroad
 from memory_anchor.language.terms import DATE_TERM, term_id, terms
 from memory_anchor.language.timewords import TimeWords, time_range
-from memory_anchor.recall.beside import WordsAhead, beside
+from memory_anchor.recall.beside import beside
 from memory_anchor.recall.centring import as_said, script_of
 from memory_anchor.recall.relevance import says
 from memory_anchor.recall.request import SearchRequest, refusal
@@ -29,10 +29,7 @@ FOLLOWS = "Nothing matches the question alone; some of this was found by what wa
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """period: the time named in the query, None where there is none or one is given beside it. notes: takes more.
-
-    ahead: the question's words, scored while it was embedded.
-    """
+    """period: the time named in the query, None where there is none or one is given beside it. notes: takes more."""
 
     actor: Actor
     request: SearchRequest
@@ -40,7 +37,6 @@ class Inquiry:
     now: datetime
     period: TimeWords | None
     notes: Notes
-    ahead: WordsAhead | None = field(default=None, compare=False)
 
     @property
     def lists(self) -> bool:
@@ -59,41 +55,36 @@ def questioned(
     project: str,
     topic: str = "",
     share: float = 0.0,
-    meanwhile: Callable[[PreparedQuery], object] = lambda _: None,
+    completed: Callable[[PreparedQuery], PreparedQuery] = lambda question: question,
 ) -> tuple[PreparedQuery, str]:
     """Return what is looked for, with its row and its words in the other language, and what was gone without or "".
 
     project: whose document frequencies count. topic, share: as `QueryEmbedder.asked` has them.
-    meanwhile: called with the question before it has its row, on another thread where there is an embedder.
+    completed: returns the question with what else is known of it before it has its row; called where it is prepared,
+    on another thread where there is an embedder.
     """
-    made: list[tuple[PreparedQuery, bool]] = []
 
-    def prepare() -> None:
+    def prepare() -> PreparedQuery:
         tells = says(text)
         said = () if tells else abroad(text)  # a statement names more than it asks for
         ids = tuple(tuple(tuple(map(term_id, phrase)) for phrase in phrases) for phrases in said)
-        question = replace(PreparedQuery.of(text, script=script_of(text), project=project), abroad=ids)
-        made.append((question, tells))
-        meanwhile(question)
+        question = PreparedQuery.of(text, script=script_of(text), project=project)
+        return completed(replace(question, abroad=ids, says=tells))
 
     embed = partial(meaning.asked, text, topic=topic, share=share)
-    if meaning.embedders:
-        meant = beside(embed, prepare)
-    else:
-        prepare()
-        meant = embed()
-    (question, tells), row = made[0], meant.row
-    if row is not None and tells:
+    meant, question = beside(embed, prepare) if meaning.embedders else (embed(), prepare())
+    row = meant.row
+    if row is not None and question.says:
         row = as_said(row, question.script, meaning.identities[meant.using])
-    return replace(question, row=row, using=meant.using, says=tells), meant.note
+    return replace(question, row=row, using=meant.using), meant.note
 
 
 def words_of_mirror(mirror: Mirror, asked: Inquiry) -> WordScores:
     """Return the question's words scored over the mirror, which is locked: those scored ahead while nothing moved."""
-    ahead = asked.ahead
+    question, ahead = asked.question, asked.question.ahead
     if ahead is not None and ahead.mirror is mirror and ahead.changes == mirror.changes:
         return ahead.words
-    return mirror.words(asked.question.term_ids, asked.question.project, asked.question.abroad)
+    return mirror.words(question.term_ids, question.project, question.abroad)
 
 
 def period_of(actor: Actor, request: SearchRequest, now: datetime) -> TimeWords | None:

@@ -59,9 +59,10 @@ def ordered(
     """
     strong = [one for one in ranked if one.relevance >= STRONG]
     doubted = [one for one in ranked if one.relevance < STRONG]
-    ranked = list(strong)
+    ranked, left = list(strong), weak - sum(part.relevance < STRONG for part in places(strong))
     for one in doubted:
-        if sum(part.relevance < STRONG for part in places([*ranked, one])) > weak:
+        left -= sum(part.relevance < STRONG for part in places([one]))
+        if left < 0:
             break
         ranked.append(one)
     known = {one.memory.id: one for one in ranked}

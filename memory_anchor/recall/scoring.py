@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from memory_anchor.language.timewords import TimeWords
     from memory_anchor.model import Layer
     from memory_anchor.ports import Matrix
+    from memory_anchor.recall.beside import WordsAhead
     from memory_anchor.recall.mirror import Abroad, Mirror, RowFacts, WordScores
     from memory_anchor.recall.ranking import RankingWeights, Scores
 
@@ -61,7 +62,7 @@ class PreparedQuery:
     abroad: what it says in the other language, as far as the glossary knows.
     using: the named vector that the row may be compared with. tags: how much it wants each tag, 0 to 1. leans: the
     layer it points at. end: whether the newest or the oldest of what it names is meant. says: it tells something rather
-    than asks.
+    than asks. ahead: its words, scored while it was embedded.
     """
 
     text: str
@@ -76,6 +77,7 @@ class PreparedQuery:
     leans: Layer | None = None
     end: End | None = None
     says: bool = False
+    ahead: WordsAhead | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, text: str, *, script: int, project: str) -> PreparedQuery:

@@ -330,23 +330,22 @@ class Searcher(Index):
         end = None if period is not None and period.is_hard else end_asked(request.query).end
         text = end_asked(words_of(request, period)).rest if end else words_of(request, period)
         project = f"{actor.scope.account}|{actor.scope.project}"
-        known: list[tuple[Mapping[str, float], Layer | None, WordsAhead | None]] = []
+        topic, lens = request.topic, self._ways.lens
 
-        def ahead(question: PreparedQuery) -> None:
+        def completed(question: PreparedQuery) -> PreparedQuery:
             wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
+            leans = None if request.layers else leans_to(text)
             with self._lock:
                 mirror = self._mirror
-                scores = mirror.words(question.term_ids, question.project, question.abroad)
-                words = WordsAhead(mirror, mirror.changes, scores)
-            known.append((wanted, None if request.layers else leans_to(text), words))
+                words = mirror.words(question.term_ids, question.project, question.abroad)
+                ahead = WordsAhead(mirror, mirror.changes, words)
             meanwhile()
+            return replace(question, tags=wanted, leans=leans, end=end, ahead=ahead)
 
-        topic, lens = request.topic, self._ways.lens
-        question, note = questioned(self.meaning, text, project=project, topic=topic, share=lens, meanwhile=ahead)
+        question, note = questioned(self.meaning, text, project=project, topic=topic, share=lens, completed=completed)
         if note:
             notes[note] = bool(self.meaning.embedders)  # without any, words alone are all there is
-        [(wanted, leans, words)] = known
-        return Inquiry(actor, request, replace(question, tags=wanted, leans=leans, end=end), now, period, notes, words)
+        return Inquiry(actor, request, question, now, period, notes)
 
     def _ranked(self, asked: Inquiry) -> list[Ranked]:
         """Return what is found, in order and ready to be shown."""
