@@ -22,7 +22,7 @@ from memory_anchor.identity import proposals
 from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.profile import ProfileLine, told
 from memory_anchor.ingest.remembering import Remembered
-from memory_anchor.json_values import Json, Record, items, optional_text, record, records, text, texts
+from memory_anchor.json_values import Json, Record, items, record, records, text, texts
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.finding import Opened
 from memory_anchor.knowledge.points import PASSAGE_CITED
@@ -342,12 +342,12 @@ def lines(answer: Mapping[str, Json], *, now: datetime) -> str:
     """
     told = []
     for one in records(answer["snippets"]):
-        when, before = optional_text(one.get("when")), text(one.get("before"), "")
+        when, before = text(one.get("when"), ""), text(one.get("before"), "")
         about = [text(one["id"]), _age(when, now), *_author(one), _place_of(one)]
         joined = f"linked: {one['linked']}" if one.get("linked") else "weak" if one.get("weak") else ""
         about += [text(one.get("status"), ""), joined]
         stale = {text(cited.get("freshness"), "fresh") for cited in records(one.get("citations"))} - {"fresh"}
-        was = f" (since {(when or '')[:10]}; before: {_short(before)})" if before else ""
+        was = f" (since {when[:10]}; before: {_short(before)})" if before else ""
         told.append(f"[{' '.join(filter(None, (*about, *sorted(stale))))}] {text(one['text'])}{was}")
         if near := record(one.get("beside")):
             first, last = items(near["lines"])
@@ -373,13 +373,13 @@ def _place_of(one: Record) -> str:
     return f"{_short(text(cited['ref']))}{lines}"
 
 
-def _age(when: str | None, now: datetime) -> str:
+def _age(when: str, now: datetime) -> str:
     """Return how long ago an instant was in hours or days, the day itself where that is long or to come.
 
     >>> _age("2025-12-15T09:00:00Z", datetime(2025, 12, 15, 12, tzinfo=UTC))
     '3h'
     """
-    if when is None:
+    if not when:
         return ""
     ago = now - datetime.fromisoformat(when)
     if not timedelta() <= ago < AGE_IN_DAYS:

@@ -12,7 +12,7 @@ from memory_anchor.language.questions import abroad
 from memory_anchor.language.terms import DATE_TERM, term_id, terms
 from memory_anchor.language.timewords import TimeWords, time_range
 from memory_anchor.recall.beside import beside
-from memory_anchor.recall.centring import as_said, script_of
+from memory_anchor.recall.centring import as_said
 from memory_anchor.recall.relevance import says
 from memory_anchor.recall.request import SearchRequest, refusal
 from memory_anchor.recall.scoring import PreparedQuery
@@ -68,7 +68,7 @@ def questioned(
         tells = says(text)
         said = () if tells else abroad(text)  # a statement names more than it asks for
         ids = tuple(tuple(tuple(map(term_id, phrase)) for phrase in phrases) for phrases in said)
-        question = PreparedQuery.of(text, script=script_of(text), project=project)
+        question = PreparedQuery.of(text, project=project)
         return completed(replace(question, abroad=ids, says=tells))
 
     embed = partial(meaning.asked, text, topic=topic, share=share)

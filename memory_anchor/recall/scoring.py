@@ -20,6 +20,7 @@ from memory_anchor.language.shape import wants_number, wants_time
 from memory_anchor.language.terms import is_compound, normal, term_id, terms
 from memory_anchor.ports import DENSE
 from memory_anchor.recall import ranking, relevance
+from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.cooccurrence import affinity
 from memory_anchor.recall.relevance import Evidence
 
@@ -80,9 +81,9 @@ class PreparedQuery:
     ahead: WordsAhead | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, text: str, *, script: int, project: str) -> PreparedQuery:
+    def of(cls, text: str, *, project: str) -> PreparedQuery:
         found = tuple(dict.fromkeys(terms(text)))
-        return cls(normal(text), script, found, tuple(term_id(term) for term in found), project)
+        return cls(normal(text), script_of(text), found, tuple(term_id(term) for term in found), project)
 
 
 @dataclass(frozen=True, slots=True)

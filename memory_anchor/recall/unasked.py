@@ -178,7 +178,7 @@ def weighed(searcher: Searcher, actor: Actor, prompt: str) -> tuple[Scored, floa
     if centring is None:
         return None
     own = prompt_row(meant.row, script, centring.means())
-    question = PreparedQuery.of(prompt, script=script, project=f"{actor.scope.account}|{actor.scope.project}")
+    question = PreparedQuery.of(prompt, project=f"{actor.scope.account}|{actor.scope.project}")
     question = replace(question, row=own.row, using=meant.using)
     scored, _ = searcher.scores(Inquiry(actor, SearchRequest(prompt), question, searcher.clock.now(), None, {}))
     return (scored, own.needs) if scored is not None else None
@@ -220,7 +220,7 @@ def naming(searcher: Searcher, actor: Actor, names: Sequence[str], *, limit: int
     request, now = SearchRequest(" ".join(names)), searcher.clock.now()
     searcher.drain()
     project = f"{actor.scope.account}|{actor.scope.project}"
-    question = PreparedQuery.of(request.query, script=script_of(request.query), project=project)
+    question = PreparedQuery.of(request.query, project=project)
     scored, _ = searcher.scores(Inquiry(actor, request, question, now, None, {}))
     if scored is None:
         return []
