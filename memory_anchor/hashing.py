@@ -13,18 +13,14 @@ _SEPARATOR = "\x1f"
 """ASCII unit separator between the parts of `stable_hash`; part lengths are hashed too, so no two lists meet."""
 
 
-def folded(text: str) -> str:
-    """Return `text` in NFKC with every run of white space as one blank, stripped."""
-    return " ".join(unicodedata.normalize("NFKC", text).split())
-
-
 def content_hash(text: str) -> str:
-    """Return the SHA-256 of the folded text as 64 hex digits; case counts.
+    """Return the SHA-256 of a text as 64 hex digits, in NFKC with every run of white space as one blank; case counts.
 
     >>> content_hash("Ｑdrant  is fast\\n") == content_hash("Qdrant is fast")
     True
     """
-    return hashlib.sha256(folded(text).encode("utf-8", "surrogatepass")).hexdigest()
+    folded = " ".join(unicodedata.normalize("NFKC", text).split())
+    return hashlib.sha256(folded.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def stable_hash(*parts: str) -> str:

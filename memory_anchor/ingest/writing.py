@@ -122,12 +122,11 @@ class FactWriter:
     ) -> WriteOutcome:
         """Store a fact, or say why not; a repeated request gets its first answer."""
         judge = gate or self._gate
-        verdict = _judged(actor, draft, judge)
-        if verdict.status is None:
+        verdict, memory = self._judged(actor, draft, judge)
+        if memory is None:
             return WriteOutcome(
                 Outcome.REJECTED, None, Layer.VERIFIED_FACT, None, verdict.reason, redactions=draft.redactions
             )
-        memory = self._memory(actor, draft, verdict)
         looked = self._records.written()
         known = self._known(actor, draft, memory, request, judge)
         if known is not None:
@@ -156,10 +155,9 @@ class FactWriter:
         """Return what `save` would find, what waits for review included: added, skipped, updated, superseded,
         needs_review or rejected. Nothing is written.
         """
-        verdict = _judged(actor, draft, gate or self._gate)
-        if verdict.status is None:
+        _, memory = self._judged(actor, draft, gate or self._gate)
+        if memory is None:
             return Outcome.REJECTED
-        memory = self._memory(actor, draft, verdict)
         with self._records.lock:
             if self._records.replayed(request) is not None or self._records.same_content(memory) is not None:
                 return Outcome.SKIPPED
@@ -354,7 +352,18 @@ class FactWriter:
     def _revised(self, actor: Actor, target: Memory, changed: Memory, at: datetime, why: str) -> Revision:
         return revise(target, changed, at=at, author=author_of(actor), reason=why, written_in=actor.scope.conversation)
 
-    def _memory(self, actor: Actor, draft: FactDraft, verdict: Verdict) -> Memory:
+    def _judged(self, actor: Actor, draft: FactDraft, gate: Gate) -> tuple[Verdict, Memory | None]:
+        """Return what the gate says of a draft, and the memory it would become; None where it is turned away."""
+        verdict = gate.judge(
+            draft.confidence,
+            origin=draft.origin,
+            caller=actor.caller,
+            visibility=draft.visibility,
+            quoted=draft.quoted,
+            doubt=draft.doubt,
+        )
+        if verdict.status is None:
+            return verdict, None
         now = self._records.clock.now()
         memory = Memory(
             id=self._records.new_id(),
@@ -376,7 +385,7 @@ class FactWriter:
             write_mode=draft.write_mode,
             extractor_model=draft.extractor_model,
             visibility=draft.visibility,
-            status=verdict.status or Status.PENDING,
+            status=verdict.status,
             citations=cited_by(actor, draft.origin, draft.citations),
             questions=draft.questions,
             gap=draft.gap,
@@ -384,18 +393,7 @@ class FactWriter:
             author=author_of(actor),
             reason=verdict.reason if verdict.status is Status.PENDING else "",
         )
-        return as_important(memory, [draft])
-
-
-def _judged(actor: Actor, draft: FactDraft, gate: Gate) -> Verdict:
-    return gate.judge(
-        draft.confidence,
-        origin=draft.origin,
-        caller=actor.caller,
-        visibility=draft.visibility,
-        quoted=draft.quoted,
-        doubt=draft.doubt,
-    )
+        return verdict, as_important(memory, [draft])
 
 
 def _news_beside(known: Memory, actor: Actor, draft: FactDraft) -> tuple[tuple[Tag, ...], tuple[Citation, ...]]:

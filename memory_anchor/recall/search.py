@@ -576,8 +576,8 @@ class Searcher(Index):
             cosines = mirror.cosines(row, script_of(text), rows, using=using)
             order = ranking.best_first(np.nan_to_num(cosines, nan=-1.0), rows)[:limit]
             near = [(mirror.points[int(rows[place])], float(cosines[place])) for place in order]
-        memories = self.memories(mirror, [point for point, _ in near])
-        now = self.clock.now()
+        entries = self._store.get(collection, [point for point, _ in near])
+        memories, now = {entry.memory.point_id: entry.memory for entry in entries}, self.clock.now()
         return [
             (memories[point], cosine)
             for point, cosine in near
