@@ -17,7 +17,7 @@ import re
 import threading
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
 from typing import Protocol
@@ -180,12 +180,7 @@ def weighted(counts: Mapping[str, float]) -> SparseVector:
 
 def query_terms(text: str) -> SparseVector:
     """Return weight 1 for every distinct term of a query."""
-    return unweighted(terms(text))
-
-
-def unweighted(found: Iterable[str]) -> SparseVector:
-    """Return weight 1 for every distinct term."""
-    ids = tuple(dict.fromkeys(term_id(term) for term in found))
+    ids = tuple(dict.fromkeys(term_id(term) for term in terms(text)))
     return SparseVector(ids, (1.0,) * len(ids))
 
 

@@ -211,7 +211,8 @@ class UsageBuffer:
         self._tally_file = tally_file
         self._mutex = threading.Lock()
         self._waiting: dict[tuple[str, str], _Waiting] = {}
-        self._tally: dict[str, dict[str, int]] = {}
+        self._tally = Counter[tuple[str, str]]()
+        """(day, what) -> how many: what was not written yet."""
 
     def used(self, *memories: Memory) -> None:
         """Count a use now: the memory was fetched, cited or promoted."""
@@ -223,7 +224,7 @@ class UsageBuffer:
                 waiting = self._waiting.setdefault((memory.layer.value, memory.id), _Waiting())
                 waiting.accesses = [*waiting.accesses, now][-USAGE_KEPT:]
                 waiting.count += 1
-            self._count_day(now, "uses", len(memories))
+            self._tally[now.date().isoformat(), "uses"] += len(memories)
             full = len(self._waiting) > BUFFER_MAX
         if full:
             self.flush()
@@ -231,7 +232,7 @@ class UsageBuffer:
     def shown(self, memories: Iterable[tuple[Layer, str]]) -> None:
         """Count one search and the memories (layer, id) that appeared in its answer."""
         with self._mutex:
-            self._count_day(self._clock.now(), "searches", 1)
+            self._tally[self._clock.now().date().isoformat(), "searches"] += 1
             for layer, memory_id in memories:
                 key = (layer.value, memory_id)
                 if layer in _COUNTED_LAYERS and (key in self._waiting or len(self._waiting) < BUFFER_MAX):
@@ -245,7 +246,7 @@ class UsageBuffer:
         """
         with self._mutex:
             taken, self._waiting = self._waiting, {}
-            tally, self._tally = self._tally, {}
+            tally, self._tally = self._tally, Counter[tuple[str, str]]()
         done = 0
         try:
             for collection in sorted({name for name, _ in taken}):
@@ -290,11 +291,7 @@ class UsageBuffer:
                 new.count += old.count
                 new.shown += old.shown
 
-    def _count_day(self, now: datetime, what: str, many: int) -> None:
-        day = self._tally.setdefault(now.date().isoformat(), {})
-        day[what] = day.get(what, 0) + many
-
-    def _save_tally(self, tally: dict[str, dict[str, int]]) -> None:
+    def _save_tally(self, tally: Counter[tuple[str, str]]) -> None:
         if self._tally_file is None or not tally:
             return
         days = _added(_load_tally(self._tally_file), tally)
@@ -314,12 +311,11 @@ def added_usage(usage: Usage, waiting: _Waiting) -> Usage:
     )
 
 
-def _added(days: dict[str, dict[str, int]], more: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+def _added(days: dict[str, dict[str, int]], more: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
     total = {day: dict(counts) for day, counts in days.items()}
-    for day, counts in more.items():
-        into = total.setdefault(day, {})
-        for what, many in counts.items():
-            into[what] = into.get(what, 0) + many
+    for (day, what), many in more.items():
+        counts = total.setdefault(day, {})
+        counts[what] = counts.get(what, 0) + many
     return total
 
 

@@ -40,6 +40,17 @@ def test_words_meaning_and_identifiers_find_a_fact(bench: Bench) -> None:
     assert bench.ask("长期记忆放在哪里")[0] == chinese.id
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_parts_of_an_identifier_in_a_question_are_looked_for(bench: Bench, is_whole: bool) -> None:
+    """Rule search.hybrid: by the engine as by the mirror, and without an embedder too."""
+    fact = bench.fact("The header of each HTTP answer is parsed lazily")
+    words = Searcher(bench.store, None, bench.clock)
+    if is_whole:
+        words.warm()
+
+    assert [one.id for one in words.search(ACTOR, SearchRequest("parseHttpHeader")).snippets] == [fact.id]
+
+
 def test_coverage_is_the_known_share_of_the_question(bench: Bench) -> None:
     """Rule fusion.coverage: about 0 for a question in another language; 0 for a question without terms."""
     bench.fact("The API listens on port 8080")
