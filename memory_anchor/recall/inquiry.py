@@ -20,7 +20,6 @@ from memory_anchor.recall.scoring import PreparedQuery
 if TYPE_CHECKING:
     from memory_anchor.model import Actor, Memory
     from memory_anchor.recall.meaning import QueryEmbedder
-    from memory_anchor.recall.mirror import Mirror, WordScores
 
 Notes = MutableMapping[str, bool]
 """What an answer says about itself -> whether something is missing in it that may be there a moment later."""
@@ -77,14 +76,6 @@ def questioned(
     if row is not None and question.says:
         row = as_said(row, question.script, meaning.identities[meant.using])
     return replace(question, row=row, using=meant.using), meant.note
-
-
-def words_of_mirror(mirror: Mirror, asked: Inquiry) -> WordScores:
-    """Return the question's words scored over the mirror, which is locked: those scored ahead while nothing moved."""
-    question, ahead = asked.question, asked.question.ahead
-    if ahead is not None and ahead.mirror is mirror and ahead.changes == mirror.changes:
-        return ahead.words
-    return mirror.words(question.term_ids, question.project, question.abroad)
 
 
 def period_of(actor: Actor, request: SearchRequest, now: datetime) -> TimeWords | None:

@@ -60,7 +60,6 @@ from memory_anchor.recall.inquiry import (
     tells_of,
     within,
     words_of,
-    words_of_mirror,
 )
 from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
@@ -77,7 +76,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory_anchor.ports import Clock, Embedder, MemoryStore, Reranker, Snapshot
-    from memory_anchor.recall.mirror import Mirror, WordScores
+    from memory_anchor.recall.mirror import Mirror
 
 SMALL_PERIOD = timedelta(days=2)
 SMALL_PERIOD_HOLDS = 10
@@ -390,8 +389,7 @@ class Searcher(Index):
         if asked.request.is_open and self._store.kind in candidates.WRITTEN_HERE:
             with self._lock:
                 if mirror.is_whole:
-                    words = words_of_mirror(mirror, asked)
-                    return self._score(asked, mirror, candidates.held(mirror, asked, words), words, also)
+                    return self._score(asked, mirror, None, also)
         question, aimed = asked.question, asked.question.row
         with self._lock:
             centring = mirror.centring(question.using)
@@ -401,20 +399,25 @@ class Searcher(Index):
         points = candidates.asked(self._store, asked, aimed)
         self._filled(points, mirror)
         with self._lock:
-            words = words_of_mirror(mirror, asked)
-            return self._score(asked, mirror, np.sort(mirror.rows(list(points))), words, also)
+            return self._score(asked, mirror, list(points), also)
 
     def _score(
-        self, asked: Inquiry, mirror: Mirror, found: NDArray[np.int64], words: WordScores, also: Memory | None
+        self, asked: Inquiry, mirror: Mirror, points: Sequence[str] | None, also: Memory | None
     ) -> tuple[Scored | None, NDArray[np.int64]]:
+        """Return what `scores` does. points: what the engine found, None for what the mirror finds, which is locked."""
+        question, ahead = asked.question, asked.question.ahead
+        if ahead is not None and ahead.mirror is mirror and ahead.changes == mirror.changes:
+            words = ahead.words
+        else:
+            words = mirror.words(question.term_ids, question.project, question.abroad)
+        found = candidates.held(mirror, asked, words) if points is None else np.sort(mirror.rows(points))
         rows = found if also is None else np.union1d(found, mirror.rows([also.point_id]))
         if not len(rows):
             return None, found
         talks = self._ways.conversation and asked.request.as_of is None
         readers = audiences_of(asked.actor.scope) if talks else None
         weights, period = self._ways.weights, asked.period
-        scored = scoring.score(mirror, asked.question, rows, words, weights=weights, readers=readers, period=period)
-        return scored, found
+        return scoring.score(mirror, question, rows, words, weights=weights, readers=readers, period=period), found
 
     def _newest_of_a_kind(self, asked: Inquiry, scored: Scored) -> Scored:
         assert asked.question.end is not None  # noqa: S101 - the caller looked
