@@ -138,6 +138,7 @@ class FactWriter:
             return decided_anew(lambda: self._decided(write, pondered))
 
     def _decided(self, write: _Write, pondered: Decision | None) -> WriteOutcome:
+        """Decide by what is stored now, carry it out and return the answer. The caller holds the lock."""
         actor, draft, memory = write.actor, write.draft, write.entry.memory
         if write.looked is None or write.looked != self._records.written():  # while it was embedded, others wrote
             known = self._known(actor, draft, memory, write.request, write.gate)
@@ -149,7 +150,26 @@ class FactWriter:
         else:
             near = self._near(actor, memory)
             decision = self._decide(memory, near) if pondered is None else self._still(pondered, memory, near)
-        return self._carry_out(write, decision)
+        target, outcome, similar = decision.target, decision.outcome, tuple(decision.similar[:SIMILAR_SHOWN])
+        if target is not None and memory.status is Status.PENDING and outcome is not Outcome.SKIPPED:
+            # What itself waits for a human can neither displace nor dispute what stands.
+            return self._add(write, Outcome.PENDING, similar, target_id=target.id)
+        match outcome:
+            case Outcome.SKIPPED if target is not None and decision.relation is Relation.CONFLICT:
+                return _kept_old(write, target, decision, similar)
+            case Outcome.SKIPPED if target is not None:
+                why = "a fact that says the same"
+                return self._strengthen(actor, draft, target, write.request, write.gate, why)
+            case Outcome.UPDATED if target is not None and not may(Deed.DISPLACE, actor.caller, [target]):
+                return self._add(write, Outcome.ADDED, similar)
+            case Outcome.UPDATED if target is not None:
+                return self._update(write, target, decision)
+            case Outcome.SUPERSEDED if target is not None and may(Deed.DISPLACE, actor.caller, [target]):
+                return self._supersede(write, target, decision, similar)
+            case Outcome.SUPERSEDED | Outcome.NEEDS_REVIEW if target is not None:
+                return self._dispute(write, target, decision, similar)
+            case _:
+                return self._add(write, Outcome.PENDING if memory.status is Status.PENDING else Outcome.ADDED, similar)
 
     def foreseen(self, actor: Actor, draft: FactDraft, request: Request | None, *, gate: Gate | None = None) -> Outcome:
         """Return what `save` would find, what waits for review included: added, skipped, updated, superseded,
@@ -226,29 +246,6 @@ class FactWriter:
         told = replace(step, new=with_receipt(step.new, request, outcome))
         self._records.commit(revisions=[told], kind="corroborate", by=step.new.author)
         return outcome
-
-    def _carry_out(self, write: _Write, decision: Decision) -> WriteOutcome:
-        memory, target, outcome = write.entry.memory, decision.target, decision.outcome
-        similar = tuple(decision.similar[:SIMILAR_SHOWN])
-        if target is not None and memory.status is Status.PENDING and outcome is not Outcome.SKIPPED:
-            # What itself waits for a human can neither displace nor dispute what stands.
-            return self._add(write, Outcome.PENDING, similar, target_id=target.id)
-        match outcome:
-            case Outcome.SKIPPED if target is not None and decision.relation is Relation.CONFLICT:
-                return _kept_old(write, target, decision, similar)
-            case Outcome.SKIPPED if target is not None:
-                why = "a fact that says the same"
-                return self._strengthen(write.actor, write.draft, target, write.request, write.gate, why)
-            case Outcome.UPDATED if target is not None and not may(Deed.DISPLACE, write.actor.caller, [target]):
-                return self._add(write, Outcome.ADDED, similar)
-            case Outcome.UPDATED if target is not None:
-                return self._update(write, target, decision)
-            case Outcome.SUPERSEDED if target is not None and may(Deed.DISPLACE, write.actor.caller, [target]):
-                return self._supersede(write, target, decision, similar)
-            case Outcome.SUPERSEDED | Outcome.NEEDS_REVIEW if target is not None:
-                return self._dispute(write, target, decision, similar)
-            case _:
-                return self._add(write, Outcome.PENDING if memory.status is Status.PENDING else Outcome.ADDED, similar)
 
     def _add(
         self, write: _Write, outcome: Outcome, similar: tuple[Similar, ...], target_id: str | None = None

@@ -45,11 +45,6 @@ class Gate:
     pending: float = 0.7
     caps: Mapping[str, float] = field(default_factory=lambda: dict(CAPS))
 
-    def cap(self, origin: Origin, *, quoted: bool = False) -> float:
-        """Return how far a claim of this origin may count; `quoted`: extracted with a verbatim quote."""
-        name = "extracted_quoted" if origin is Origin.EXTRACTED and quoted else origin.value
-        return self.caps[name]
-
     def assessed(self, text: str) -> tuple[float, str]:
         """Return the claim of a text that came without one, and the word by which it doubts itself ("" for none)."""
         doubt = hedge(text)
@@ -70,8 +65,9 @@ class Gate:
         quoted: bool = False,
         doubt: str = "",
     ) -> Verdict:
-        """Return what becomes of a claim of `claim` (0 to 1). doubt: the word that `assessed` found, for the reason."""
-        cap = self.cap(origin, quoted=quoted)
+        """Return what becomes of a claim of `claim` (0 to 1). quoted: extracted with a verbatim quote. doubt: the word
+        that `assessed` found, for the reason."""
+        cap = self.caps["extracted_quoted" if origin is Origin.EXTRACTED and quoted else origin.value]
         confidence = min(claim, cap)
         capped = f" (claimed {claim:g}, capped at {cap:g} for {origin.value})" if claim > cap else ""
         capped += f' (assessed: it says "{doubt}")' if doubt else ""
@@ -120,5 +116,6 @@ class Gate:
         """Return the stored confidence after another origin said the same: never above the better cap, never lower."""
         if origin is stored_origin:
             return stored
-        best = max(self.cap(origin), self.cap(stored_origin))
-        return max(stored, min(best, 1 - (1 - stored) * (1 - min(claim, self.cap(origin)))))
+        cap = self.caps[origin.value]
+        best = max(cap, self.caps[stored_origin.value])
+        return max(stored, min(best, 1 - (1 - stored) * (1 - min(claim, cap))))
