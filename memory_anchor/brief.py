@@ -78,7 +78,6 @@ NAMED_HERE = 4
 NAMED_BY_FEW = 3
 PROGRAM_CHARS = 3
 COMMAND_CHARS, COMMAND_PARTS, PATH_CHARS = 2_000, 4, 300
-ERROR_LINES, ERROR_CHARS = 4, 400
 NAMES_READ, NAMES_CHARS = 6, 4_000
 _NAMED = bounded(
     r"[A-Za-z0-9_.-]*/[A-Za-z0-9_./-]+|\b[A-Za-z0-9_-]+\.[A-Za-z]{1,5}\b|\b[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\b|"
@@ -420,17 +419,9 @@ def _whole_paths(path: str) -> list[str]:
     return [normal("/".join(parts[start:])) for start in range(max(0, len(parts) - NAMES_READ), len(parts) - 1)]
 
 
-def for_failure(anchor: MemoryAnchor, error: str, known: frozenset[str]) -> Brief:
-    """Return what is known to mend a failing command. error: what it printed; its last lines count."""
-    lines = [line.strip() for line in error.strip().splitlines() if line.strip()][-ERROR_LINES:]
-    said = "\n".join(lines)[-ERROR_CHARS:]
-    if not said:
-        return Brief()
-    now = anchor.services.clock.now()
-    named = [one for one in anchor.naming(names_in(said)) if one.type in FIXES]
-    found = anchor.search(said, types=[kind.value for kind in FIXES], limit=WARNINGS)
-    strong = [RecalledLine.of_snippet(one, now) for one in found.snippets if not one.weak]
-    return _warnings(anchor, named, known, strong)
+def for_failure(anchor: MemoryAnchor, command: str, error: str, known: frozenset[str]) -> Brief:
+    """Return what is known to mend a failing command, at most `WARNINGS` fixes. error: what it printed."""
+    return _warnings(anchor, anchor.mending(command, error, FIXES), known) if error.strip() else Brief()
 
 
 def heads_of(runs: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
@@ -447,9 +438,7 @@ def heads_of(runs: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
     return phrases, programs
 
 
-def _warnings(
-    anchor: MemoryAnchor, found: Iterable[Memory], known: frozenset[str], more: Iterable[RecalledLine] = ()
-) -> Brief:
-    lines = {line.id: line for line in (*(RecalledLine.of_memory(anchor, one) for one in found), *more)}
+def _warnings(anchor: MemoryAnchor, found: Iterable[Memory], known: frozenset[str]) -> Brief:
+    lines = {line.id: line for line in (RecalledLine.of_memory(anchor, one) for one in found)}
     chosen, _ = _lines_within([line for line in lines.values() if line.id not in known][:WARNINGS], PROMPT_TOKENS)
     return Brief("\n".join([PROMPT_HEAD, *fenced(chosen, "project memory")]), tuple(chosen)) if chosen else Brief()

@@ -170,8 +170,10 @@ class Hooks:
                 found = brief.for_tool(anchor, given if isinstance(given, Mapping) else {}, self._told_to(anchor))
                 return self._tell(anchor, found, payload, event)
             case "PostToolUse" | "PostToolUseFailure":
-                error = failure_of(payload)
-                return self._tell(anchor, brief.for_failure(anchor, error, self._told_to(anchor)), payload, event)
+                given = payload.get("tool_input")
+                command = str(given.get("command") or "") if isinstance(given, Mapping) else ""
+                found = brief.for_failure(anchor, command, failure_of(payload), self._told_to(anchor))
+                return self._tell(anchor, found, payload, event)
             case "PreCompact":
                 seen = _look(payload)
                 return KEEP_IN_CHINESE if seen and seen.in_chinese else KEEP

@@ -8,7 +8,7 @@ front ends only show.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, cached_property
@@ -41,6 +41,7 @@ from memory_anchor.model import (
     Constitution,
     Layer,
     Memory,
+    MemoryType,
     OperationPassage,
     Proposal,
     RetrievedSnippet,
@@ -48,6 +49,7 @@ from memory_anchor.model import (
     WriteMode,
     WriteOutcome,
 )
+from memory_anchor.recall.fixes import Failure, mending
 from memory_anchor.recall.order import standing
 from memory_anchor.recall.relevance import STRONG, weak_shown
 from memory_anchor.recall.request import SearchRequest
@@ -240,6 +242,12 @@ class MemoryAnchor:
     def naming(self, names: Sequence[str], *, limit: int = 4) -> list[Memory]:
         """Return current memories that name one of these files, identifiers or phrases, the rarest first; by words."""
         return naming(self.services.searcher, self.actor, names, limit=limit)
+
+    def mending(self, command: str, output: str, kinds: Collection[MemoryType]) -> list[Memory]:
+        """Return the stored memories of these types that mend a command which failed; nothing where none seems to."""
+        found = mending(self.services.searcher, self.actor, Failure.of(command, output), kinds)
+        self.services.usage.shown((one.layer, one.id) for one in found)
+        return found
 
     @use_case(asks.ListDue)
     def due(self, asked: asks.ListDue) -> list[DueMemory]:

@@ -91,7 +91,7 @@ class Scored:
     """Aligned arrays, one place a candidate; `total` is what orders, `relevance` how likely each is right.
 
     mirror: whose rows they are; facts: what it knows of them. dense: centred cosine, NaN when not embedded. share: part
-    of the query's IDF mass the memory holds, 0 to about 2.
+    of the query's IDF mass the memory holds, 0 to about 2. idf: of each of the query's terms.
     """
 
     mirror: Mirror
@@ -103,6 +103,7 @@ class Scored:
     relevance: Scores
     seen: Evidence
     facts: RowFacts
+    idf: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
 
 def score(
@@ -189,7 +190,7 @@ def score(
     judged = relevance.judged(seen)
     if (facts.talks >= 0).any():
         judged = _told_in_talks(judged, total, facts.talks)
-    return Scored(mirror, rows, total, dense, share, parts, judged, seen, facts)
+    return Scored(mirror, rows, total, dense, share, parts, judged, seen, facts, words.idf)
 
 
 def _told_in_talks(judged: Scores, total: Scores, talks: NDArray[np.int32]) -> Scores:

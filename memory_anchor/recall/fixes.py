@@ -1,0 +1,172 @@
+"""Which stored fix mends a command that failed: a small model of its own over words, since an error is no question.
+
+Output of one tool resembles every memory of that tool, so nearness tells an unrelated fix in three of four cases. What
+tells is what a fix shares with the output and not with the command: rare words, several in a row ("class file major
+version 65"), and names that no prose has, by the store's own rarity, where what failing commands print anyway ("error")
+counts little. The numbers (2 KB, `fixes.json`) are made by scripts/train_failures.py from other tools than those of its
+test; docs/retrieval.md has what they score. Rejected: what a search calls strong (learned on questions), the vector
+beside the words (no better in five parts, and an embedding for each failure), and lists of errors by tool.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memory_anchor.language.bounded import bounded
+from memory_anchor.language.terms import term_id, terms
+from memory_anchor.model import Actor, Memory, MemoryType
+from memory_anchor.recall.centring import script_of
+from memory_anchor.recall.inquiry import Inquiry
+from memory_anchor.recall.request import SearchRequest, admits
+from memory_anchor.recall.scoring import PreparedQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from memory_anchor.recall.search import Searcher
+
+    Numbers = NDArray[np.float32]
+
+NUMBERS = Path(__file__).with_name("fixes.json")
+BAR = 0.3
+"""How likely a fix must be to mend the failure: one too many costs a line, one that is not told another try."""
+BELOW_BEST = 0.5
+"""Share of the likeliest one's chance that another must have beside it."""
+PRINTED_CHARS, COMMAND_CHARS = 4_000, 400
+TERMS_MAX = 240
+CANDIDATES = 24
+STORE_LEAST = 100
+"""A word is as rare in a smaller store as in one of so many memories: of three, none is rare."""
+RUNS = (2, 3, 4, 6)
+"""Words in a row that are looked for."""
+EVIDENCE = 6
+_NAME = bounded(r"[A-Za-z_][A-Za-z0-9_./-]{3,80}")
+_NAMES = bounded(r"[a-z][A-Z]|_|[A-Z]{4}|\d|[./]\w")
+"""What makes a token one that no prose has: an error's code, an identifier, a path, a setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What was run and the end of what it printed: terms, those printed in reading order, and the names among them."""
+
+    command: frozenset[str]
+    printed: tuple[str, ...]
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, command: str, output: str) -> Failure:
+        said = output[-PRINTED_CHARS:]
+        return cls(frozenset(terms(command[:COMMAND_CHARS])), tuple(terms(said)), names_in(said))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A fix that may mend. shared: `EVIDENCE` figures of its words."""
+
+    memory: Memory
+    shared: tuple[float, ...]
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Return the tokens of a text that are names, as written.
+
+    >>> sorted(names_in("read ECONNRESET in src/api.py. Then retry."))
+    ['ECONNRESET', 'src/api.py']
+    """
+    found = (one.rstrip("./-") for one in _NAME.findall(text))
+    return frozenset(one for one in found if _NAMES.search(one))
+
+
+def shared_of(text: str, failure: Failure, idf: Mapping[str, float]) -> tuple[float, ...]:
+    """Return what a fix shares with a failure: the rarity of its words in the output, of the rarest, of the rarest
+    words in a row, of its words in the command, the part of its Latin words that is in either, the rarity of names."""
+    own = terms(text)
+    printed = frozenset(failure.printed) - failure.command
+    both = {term for term in own if term in printed and term in idf}
+    called = {term for term in own if term in failure.command and term in idf}
+    mass = sum(idf[term] for term in both)
+    best = max((idf[term] for term in both), default=0.0)
+    row = 0.0
+    for length in RUNS:
+        said = {failure.printed[at : at + length] for at in range(len(failure.printed) - length + 1)}
+        here = {tuple(own[at : at + length]) for at in range(len(own) - length + 1)} & said
+        row = max([row, *(sum(idf.get(term, 0.0) for term in set(one) - failure.command) for one in here)])
+    latin = {term for term in own if term.isascii()}
+    part = len(latin & (both | called)) / (len(latin) + 2)
+    named = [name for name in names_in(text) & failure.names if not failure.command.issuperset(terms(name))]
+    rare = sum(min((idf.get(term, 0.0) for term in terms(name)), default=0.0) for name in named)
+    return mass, best, row, sum(idf[term] for term in called), part, rare
+
+
+def candidates(searcher: Searcher, actor: Actor, failure: Failure, kinds: Collection[MemoryType]) -> list[Candidate]:
+    """Return the memories of these types that share words with a failure and that the caller may read."""
+    looked = tuple(dict.fromkeys([*failure.command, *reversed(failure.printed)]))[:TERMS_MAX]
+    asked = " ".join(looked)
+    project = f"{actor.scope.account}|{actor.scope.project}"
+    question = PreparedQuery(asked, script_of(asked), looked, tuple(map(term_id, looked)), project)
+    request, now = SearchRequest(asked), searcher.clock.now()
+    searcher.drain()
+    scored, _ = searcher.scores(Inquiry(actor, request, question, now, None, {}))
+    if scored is None:
+        return []
+    rarer, often = np.log((max(len(scored.rows), STORE_LEAST) + 1) / (len(scored.rows) + 1)), common()
+    rarities = zip(question.terms, (scored.idf + rarer).tolist(), strict=True)
+    idf = {term: min(rarity, often.get(term, rarity)) for term, rarity in rarities}
+    order = np.argsort(-scored.share, kind="stable")[:CANDIDATES]
+    points = [scored.mirror.points[int(scored.rows[place])] for place in order if scored.share[place] > 0]
+    memories = searcher.memories(scored.mirror, points)
+    return [
+        Candidate(found, shared_of(found.content, failure, idf))
+        for point in points
+        if (found := memories.get(point)) and found.type in kinds and admits(actor, request, found, now=now)
+    ]
+
+
+def figures(found: Sequence[Candidate]) -> Numbers:
+    """Return (n, 11) figures, a constant first."""
+    mass, best, row, called, part, rare = np.asarray([one.shared for one in found], dtype=np.float32).T
+    said = np.log1p(mass)
+    others = np.asarray([max([0.0, *np.delete(said, at)]) for at in range(len(found))], dtype=np.float32)
+    ones, named = np.ones(len(found), dtype=np.float32), np.log1p(rare)
+    part = np.sqrt(part)
+    told = (ones, said, best / 5, np.log1p(row), np.log1p(called), part, said - others, part * said, best * part)
+    return np.stack([*told, named, named * part], axis=1).astype(np.float32)
+
+
+@cache
+def _stored() -> dict[str, Any]:
+    return dict(json.loads(NUMBERS.read_text(encoding="utf-8")))
+
+
+def common() -> Mapping[str, float]:
+    """Return how rare a word is in what failing commands print, of words that several of them say ("error")."""
+    return dict(_stored()["common"])
+
+
+def judged(found: Sequence[Candidate]) -> Numbers:
+    """Return how likely each of these mends the failure, 0 to 1."""
+    if not found:
+        return np.zeros(0, dtype=np.float32)
+    logit = figures(found) @ np.asarray(_stored()["words"], dtype=np.float32)
+    return np.asarray(1 / (1 + np.exp(-np.clip(logit, -30, 30))), dtype=np.float32)
+
+
+def told_of(chances: Numbers) -> list[int]:
+    """Return the places of what is likely enough to be told, the likeliest first."""
+    bar = max(BAR, BELOW_BEST * float(chances.max(initial=0.0)))
+    return [int(place) for place in np.argsort(-chances, kind="stable") if chances[place] >= bar]
+
+
+def mending(searcher: Searcher, actor: Actor, failure: Failure, kinds: Collection[MemoryType]) -> list[Memory]:
+    """Return the stored fixes that mend a failed command, the likeliest first; nothing where none seems to."""
+    found = candidates(searcher, actor, failure, kinds)
+    return [found[place].memory for place in told_of(judged(found))]

@@ -1,0 +1,71 @@
+"""Which stored fix is told behind a failed command."""
+
+from __future__ import annotations
+
+from memory_anchor.brief import FIXES
+from memory_anchor.core import Core
+from memory_anchor.hooks import Hooks
+from memory_anchor.model import Actor, Caller, MemoryType, Scope
+from memory_anchor.recall.fixes import PRINTED_CHARS, Failure, candidates, names_in, shared_of
+
+JDK = "The Android module needs JDK 17: Gradle 8.2 stops at 'Unsupported class file major version 65' with 21."
+SPACE = "构建机磁盘被 BuildKit 缓存占满，报 No space left on device 时执行 docker buildx prune。"
+OTHERS = (
+    "gradle publish needs the token of the release account.",
+    "npm ci runs with --legacy-peer-deps until the plugin is upgraded.",
+    "Gradle wrapper checksums are verified in CI since March.",
+)
+
+
+def told(core: Core, conversation: str, command: str, output: str) -> str:
+    actor = Actor(Caller.AGENT, Scope(agent="claude-code", conversation=conversation))
+    given = {"hook_event_name": "PostToolUseFailure", "tool_input": {"command": command}, "error": output}
+    return Hooks().answer(core.anchor(actor), "PostToolUseFailure", given)
+
+
+def filled(core: Core) -> None:
+    anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="claude-code", conversation="writer")))
+    for text in (JDK, SPACE, *OTHERS):
+        anchor.save_memory(text, type="bugfix")
+
+
+def test_a_failure_gets_its_own_fix_and_no_other_of_the_same_tool(core: Core) -> None:
+    """Rule fixes.told: by what a fix shares with the output; both languages; nothing where nothing mends it."""
+    filled(core)
+    failed = "FAILURE: Build failed with an exception.\n> Unsupported class file major version 65\nBUILD FAILED in 3s"
+    found = told(core, "c1", "./gradlew assemble", failed)
+    assert JDK in found and not any(other in found for other in OTHERS)
+    full = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
+    assert SPACE in told(core, "c2", "docker build .", full)
+    test = "MoneyTest > rounds() FAILED\n    expected: <2.34> but was: <2.35>\n1 test completed, 1 failed\nBUILD FAILED"
+    assert told(core, "c3", "./gradlew test", test) == ""
+    assert told(core, "c4", "npm ci", " \n") == ""
+
+
+def test_what_stands_in_the_command_is_no_sign_of_a_fix() -> None:
+    """Rule fixes.command: every output of a tool names the tool; only what it says beyond its command counts."""
+    idf = {"gradl": 4.0, "publish": 4.0, "token": 4.0}
+    named = shared_of("gradle publish needs the token", Failure.of("gradle publish", "gradle publish: failed"), idf)
+    beyond = shared_of("gradle publish needs the token", Failure.of("gradle", "publish: no token"), idf)
+    assert named[:3] == (0.0, 0.0, 0.0) and named[3] > 0
+    assert beyond[0] > 0
+
+
+def test_however_much_a_command_prints_its_end_alone_is_read() -> None:
+    """Rule fixes.bounded: a hook waits for no log."""
+    failure = Failure.of("make " * 10_000, "line of a log\n" * 100_000 + "ECONNRESET")
+    assert len(failure.printed) <= PRINTED_CHARS and "ECONNRESET" in failure.names
+    assert names_in("plain words, Nothing else") == frozenset()
+
+
+def test_a_fix_of_another_type_or_nobodys_to_read_is_no_candidate(core: Core) -> None:
+    """Rule fixes.types: bugfixes, discoveries, workflows and rules mend; what nobody may read is not looked at."""
+    filled(core)
+    anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="claude-code", conversation="c9")))
+    failure = Failure.of("gradle", "Unsupported class file major version 65")
+    searcher = core.services.searcher
+    first, *_ = candidates(searcher, anchor.actor, failure, FIXES)
+    assert first.memory.content == JDK
+    assert candidates(searcher, anchor.actor, failure, (MemoryType.DECISION,)) == []
+    stranger = Actor(Caller.AGENT, Scope(account="other", project="elsewhere", agent="x"))
+    assert candidates(searcher, stranger, failure, FIXES) == []
