@@ -32,6 +32,7 @@ from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import TRUST_OF_ORIGIN, Epistemic, Layer, Memory, MemoryType, RetrievedSnippet, Trust
 from memory_anchor.pausing import pause_of
+from memory_anchor.recall.fixes import Failure
 from memory_anchor.recall.unasked import NAMED_READ, named_by
 
 RECENT_EVENTS = 12
@@ -421,7 +422,7 @@ def _whole_paths(path: str) -> list[str]:
 
 def for_failure(anchor: MemoryAnchor, command: str, error: str, known: frozenset[str]) -> Brief:
     """Return what is known to mend a failing command, at most `WARNINGS` fixes. error: what it printed."""
-    return _warnings(anchor, anchor.mending(command, error, FIXES), known) if error.strip() else Brief()
+    return _warnings(anchor, anchor.mending(Failure.of(command, error), FIXES), known) if error.strip() else Brief()
 
 
 def heads_of(runs: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:

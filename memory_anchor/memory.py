@@ -243,9 +243,9 @@ class MemoryAnchor:
         """Return current memories that name one of these files, identifiers or phrases, the rarest first; by words."""
         return naming(self.services.searcher, self.actor, names, limit=limit)
 
-    def mending(self, command: str, output: str, kinds: Collection[MemoryType]) -> list[Memory]:
+    def mending(self, failure: Failure, kinds: Collection[MemoryType]) -> list[Memory]:
         """Return the stored memories of these types that mend a command which failed; nothing where none seems to."""
-        found = mending(self.services.searcher, self.actor, Failure.of(command, output), kinds)
+        found = mending(self.services.searcher, self.actor, failure, kinds)
         self.services.usage.shown((one.layer, one.id) for one in found)
         return found
 

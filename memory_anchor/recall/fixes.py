@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PossibleFix:
     """A fix that may mend. shared: `EVIDENCE` figures of its words."""
 
     memory: Memory
@@ -107,7 +107,7 @@ def shared_of(text: str, failure: Failure, idf: Mapping[str, float]) -> tuple[fl
     return mass, best, row, sum(idf[term] for term in called), part, rare
 
 
-def candidates(searcher: Searcher, actor: Actor, failure: Failure, kinds: Collection[MemoryType]) -> list[Candidate]:
+def candidates(searcher: Searcher, actor: Actor, failure: Failure, kinds: Collection[MemoryType]) -> list[PossibleFix]:
     """Return the memories of these types that share words with a failure and that the caller may read."""
     looked = tuple(dict.fromkeys([*failure.command, *reversed(failure.printed)]))[:TERMS_MAX]
     asked = " ".join(looked)
@@ -125,13 +125,13 @@ def candidates(searcher: Searcher, actor: Actor, failure: Failure, kinds: Collec
     points = [scored.mirror.points[int(scored.rows[place])] for place in order if scored.share[place] > 0]
     memories = searcher.memories(scored.mirror, points)
     return [
-        Candidate(found, shared_of(found.content, failure, idf))
+        PossibleFix(found, shared_of(found.content, failure, idf))
         for point in points
         if (found := memories.get(point)) and found.type in kinds and admits(actor, request, found, now=now)
     ]
 
 
-def figures(found: Sequence[Candidate]) -> Numbers:
+def figures(found: Sequence[PossibleFix]) -> Numbers:
     """Return (n, 11) figures, a constant first."""
     mass, best, row, called, part, rare = np.asarray([one.shared for one in found], dtype=np.float32).T
     said = np.log1p(mass)
@@ -143,20 +143,21 @@ def figures(found: Sequence[Candidate]) -> Numbers:
 
 
 @cache
-def _stored() -> dict[str, Any]:
-    return dict(json.loads(NUMBERS.read_text(encoding="utf-8")))
+def _stored() -> tuple[Numbers, dict[str, float]]:
+    stored = json.loads(NUMBERS.read_text(encoding="utf-8"))
+    return np.asarray(stored["words"], dtype=np.float32), dict(stored["common"])
 
 
 def common() -> Mapping[str, float]:
     """Return how rare a word is in what failing commands print, of words that several of them say ("error")."""
-    return dict(_stored()["common"])
+    return _stored()[1]
 
 
-def judged(found: Sequence[Candidate]) -> Numbers:
+def judged(found: Sequence[PossibleFix]) -> Numbers:
     """Return how likely each of these mends the failure, 0 to 1."""
     if not found:
         return np.zeros(0, dtype=np.float32)
-    logit = figures(found) @ np.asarray(_stored()["words"], dtype=np.float32)
+    logit = figures(found) @ _stored()[0]
     return np.asarray(1 / (1 + np.exp(-np.clip(logit, -30, 30))), dtype=np.float32)
 
 
