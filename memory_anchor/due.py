@@ -11,7 +11,6 @@ what falls due or expires make one. The file holds ids and days, no text; lost, 
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -21,8 +20,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from memory_anchor.files import write_whole
-from memory_anchor.language.bounded import bounded
-from memory_anchor.language.timespans import tells_of_the_past
+from memory_anchor.language.timespans import falls_due, is_weekday, tells_of_the_past
 from memory_anchor.language.timewords import time_range
 from memory_anchor.model import Memory, Status
 
@@ -39,10 +37,6 @@ TODO_TAGS = frozenset({"todo", "task", "待办"})
 DUE_TAG = "due:"
 DONE_TAG = "done"
 YEAR, WEEK = timedelta(days=365), timedelta(days=7)
-_DATED = bounded(r"\d|月")
-"""What a date says and a weekday does not."""
-_PROMISED = bounded(r"\b(?:due|deadline|expires?)\b|到期|截止", re.IGNORECASE)
-"""What is said of a day that lies ahead, though the day itself may be read as the last one of its name."""
 LAST_INSTANT = timedelta(seconds=1)
 """Before a day's end: what is due on a day names that day."""
 _lock = threading.Lock()
@@ -74,15 +68,14 @@ def _said(text: str, written: datetime, zone: str) -> datetime | None:
     if period is None:
         return None
     is_limit = period.start.year == 1970
-    if period.end <= written and (is_limit or _promises(text)):  # "until 5 December": the next one is meant
-        period = replace(period, end=period.end + (YEAR if _DATED.search(period.text) else WEEK))
+    is_past = not is_limit and tells_of_the_past(text)
+    if is_past and period.start <= written:
+        return None  # "on Monday it failed", written on that Monday
+    if period.end <= written and (is_limit or (falls_due(text) and not is_past)):  # "until 5 December": the next one
+        period = replace(period, end=period.end + (WEEK if is_weekday(period.text) else YEAR))
     least = timedelta(0) if is_limit else timedelta(hours=12)
     lies_ahead = written + least < period.end < written + 3 * YEAR
     return period.end - LAST_INSTANT if lies_ahead else None
-
-
-def _promises(text: str) -> bool:
-    return bool(_PROMISED.search(text)) and not tells_of_the_past(text)
 
 
 def _day_end(day: str, zone: str) -> datetime | None:

@@ -27,11 +27,18 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _WHEN = re.compile(r"\bwhen\b", re.IGNORECASE)
-_ASKS_ELSE = re.compile(r"\b(?:what|which|who|whom|whose|why|where|how)\b", re.IGNORECASE)
-_AND_WHEN = re.compile(
-    r"\b(?:where|how|who|why|what) (?:and|or) (?=when\b)|(?<=\bwhen) (?:and|or) (?:where|how|who|why|what)\b",
+_ASKS_WHEN = re.compile(
+    r"\bwhen(?:['’]s\b|(?: exactly)? (?:and|or|am|is|are|was|were|do|does|did|has|have|had|will|would|shall|should|can"
+    r"|could|may|might|must)\b)",
     re.IGNORECASE,
 )
+"""The verb comes before who does it, or another question word beside: this clause is the question itself."""
+_ASKS_ELSE = re.compile(
+    r"\b(?:what|which|who|whom|whose|why|where|how)\b|\A\W{0,8}(?:am|is|are|was|were|do|does|did|has|have|had|will|would"
+    r"|shall|should|can|could|may|might|must)\b(?! you\b)",
+    re.IGNORECASE,
+)
+"""Another question word, or a question that is answered by yes or no ("do you know when" is not)."""
 _WANTS_TIME = re.compile(
     r"\bhow long\b|\b(?:what|which) (?:date|day|month|year|time)\b|什么时候|多久|何时|哪年|哪天|"
     r"几月|几号|几点",
@@ -68,13 +75,13 @@ def shape_of(content: str) -> Shape:
 def wants_time(query: str) -> bool:
     """Return whether a query asks when or how long.
 
-    Beside another question word "when" only names a case: "what happens when the disk is full" asks for no time.
+    Beside another question "when" only names a case: "what happens when the disk is full" asks for no time.
 
     >>> wants_time("when was it"), wants_time("what breaks when it is full"), wants_time("when and why did it break")
     (True, False, True)
     """
-    asks_when = _WHEN.search(query) is not None and _ASKS_ELSE.search(_AND_WHEN.sub("", query)) is None
-    return asks_when or _WANTS_TIME.search(query) is not None
+    is_asked = _ASKS_WHEN.search(query) or (_WHEN.search(query) and not _ASKS_ELSE.search(query))
+    return bool(is_asked or _WANTS_TIME.search(query))
 
 
 def wants_number(query: str) -> bool:

@@ -397,8 +397,8 @@ INSIDE = (
 _WITHIN = rf"(?:以内|之内|{INSIDE}|里面(?![试板积包条料向部具])|里(?![程约面]))"
 _NOT_FRONT = r"(?!端(?![口点午]|到端)|台(?![风账湾式机])|[缀沿]|往(?!来)|后(?:对比|比较|差|变化|的))"
 """What makes 前 behind an amount the beginning of 前端 or 前缀; 3天前后端 and 3天前端口 are three days ago."""
-_FRONT = r"(?:端|[台后缀沿往景期言排几\d一二三四五六七八九十百]|置(?!顶)|任(?!务))"
-"""The same behind 最近7天, which is no time ago: 最近7天前十名, 最近7天前端口."""
+FRONT = r"(?:端|[台后缀面沿往景期言排几半\d一二三四五六七八九十百]|置(?!顶)|任(?!务))"
+"""The same behind 最近7天, which is no time ago, and behind a day: 最近7天前十名, 最近7天前端口, 周五前台没人."""
 _OWN = (
     r"(?<!(?<![完达形生变组改换写当])成)(?<!(?<![这那怎同])样)(?<!(?<!发)版)(?<!(?<![作今昨假节])日)"
     r"(?<!(?<![论推公])文)(?<!(?<!视)剧)(?<![脚基原副])(?<!笔记)本"
@@ -427,7 +427,7 @@ RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
         (r"\btomorrow\b", _days_from(1), DATED),
         (r"刚才|刚刚|\bjust now\b|\ba moment ago\b", _last_hour, HARD),
         (
-            rf"(?:最近|过去|(?<![附靠])近|这)\s*的?\s*{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?(?!月|前(?!{_FRONT}))"
+            rf"(?:最近|过去|(?<![附靠])近|这)\s*的?\s*{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?(?!月|前(?!{FRONT}))"
             rf"(?:\s*{_WITHIN})?",
             _within,
             UNLESS_RULE,

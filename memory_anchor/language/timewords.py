@@ -28,6 +28,7 @@ from memory_anchor.language.terms import terms
 from memory_anchor.language.timerules import (
     BARE,
     DATED,
+    FRONT,
     HAN_NUMBER,
     HAN_PARTS,
     HAN_WEEK,
@@ -213,9 +214,7 @@ _SINCE_AFTER = bounded(
     r"\s*(?:以来|起|到(?:现在|今天|目前)|至今|(?:up )?(?:to|until|till) (?:now|date|today))", re.IGNORECASE
 )
 _UNTIL_START = bounded(r"\bbefore\s*(?:the )?\Z", re.IGNORECASE)
-_UNTIL_START_AFTER = bounded(
-    r"\s*(?:之前|以前|(?<=[日号底末一二三四五六])前(?![端台后面天年月周几一二三两些者往来景途提期]))"
-)
+_UNTIL_START_AFTER = bounded(rf"\s*(?:之前|以前|前(?!{FRONT}))")
 _UNTIL_END = bounded(r"(?:\bmore than|\buntil|\btill|\bup to|截至|截止到?)\s*(?:the )?\Z", re.IGNORECASE)
 _UNTIL_END_AFTER = bounded(r"\s*为止")
 _OTHER_DATE = bounded(r"(?<![\d.])\d{1,2}[/.]\d{1,2}[/.](?:19|20)\d\d(?![\d.])")

@@ -98,6 +98,7 @@ def test_what_came_too_late_does_not_count_as_told(core: Core, clock: ManualCloc
         ("The audit report is due on Thursday", 2),
         ("周四之前交审计报告", 1),
         ("周四前把稿子交上去", 1),
+        ("周四前提交稿子", 1),
         ("车险 12 月 5 日到期", 11),
         ("Register before tomorrow", 0),
     ],
@@ -120,6 +121,9 @@ def test_a_date_that_is_long_over_or_was_past_when_written_is_never_due(core: Co
     anchor(core).save_memory("The licence ends on 2026-11-25")
     anchor(core).log_event("We met on Friday, the fee was due on 3 November")
     anchor(core).log_event("周五前端改了样式，三天前换了滤芯")
+    anchor(core).log_event("周一构建失败是因为锁文件丢了")
+    anchor(core).log_event("On Monday we lost the lock file")
+    assert anchor(core).due() == []
     clock.advance(days=40)
     assert anchor(core).due() == []
 

@@ -52,6 +52,10 @@ def test_a_thousand_headings_are_read_in_no_time() -> None:
         ("what happens when the disk is full", False),
         ("when two engines start at once, which of them serves", False),
         ("Who helps Ana when she is sad?", False),
+        ("when is the place where we meet open", True),
+        ("When did we find out how the leak starts?", True),
+        ("Is it safe to deploy when a migration runs?", False),
+        ("Does the cache clear when we restart?", False),
         ("什么时候搬家", True),
     ],
 )
