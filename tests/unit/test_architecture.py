@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "maintenance": 514,
     "front": 13429,
     "adapters": 8105,
-    "language": 5418,
+    "language": 5440,
     "knowledge": 5909,
     "lore": 298,
     "runtime": 3977,
