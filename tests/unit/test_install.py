@@ -329,6 +329,11 @@ def test_what_is_put_is_read_and_what_is_dropped_is_gone(made: dict[str, object]
     ("client", "name", "text"),
     [
         ("codex", ".codex/config.toml", '[mcp_servers.memory-anchor]\ncommand = "PROGRAM" # mine\nargs = ["mcp"]\n'),
+        (
+            "codex",
+            ".codex/config.toml",
+            '[mcp_servers.memory-anchor]\ncommand = "PROGRAM"\nargs = ["mcp", "--answers", "lines"]\n',
+        ),
         ("gemini", ".gemini/settings.json", '{"mcpServers": {"mem": {"command": "PROGRAM", "args": ["mcp"]}}}'),
         ("cursor", ".cursor/mcp.json", '{"mcpServers": {"memory-anchor": {"command": "PROGRAM", "args": ["mcp"]}}}'),
     ],
