@@ -85,14 +85,14 @@ async def streams() -> AsyncIterator[tuple[_Inbound, _Outbound]]:
 
 
 def message_of(line: bytes | str) -> JSONRPCMessage:
-    """Return the message on a line. Raises ValueError: it is none."""
+    """Return the message on a line. Raises ValueError: it is none, or nested deeper than the stack has room for."""
     try:
-        return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
         try:
+            return jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
             return jsonrpc_message_adapter.validate_python(json.loads(line), by_name=False)
-        except RecursionError:
-            raise ValueError("the line is nested too deeply") from None
+    except RecursionError:
+        raise ValueError("the line is nested too deeply") from None
 
 
 async def mended(

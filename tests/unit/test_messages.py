@@ -1,6 +1,8 @@
 """Lines of JSON-RPC: what no parser may leave unanswered."""
 
+import contextlib
 import json
+from collections.abc import Callable
 
 import anyio
 import pytest
@@ -13,6 +15,8 @@ from memory_anchor.runtime.recording import mended, message_of
 LINE = (
     '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"save_memory","arguments":{"content":"a\\ud800"}}}'
 )
+SPARE = (*range(3, 60), 100, 300)
+"""Frames that the stack still has room for: from nearly none to plenty."""
 
 
 def test_a_line_with_a_lone_surrogate_is_read_so_that_its_request_is_answered():
@@ -31,6 +35,52 @@ def test_an_ordinary_line_is_read_as_ever():
 def test_what_is_no_message_stays_an_error(line):
     with pytest.raises(ValueError):
         message_of(line)
+
+
+@pytest.mark.parametrize("levels", [1_000, 10_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("told", ["bytes", "text", "surrogate"])
+def test_a_line_nested_too_deeply_is_one_error_at_every_depth_of_the_stack(levels, closed, told):
+    """Rule messages.deep: how deep a line is nested, or who calls, never makes it another error than "no message"."""
+    nested = "[" * levels + "]" * (levels * closed)
+    line = LINE.replace('"a\\ud800"', f'"a\\ud800","more":{nested}') if told == "surrogate" else nested
+    given = line.encode() if told == "bytes" else line
+    assert near_the_limit(lambda: outcome(given)) == dict.fromkeys(SPARE, "no message")
+
+
+def test_a_parser_that_finds_no_room_is_no_other_error_than_one_that_cannot_read(monkeypatch):
+    """Rule messages.deep: of either parser, the SDK's own and Python's."""
+
+    def out_of_room(*_given: object, **_named: object) -> None:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    monkeypatch.setattr(type(jsonrpc_message_adapter), "validate_json", out_of_room)
+    assert outcome(LINE) == "no message"
+
+
+def outcome(line: bytes | str) -> str:
+    try:
+        message_of(line)
+    except ValueError:
+        return "no message"
+    return "read"
+
+
+def near_the_limit(call: Callable[[], str]) -> dict[int, str]:
+    """Return what a call returns by how many more frames the stack has room for at it."""
+    seen: dict[int, str] = {}
+    spare = 0
+
+    def down() -> None:
+        nonlocal spare
+        with contextlib.suppress(RecursionError):
+            down()
+        spare += 1
+        if spare in SPARE:
+            seen[spare] = call()
+
+    down()
+    return seen
 
 
 def test_what_the_transport_could_not_read_is_read_once_more_and_the_rest_passes_through():
