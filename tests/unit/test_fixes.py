@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from memory_anchor.brief import FIXES
 from memory_anchor.core import Core
 from memory_anchor.hooks import Hooks
+from memory_anchor.language.terms import terms
 from memory_anchor.model import Actor, Caller, MemoryType, Scope
-from memory_anchor.recall.fixes import PRINTED_CHARS, Failure, candidates, names_in, shared_of
+from memory_anchor.recall.fixes import PRINTED_CHARS, Failure, candidates, names_in, shared_of, told_of
 
 JDK = "The Android module needs JDK 17: Gradle 8.2 stops at 'Unsupported class file major version 65' with 21."
 SPACE = "构建机磁盘被 BuildKit 缓存占满，报 No space left on device 时执行 docker buildx prune。"
@@ -49,6 +53,22 @@ def test_what_stands_in_the_command_is_no_sign_of_a_fix() -> None:
     beyond = shared_of("gradle publish needs the token", Failure.of("gradle", "publish: no token"), idf)
     assert named[:3] == (0.0, 0.0, 0.0) and named[3] > 0
     assert beyond[0] > 0
+
+
+def test_a_name_that_stands_in_the_command_is_no_sign_either() -> None:
+    """Rule fixes.command: the file that was run is printed by whatever fails in it."""
+    text, printed = "src/publish.py needs the token", "src/publish.py: no token"
+    idf = dict.fromkeys(terms(text), 4.0)
+    assert shared_of(text, Failure.of("python src/publish.py", printed), idf)[-1] == 0.0
+    assert shared_of(text, Failure.of("make", printed), idf)[-1] > 0
+
+
+@pytest.mark.parametrize(
+    ("chances", "places"), [([0.5, 0.9, 0.4], [1, 0]), ([0.29, 0.32], [1]), ([0.29], []), ([], [])]
+)
+def test_a_fix_is_told_above_the_bar_and_not_far_below_the_likeliest(chances: list[float], places: list[int]) -> None:
+    """Rule fixes.told: the likeliest first; one half as likely as it is no answer beside it."""
+    assert told_of(np.array(chances, dtype=np.float32)) == places
 
 
 def test_however_much_a_command_prints_its_end_alone_is_read() -> None:

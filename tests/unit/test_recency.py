@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
@@ -39,6 +40,9 @@ def test_the_end_that_a_question_asks_for_is_read(end: str, query: str) -> None:
         "what is my last name",
         "first of all, run the tests",
         "what should I do first?",
+        "what did we build at first?",
+        "what did we break in the first week?",
+        "what did we settle first of all about rollbacks",
         'who wrote "the last deploy"',
         "which port does the gateway use",
         "缓存多久过期",
@@ -92,6 +96,36 @@ def test_where_nothing_is_strong_the_newest_is_of_what_was_told_again_and_again(
     found = of_one_kind(given, "newest", SERIES_AND_ONE_OTHER, chosen)
 
     assert int(np.argmax(found.total)) == first
+
+
+@pytest.mark.parametrize(("total", "share", "first"), [(0.9, 0.8, 0), (0.4, 0.8, 1), (0.9, 0.6, 1)])
+def test_what_scores_far_less_or_lacks_the_words_is_of_no_kind(total: float, share: float, first: int) -> None:
+    """Rule search.recency: another service's load test, however alike and new, is none of those asked for."""
+    given = replace(scored([total, 1.0], [0.1, 0.9]), share=np.array([share, 1.0], dtype=np.float32))
+
+    found = of_one_kind(given, "newest", np.full((2, 2), 0.9, dtype=np.float32), np.array([1, 0]))
+
+    assert int(np.argmax(found.total)) == first
+
+
+@pytest.mark.parametrize(
+    ("chance", "versions", "talk", "first"),
+    [(0.2, 3, False, 1), (0.9, 3, False, 0), (0.2, 2, False, 0), (0.2, 3, True, 0)],
+    ids=["told often", "the best is strong", "told twice", "told in one talk"],
+)
+def test_only_what_was_told_often_goes_before_a_best_that_is_weak(
+    chance: float, versions: int, talk: bool, first: int
+) -> None:
+    """Rule search.recency: what was told twice, or in one talk, or stands behind a strong one, is no series."""
+    count = versions + 1
+    given = scored([1.0, 0.9, 0.85, 0.83][:count], [chance, 0.1, 0.1, 0.15][:count])
+    if talk:
+        given = replace(given, facts=replace(given.facts, talks=np.array([-1, 5, 5, 5], dtype=np.int32)))
+
+    found = of_one_kind(given, "newest", SERIES_AND_ONE_OTHER[:count, :count], np.arange(count))
+
+    assert int(np.argmax(found.total)) == first
+    assert found.relevance[1] == pytest.approx(0.15 if first else 0.1)
 
 
 @pytest.mark.parametrize("versions", [3, 10])
