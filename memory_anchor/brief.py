@@ -157,6 +157,7 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
     budget = float(min(budget_tokens or anchor.room.settings.budget.events + RULES_TOKENS, RECALLED_TOKENS_MAX))
     about_key = anchor.room.identity.key_warning()
     parts = [f"Tell your user: Memory Anchor warns that {about_key}"] if about_key else []
+    since = _last_visit(anchor)  # before the next line: it is written down, which may be what fails
     if failure := anchor.services.saving.failure:
         parts.append(f"Tell your user: Memory Anchor cannot save since its last try: {failure}")
     pause = pause_of(anchor.services.data_dir, anchor.services.clock.now())
@@ -170,7 +171,6 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
     lasting, rest = _lines_within(_lasting(anchor), min(left, budget / 2))
     left -= min(left, budget / 2) - rest
     known = {line.id for line in (*due, *lasting)}
-    since = _last_visit(anchor)
     recent, _ = _lines_within([line for line in _recent(anchor, since) if line.id not in known], left)
     here = "since you were last here" if since is not None else "what was last, newest first"
     blocks = [
@@ -234,7 +234,8 @@ def due_file(anchor: MemoryAnchor) -> DueFile:
 def note_due(anchor: MemoryAnchor, brief: Brief) -> None:
     """Write down that what was due was told today."""
     ids = [line.id for line in brief.lines if line.text.startswith("- [due")]
-    due_file(anchor).note(ids, anchor.services.clock.now().date().isoformat())
+    with anchor.services.saving.beside():
+        due_file(anchor).note(ids, anchor.services.clock.now().date().isoformat())
 
 
 def _due_kind(one: DueMemory, now: datetime) -> str:
@@ -288,7 +289,8 @@ def _last_visit(anchor: MemoryAnchor) -> datetime | None:
     if anchor.writes.may_write:
         visits.pop(key, None)
         visits[key] = (own, began, before)
-        write_whole(path, json.dumps(dict(list(visits.items())[-VISITS_KEPT:])).encode())
+        with anchor.services.saving.beside():
+            write_whole(path, json.dumps(dict(list(visits.items())[-VISITS_KEPT:])).encode())
     try:
         return datetime.fromisoformat(before) if before else None
     except ValueError:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from memory_anchor.errors import BadInput, DiskFull, StoreBusy, StoreDamaged, Unavailable
+from memory_anchor.errors import BadInput, DiskFull, Refused, StoreBusy, StoreDamaged, Unavailable
 from memory_anchor.files import write_whole
 
 FLAG = "paused"
@@ -97,3 +97,12 @@ class SaveHealth:
             raise
         with self._lock:
             self._failure = ""
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Note a failed write of the block and go on without it; one that arrives says nothing of the memories'."""
+        try:
+            yield
+        except (Refused, Unavailable, DiskFull, StoreBusy, StoreDamaged, OSError) as error:
+            with self._lock:
+                self._failure = self._failure or str(error) or type(error).__name__

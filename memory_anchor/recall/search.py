@@ -277,6 +277,8 @@ class Searcher(Index):
         about = self._ranked(asked)
         shown = {one.memory.id for one in found}
         told = [one for one in about if one.memory.id not in shown and tells_of(one.memory, period)]
+        if about and not (found or told):
+            asked.notes[elsewhere(period)] = False
         return [*found, *told][:limit] or about
 
     def _inside(self, asked: Inquiry, period: TimeWords) -> list[Ranked]:

@@ -95,3 +95,16 @@ def test_saving_that_stopped_is_told(core: Core, monkeypatch: pytest.MonkeyPatch
     assert "cannot save" in Hooks().answer(anchor(core), "SessionStart", {})
     anchor(core).log_event("Deployed")
     assert "cannot save" not in Hooks().answer(anchor(core), "SessionStart", {})
+
+
+def test_a_folder_that_takes_no_files_costs_no_brief_and_is_told(core: Core) -> None:
+    """Issue 15: what a hook notes for itself may fail; its text comes, with the warning, from a new engine too."""
+    anchor(core).save_memory("Never release on Fridays", type="instruction", tags=["todo"])
+    for name in ("visits.json", "due.json"):
+        (core.data_dir / name).mkdir()
+    told = Hooks().answer(anchor(core, "c2"), "SessionStart", {})
+    assert "Never release on Fridays" in told
+    assert "Tell your user: Memory Anchor cannot save" in told
+    assert "\x1b[31m" in Hooks().answer(anchor(core), "Statusline", {})
+    anchor(core).log_event("Deployed")
+    assert "\x1b[31m" not in Hooks().answer(anchor(core), "Statusline", {})

@@ -55,3 +55,13 @@ def test_a_text_that_was_changed_today_is_todays(anchor: MemoryAnchor, clock: Ma
 
     assert found(anchor, "which database has the ledger", since=since.isoformat()) == [fact]
     assert found(anchor, "which database has the ledger", until=since.isoformat()) == []
+
+
+def test_an_empty_month_is_said_to_be_empty(anchor: MemoryAnchor) -> None:
+    """Issue 15, a period that holds nothing: what comes from other times is never passed off as that month's."""
+    anchor.log_event("The team went out for lunch")
+    for query, named in (("what happened in March 2019?", "March 2019"), ("2019年3月发生了什么", "2019年3月")):
+        answer = anchor.search(query)
+        assert answer.snippets, query
+        assert f"Nothing is recorded for {named!r}; these are from other times." in answer.notes
+    assert not [note for note in anchor.search("what happened today?").notes if "other times" in note]
