@@ -45,6 +45,7 @@ from memory_anchor.model import (
     WriteMode,
     WriteOutcome,
 )
+from memory_anchor.pausing import Pause, pause_of
 from memory_anchor.requests import (
     EndSession,
     ForgetMemory,
@@ -363,6 +364,7 @@ class Writes:
         check_may_write(
             read_only=self.actor.read_only or self.room.settings.read_only,
             paused=self.services.paused() and not rights.may(Deed.WRITE_PAUSED, self.actor.caller),
+            pause=pause_of(self.services.data_dir, self.services.clock.now()),
         )
 
     @property
@@ -467,12 +469,13 @@ class Writes:
         return request_of(self.actor, f"import-{line.name}", IMPORT, {"text": safe})
 
 
-def check_may_write(*, read_only: bool, paused: bool) -> None:
-    """Raise Refused where nothing may be written now."""
+def check_may_write(*, read_only: bool, paused: bool, pause: Pause | None = None) -> None:
+    """Raise Refused where nothing may be written now. pause: names when it ends, where it does by itself."""
     if read_only:
         raise Refused("this connection is read-only; nothing was written")
     if paused:
-        rights.check(Deed.WRITE_PAUSED, Caller.AGENT)
+        ends = f"; it ends at {pause.until:%Y-%m-%d %H:%M} UTC" if pause is not None and pause.until else ""
+        raise Refused(rights.refusal(Deed.WRITE_PAUSED, Caller.AGENT) + ends)
 
 
 def _nothing_left(layer: Layer, kinds: tuple[str, ...]) -> WriteOutcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ def anchor(core: Core, conversation: str = "c1") -> Any:
 def test_a_pause_ends_by_itself(core: Core, clock: ManualClock) -> None:
     """Issue 15, pause: `--for 2h` stops agents from writing for two hours."""
     assert anchor(core).pause(lasting="2h")["until"]
-    with pytest.raises(Refused):
+    ends = f"it ends at {clock.now() + timedelta(hours=2):%Y-%m-%d %H:%M} UTC"
+    with pytest.raises(Refused, match=ends):
         anchor(core).save_memory("The cache has nine nodes")
     assert "Paused until" in Hooks().answer(anchor(core), "SessionStart", {})
     clock.advance(hours=2)
