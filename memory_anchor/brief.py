@@ -72,7 +72,7 @@ TRAPS = frozenset(
 only where they name the very file or what is run word for word."""
 WHOLE_WORDS = 3
 """Words of a command from which naming it is no accident: "docker compose down", not "terraform apply"."""
-FIXES = (MemoryType.BUGFIX, MemoryType.DISCOVERY, MemoryType.WORKFLOW, MemoryType.INSTRUCTION)
+FIXES = (MemoryType.BUGFIX, MemoryType.FACT, MemoryType.DISCOVERY, MemoryType.WORKFLOW, MemoryType.INSTRUCTION)
 WARNINGS = 2
 NAMED_HERE = 4
 """Memories that name a file or a command best, of which traps are told."""

@@ -144,6 +144,22 @@ def test_a_client_that_shows_its_model_only_the_json_gets_lines_alone(core: Core
         MemoryBackend(core).server(Preamble(answers="short"))
 
 
+def test_lines_alone_are_what_the_settings_say_too(core: Core, project: Path) -> None:
+    """Rule answers.lines: the settings decide where the caller says nothing."""
+    core.settings = core.settings.model_copy(update={"answers": "lines"})
+
+    async def work() -> None:
+        async with connected(
+            build_server(core, profile="standard", read_only=False, project_dir=str(project))
+        ) as asked:
+            await asked.ok("save_memory", content="The engine owns the store.")
+            lines = await asked.client.call_tool("search_memory", {"query": "engine store"})
+            assert lines.structured_content is None
+            assert "engine owns" in lines.content[0].text
+
+    run(work)
+
+
 def test_active_context_lives_in_the_conversation_and_becomes_one_event_at_its_end(server: Any) -> None:
     async def work() -> None:
         async with connected(server) as asked:

@@ -46,6 +46,13 @@ def test_a_failure_gets_its_own_fix_and_no_other_of_the_same_tool(core: Core) ->
     assert told(core, "c4", "npm ci", " \n") == ""
 
 
+@pytest.mark.parametrize("kind", ["fact", "bugfix", "discovery", "workflow", "instruction"])
+def test_a_fix_is_told_of_whatever_type_people_save_one(core: Core, kind: str) -> None:
+    """Rule fixes.types: `memory-anchor add` saves a fact where no type is given."""
+    core.anchor(Actor(Caller.AGENT, Scope(agent="claude-code", conversation="writer"))).save_memory(SPACE, type=kind)
+    assert SPACE in told(core, "c1", "docker build .", "ERROR: failed to solve: write x: no space left on device")
+
+
 def test_what_stands_in_the_command_is_no_sign_of_a_fix() -> None:
     """Rule fixes.command: every output of a tool names the tool; only what it says beyond its command counts."""
     idf = {"gradl": 4.0, "publish": 4.0, "token": 4.0}
@@ -79,7 +86,7 @@ def test_however_much_a_command_prints_its_end_alone_is_read() -> None:
 
 
 def test_a_fix_of_another_type_or_nobodys_to_read_is_no_candidate(core: Core) -> None:
-    """Rule fixes.types: bugfixes, discoveries, workflows and rules mend; what nobody may read is not looked at."""
+    """Rule fixes.types: bugfixes, facts, discoveries, workflows and rules mend; what nobody may read does not."""
     filled(core)
     anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="claude-code", conversation="c9")))
     failure = Failure.of("gradle", "Unsupported class file major version 65")
