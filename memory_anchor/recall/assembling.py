@@ -27,11 +27,14 @@ from memory_anchor.model import (
     Scope,
     Status,
     Tag,
+    point_id,
 )
 from memory_anchor.recall.relevance import STRONG
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from memory_anchor.ports import MemoryStore
 
 FOLD_COSINE = 0.95
 """Centred cosine from which two memories may be one snippet; one text said twice has 1."""
@@ -91,8 +94,24 @@ def behind_best(found: Sequence[Ranked], joining: Sequence[Ranked]) -> list[Rank
     shown = {one.memory.id for one in best}
     few = [one for one in joining if one.memory.id not in shown][:JOINING]
     shown |= {one.memory.id for one in few}
-    weak = [replace(one, relevance=min(one.relevance, WEAK_MOST)) for one in few]
-    return [*best, *weak, *(one for one in found[1:] if one.memory.id not in shown)]
+    return [*best, *weakened(few), *(one for one in found[1:] if one.memory.id not in shown)]
+
+
+def weakened(found: Sequence[Ranked]) -> list[Ranked]:
+    """Return the same memories, none of them strong."""
+    return [replace(one, relevance=min(one.relevance, WEAK_MOST)) for one in found]
+
+
+def replaced_by(found: Sequence[Ranked], store: MemoryStore) -> dict[str, str]:
+    """Return for each fact that superseded another what that one said, by the id of the new one."""
+    told: dict[str, str] = {}
+    for one in found:
+        former, _, version = (one.memory.previous_version_id or "").rpartition("@")
+        if former and former != one.memory.id and version.isdigit():
+            for entry in store.get(one.memory.layer.value, [point_id(former, int(version))]):
+                if entry.memory.audience == one.memory.audience:
+                    told[one.memory.id] = entry.memory.content
+    return told
 
 
 def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST) -> float:

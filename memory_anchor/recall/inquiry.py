@@ -115,9 +115,11 @@ def _noon(date: str) -> datetime | None:
         return None
 
 
-def elsewhere(period: TimeWords) -> str:
-    """Return the note of an answer from outside of the period."""
-    return f"Nothing is recorded for {period.text!r}; these are from other times."
+def elsewhere(period: TimeWords, *, inside: bool = False, outside: bool = True) -> str:
+    """Return the note of an answer from outside of the period. inside, outside: whether it holds anything of either."""
+    if inside:
+        return f"Some of these are from other times than {period.text!r}."
+    return f"Nothing is recorded for {period.text!r}" + ("; these are from other times." if outside else ".")
 
 
 def nothing_like_it(period: TimeWords) -> str:

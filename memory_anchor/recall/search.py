@@ -28,7 +28,7 @@ from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.questions import end_asked
 from memory_anchor.language.terms import holds, phrases
 from memory_anchor.language.timewords import TimeWords
-from memory_anchor.model import Actor, Layer, Memory, Scope, SearchAnswer, point_id
+from memory_anchor.model import Actor, Layer, Memory, Scope, SearchAnswer
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
@@ -42,7 +42,9 @@ from memory_anchor.recall.assembling import (
     newer_first,
     prior,
     quoting,
+    replaced_by,
     snippet,
+    weakened,
 )
 from memory_anchor.recall.beside import Meanwhile, WordsAhead, nothing
 from memory_anchor.recall.centring import script_of
@@ -58,7 +60,6 @@ from memory_anchor.recall.inquiry import (
     period_of,
     questioned,
     tells_of,
-    within,
     words_of,
 )
 from memory_anchor.recall.meaning import QueryEmbedder
@@ -230,11 +231,9 @@ class Searcher(Index):
             lacks = not any(one.relevance >= STRONG for one in found)
             is_past = period is not None and period.start <= now and period.end - period.start <= SMALL_PERIOD
             if period is not None and is_past and lacks:
-                lying = self._ranked(replace(asked.within(period), request=within(request, period, weak=request.limit)))
-                if lying:
-                    notes[nothing_like_it(period)] = False
-                    shown = {one.memory.id for one in lying}
-                    found = [*lying, *(one for one in found if one.memory.id not in shown)][: request.limit]
+                lying = self._lying(asked, period, request.limit)
+                shown = {one.memory.id for one in lying}
+                found = [*lying, *(one for one in found if one.memory.id not in shown)][: request.limit]
             elif lacks and period is None and request.before and self._ways.conversation:
                 found = self._following(asked, found)
         if request.is_open and not (period is not None and period.is_hard) and self._ways.conversation:
@@ -249,21 +248,9 @@ class Searcher(Index):
             if other in shown
         }
         shaped = partial(snippet, reader=actor.scope, now=now, detail=request.detail, activation=self.activation)
-        replaced = self._replaced(found)
+        replaced = replaced_by(found, self._store)
         snippets = tuple(shaped(one, before=replaced.get(one.memory.id, "")) for one in found)
         return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
-
-    def _replaced(self, found: Sequence[Ranked]) -> dict[str, str]:
-        """Return for each fact that superseded another what that one said, by the id of the new one."""
-        told: dict[str, str] = {}
-        for one in found:
-            former, _, version = (one.memory.previous_version_id or "").rpartition("@")
-            if former and former != one.memory.id and version.isdigit():
-                layer = one.memory.layer.value
-                for entry in self._store.get(layer, [point_id(former, int(version))]):
-                    if entry.memory.audience == one.memory.audience:
-                        told[one.memory.id] = entry.memory.content
-        return told
 
     def _then(self, asked: Inquiry, period: TimeWords) -> list[Ranked]:
         """Return what happened in a dated period, all that the query asks for, then what tells of it.
@@ -291,16 +278,22 @@ class Searcher(Index):
         found = self._ranked(asked.within(period))
         if not period.rest or any(one.relevance >= STRONG for one in found):
             return found
-        if found and period.end - period.start <= SMALL_PERIOD:
-            every = replace(asked, request=replace(asked.request, weak=limit, limit=min(limit, SMALL_PERIOD_HOLDS)))
-            found = self._ranked(every.within(period))
-            asked.notes[nothing_like_it(period)] = False
+        if period.end - period.start <= SMALL_PERIOD:
+            found = self._lying(asked, period, min(limit, SMALL_PERIOD_HOLDS))
         shown = {one.memory.id for one in found}
         others = [one for one in self._elsewhere(asked) if one.memory.id not in shown]
         strong = [one for one in others if one.relevance >= STRONG]
         if strong or not found:
-            asked.notes[elsewhere(period)] = False
+            asked.notes[elsewhere(period, inside=bool(found), outside=bool(others))] = False
         return [*found, *strong][:limit] if found else others
+
+    def _lying(self, asked: Inquiry, period: TimeWords, limit: int) -> list[Ranked]:
+        """Return what lies in a period, strong or not; all of it where nothing has a word or a meaning of the query."""
+        every = replace(asked, request=replace(asked.request, weak=limit, limit=limit))
+        found = self._ranked(every.within(period)) or weakened(self._ranked(every.within(replace(period, rest=False))))
+        if found:
+            asked.notes[nothing_like_it(period)] = False
+        return found
 
     def _following(self, asked: Inquiry, found: list[Ranked]) -> list[Ranked]:
         """Return what is found, joined by what is strong where the query is read after what was said before it."""

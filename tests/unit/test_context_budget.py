@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.brief import RECALLED_TOKENS_MAX, RULES_TOKENS_MAX
 from memory_anchor.context.sections import SHELVES, Body, Recalled, Trust, _shed, fit
 from memory_anchor.core import Core
@@ -18,6 +19,8 @@ from memory_anchor.hooks import Hooks
 from memory_anchor.language.tokens import count_tokens, estimate_tokens
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.testing import ephemeral_core
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=400)
 
@@ -95,6 +98,25 @@ def test_a_small_period_with_nothing_alike_is_told_with_a_note(core: Core, ancho
 
     assert [one.text for one in found.snippets] == ["Health check 503 on staging, old image deployed again"]
     assert any("resembles" in note for note in found.notes)
+
+
+def test_a_small_period_is_told_where_nothing_has_a_vector_yet(tmp_path: Path, clock: Any) -> None:
+    """N7: where no engine runs, "nothing is recorded" was said of a day whose events share no word with it."""
+    day = clock.now() - dt.timedelta(days=1)
+    with DirectoryLock.acquire(tmp_path, role="test") as lock:
+        store = EdgeStore(tmp_path / "store", lock=lock)
+        wrote = ephemeral_core(tmp_path / "wrote", store=store, clock=clock)
+        for text, days in (("Health check 503 on staging, old image deployed again", 0), ("Lunch with the team", 20)):
+            wrote.anchor(Actor()).log_event(text, when=(day - dt.timedelta(days=days)).isoformat())
+        asked = ephemeral_core(tmp_path / "asked", store=store, clock=clock)
+        for question in ("昨天为什么回滚", "why did we roll back yesterday?"):
+            found = asked.anchor(Actor()).search(question)
+
+            assert [(one.text, one.weak) for one in found.snippets] == [
+                ("Health check 503 on staging, old image deployed again", True)
+            ]
+            assert any("resembles" in note for note in found.notes)
+        store.close()
 
 
 def test_a_hook_prints_a_bounded_text_whatever_the_settings_say(core: Core, project: Path, approve: Any) -> None:
