@@ -65,3 +65,19 @@ def test_an_empty_month_is_said_to_be_empty(anchor: MemoryAnchor) -> None:
         assert answer.snippets, query
         assert f"Nothing is recorded for {named!r}; these are from other times." in answer.notes
     assert not [note for note in anchor.search("what happened today?").notes if "other times" in note]
+
+
+def test_a_note_says_of_other_times_only_what_the_answer_holds_of_them(
+    anchor: MemoryAnchor, clock: ManualClock
+) -> None:
+    """Rule search.time: an empty answer speaks of nothing "from other times", one that has both says so of some."""
+    assert anchor.search("why did the deploy fail yesterday?").notes == ("Nothing is recorded for 'yesterday'.",)
+    day = clock.now() - timedelta(days=1)
+    anchor.log_event("Lunch with the team", when=day.isoformat())
+    anchor.log_event("The deploy failed: the disk was full", when=(day - timedelta(days=9)).isoformat())
+    while anchor.services.searcher.embed_pending(8):
+        pass
+    both = anchor.search("why did the deploy fail yesterday?")
+    assert {one.text for one in both.snippets} >= {"Lunch with the team", "The deploy failed: the disk was full"}
+    assert "Some of these are from other times than 'yesterday'." in both.notes
+    assert not [note for note in both.notes if note.startswith("Nothing is recorded")]
