@@ -23,10 +23,9 @@ from bench_recall import CachedEmbedder
 from bench_unasked import save
 from train_moments import logistic
 
-from memory_anchor.brief import FIXES
 from memory_anchor.evaluation.questions import bundled
 from memory_anchor.language.terms import terms
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.model import Actor, Caller, MemoryType, Scope
 from memory_anchor.recall import fixes
 from memory_anchor.testing import ephemeral_core
 
@@ -34,6 +33,8 @@ DATA = Path(__file__).resolve().parent / "data" / "failures_train.yaml"
 PARTS, ROUNDS = 5, 6
 SIZES = (60, 45, 45, 30, 20, 10, 4)
 RIDGE = 1.0
+LEARNED = (MemoryType.BUGFIX, MemoryType.DISCOVERY, MemoryType.WORKFLOW, MemoryType.INSTRUCTION)
+"""Types that the numbers are learned from; bundled memories of these may mend what is asked, and are left out."""
 SAID_BY = 3
 """Failures whose output says a word, from which it counts as common."""
 
@@ -56,14 +57,14 @@ def seen_in(pairs: list[tuple[int, list[str]]], asked: list[tuple[int, str, str,
         actor = Actor(Caller.AGENT, Scope(project="p", agent="bench", conversation="first"))
         anchor = core.anchor(actor)
         for one in bundled().memories if others else ():
-            if one.type not in FIXES:
+            if one.type not in LEARNED:
                 save(anchor, one.type.value, one.text)
         stored = {save(anchor, "bugfix", text): text for _, (text, _, _) in pairs}
         while core.services.searcher.embed_pending(64):
             pass
         for part, fix, command, output in asked:
             failure = fixes.Failure.of(command, f"Exit code 1\n{output}")
-            found = fixes.candidates(core.services.searcher, anchor.actor, failure, FIXES)
+            found = fixes.candidates(core.services.searcher, anchor.actor, failure, LEARNED)
             if found:
                 right = np.array([stored.get(one.memory.id) == fix for one in found])
                 kept.append(Seen(part, fixes.figures(found), right, fix in stored.values()))

@@ -23,9 +23,9 @@ from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import term_id, terms
 from memory_anchor.model import Actor, Memory, MemoryType
 from memory_anchor.recall.centring import script_of
-from memory_anchor.recall.inquiry import Inquiry
-from memory_anchor.recall.request import SearchRequest, admits
+from memory_anchor.recall.ranking import chances
 from memory_anchor.recall.scoring import PreparedQuery
+from memory_anchor.recall.unasked import holding_most
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,16 +56,19 @@ _NAMES = bounded(r"[a-z][A-Z]|_|[A-Z]{4}|\d|[./]\w")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What was run and the end of what it printed: terms, those printed in reading order, and the names among them."""
+    """What was run and the end of what it printed: terms, those printed in reading order, `RUNS` of them in a row, and
+    the names among them."""
 
     command: frozenset[str]
     printed: tuple[str, ...]
+    rows: frozenset[tuple[str, ...]]
     names: frozenset[str]
 
     @classmethod
     def of(cls, command: str, output: str) -> Failure:
         said = output[-PRINTED_CHARS:]
-        return cls(frozenset(terms(command[:COMMAND_CHARS])), tuple(terms(said)), names_in(said))
+        printed = terms(said)
+        return cls(frozenset(terms(command[:COMMAND_CHARS])), tuple(printed), _rows(printed), names_in(said))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,10 @@ def names_in(text: str) -> frozenset[str]:
     return frozenset(one for one in found if _NAMES.search(one))
 
 
+def _rows(words: Sequence[str]) -> frozenset[tuple[str, ...]]:
+    return frozenset(tuple(words[at : at + n]) for n in RUNS for at in range(len(words) - n + 1))
+
+
 def shared_of(text: str, failure: Failure, idf: Mapping[str, float]) -> tuple[float, ...]:
     """Return what a fix shares with a failure: the rarity of its words in the output, of the rarest, of the rarest
     words in a row, of its words in the command, the part of its Latin words that is in either, the rarity of names."""
@@ -95,11 +102,8 @@ def shared_of(text: str, failure: Failure, idf: Mapping[str, float]) -> tuple[fl
     called = {term for term in own if term in failure.command and term in idf}
     mass = sum(idf[term] for term in both)
     best = max((idf[term] for term in both), default=0.0)
-    row = 0.0
-    for length in RUNS:
-        said = {failure.printed[at : at + length] for at in range(len(failure.printed) - length + 1)}
-        here = {tuple(own[at : at + length]) for at in range(len(own) - length + 1)} & said
-        row = max([row, *(sum(idf.get(term, 0.0) for term in set(one) - failure.command) for one in here)])
+    here = _rows(own) & failure.rows
+    row = max((sum(idf.get(term, 0.0) for term in set(one) - failure.command) for one in here), default=0.0)
     latin = {term for term in own if term.isascii()}
     part = len(latin & (both | called)) / (len(latin) + 2)
     named = [name for name in names_in(text) & failure.names if not failure.command.issuperset(terms(name))]
@@ -113,22 +117,14 @@ def candidates(searcher: Searcher, actor: Actor, failure: Failure, kinds: Collec
     asked = " ".join(looked)
     project = f"{actor.scope.account}|{actor.scope.project}"
     question = PreparedQuery(asked, script_of(asked), looked, tuple(map(term_id, looked)), project)
-    request, now = SearchRequest(asked), searcher.clock.now()
-    searcher.drain()
-    scored, _ = searcher.scores(Inquiry(actor, request, question, now, None, {}))
-    if scored is None:
+    found = holding_most(searcher, actor, question, most=CANDIDATES)
+    if found is None:
         return []
+    scored, memories = found
     rarer, often = np.log((max(len(scored.rows), STORE_LEAST) + 1) / (len(scored.rows) + 1)), common()
     rarities = zip(question.terms, (scored.idf + rarer).tolist(), strict=True)
     idf = {term: min(rarity, often.get(term, rarity)) for term, rarity in rarities}
-    order = np.argsort(-scored.share, kind="stable")[:CANDIDATES]
-    points = [scored.mirror.points[int(scored.rows[place])] for place in order if scored.share[place] > 0]
-    memories = searcher.memories(scored.mirror, points)
-    return [
-        PossibleFix(found, shared_of(found.content, failure, idf))
-        for point in points
-        if (found := memories.get(point)) and found.type in kinds and admits(actor, request, found, now=now)
-    ]
+    return [PossibleFix(one, shared_of(one.content, failure, idf)) for one in memories if one.type in kinds]
 
 
 def figures(found: Sequence[PossibleFix]) -> Numbers:
@@ -157,14 +153,13 @@ def judged(found: Sequence[PossibleFix]) -> Numbers:
     """Return how likely each of these mends the failure, 0 to 1."""
     if not found:
         return np.zeros(0, dtype=np.float32)
-    logit = figures(found) @ _stored()[0]
-    return np.asarray(1 / (1 + np.exp(-np.clip(logit, -30, 30))), dtype=np.float32)
+    return chances(figures(found) @ _stored()[0])
 
 
-def told_of(chances: Numbers) -> list[int]:
+def told_of(likely: Numbers) -> list[int]:
     """Return the places of what is likely enough to be told, the likeliest first."""
-    bar = max(BAR, BELOW_BEST * float(chances.max(initial=0.0)))
-    return [int(place) for place in np.argsort(-chances, kind="stable") if chances[place] >= bar]
+    bar = max(BAR, BELOW_BEST * float(likely.max(initial=0.0)))
+    return [int(place) for place in np.argsort(-likely, kind="stable") if likely[place] >= bar]
 
 
 def mending(searcher: Searcher, actor: Actor, failure: Failure, kinds: Collection[MemoryType]) -> list[Memory]:

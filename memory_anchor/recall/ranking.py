@@ -100,6 +100,11 @@ def stretched(cosines: Scores, *, span: float = LEAST_SPAN) -> Scores:
     return scaled(cosines, low=LEAST_COSINE, high=max(float(np.nanmax(cosines)), LEAST_COSINE + span))
 
 
+def chances(log_odds: Scores) -> Scores:
+    """Return the chance, 0 to 1, of each of these log-odds; beyond 30 either way they count as 30."""
+    return np.asarray(1 / (1 + np.exp(-np.clip(log_odds, -30, 30))), dtype=np.float32)
+
+
 def inverse_frequency(frequency: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """Return Lucene's IDF ln(1 + (n - df + 0.5) / (df + 0.5)) for each document frequency."""
     return np.asarray(np.log1p((np.maximum(count - frequency, 0) + 0.5) / (frequency + 0.5)))

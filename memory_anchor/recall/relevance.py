@@ -21,6 +21,7 @@ import numpy as np
 
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import terms
+from memory_anchor.recall import ranking
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -144,7 +145,7 @@ def judged(seen: Evidence) -> Scores:
         return np.zeros(0, dtype=np.float32)
     (with_vector, by_words), (both, words) = figures(seen), _numbers()
     logit = np.where(np.isnan(seen.cosines), by_words @ words, with_vector @ both)
-    return np.asarray(1 / (1 + np.exp(-np.clip(logit, -30, 30))), dtype=np.float32)
+    return ranking.chances(logit)
 
 
 def weak_shown(limit: int) -> int:

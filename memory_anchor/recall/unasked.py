@@ -29,6 +29,7 @@ from memory_anchor.hashing import stable_hash
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.terms import normal
 from memory_anchor.model import Actor, Memory, RetrievedSnippet
+from memory_anchor.recall import ranking
 from memory_anchor.recall.assembling import Ranked, snippet
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.inquiry import Inquiry
@@ -133,7 +134,7 @@ def judged(seen: Evidence, needs: float) -> Numbers:
     if not len(seen.cosines):
         return np.zeros(0, dtype=np.float32)
     logit = figures(seen, needs) @ _numbers()["pair"]
-    return np.asarray(1 / (1 + np.exp(-np.clip(logit, -30, 30))), dtype=np.float32)
+    return ranking.chances(logit)
 
 
 def named_by(names: Sequence[str]) -> re.Pattern[str] | None:
@@ -217,16 +218,23 @@ def naming(searcher: Searcher, actor: Actor, names: Sequence[str], *, limit: int
     wanted = named_by(names)
     if wanted is None:
         return []
-    request, now = SearchRequest(" ".join(names)), searcher.clock.now()
-    searcher.drain()
     project = f"{actor.scope.account}|{actor.scope.project}"
-    question = PreparedQuery.of(request.query, project=project)
+    found = holding_most(searcher, actor, PreparedQuery.of(" ".join(names), project=project), most=NAMED_READ)
+    return [one for one in found[1] if wanted.search(phrase_text(one))][:limit] if found is not None else []
+
+
+def holding_most(
+    searcher: Searcher, actor: Actor, question: PreparedQuery, *, most: int
+) -> tuple[Scored, list[Memory]] | None:
+    """Return what shares words with a question, scored, and of those that share most what the caller may read; None
+    for nothing."""
+    request, now = SearchRequest(question.text), searcher.clock.now()
+    searcher.drain()
     scored, _ = searcher.scores(Inquiry(actor, request, question, now, None, {}))
     if scored is None:
-        return []
-    order = np.argsort(-scored.share, kind="stable")[:NAMED_READ]
+        return None
+    order = np.argsort(-scored.share, kind="stable")[:most]
     points = [scored.mirror.points[int(scored.rows[place])] for place in order if scored.share[place] > 0]
     memories = searcher.memories(scored.mirror, points)
-    found = [memories[point] for point in points if point in memories]
-    held = [one for one in found if wanted.search(phrase_text(one))]
-    return [one for one in held if admits(actor, request, one, now=now)][:limit]
+    found = (memories[point] for point in points if point in memories)
+    return scored, [one for one in found if admits(actor, request, one, now=now)]
