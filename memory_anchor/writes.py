@@ -361,10 +361,11 @@ class Writes:
 
     def check_writable(self) -> None:
         """Raise Refused: read-only, or paused for everyone but humans."""
+        paused = self.services.paused() and not rights.may(Deed.WRITE_PAUSED, self.actor.caller)
         check_may_write(
             read_only=self.actor.read_only or self.room.settings.read_only,
-            paused=self.services.paused() and not rights.may(Deed.WRITE_PAUSED, self.actor.caller),
-            pause=pause_of(self.services.data_dir, self.services.clock.now()),
+            paused=paused,
+            pause=pause_of(self.services.data_dir, self.services.clock.now()) if paused else None,
         )
 
     @property
