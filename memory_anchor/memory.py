@@ -361,6 +361,10 @@ class MemoryAnchor:
         """Return what an agent should know for a task, within a budget, with what it cost."""
         return self._context(self).build(asked.task, asked.budget_tokens)
 
+    def context_within(self, asked: asks.BuildContext, size: Callable[[BuiltContext], int]) -> BuiltContext:
+        """Return it with the whole answer, as `size` counts it, within the budget."""
+        return self._context(self).build(asked.task, asked.budget_tokens, size)
+
     @use_case(asks.AssemblePrompt)
     def assemble(self, asked: asks.AssemblePrompt) -> AssembledContext:
         """Return a whole prompt made to fit its window, with its context and what it cost. Raises BadInput."""

@@ -57,6 +57,8 @@ RECENT_LIMIT = 20
 OPERATIONS_LIMIT = 5
 KNOWLEDGE_LIMIT = 5
 TITLE_MAX = 60
+FIT_STEPS = 6
+"""Halvings between a text that fits an answer's budget and one that does not."""
 BEFORE_CHARS = 240
 """Of what a fact replaced."""
 QUESTION_LEAST = 32
@@ -176,10 +178,13 @@ class ContextBuilder:
         budget = self.budget
         return budget.identity + budget.events + budget.facts + budget.operations + budget.reserve
 
-    def build(self, task: str, budget_tokens: int | None = None) -> BuiltContext:
+    def build(
+        self, task: str, budget_tokens: int | None = None, answer_tokens: Callable[[BuiltContext], int] | None = None
+    ) -> BuiltContext:
         """Return a context for `task`, of at most `budget_tokens` tokens, or what `budget.identity` lets L0 take.
 
         budget_tokens: 1 to `BUDGET_MAX`; all layers' shares shrink or grow with it. Omitted: the settings' sum.
+        answer_tokens: what a front end makes of a context; that then keeps the budget, not the text alone.
         Raises BadInput: a task that is empty, too long or not text, a budget out of range.
         """
         asked = inputs.text("task", task, most=TASK_MAX)
@@ -187,22 +192,37 @@ class ContextBuilder:
             budget_tokens = inputs.integer("budget_tokens", budget_tokens, least=1, most=BUDGET_MAX)
         found = self.gather(asked)
         total = self.tokens_for(found) if budget_tokens is None else budget_tokens
-        started = self.monotonic()
-        fitted = self.fit(found, total)
+        made = self._made(found, total, total)
+        if answer_tokens is not None and (over := answer_tokens(made) - total) > 0:
+            fits, too_many, room = 1, total, max(1, total - over)
+            made = self._made(found, fits, total)
+            for _ in range(FIT_STEPS):
+                tried = self._made(found, room, total)
+                if answer_tokens(tried) <= total:
+                    fits, made = room, tried
+                else:
+                    too_many = room
+                room = (fits + too_many) // 2
+        notes = list(made.notes)
+        return replace(made, report_id=self.record(made.report, notes), notes=tuple(notes))
+
+    def _made(self, found: Gathered, room: int, total: int) -> BuiltContext:
+        """Return what fits into `room` tokens of a budget of `total`; not recorded yet."""
+        started, own = self.monotonic(), replace(found, decisions=list(found.decisions))
+        fitted = self.fit(own, room)
         text = fitted.body.text()
         sections = fitted.body.sections()
-        found.stage_ms["assemble"] = self.elapsed_ms(started)
         report = ContextCostReport(
             context_window_tokens=total,
             reserved_output_tokens=0,
             estimated_tokens=estimated(sections),
             sections=sections,
-            decisions=tuple(found.decisions),
+            decisions=tuple(own.decisions),
             citations=fitted.body.citations(),
-            stage_ms=found.stage_ms,
+            stage_ms={**found.stage_ms, "assemble": self.elapsed_ms(started)},
             cache=found.cache,
         )
-        return BuiltContext(text, report, report.citations, self.record(report, found.notes), tuple(found.notes))
+        return BuiltContext(text, report, report.citations, notes=tuple(found.notes))
 
     def tokens_for(self, found: Gathered) -> int:
         """Return the size of a context when none is asked for: lorebooks come on top of it, in their own budget."""

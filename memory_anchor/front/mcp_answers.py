@@ -24,6 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from memory_anchor import inputs, shapes
@@ -32,11 +34,15 @@ from memory_anchor.fields import BaseRequest
 from memory_anchor.front.table import ROWS, Row
 from memory_anchor.front.tool_specs import TOOLS
 from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Record
+from memory_anchor.json_values import Json, Record, record, records
 from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
+from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import TRUST_OF_ORIGIN, Constitution, Memory, Trust
-from memory_anchor.requests import TASK_MAX
+from memory_anchor.requests import TASK_MAX, BuildContext
+
+if TYPE_CHECKING:
+    from memory_anchor.context.context import BuiltContext
 
 INSTRUCTIONS_BYTES_MAX = 2_000
 """Below the 2 KB at which a client cuts, whether it counts 2,000 or 2,048, in bytes or characters."""
@@ -252,6 +258,9 @@ def _as_text(anchor: MemoryAnchor, name: str, **fields: str) -> str:
 CALLS: Mapping[str, Row] = {spec.name: ROWS[spec.row] for spec in TOOLS if spec.row in ROWS}
 """Tool name -> what it does. A tool of `tool_specs` without a row is not registered."""
 WRITING = frozenset(spec.name for spec in TOOLS if spec.writes)
+SHED = "drop_memory_results"
+REPORT_SHARE = 3
+"""Of a context's budget, the part that its report and citations may take: a third."""
 LASTING = frozenset({"remember_conversation"})
 """Writes whose answer is of many memories, and is kept beside the store; the others' lies with what they wrote."""
 
@@ -268,6 +277,8 @@ def run(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> str:
     request = asked if isinstance(asked, BaseRequest) else row.request.read(asked, name)
 
     def work() -> str:
+        if isinstance(request, BuildContext) and request.budget_tokens:
+            return shapes.compact(_context_within(anchor, request, request.budget_tokens))
         return shapes.compact(row.answer(anchor, request))
 
     if name not in WRITING:
@@ -282,3 +293,43 @@ def run(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> str:
         # Over the request as it came: a resent one gets its first answer, also one that stored nothing to find it by.
         key, what = stable_hash("tool", actor.scope.account, actor.nonce), stable_hash(name, repr(request))
         return services.answers.once(key, what, work, lasting=name in LASTING)
+
+
+def _context_within(anchor: MemoryAnchor, asked: BuildContext, budget: int) -> Record:
+    """Return a context whose whole answer keeps its budget: a model is shown the report beside the text too.
+
+    How much of the report is told is decided by what would be told without that limit, so that less text never makes
+    it longer; whatever room is left in the end goes to it. The whole one is kept (`memory-anchor context show`).
+    """
+    chosen: list[int] = []
+
+    def tokens_of(built: BuiltContext) -> int:
+        sizes = [count_tokens(shapes.compact(one)) for one in _context_answers(anchor, built, budget)]
+        if not chosen:
+            share = count_tokens(built.text) + budget // REPORT_SHARE
+            chosen.append(next((at for at, size in enumerate(sizes) if size <= share), len(sizes) - 1))
+        return sizes[chosen[0]]
+
+    built = anchor.context_within(asked, tokens_of)
+    answers = [*_context_answers(anchor, built, budget)]
+    named = [{**one, "report_id": built.report_id} for one in answers] if built.report_id else []
+    ordered = [one for pair in zip_longest(named, answers) for one in pair if one is not None]
+    return next((one for one in ordered if count_tokens(shapes.compact(one)) <= budget), answers[-1])
+
+
+def _context_answers(anchor: MemoryAnchor, built: BuiltContext, budget: int) -> list[Record]:
+    """Return {text, report, citations, notes?}, whole first, then with less and less beside the text."""
+    whole: dict[str, Json] = {**shapes.built_context(built, reader=anchor.actor.scope)}
+    told = record(whole["report"])
+    spent, decisions = record(told["estimated_tokens"]), records(told["decisions"])
+    shed = [one for one in decisions if one["action"] == SHED]
+    short: list[Json] = [{"action": one["action"], "reason": one["reason"]} for one in decisions if one not in shed]
+    short += [{"action": SHED, "reason": f"budget of {budget}"}] if shed else []
+    known = ("kind", "ref", "locator")
+    cited: list[Json] = [{name: one[name] for name in known if name in one} for one in records(whole["citations"])]
+    used = {name: value for name, value in spent.items() if value and not isinstance(value, dict)}
+    less = {"estimated_tokens": used, "sections": told["sections"], "decisions": short}
+    least: dict[str, Json] = {"estimated_tokens": {"total": spent["total"]}, **({"decisions": short} if short else {})}
+    lean = {**whole, "report": least, "citations": cited}
+    bare = {name: value for name, value in lean.items() if name != "notes"}
+    return [whole, {**whole, "report": less, "citations": cited}, lean, bare]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.brief import RECALLED_TOKENS_MAX, RULES_TOKENS_MAX
 from memory_anchor.context.sections import SHELVES, Body, Recalled, Trust, _shed, fit
 from memory_anchor.core import Core
+from memory_anchor.front import mcp_answers
 from memory_anchor.hooks import Hooks
 from memory_anchor.language.tokens import count_tokens, estimate_tokens
 from memory_anchor.memory import MemoryAnchor
@@ -22,6 +24,7 @@ from memory_anchor.model import Actor
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.testing import ephemeral_core
 
+WHY_7 = "why was release 7 rolled back"
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=400)
 
 
@@ -47,6 +50,28 @@ def test_a_small_budget_holds_and_keeps_the_event_that_answers(anchor: MemoryAnc
         assert count_tokens(built.text) <= budget
         assert len(o200k().encode(built.text)) <= budget
         assert "release 7 " in built.text
+
+
+def test_the_whole_answer_of_the_tool_keeps_the_budget(anchor: MemoryAnchor) -> None:
+    """Rule context.answer: clients show a model the JSON, so the report and the citations count as the text does."""
+    for number in range(12):
+        anchor.save_memory(
+            f"The data of service {number} lies in region eu-{number}; 第{number}条规则。", type="decision"
+        )
+        anchor.log_event(f"Rolled back release {number} on staging: health check {500 + number}; 回滚了版本 {number}。")
+    lengths = []
+    for budget in (200, 250, 400, 800, 1_500, 3_000):
+        told = mcp_answers.run(anchor, "build_context", {"task": WHY_7, "budget_tokens": budget})
+        answer = json.loads(told)
+
+        assert count_tokens(told) <= budget
+        assert "release 7 " in answer["text"]
+        assert answer["report"]["estimated_tokens"]["total"] == count_tokens(answer["text"])
+        assert {one["ref"] for one in answer["citations"] if one["kind"] in ("event", "memory_entry")}
+        lengths.append(count_tokens(answer["text"]))
+    assert all(length >= 0.4 * budget for length, budget in zip(lengths, (200, 250, 400, 800), strict=False))
+    assert count_tokens(mcp_answers.run(anchor, "build_context", {"task": WHY_7, "budget_tokens": 150})) <= 150
+    assert set(answer["report"]) >= {"stage_ms", "cache", "variant", "sections", "decisions"}
 
 
 def test_as_many_texts_go_as_it_takes() -> None:
