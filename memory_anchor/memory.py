@@ -225,12 +225,12 @@ class MemoryAnchor:
         With an embedder that `recall/unasked.py` does not know, what a search calls strong.
         """
         searcher, request = self.services.searcher, SearchRequest(prompt, limit=limit, weak=0)
-        now = self.services.clock.now()
         found = brought_up(searcher, self.actor, request)
-        answer = searcher.search(self.actor, request) if found is None else SearchAnswer(tuple(found))
+        answer = searcher.search(self.actor, request) if found is None else SearchAnswer(found.snippets)
         answer = standing(answer, self.room.sources)
         self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
-        joined = with_operations(answer, request, self.room.operations.find, now=now)
+        needs, find = None if found is None else found.needs > 0, self.room.operations.find
+        joined = with_operations(answer, request, find, now=self.services.clock.now(), is_task=needs)
         sunk = HeededFile(self.services.data_dir / HEEDED).sunk()
         lively = (one for one in joined.snippets if one.id not in sunk or (one.relevance or 0) >= STRONG)
         return [one for one in lively if not one.weak][:limit]

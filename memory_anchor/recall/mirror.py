@@ -453,6 +453,11 @@ class Mirror:
             return np.zeros((len(rows), len(rows)), dtype=np.float32)
         return held.alike(rows, self._script[rows])
 
+    def embedded(self, rows: NDArray[np.int64], *, using: str = DENSE) -> NDArray[np.bool_]:
+        """Return which of these rows have a vector of this embedder."""
+        held = self._rows_of.get(using)
+        return held.embedded(rows) if held is not None else np.zeros(len(rows), dtype=np.bool_)
+
     def newest_without_row(self, rows: NDArray[np.int64], *, limit: int, using: str = DENSE) -> NDArray[np.int64]:
         """Return the newest of these rows that have no vector of this embedder yet."""
         waiting = rows[~self._rows_of[using].embedded(rows)]

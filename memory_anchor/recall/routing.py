@@ -296,17 +296,20 @@ def with_operations(
     find: Callable[..., list[OperationPassage]],
     *,
     now: datetime,
+    is_task: bool | None = None,
 ) -> SearchAnswer:
     """Return the answer with passages of L4 that pass the judge: when the question asks how, before what is less
     relevant than the best of them, else behind what is strong, never pushing out more than two. Weak ones are shown
     where L4 alone is asked for.
+
+    is_task: of a prompt, whether it needs to know anything of the project; None for what is asked of the memory.
     """
     how = asks_how(request.query)
-    if not wants(request, Layer.OPERATIONAL_KNOWLEDGE, signal=how):
+    if not wants(request, Layer.OPERATIONAL_KNOWLEDGE, signal=how if is_task is None else is_task):
         return answer
     only = request.layers == (Layer.OPERATIONAL_KNOWLEDGE,)
     most = request.limit if only else min(OPERATIONS_JOIN, request.limit)
-    found = find(request.query, limit=most, waits=how or only, judge=passages_judged)
+    found = find(request.query, limit=most, waits=how or only or bool(is_task), judge=passages_judged)
     strong = [one for one in found if one.relevance >= STRONG]
     weak = [one for one in found if one.relevance < STRONG][: request.weak if only else 0]
     if not (strong or weak):

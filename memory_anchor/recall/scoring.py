@@ -16,6 +16,7 @@ import numpy as np
 
 from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
+from memory_anchor.language.coverage import alike
 from memory_anchor.language.shape import wants_number, wants_time
 from memory_anchor.language.terms import is_compound, normal, term_id, terms
 from memory_anchor.ports import DENSE
@@ -202,6 +203,17 @@ def _told_in_talks(judged: Scores, total: Scores, talks: NDArray[np.int32]) -> S
     below = np.empty_like(judged)
     below[order] = np.maximum.accumulate(judged[order][::-1])[::-1]
     return np.where(talks >= 0, below, judged)
+
+
+def alike_in_words(cosines: NDArray[np.float32], meant: NDArray[np.bool_], texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return the cosines with those of what has no vector yet as likely as its words make them.
+
+    cosines: (n, n). meant: which have a vector.
+    """
+    found = cosines.copy()
+    for place in np.flatnonzero(~meant).tolist():
+        found[place] = found[:, place] = [alike(texts[place], other) for other in texts]
+    return found
 
 
 def of_one_kind(scored: Scored, end: End, alike: NDArray[np.float32], chosen: NDArray[np.int64]) -> Scored:

@@ -418,8 +418,15 @@ class Searcher(Index):
         assert asked.question.end is not None  # noqa: S101 - the caller looked
         ties = -scored.facts.happened.astype(np.int64)
         chosen = ranking.best_first(scored.total + (scored.relevance >= STRONG) * ABOVE_ALL, ties)[: scoring.KINDRED]
+        mirror, rows, using = scored.mirror, scored.rows[chosen], asked.question.using
         with self._lock:
-            alike = scored.mirror.alike(scored.rows[chosen], using=asked.question.using)
+            alike, meant = mirror.alike(rows, using=using), mirror.embedded(rows, using=using)
+        if not meant.all():  # what was just logged is of a kind by its words
+            points = [mirror.points[row] for row in rows.tolist()]
+            memories = self.memories(mirror, points)
+            alike = scoring.alike_in_words(
+                alike, meant, [memories[one].content if one in memories else "" for one in points]
+            )
         return scoring.of_one_kind(scored, asked.question.end, alike, chosen)
 
     def _distinct(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:

