@@ -84,7 +84,7 @@ BUDGETS: dict[str, int] = {
     "knowledge": 5909,
     "lore": 298,
     "runtime": 3977,
-    "recall": 5119,
+    "recall": 5154,
     "identity": 3777,
     "upkeep": 3045,
     "ingest": 3384,
