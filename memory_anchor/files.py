@@ -135,7 +135,7 @@ def read_own(path: Path, *, most: int, last: int = 0) -> bytes:
 def exclusive(path: Path) -> Iterator[None]:
     """Hold the lock file `path`, waiting for whoever has it; threads of one process exclude each other too.
 
-    Keep what is inside short (no prompt, no network): the wait has no bound of its own.
+    Its folder is made private. Keep what is inside short (no prompt, no network): the wait has no bound of its own.
     """
     make_private(path.parent)
     try:

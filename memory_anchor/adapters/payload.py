@@ -24,6 +24,7 @@ from typing import Annotated, Required, TypeVar
 from pydantic import (
     Field,
     GetCoreSchemaHandler,
+    GetPydanticSchema,
     JsonValue,
     PlainValidator,
     TypeAdapter,
@@ -31,11 +32,11 @@ from pydantic import (
     with_config,
 )
 from pydantic_core import CoreSchema
-from pydantic_core.core_schema import no_info_after_validator_function
+from pydantic_core.core_schema import float_schema, int_schema, no_info_after_validator_function, union_schema
 from typing_extensions import TypedDict
 
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, Record, number
+from memory_anchor.json_values import Json, Record
 from memory_anchor.model import (
     FOREVER,
     Citation,
@@ -115,7 +116,12 @@ _Several = Annotated[tuple[_T, ...], Field(strict=False)]
 """A list."""
 _Instant = Annotated[datetime, PlainValidator(_instant)]
 _End = Annotated[datetime | None, PlainValidator(_end)]
-_Number = Annotated[float, PlainValidator(number)]
+_NUMBER = union_schema(
+    [int_schema(strict=True), float_schema(strict=True)],
+    custom_error_type="number_type",
+    custom_error_message="a number belongs here",
+)
+_Number = Annotated[float, GetPydanticSchema(lambda _, __: _NUMBER)]
 """As it is: 3 stays 3, or a version would have another hash on another device."""
 _strict = with_config(strict=True)
 

@@ -39,7 +39,7 @@ from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation.questions import Question
 from memory_anchor.evaluation.runner import ASKED_DEPTH, SHOWN, Answered, ranked_names
-from memory_anchor.files import exclusive, make_private, read_bounded, write_whole
+from memory_anchor.files import exclusive, read_bounded, write_whole
 from memory_anchor.json_values import Json, Record, kind_of, number, texts, whole
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.tokens import count_tokens
@@ -80,7 +80,6 @@ def load(folder: Path) -> list[Golden]:
 def save(folder: Path, query: Json, expects: Json) -> Golden:
     """Save one question; the same query again gets the new ids. Raises BadInput: too many, or not a question."""
     asked = checked(query, expects)
-    make_private(folder)
     with exclusive(folder / f"{FILE}.lock"):
         kept = [one for one in load(folder) if one.query != asked.query]
         if len(kept) >= QUESTIONS_MAX:
@@ -91,7 +90,6 @@ def save(folder: Path, query: Json, expects: Json) -> Golden:
 
 def remove(folder: Path, query: str) -> bool:
     """Take one question away again; return whether there was one."""
-    make_private(folder)
     with exclusive(folder / f"{FILE}.lock"):
         before = load(folder)
         kept = [one for one in before if one.query != query.strip()]

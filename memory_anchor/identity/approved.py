@@ -409,7 +409,6 @@ class SealedIndex:
         there, signature = self._read().get(path, ("", ""))
         if there == name and (signer is None or signed_by(signer.approver.public, _bound(path, name), signature)):
             return
-        make_private(self._path.parent)
         with exclusive(self._path.with_suffix(".lock")):
             found = self._read() | {path: (name, signer.sign(_bound(path, name)) if signer else "")}
             said = {at: {"project": one, "signature": by} if by else one for at, (one, by) in found.items()}
