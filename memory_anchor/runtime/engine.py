@@ -315,6 +315,7 @@ class StatePost:
             "address": self.address,
             "started_at": self.started_at,
             "took": self.took,
+            "data": str(self.run.parent.resolve()),
         }
         wire.write_private(str(self.run / wire.STATE_FILE), json.dumps(told))
         if state == "serving":

@@ -345,8 +345,17 @@ def write_private(path: str, text: str) -> None:
 
 
 def read_state(data: str) -> Record | None:
-    """Return what the last engine said about itself: pid, version, state, address; it may be dead by now."""
-    return read_json(_join(data, "run", STATE_FILE))
+    """Return what the last engine said about itself: pid, version, state, address; it may be dead by now.
+
+    What a copied folder brought along says nothing of the copy: its address is that of the original's engine.
+    """
+    state = read_json(_join(data, "run", STATE_FILE))
+    home = (state or {}).get("data")
+    try:
+        copied = isinstance(home, str) and not os.path.samefile(home, data)  # noqa: PTH121
+    except (OSError, ValueError):  # the folder was moved: nothing listens where it was
+        return state
+    return None if copied else state
 
 
 def read_failure(data: str, *, after: float) -> tuple[str, bool]:

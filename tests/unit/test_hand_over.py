@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,25 @@ def test_an_engine_that_does_not_leave_is_named_with_the_next_step(
         pass
     assert asked == ["stop"]
     holder.leave()
+
+
+def test_a_copied_data_directory_never_leads_to_the_engine_of_the_original(tmp_path: Path) -> None:
+    """Rule engine.own_folder: a copy, or a folder moved from under a new one, has no engine until it starts its own."""
+    first, copy, moved, link = (tmp_path / name for name in ("first", "copy", "moved", "link"))
+    first.mkdir()
+    link.symlink_to(first)
+    holder = Holder(first)
+    shutil.copytree(first, copy)
+
+    assert (wire.read_state(str(first)) or {}).get("pid") == os.getpid()
+    assert wire.read_state(str(link)) == wire.read_state(str(first))
+    assert wire.read_state(str(copy)) is None
+    with pytest.raises(ConnectionRefusedError):
+        wire.connect(str(copy))
+    assert not engine.stop(copy, wait_s=1)
+
+    holder.lock.release()
+    first.rename(moved)
+    assert (wire.read_state(str(moved)) or {}).get("pid") == os.getpid()
+    first.mkdir()
+    assert wire.read_state(str(moved)) is None
