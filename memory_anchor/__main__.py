@@ -16,6 +16,7 @@ IN_THE_CLI = ("--in-process", "--transport", "--help", "-h")
 
 def main() -> int:
     """Run the command line and return the exit code."""
+    open_closed()
     speak_utf8()
     command, rest = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
     if command == "mcp" and not any(option.split("=")[0] in IN_THE_CLI for option in rest):
@@ -37,6 +38,13 @@ def main() -> int:
         from memory_anchor.front.cli.app import app
     app()
     return 0
+
+
+def open_closed() -> None:
+    """Let output that was closed (`memory-anchor list >&-`) go nowhere: no file of ours may take its number."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def speak_utf8() -> None:

@@ -50,7 +50,7 @@ def commands() -> str:
         "# Commands",
         "",
         MADE,
-        "Every command takes `--help`. Those that show something answer in JSON with `--json`. Ids may be cut short,",
+        "Every command takes `--help`. Those that show something answer in JSON with `--json`, a failure too (`error`, `message`). Ids may be cut short,",
         "times said in words, layers named `L0` to `L4`. `memory-anchor --install-completion` sets up your shell.",
         "",
     ]

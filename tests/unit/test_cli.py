@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -298,3 +302,38 @@ def test_a_project_that_cannot_be_set_up_is_one_sentence(
 
     assert done.exit_code == code
     assert done.stderr.count("\n") == 1 and str(tmp_path / place) in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "exit_code"),
+    [
+        (("show", "nope", "--json"), "not_found", 3),
+        (("list", "--layer", "L9", "--json"), "bad_input", 2),
+        (("list", "--limit", "many", "--json"), "bad_input", 2),
+        (("serch", "--json"), "bad_input", 2),
+        (("import", "/nowhere/at.all", "--json"), "not_found", 3),
+    ],
+)
+def test_a_failure_is_json_too_where_json_was_asked_for(
+    run: Run, line: tuple[str, ...], code: str, exit_code: int
+) -> None:
+    """Rule commands: stdout holds one object on failure as on success, stderr the sentence."""
+    done = run(*line)
+
+    assert done.exit_code == exit_code
+    told = json.loads(done.stdout)
+    assert told["error"] == code and told["message"]
+    assert not run(*line[:-1]).stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this platform has no full device")
+@pytest.mark.parametrize(("to", "exit_code"), [(">/dev/full", 5), (">&-", 0), ("2>&- >&-", 0)])
+def test_output_that_cannot_be_written_is_one_sentence(tmp_path: Path, to: str, exit_code: int) -> None:
+    """Rule commands: a full disk or a closed output behind `>` is no traceback."""
+    command = f"{shlex.quote(sys.executable)} -m memory_anchor config budget --json {to}"
+    env = {**os.environ, "HOME": str(tmp_path), "MEMORY_ANCHOR_DATA_DIR": str(tmp_path / "d")}
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=env)  # noqa: S602
+
+    assert done.returncode == exit_code, done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    assert ("could not be written" in done.stderr) == (exit_code == 5)

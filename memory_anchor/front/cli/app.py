@@ -7,10 +7,12 @@ has no part in.
 from __future__ import annotations
 
 from importlib.metadata import version as installed_version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from memory_anchor.errors import TABLE, BadInput
 from memory_anchor.front.cli import (
     care,
     devices,
@@ -27,9 +29,31 @@ from memory_anchor.front.cli import (
     setup,
 )
 from memory_anchor.front.cli.constitution import make_app
+from memory_anchor.front.cli.output import show_failure
+
+LINE = "memory_anchor.line"
+
+
+class Commands(TyperGroup):
+    """All commands: a line that names none, or not as it is, is a failure that `--json` shows too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[LINE] = list(args)
+        return list(super().parse_args(ctx, args))
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            said = getattr(error, "format_message", None)  # what typer raises for usage, in every version
+            if said is not None and "--json" in ctx.meta[LINE]:
+                show_failure(TABLE[BadInput].code, " ".join(str(said()).split()))
+            raise
+
 
 app = typer.Typer(
     name="memory-anchor",
+    cls=Commands,
     help="Long-term memory for coding agents: five layers over MCP, with a human in charge.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -42,11 +42,12 @@ _NONCE: ContextVar[str] = ContextVar("memory_anchor_call_nonce", default="")
 
 
 class Failed(MemoryAnchorError):
-    """A failure that an engine reported: its sentence, with the exit code of its kind."""
+    """A failure that an engine reported: its sentence, with the code and the exit code of its kind."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(self, message: str, exit_code: int, code: str = "failure") -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        self.code = code
 
 
 def preamble() -> wire.Preamble:
@@ -154,7 +155,7 @@ def asked_of(url: str, key: str, path: str, body: Record | None = None) -> Recor
     if answer.status_code != 200:
         code = str(told.get("code", ""))
         exits = next((one.exit_code for one in TABLE.values() if one.code == code), 1)
-        raise Failed(str(told.get("message", "the server failed")), exits)
+        raise Failed(str(told.get("message", "the server failed")), exits, str(told.get("code", "failure")))
     return told
 
 
@@ -232,7 +233,8 @@ def _ask_engine(name: str, arguments: Record) -> Record | None:
         error = answer["error"]
         code = str(record(error).get("code", ""))
         exits = next((report.exit_code for report in TABLE.values() if report.code == code), 1)
-        raise Failed(str(record(error).get("message", "the engine failed")), exits)
+        failure = record(error)
+        raise Failed(str(failure.get("message", "the engine failed")), exits, str(failure.get("code", "failure")))
     result = answer.get("result")
     return result if isinstance(result, dict) else {}
 

@@ -6,6 +6,7 @@ would obey or hide, and `shown` also keeps a field on its one line, so that no t
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
@@ -22,7 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from memory_anchor.errors import BadInput, MemoryAnchorError, report
+from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, report
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.link import Failed, used
 from memory_anchor.json_values import Json, Record, optional_text, records, text, texts
@@ -32,6 +33,7 @@ from memory_anchor.terminal import visible, visible_json, visible_lines
 P = ParamSpec("P")
 R = TypeVar("R")
 TEXT_SHOWN = 300
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 SHOWN: list[str] = []
 """Ids of memories that the running command showed, in order; what it says at its end names the first (`guide`)."""
 TABLE_COLUMNS = 100
@@ -70,30 +72,49 @@ def block(text: str, indent: str = "") -> str:
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
-    """Return the command with our failures shown as one sentence and their exit code."""
+    """Return the command with our failures shown as one sentence (beside it, with --json, an object) and exit code."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        as_json = bool(kwargs.get("json_"))
         try:
             done = command(*args, **kwargs)
             if used():
                 ask_once()
+            sys.stdout.flush()
             return done
         except MemoryAnchorError as error:
-            fail(error)
+            fail(error, as_json=as_json)
         except Misread as error:
-            fail(BadInput(str(error)))
+            fail(BadInput(str(error)), as_json=as_json)
         except BrokenPipeError:  # `memory-anchor export - | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _give_up_stdout()
             raise typer.Exit(0) from None
+        except OSError as error:
+            if error.errno not in FULL or error.filename is not None:
+                raise
+            _give_up_stdout()  # `memory-anchor list > FILE` on a full disk
+            fail(DiskFull(f"the output could not be written: {error.strerror}; free some space and run it again"))
 
     return run
 
 
-def fail(error: MemoryAnchorError) -> NoReturn:
-    code = error.exit_code if isinstance(error, Failed) else report(error).exit_code
+def _give_up_stdout() -> None:
+    """Let what is still to be written go nowhere, so that the end of the process meets no second failure."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def fail(error: MemoryAnchorError, *, as_json: bool = False) -> NoReturn:
+    kind = error if isinstance(error, Failed) else report(error)
+    if as_json:
+        show_failure(kind.code, str(error))
     err.print(f"[bold red]error:[/] {shown(str(error))}")
-    raise typer.Exit(code)
+    raise typer.Exit(kind.exit_code)
+
+
+def show_failure(code: str, message: str) -> None:
+    """Write what a program reads of a failure where it reads the answer: its kind, as over HTTP, and the sentence."""
+    show_json({"error": code, "message": message})
 
 
 def show_json(value: Mapping[str, object] | Sequence[object]) -> None:
