@@ -50,8 +50,9 @@ def commands() -> str:
         "# Commands",
         "",
         MADE,
-        "Every command takes `--help`. Those that show something answer in JSON with `--json`, a failure too (`error`, `message`). Ids may be cut short,",
-        "times said in words, layers named `L0` to `L4`. `memory-anchor --install-completion` sets up your shell.",
+        "Every command takes `--help`. Those that show something answer in JSON with `--json`, a failure too",
+        "(`error`, `message`). Ids may be cut short, times said in words, layers named `L0` to `L4`.",
+        "`memory-anchor --install-completion` sets up your shell.",
         "",
     ]
     for words, command in _commands(get_command(app), ()):

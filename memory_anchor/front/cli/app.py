@@ -7,7 +7,7 @@ has no part in.
 from __future__ import annotations
 
 from importlib.metadata import version as installed_version
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer.core import TyperGroup
@@ -37,11 +37,11 @@ LINE = "memory_anchor.line"
 class Commands(TyperGroup):
     """All commands: a line that names none, or not as it is, is a failure that `--json` shows too."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         ctx.meta[LINE] = list(args)
         return list(super().parse_args(ctx, args))
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         try:
             return super().invoke(ctx)
         except Exception as error:
