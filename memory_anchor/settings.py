@@ -23,7 +23,7 @@ from memory_anchor.json_values import Json, kind_of, parsed, record
 from memory_anchor.switches import ALLOWED, switched
 
 ENV_PREFIX = "MEMORY_ANCHOR_"
-ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE"})
+ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE", "NO_MEMORY"})
 """Environment names that are not settings: test clock, another user file."""
 TOKENS = "http.tokens"
 PROJECT_FILE = "memory-anchor.yaml"

@@ -39,7 +39,7 @@ from memory_anchor.model import Actor
 from memory_anchor.requests import RememberConversation, SearchMemory
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.recording import ClientConnection
-from memory_anchor.runtime.wire import PREAMBLE, VERSION
+from memory_anchor.runtime.wire import NO_MEMORY_NAME, PREAMBLE, VERSION
 from memory_anchor.sampling import AsksClient, ClientQuestion, offered
 from memory_anchor.settings import Profile
 
@@ -143,7 +143,10 @@ class _Front:
 
     def _instructions(self, actor: Actor) -> str:
         try:
+            _with_memory()
             constitution = self._core.anchor(actor).constitution()
+        except Refused as refusal:
+            return f"Memory Anchor: {refusal}."
         except MemoryAnchorError as error:  # a broken project file must not keep the tools away
             return f"Memory Anchor could not read this project's constitution: {error}"
         return instructions_for(constitution, read_only=actor.read_only)
@@ -166,6 +169,7 @@ class _Front:
     def _call(self, actor: Actor, variant: Callable[[], str], name: str, given: Record | None) -> Result:
         """Return a tool's result as the protocol words it; the SDK checks it against the connection's version."""
         try:
+            _with_memory()
             tool, request = tool_specs.resolve(name, given, self._tools)
             anchor = self._core.anchor(actor)
             chosen = variant()
@@ -288,6 +292,7 @@ class _Front:
 
         def ask() -> T:
             try:
+                _with_memory()
                 variant = self._variant(context, actor)
                 with self._variants.answering(variant) if self._variants is not None and variant else nullcontext():
                     return read(self._core.anchor(actor))
@@ -337,6 +342,15 @@ def project_for(account: str, core: Core, given: str = "") -> str:
     """Return the folder whose rules and how-tos a caller gets: none for another account than the machine's own."""
     own = core.settings
     return (given or own.project_dir) if account in ("", own.scope.account) else ""
+
+
+def _with_memory() -> None:
+    """Raise Refused where the caller's session goes without memory."""
+    if PREAMBLE.get().memory == "off":
+        raise Refused(
+            "this session runs without memory: nothing is read or kept. Go on without it; the user starts a session "
+            f"without {NO_MEMORY_NAME} (or `mcp --no-memory`) to have it again"
+        )
 
 
 def _http_identity(request: Request | None) -> tuple[Credential | None, str, str]:

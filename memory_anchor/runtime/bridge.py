@@ -419,10 +419,12 @@ def arguments(argv: Sequence[str]) -> dict[str, str]:
         name, equals, value = rest.pop(0).partition("=")
         if name == "--read-only" and not equals:
             given["MEMORY_ANCHOR_READ_ONLY"] = "true"
+        elif name == "--no-memory" and not equals:
+            given[wire.NO_MEMORY_NAME] = "true"
         elif name in OPTIONS and (equals or rest):
             given[OPTIONS[name]] = value if equals else rest.pop(0)
         else:
-            known = ", ".join(["--read-only", *OPTIONS, "--in-process", "--transport"])
+            known = ", ".join(["--read-only", "--no-memory", *OPTIONS, "--in-process", "--transport"])
             raise ValueError(f"option {name!r} of `memory-anchor mcp` is unknown or lacks its value; known: {known}")
     return given
 

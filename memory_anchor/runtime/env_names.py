@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "MEMORY_ANCHOR_"
-NO_SETTINGS = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE"})
+NO_SETTINGS = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE", "NO_MEMORY"})
 PLAIN_TEXT = frozenset(
     {"DATA_DIR", "PROJECT_DIR", *(f"SCOPE__{one}" for one in ("ACCOUNT", "USER", "AGENT", "PROJECT"))}
 )

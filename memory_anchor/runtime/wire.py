@@ -50,6 +50,8 @@ MAX_BUDGET_DIGITS = 6
 UNTIL = "memory_anchor_until"
 """In a hook's payload: when its client stops waiting, in seconds since 1970. What comes later was not told."""
 READ_ONLY = "read_only"
+NO_MEMORY_NAME = "MEMORY_ANCHOR_NO_MEMORY"
+"""In an agent's environment: its hooks are silent, its tools refuse, nothing of it is kept; other sessions go on."""
 READ_ONLY_NAME = "MEMORY_ANCHOR_READ_ONLY"
 PRIVATE = b'{"anchor":'
 PING = b'{"anchor":"ping"}\n'
@@ -60,8 +62,8 @@ BYE = b'{"anchor":"bye"}\n'
 _Fields = namedtuple(
     "_Fields",
     "conversation project_dir cwd client version zone profile read_only budget nonce account project agent user pid "
-    "answers",
-    defaults=("", "", "", "", VERSION, "", "", None, 0, "", "", "", "", "", 0, ""),
+    "answers memory",
+    defaults=("", "", "", "", VERSION, "", "", None, 0, "", "", "", "", "", 0, "", ""),
 )
 
 
@@ -71,6 +73,7 @@ class Preamble(_Fields):
     read_only: bool, or None when the caller did not say (the settings then decide, as with profile and answers "").
     budget: tokens of events at a session's start, 0 for the settings' own. pid: of the bridge or hook.
     account, project, agent, user: "" for what the settings and the folder say.
+    memory: "off" for a session without memory (`NO_MEMORY_NAME`).
     zone: IANA name, "" when unknown. nonce: random id of the process; with a call's id it makes resending harmless.
     """
 
@@ -301,7 +304,17 @@ def own_preamble(env: Mapping[str, str], *, cwd: str, pid: int, nonce: str) -> P
         nonce=nonce,
         pid=pid,
         answers=env.get("MEMORY_ANCHOR_ANSWERS", ""),
+        memory="off" if is_without_memory(env) else "",
     )
+
+
+def is_without_memory(env: Mapping[str, str]) -> bool:
+    """Return whether this session goes without memory. Raises Misread: a word that says neither."""
+    word = env.get(NO_MEMORY_NAME, "").strip()
+    try:
+        return bool(word) and switched(word)
+    except ValueError as error:
+        raise Misread(f"{NO_MEMORY_NAME} is {word[:80]!r}; {error}") from None
 
 
 # --- files that say where the engine is --------------------------------------------------------------------------

@@ -62,6 +62,10 @@ def main(event: str) -> int:
     except wire.Misread as error:
         print(f"memory-anchor: {event} goes on without memory ({error})", file=sys.stderr)
         return 0
+    if caller.memory == "off":
+        if event == "Statusline":
+            print("memory off")
+        return 0
     data = wire.data_dir(os.environ)
     try:
         text = deliver(data, caller, event, payload, until=started + WAIT_S.get(event, 1.0))
