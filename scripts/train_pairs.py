@@ -1,9 +1,10 @@
 """Train the numbers by which `ingest/reconcile.py` tells repeats, contradictions and different facts apart.
 
 From our own pairs alone: tests/corpora/pairs.tsv, the dev half of scripts/data/writer_pairs.tsv,
-scripts/data/writer_train.tsv, what scripts/pair_slots.py makes, and neighbours in our own stores that have nothing to
-do with each other, which is what a save meets most. The test half of writer_pairs.tsv and the neighbours of the bundled
-evaluation are scored at the end and never trained on. Needs scikit-learn, which nothing at run time does.
+scripts/data/writer_train.tsv and writer_near.tsv (other facts in shared words), what scripts/pair_slots.py makes, and
+neighbours in our own stores that have nothing to do with each other, which is what a save meets most. The test parts of
+writer_pairs.tsv and writer_near.tsv and the neighbours of the bundled evaluation are scored at the end and never
+learned from. Needs scikit-learn, which nothing at run time does.
 
     .venv/bin/python scripts/train_pairs.py            print the scores
     .venv/bin/python scripts/train_pairs.py --write    write memory_anchor/ingest/pair_model.json too
@@ -50,7 +51,7 @@ def rows() -> list[Row]:
             split, _, label, marker, _, first, second = line.split("\t")
             kind = "changed" if label == "conflict" and marker == "yes" else label
             found.append((f"pairs:{split}", kind, first, second))
-    for name in ("writer_pairs.tsv", "writer_train.tsv"):
+    for name in ("writer_pairs.tsv", "writer_train.tsv", "writer_near.tsv"):
         for line in (DATA / name).read_text(encoding="utf-8").splitlines():
             if line and not line.startswith("#"):
                 split, kind, first, second = line.split("\t")
@@ -129,23 +130,26 @@ def main() -> None:
     sources, kinds = np.array([row[0] for row in found]), np.array([row[1] for row in found])
     classes = np.array([CLASS_OF[kind] for kind in kinds])
     weights = np.array([WEIGHT.get(source, 1.0) for source in sources]) * np.where(by_words, 0.5, 1.0)
+    weights[by_words & (sources == "near")] = 0.0  # words alone cannot tell these apart, and would unlearn repeats
 
     def fitted(chosen: np.ndarray) -> tuple[StandardScaler, LogisticRegression]:
         scaler = StandardScaler().fit(matrix[chosen])
         model = LogisticRegression(C=STRENGTH, max_iter=4000)
         return scaler, model.fit(scaler.transform(matrix[chosen]), classes[chosen], sample_weight=weights[chosen])
 
-    known = (sources != "test") & (sources != "beside held")
-    for name in ("dev", "train", "more", "pairs:held", "pairs:later", "pairs:fresh", "pairs:work"):
+    known = ~np.isin(sources, ("test", "near test", "beside held"))
+    for name in ("dev", "train", "near", "more", "pairs:held", "pairs:later", "pairs:fresh", "pairs:work"):
         scaler, model = fitted(known & (sources != name))
         left = (sources == name) & ~by_words
         print(score(f"{name} left out", kinds[left], model.predict_proba(scaler.transform(matrix[left]))))
     scaler, model = fitted(known)
     tested = []
-    test, held = sources == "test", sources == "beside held"
+    test, near_test, held = sources == "test", sources == "near test", sources == "beside held"
     for name, asked in (
         ("test", test & ~by_words),
         ("test by words alone", test & by_words),
+        ("in shared words", near_test & ~by_words),
+        ("in shared words by words alone", near_test & by_words),
         ("neighbours", held & ~by_words),
     ):
         tested.append(score(name, kinds[asked], model.predict_proba(scaler.transform(matrix[asked]))))
