@@ -446,7 +446,8 @@ def sentence(error: ErrorDetails, model: type[BaseModel], what: str) -> str:
         case "enum" | "literal_error":
             said = re.sub(r"<\w{1,40}\.\w{1,40}: ('[^']{1,40}')>", r"\1", limits["expected"])
             allowed = said.replace("'", "").replace(" or ", ", ")
-            return f"{name} is {_short(value)}; allowed are {allowed}"
+            numbers = " (or L0 to L4)" if Layer.EVENT_LOG in allowed else ""
+            return f"{name} is {_short(value)}; allowed are {allowed}{numbers}"
         case "tuple_type":
             return f"{name} is {_short(value)}; allowed is a list of texts"
         case "bool_type":

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections.abc import Iterator
+from itertools import pairwise
 
 SPELLED_OUT = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 """Control, format (direction, no width), lone surrogate, private, unassigned, line and paragraph separators."""
 BLANK = "\u2800"
 """A symbol that shows nothing, whatever its properties say: the braille pattern without dots."""
+EMOJI_STYLE = "\ufe0f"
 DEFAULT_IGNORABLE = (
     (0x00AD, 0x00AD),
     (0x034F, 0x034F),
@@ -50,7 +53,7 @@ def visible(text: str) -> str:
 def visible_lines(text: str) -> str:
     """Return `text` with its lines as they are; only for where a line of it cannot pass for one of ours."""
     text = text.replace("\r\n", "\n")
-    return "".join(sign if sign.isascii() and sign.isprintable() else _spelled(sign) for sign in text)
+    return "".join(_styled(text))
 
 
 def visible_json(text: str) -> str:
@@ -78,6 +81,13 @@ def named(sign: str) -> str:
     """
     name = unicodedata.name(sign, "").lower()
     return f"U+{ord(sign):04X} ({name})" if name else f"U+{ord(sign):04X}"
+
+
+def _styled(text: str) -> Iterator[str]:
+    """Yield each sign as it is shown; what colours a symbol, as a warning sign, is part of the symbol that it follows."""
+    for before, sign in pairwise(" " + text):
+        of_symbol = sign == EMOJI_STYLE and unicodedata.category(before) == "So" and before != BLANK
+        yield sign if of_symbol or (sign.isascii() and sign.isprintable()) else _spelled(sign)
 
 
 def _spelled(sign: str) -> str:

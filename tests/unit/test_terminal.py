@@ -232,6 +232,14 @@ def test_nothing_is_lost_and_nothing_is_hidden(text: str) -> None:
     assert visible_lines(text).count("\n") == text.count("\n")
 
 
+def test_what_colours_a_symbol_belongs_to_it_and_nowhere_else() -> None:
+    """Rule terminal: a warning sign in colour is one sign; the same mark behind a letter or a second time is spelled."""
+    assert visible("\u26a0\ufe0f wait") == "\u26a0\ufe0f wait"
+    assert visible("a\ufe0f") == "a\\ufe0f"
+    assert visible("\u26a0\ufe0f\ufe0f") == "\u26a0\ufe0f\\ufe0f"
+    assert visible("\u2800\ufe0f") == "\\u2800\\ufe0f"
+
+
 @given(st.text(), st.sampled_from([None, 2]))
 def test_json_says_exactly_the_same(text: str, indent: int | None) -> None:
     """Law: only how it is written changes."""

@@ -32,7 +32,7 @@ Values = dict[str, Json]
 
 
 def moment(field: str, said: str, *, now: datetime | None = None) -> str:
-    """Return a time said in words ("yesterday 10:00", "上周") as ISO 8601; what is none stays, for its own sentence."""
+    """Return a time said in words ("yesterday 10:00", "上周") as ISO 8601, BadInput where it is none."""
     try:
         datetime.fromisoformat(said.strip())
         return said
@@ -49,7 +49,11 @@ def moment(field: str, said: str, *, now: datetime | None = None) -> str:
     told = DateDataParser(languages=["en", "zh"], settings=read).get_date_data(in_digits(said))
     at: datetime | None = told.date_obj
     if at is None:
-        return said if found is None else found.start.isoformat()
+        if found is None:
+            raise BadInput(
+                f"{field} is {said[:80]!r}; allowed is a time such as 2026-01-31T09:30:00Z, yesterday 10:00, 上周"
+            )
+        return found.start.isoformat()
     if told.period in ("month", "year"):  # "January" is no day of it
         at = at.replace(day=1) if told.period == "month" else at.replace(month=1, day=1)
     return at.isoformat()
