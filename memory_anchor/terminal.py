@@ -84,7 +84,7 @@ def named(sign: str) -> str:
 
 
 def _styled(text: str) -> Iterator[str]:
-    """Yield each sign as it is shown; what colours a symbol, as a warning sign, is part of the symbol that it follows."""
+    """Yield each sign as it is shown; what colours a symbol is part of the symbol it follows."""
     for before, sign in pairwise(" " + text):
         of_symbol = sign == EMOJI_STYLE and unicodedata.category(before) == "So" and before != BLANK
         yield sign if of_symbol or (sign.isascii() and sign.isprintable()) else _spelled(sign)

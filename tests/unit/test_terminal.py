@@ -233,7 +233,7 @@ def test_nothing_is_lost_and_nothing_is_hidden(text: str) -> None:
 
 
 def test_what_colours_a_symbol_belongs_to_it_and_nowhere_else() -> None:
-    """Rule terminal: a warning sign in colour is one sign; the same mark behind a letter or a second time is spelled."""
+    """Rule terminal: a coloured symbol is one sign; the same mark behind a letter or a second time is spelled."""
     assert visible("\u26a0\ufe0f wait") == "\u26a0\ufe0f wait"
     assert visible("a\ufe0f") == "a\\ufe0f"
     assert visible("\u26a0\ufe0f\ufe0f") == "\u26a0\ufe0f\\ufe0f"

@@ -50,9 +50,8 @@ def moment(field: str, said: str, *, now: datetime | None = None) -> str:
     at: datetime | None = told.date_obj
     if at is None:
         if found is None:
-            raise BadInput(
-                f"{field} is {said[:80]!r}; allowed is a time such as 2026-01-31T09:30:00Z, yesterday 10:00, 上周"
-            )
+            allowed = "a time such as 2026-01-31T09:30:00Z, yesterday 10:00, 上周"
+            raise BadInput(f"{field} is {said[:80]!r}; allowed is {allowed}")
         return found.start.isoformat()
     if told.period in ("month", "year"):  # "January" is no day of it
         at = at.replace(day=1) if told.period == "month" else at.replace(month=1, day=1)
