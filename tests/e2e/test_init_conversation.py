@@ -57,6 +57,7 @@ def test_a_newcomer_answers_four_questions_and_a_second_run_changes_nothing(seat
     assert config.read_text() == "agents:\n  claude-code:\n    enabled: false\n"
     (source,) = json.loads(seat.shell("knowledge", "list", "--json").stdout)["sources"]
     assert (source["kind"], source["trust"], source["documents"]) == ("git_history", "semi_trusted", 1)
+    assert "(semi_trusted), commits that decide something: 1" in " ".join(screen.split())
 
     before = files(seat)
     code, screen = seat.human("init", answers=[("Old passphrase", PASSPHRASE), ("New passphrase", "")])
@@ -79,10 +80,11 @@ def test_without_a_terminal_one_sentence_names_the_flag_of_each_question(seat: S
     done = seat.shell("init", "--yes", "--goal", "Keep it warm", "--json")
     answer = json.loads(done.stdout)
     assert (done.returncode, answer["initialised"], answer["fingerprint"]) == (0, False, None)
-    assert (set(answer["clients"]), answer["capture"], answer["history"]["trust"]) == (
+    assert (set(answer["clients"]), answer["capture"], answer["history"]["trust"], answer["history"]["commits"]) == (
         {"claude-code", "cursor"},
         True,
         "untrusted",
+        1,
     )
     assert json.loads(seat.shell("constitution", "show", "--json").stdout)["entries"] == []
     assert re.search(r"no key was made: run `memory-anchor init` on a terminal", seat.shell("init", "--yes").stdout)

@@ -24,6 +24,7 @@ from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, report
 from memory_anchor.files import ours, replace_durably
 from memory_anchor.front.cli.completing import words
+from memory_anchor.front.cli.knowledge import show_progress
 from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, err, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import ask_human, key_ring
@@ -362,10 +363,15 @@ def _history_read(root: Path, signer: Signer | None, asker: _Asker) -> Record:
         signer = ask_human()
     source = call("knowledge_add", human=signer, ref=str(root), kind="git_history")["source"]
     until = time.monotonic() + READ_S
-    answer = call("knowledge_sync", source=record(source)["id"], begin=False)
-    while answer["left"] and time.monotonic() < until:
-        answer = call("knowledge_sync", source=record(source)["id"], begin=False)
-    return {"source": record(source)["id"], "trust": record(source)["trust"], "all_read": not answer["left"]}
+    id = record(source)["id"]
+    more = True
+    while more:
+        answer = call("knowledge_sync", source=id, begin=False)
+        more = bool(answer["left"]) and time.monotonic() < until
+        if answer.get("read"):
+            show_progress(answer, more=more)
+    commits = next((one["documents"] for one in records(call("knowledge_sources")["sources"]) if one["id"] == id), 0)
+    return {"source": id, "trust": record(source)["trust"], "commits": commits, "all_read": not answer["left"]}
 
 
 def _show(answer: Record) -> None:
@@ -390,4 +396,5 @@ def _show(answer: Record) -> None:
         quiet(f"sessions {learned}: agents.NAME.enabled in {wire.user_config_file(os.environ)}")
     if history := answer["history"]:
         rest = "" if record(history)["all_read"] else "; the rest of it is read behind"
-        quiet(f"the Git history is searched from now on ({record(history)['trust']}){rest}")
+        commits, trust = record(history)["commits"], record(history)["trust"]
+        quiet(f"the Git history is searched from now on ({trust}), commits that decide something: {commits}{rest}")

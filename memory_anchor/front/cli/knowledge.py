@@ -136,10 +136,16 @@ def _read_on(source: str, *, begin: bool) -> None:
     while more:
         answer = call("knowledge_sync", source=source or None, begin=begin, embed=True)
         begin, more = False, bool(answer["left"] or answer.get("unembedded"))
-        waits = answer.get("unembedded")
-        told = f"{waits} passages to embed" if waits else _progress(answer) if answer.get("read") else ""
-        if told and err.is_terminal:
-            err.print(f"[dim]{told}[/]", end="\r" if more else "\n")
+        if answer.get("unembedded") or answer.get("read"):
+            show_progress(answer, more=more)
+
+
+def show_progress(answer: Record, *, more: bool) -> None:
+    """Write how far an answer of `knowledge_sync` says reading came, on a terminal, over the line before."""
+    waits = answer.get("unembedded")
+    if err.is_terminal:
+        told = f"{waits} passages to embed" if waits else _progress(answer)
+        err.print(f"[dim]{told}[/]", end="\r" if more else "\n")
 
 
 def _progress(of: Record) -> str:
