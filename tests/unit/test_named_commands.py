@@ -18,7 +18,6 @@ PACKAGE = ROOT / "memory_anchor"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
 DISPATCHED = {
-    "mcp": {"--in-process", "--transport", "--host", "--port"},
     "hook": set(),
 }
 """Commands that start before the command line is imported, and their options."""

@@ -144,10 +144,24 @@ def mcp(
     ] = "stdio",
     host: Annotated[str | None, typer.Option(help="For sse and http.")] = None,
     port: Annotated[int | None, typer.Option(help="For sse and http.")] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="This agent only reads.")] = False,
+    no_memory: Annotated[bool, typer.Option("--no-memory", help="This session reads and keeps nothing.")] = False,
+    answers: Annotated[str | None, typer.Option(help="both, or lines alone.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Which tools are shown.")] = None,
+    project_dir: Annotated[str | None, typer.Option(metavar="FOLDER", help="Not the folder it starts in.")] = None,
+    data_dir: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where everything is kept.")] = None,
 ) -> None:
     """Serve MCP: what an agent's configuration starts."""
     if transport not in TRANSPORTS:
         raise BadInput(f"--transport is {transport!r}; allowed are {', '.join(TRANSPORTS)}")
+    if no_memory and transport != "stdio":
+        raise BadInput("--no-memory is for one agent's session; allowed is it with stdio")
+    from memory_anchor.runtime.bridge import arguments
+
+    valued = {"--answers": answers, "--profile": profile, "--project-dir": project_dir, "--data-dir": data_dir}
+    said = [f"{name}={value}" for name, value in valued.items() if value is not None]
+    said += ["--read-only"] * read_only + ["--no-memory"] * no_memory
+    os.environ.update(arguments(said))
     if transport != "stdio":
         _serve(host=host, port=port)
         return
