@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "devices": 2680,
     "moving_requests": 75,
     "maintenance": 514,
-    "front": 13549,
+    "front": 13575,
     "adapters": 8105,
     "language": 5440,
     "knowledge": 5909,
