@@ -4,8 +4,9 @@ A memory is due by what it says itself, not by a type of its own: an event plann
 `due:DATE`, the tag `todo` (due at once), or a date in its words that lay ahead when they were written. It stops being
 due when it is said to be done, forgotten, replaced, or `OVER_DAYS` past. A brief tells each once a day.
 
-Rejected: a date without a year ("on 3 November") as a promise, since most tell of what was; only "until", "before" and
-what falls due or expires make one. The file holds ids and days, no text; lost, a line is told once more.
+Rejected: a date without a year ("on 3 November") as a promise, since most tell of what was; only what
+`language/deadlines` reads as wanted by it, and a time that is said to come ("next week", a date with its year). The
+file holds ids and days, no text; lost, a line is told once more.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from memory_anchor.files import write_whole
-from memory_anchor.language.timespans import falls_due, is_weekday, tells_of_the_past
+from memory_anchor.language.deadlines import deadline
+from memory_anchor.language.timespans import BEGINNING, tells_of_the_past
 from memory_anchor.language.timewords import time_range
 from memory_anchor.model import Memory, Status
 
@@ -36,7 +38,7 @@ KEPT, READINGS_KEPT = 2_000, 4_096
 TODO_TAGS = frozenset({"todo", "task", "待办"})
 DUE_TAG = "due:"
 DONE_TAG = "done"
-YEAR, WEEK = timedelta(days=365), timedelta(days=7)
+YEAR = timedelta(days=365)
 LAST_INSTANT = timedelta(seconds=1)
 """Before a day's end: what is due on a day names that day."""
 _lock = threading.Lock()
@@ -64,18 +66,16 @@ def due_at(memory: Memory, zone: str) -> datetime | None:
 @lru_cache(READINGS_KEPT)
 def _said(text: str, written: datetime, zone: str) -> datetime | None:
     """Return the end of the period that lay ahead when this was written. Kept: a start looks through hundreds."""
+    if end := deadline(text, written=written, zone=zone):
+        return end - LAST_INSTANT if end < written + 3 * YEAR else None
     period = time_range(text, now=written, zone=zone)
-    if period is None:
+    if period is None or period.start.year == BEGINNING.year:
         return None
-    is_limit = period.start.year == 1970
-    is_past = not is_limit and tells_of_the_past(text)
-    if is_past and period.start <= written:
+    if tells_of_the_past(text) and period.start <= written:
         return None  # "on Monday it failed", written on that Monday
-    if period.end <= written and (is_limit or (falls_due(text) and not is_past)):  # "until 5 December": the next one
-        period = replace(period, end=period.end + (WEEK if is_weekday(period.text) else YEAR))
-    least = timedelta(0) if is_limit else timedelta(hours=12)
-    lies_ahead = written + least < period.end < written + 3 * YEAR
-    return period.end - LAST_INSTANT if lies_ahead else None
+    is_back_to = period.start < written < period.end <= written + timedelta(days=1)  # "within 30 days" ends today
+    lies_ahead = written + timedelta(hours=12) < period.end < written + 3 * YEAR
+    return period.end - LAST_INSTANT if lies_ahead and not is_back_to else None
 
 
 def _day_end(day: str, zone: str) -> datetime | None:

@@ -23,6 +23,8 @@ WHILE_DAYS = 60
 """What "a while ago" and "前段时间" mean; it only counts in favour too."""
 HARD, DATED, BARE, VAGUE = 3, 2, 1, 0
 """Filters; only counts in favour; is left aside when a date is said; and when anything else is."""
+OF_LIMIT = -1
+"""Read only where a word beside it makes it a limit: "by May", "before the end of the day"."""
 UNLESS_RULE, IF_TOLD = 5, 4
 """Hard unless the query states a rule, and hard only if it says that something happened; else BARE (`timespans`)."""
 FEW = (2, 6)
@@ -39,6 +41,7 @@ TWELVE = 12
 
 Reader = Callable[[re.Match[str], datetime], Span | None]
 """Reads a match, given now in the caller's zone."""
+Rules = tuple[tuple[re.Pattern[str], Reader, int], ...]
 
 _NUMBERS = {
     **{word: n for word, n in placed("numbers", "english").items() if n <= TWELVE},
@@ -368,6 +371,21 @@ def _holiday(month: int, day: int, days: int) -> Reader:
     return read
 
 
+def _in_days(found: re.Match[str], now: datetime) -> Span | None:
+    """Read "within three days" or "in two weeks" forward: the last day that is meant."""
+    said = _said(found)
+    size = _of_unit(_UNIT_DAYS, found["unit"].lower())
+    return None if said is None else spans.day(now.date() + timedelta(days=ceil(said[1] * size)))
+
+
+def _coming_day(found: re.Match[str], now: datetime) -> Span | None:
+    """Read "the 15th" or 15号: today or the next one, in a month that has it."""
+    wanted = number(found["day"]) or 0
+    months = (spans.month(now.year, now.month + ahead) for ahead in range(3))
+    days = (spans.day_of(month, wanted) for month in months)
+    return next((day for day in days if day and day[0] >= now.date()), None)
+
+
 def _days_from(offset: int) -> Reader:
     return lambda _, now: spans.day(now.date() + timedelta(days=offset))
 
@@ -387,7 +405,7 @@ _LED = (
 _NOT_OF_DATE = (
     rf"(?! of (?:the (?:week|month|quarter|year)|last|this|(?:the )?{MONTH.replace('?P<month>', '?:')}|\d{{4}}))"
 )
-_HOLIDAY_YEAR = rf"\b(?:,? (?:of |in )?{YEAR}\b(?![-/.]\d))?"
+_HOLIDAY_YEAR = rf"(?:\b|(?=[之以]?[前后]|期间))(?:,? (?:of |in )?{YEAR}\b(?![-/.]\d))?"
 # Chinese writes no spaces: a sign that begins or ends a time word may belong to the word beside it.
 INSIDE = (
     r"内(?!存(?![入款])|部(?!署)|容(?!器)|网(?!络)|核(?![对实验销查])|建(?![立成设议好])|测(?![试算评])|联(?![系络合])|"
@@ -414,7 +432,7 @@ NOT_WEEKDAY = (
     r"元(?![旦宵])|[均历语])|(?<=天)[气猫津]|(?<=一)(?:[致键]|系列|切(?![换到流回分割])))"
 )
 """What makes 日, 天 and 一 behind 周 no day of the week: 上周日志, 本周天气, 上周一致性."""
-RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
+RULES: Rules = tuple(
     (bounded(pattern, re.IGNORECASE), reader, level)
     for pattern, reader, level in (
         # days and hours
@@ -459,7 +477,7 @@ RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
             HARD,
         ),
         (rf"(?P<which>{_UPPER}上?个?|下个?|{_OWN}|这个?)季度", _han_quarter, HARD),
-        (r"\bQ(?P<quarter>[1-4])(?![a-z\d_.\-])", _quarter, DATED),
+        (r"\bQ(?P<quarter>[1-4])(?![a-z\d_\-]|\.\w)", _quarter, DATED),
         (r"第?(?P<quarter>[一二三四1-4])季度", _quarter, DATED),
         (r"\b(?P<quarter>first|second|third|fourth) quarter\b", _quarter, DATED),
         (rf"\b(?P<which>last|this|past|previous) {SEASON}\b", _season, HARD),
@@ -529,3 +547,24 @@ RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
         ),
     )
 )
+_FUNCTION_WORDS = "|".join(word for word in listed("left_out", "search") if len(word) > 1)
+_AHEAD_UNIT, _HAN_AHEAD_UNIT = r"(?P<unit>days?|weeks?|months?)", r"(?P<unit>天|日|个?星期|个?礼拜|周|个?月)"
+AHEAD: Rules = tuple(
+    (bounded(pattern, re.IGNORECASE), reader, level)
+    for pattern, reader, level in (
+        (rf"\b(?P<how>within) (?:the (?:next|coming) )?{_AMOUNT} {_AHEAD_UNIT}\b", _in_days, DATED),
+        (rf"\b(?P<how>in) {_AMOUNT} {_AHEAD_UNIT}\b(?! of\b|['’-])", _in_days, DATED),
+        (rf"{_HAN_N}\s*{_HAN_AHEAD_UNIT}(?P<half>半|多)?\s*(?:(?P<how>以内|之内|{INSIDE})|[之以]?后)", _in_days, DATED),
+        (
+            rf"\b(?:the )?(?P<day>\d{{1,2}}){ORDINAL}\b(?=\s*(?:[.,;:!?)—–-]|\Z|(?:{_FUNCTION_WORDS}|latest|noon)\b))",
+            _coming_day,
+            DATED,
+        ),
+        (rf"(?<![\d.第月])(?<!月 )(?P<day>{HAN_NUMBER})\s*[日号](?![线楼机])", _coming_day, DATED),
+        (rf"\b{MONTH}", calendar, OF_LIMIT),
+        (r"\b(?:the )?weekend\b", _weekend, BARE),
+        (r"明[早晚晨]", _days_from(1), OF_LIMIT),
+        (r"\b(?:end of (?:the )?day|close of business|eod|cob)\b", _days_from(0), OF_LIMIT),
+    )
+) + tuple(rule for rule in RULES if rule[1] is not _back)
+"""Those that name what is to come (`deadlines`): what only such a time is called by, then all that do not look back."""

@@ -200,8 +200,6 @@ _SUBJECT = bounded(
     r"(?: (?:also|just|already|actually|not|never))? (?=(?P<verb>[a-z]+)\b)"
 )
 _PAST = frozenset(listed("irregular", "past"))
-_FALLS_DUE = bounded(r"\b(?:due|deadline|expires?)\b|到期|截止", re.IGNORECASE)
-_DATED = bounded(r"\d|月")
 _HAN_PAST = bounded(r"(?<![为除极])了(?![解结])|(?<![通超经不])过(?![去期程滤多时于敏来载渡度])")
 
 _TITLE = bounded(r"(?<=[\w,] )(?:Yesterday|Today|Tonight|Tomorrow)\Z")
@@ -250,20 +248,6 @@ def tells_of_the_past(text: str) -> bool:
     if _holds_always(plain):
         return False
     return bool(_HAN_PAST.search(plain)) or any(_is_past(found["verb"]) for found in _SUBJECT.finditer(plain))
-
-
-def falls_due(text: str) -> bool:
-    """Return whether a text speaks of the day on which something ends or is wanted: "expires on", "到期"."""
-    return bool(_FALLS_DUE.search(text))
-
-
-def is_weekday(words: str) -> bool:
-    """Return whether words that name a day are no date: "Friday", "周五", not "5 December".
-
-    >>> is_weekday("Friday"), is_weekday("12月5日")
-    (True, False)
-    """
-    return not _DATED.search(words)
 
 
 def tells_of_the_present(text: str) -> bool:

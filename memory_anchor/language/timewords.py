@@ -48,6 +48,7 @@ from memory_anchor.language.timerules import (
     WEEKDAY,
     WEEKDAYS,
     YEAR,
+    Rules,
     calendar,
     number,
     says_no_number,
@@ -89,7 +90,7 @@ class TimeWords:
 
 
 @dataclass(frozen=True, slots=True)
-class _Expression:
+class Expression:
     """One expression: where it stands in the query, what it means, and whether a year was said."""
 
     first: int
@@ -245,14 +246,8 @@ def time_range(query: str, *, now: datetime, zone: str) -> TimeWords | None:
 
     now: aware. zone: the caller's IANA zone, in which days begin; an unknown name counts as UTC.
     """
-    text = unquoted(query[:MAX_QUERY_CHARS])
-    try:
-        here = now.astimezone(ZoneInfo(zone))
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        here = now.astimezone(ZoneInfo("UTC"))
-    found = list(_expressions(text, here))
-    if found:
-        found = _joined(text, _apart(_outside_names(text, found)), here)
+    text, here = unquoted(query[:MAX_QUERY_CHARS]), in_zone(now, zone)
+    found = expressions(text, here)
     if any(one.is_to_come(here) for one in found) and not tells_of_the_past(text):  # "today and tomorrow" is talk
         found = [replace(one, level=min(one.level, DATED)) for one in found]
     if found:
@@ -263,14 +258,28 @@ def time_range(query: str, *, now: datetime, zone: str) -> TimeWords | None:
         import dateparser
 
         if parsed := dateparser.parse(other.group(), languages=["en"]):
-            return _words(query, _Expression(*other.span(), spans.day(parsed.date()), DATED), [], here)
+            return _words(query, Expression(*other.span(), spans.day(parsed.date()), DATED), [], here)
     return None
 
 
-def _expressions(text: str, now: datetime) -> Iterator[_Expression]:
+def in_zone(now: datetime, zone: str) -> datetime:
+    """Return an instant in a caller's zone; an unknown name counts as UTC."""
+    try:
+        return now.astimezone(ZoneInfo(zone))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return now.astimezone(ZoneInfo("UTC"))
+
+
+def expressions(text: str, now: datetime, rules: Rules = RULES) -> list[Expression]:
+    """Return every expression of an unquoted text in its order, none over another. now: in the caller's zone."""
+    found = list(_read(text, now, rules))
+    return _joined(text, _apart(_outside_names(text, found)), now) if found else []
+
+
+def _read(text: str, now: datetime, rules: Rules) -> Iterator[Expression]:
     """Yield every expression of the text, refined by what stands beside it."""
     yielded = 0
-    for pattern, reader, level in RULES:
+    for pattern, reader, level in rules:
         for match in pattern.finditer(text):
             try:
                 span = reader(match, now)
@@ -281,11 +290,11 @@ def _expressions(text: str, now: datetime) -> Iterator[_Expression]:
             yielded += 1
             groups = match.groupdict()
             first = match.start("at") if groups.get("at") else match.start()
-            one = _Expression(first, match.end(), span, level, bool(groups.get("year")))
+            one = Expression(first, match.end(), span, level, bool(groups.get("year")))
             yield _refined(text, replace(one, level=_level(text, one, groups.get("n"), now)))
 
 
-def _level(text: str, found: _Expression, amount: str | None, now: datetime) -> int:
+def _level(text: str, found: Expression, amount: str | None, now: datetime) -> int:
     """Return how much an expression counts in this query."""
     if says_no_number(amount):
         return VAGUE
@@ -303,16 +312,16 @@ def _level(text: str, found: _Expression, amount: str | None, now: datetime) -> 
     return BARE if asks_more and states_a_rule(text, found.last) else HARD
 
 
-def _outside_names(text: str, found: list[_Expression]) -> list[_Expression]:
+def _outside_names(text: str, found: list[Expression]) -> list[Expression]:
     """Return those that are no part of an identifier; "Monday-Wednesday" are two expressions and none."""
     return [one for one in found if not any(_is_foreign(at, one, found) for at in joint(text, one.first, one.last))]
 
 
-def _is_foreign(at: int | None, one: _Expression, found: list[_Expression]) -> bool:
+def _is_foreign(at: int | None, one: Expression, found: list[Expression]) -> bool:
     return at is not None and not any(other.first <= at <= other.last for other in found if other is not one)
 
 
-def _refined(text: str, found: _Expression) -> _Expression:
+def _refined(text: str, found: Expression) -> Expression:
     for _ in range(_REFINED_AT_MOST):
         closer = _closer(text, found)
         if closer is None:
@@ -321,18 +330,18 @@ def _refined(text: str, found: _Expression) -> _Expression:
     return found
 
 
-def _closer(text: str, found: _Expression) -> _Expression | None:
+def _closer(text: str, found: Expression) -> Expression | None:
     """Return the expression with the nearest refinement taken in, None when nothing fits any more."""
     if isinstance(found.span[0], datetime) or found.level in (BARE, VAGUE):  # hours
         return None
     for pattern, refine in _BEHIND:
         match = pattern.match(text, found.last)
         if match and (span := _safely(refine, found.span, match)):
-            return replace(found, last=match.end(), span=span)
+            return replace(found, last=match.end(), span=span, level=max(found.level, DATED))
     for pattern, refine in _BEFORE:
         match = pattern.search(text, max(0, found.first - LED_CHARS), found.first)
         if match and (span := _safely(refine, found.span, match)):
-            return replace(found, first=match.start(), span=span)
+            return replace(found, first=match.start(), span=span, level=max(found.level, DATED))
     return None
 
 
@@ -343,18 +352,18 @@ def _safely(refine: Refiner, span: Span, match: re.Match[str]) -> Span | None:
         return None
 
 
-def _apart(found: list[_Expression]) -> list[_Expression]:
+def _apart(found: list[Expression]) -> list[Expression]:
     """Return those that overlap no longer one, in the order of the text; of equally long ones the first rule's."""
-    kept: list[_Expression] = []
+    kept: list[Expression] = []
     for one in sorted(found, key=lambda one: one.first - one.last):
         if all(one.last <= other.first or one.first >= other.last for other in kept):
             kept.append(one)
     return sorted(kept, key=lambda one: one.first)
 
 
-def _joined(text: str, found: list[_Expression], now: datetime) -> list[_Expression]:
+def _joined(text: str, found: list[Expression], now: datetime) -> list[Expression]:
     """Return the expressions with every "A to B" made one."""
-    joined: list[_Expression] = []
+    joined: list[Expression] = []
     for one in found:
         before = joined[-1] if joined else None
         if before is not None and _is_range(text, before, one) and (range_ := _range(before, one)):
@@ -364,22 +373,22 @@ def _joined(text: str, found: list[_Expression], now: datetime) -> list[_Express
     return [one if one.is_range else _with_month(text, one, now) for one in joined]
 
 
-def _is_range(text: str, one: _Expression, other: _Expression) -> bool:
+def _is_range(text: str, one: Expression, other: Expression) -> bool:
     between = text[: other.first][one.last :]
     return bool(_TO.fullmatch(between) or (_AND.fullmatch(between) and _BETWEEN.search(text[: one.first])))
 
 
-def _with_month(text: str, one: _Expression, now: datetime) -> _Expression:
+def _with_month(text: str, one: Expression, now: datetime) -> Expression:
     """Return "between March" with the "and May" behind it: a month's bare name means one only there."""
     match = _NEXT_MONTH.match(text, one.last)
     if match is None or not _BETWEEN.search(text[: one.first]) or isinstance(one.span[0], datetime):
         return one
     span = calendar(match, now)
-    end = _Expression(match.start(), match.end(), span, DATED, has_year=bool(match["year"])) if span else None
+    end = Expression(match.start(), match.end(), span, DATED, has_year=bool(match["year"])) if span else None
     return (_range(one, end) or one) if end else one
 
 
-def _range(one: _Expression, other: _Expression) -> _Expression | None:
+def _range(one: Expression, other: Expression) -> Expression | None:
     """Return both as one; a year that only one of them says is the other's as well. None when it runs backwards."""
     first, last = one.span, other.span
     if isinstance(first[0], datetime) or isinstance(last[0], datetime):
@@ -394,10 +403,10 @@ def _range(one: _Expression, other: _Expression) -> _Expression | None:
     if first[0] >= last[1]:
         return None
     level = min(max(one.level, DATED), max(other.level, DATED))
-    return _Expression(one.first, other.last, (first[0], last[1]), level, has_year=True, is_range=True)
+    return Expression(one.first, other.last, (first[0], last[1]), level, has_year=True, is_range=True)
 
 
-def _opened(text: str, found: _Expression, now: datetime) -> _Expression:
+def _opened(text: str, found: Expression, now: datetime) -> Expression:
     """Return the expression open to one side where the text says since, after, before or until."""
     before, (start, end) = text[: found.first], found.span
     if found.is_range:
@@ -419,31 +428,31 @@ def _opened(text: str, found: _Expression, now: datetime) -> _Expression:
     return found
 
 
-def _later(text: str, found: _Expression, now: datetime) -> _Expression:
+def _later(text: str, found: Expression, now: datetime) -> Expression:
     """Return what begins when the expression ends; "after yesterday's meeting" begins with that day.
 
     What is to come never filters, and a date or weekday only where the query says that something happened.
     """
     start, end = found.span
     begin = start if isinstance(start, datetime) or _OWNS.match(text, found.last) else end
-    if _instant(begin, now) > now:
+    if instant(begin, now) > now:
         return replace(found, span=(begin, spans.END), level=min(found.level, DATED))
     is_hard = found.level == HARD or not _asks_more(_without(text, [found])) or tells_of_the_past(text)
     return replace(found, span=_until_now(begin, now), level=HARD if is_hard else found.level)
 
 
 def _until_now(start: date, now: datetime) -> Span:
-    begin = _instant(start, now)
+    begin = instant(start, now)
     return begin, max(now, begin) + timedelta(seconds=1)
 
 
-def _instant(at: date, now: datetime) -> datetime:
+def instant(at: date, now: datetime) -> datetime:
     """Return the beginning of a day in the zone of `now`; an instant as it is."""
     return at if isinstance(at, datetime) else datetime.combine(at, time.min, tzinfo=now.tzinfo)
 
 
-def _words(query: str, found: _Expression, others: list[_Expression], now: datetime) -> TimeWords | None:
-    start, end = (_instant(at, now).astimezone(UTC) for at in found.span)
+def _words(query: str, found: Expression, others: list[Expression], now: datetime) -> TimeWords | None:
+    start, end = (instant(at, now).astimezone(UTC) for at in found.span)
     if start >= end:
         return None
     hanging = [one for one in (found, *others) if one.hangs_on_now]
@@ -461,7 +470,7 @@ def _is_generic(term: str) -> bool:
     return term in _GENERIC or (len(term) == 2 and not term.isascii() and all(sign in _GENERIC for sign in term))
 
 
-def _without(query: str, cut: list[_Expression]) -> str:
+def _without(query: str, cut: list[Expression]) -> str:
     """Return the query without these expressions and what only leads to them, white space tidied."""
     for one in sorted(cut, key=lambda one: -one.first):
         first, last = one.first, one.last

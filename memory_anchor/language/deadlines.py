@@ -1,0 +1,162 @@
+"""The day by which a text says that something is wanted, Chinese and English.
+
+A date is read as in a question (`timewords`), then turned to what lies ahead: a question's "Friday" is the one that
+was, a task's the one to come. That it is a limit is told by the words right beside it (`words.toml`, due), what stands
+between them taken in: "by end of day Friday", "最晚周五", "周日晚上之前". A text that tells what was, or what is every
+month, sets none, and a duration ("within 30 days") only one where the sentence wants something done.
+
+Rejected: `dateparser` on what follows "by": it takes a tenth of a second to load and reads "May", "1.5" and "10" as
+dates, and neither "the end of next week" nor 下周三. Invariant: no limit lies before the text was written.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+from memory_anchor.json_values import text as as_text
+from memory_anchor.language import timespans as spans
+from memory_anchor.language.bounded import bounded
+from memory_anchor.language.terms import terms
+from memory_anchor.language.timerules import AHEAD, BARE, DATED, FRONT, HAN_NUMBER, HARD, INSIDE, OF_LIMIT, VAGUE
+from memory_anchor.language.timespans import Span, tells_of_the_past, unquoted
+from memory_anchor.language.timewords import LED_CHARS, MAX_QUERY_CHARS, Expression, expressions, in_zone, instant
+from memory_anchor.language.words import listed, table
+
+LEAST_TERMS = 2
+"""So many words of a clause say something besides the time."""
+_SENTENCES = bounded(r"[.!?](?=\s+[^\s\d])|[。！？；;\n]")
+
+
+def _any_of(*names: str) -> str:
+    """Return an expression for one of the phrases of these lists, the longest first; Latin ones are whole words."""
+    phrases = [one.strip() for name in names for one in as_text(table("due")[name]).split("|")]
+    blank = r"\s+"
+    return "|".join(
+        rf"\b{blank.join(one.split())}\b" if one.isascii() else one for one in sorted(phrases, key=len, reverse=True)
+    )
+
+
+_HOUR = rf"(?:{_any_of('hours')}|\d{{1,2}}(?:[:：]\d\d)?\s?[ap]m\b|\d{{1,2}}[:：]\d\d|(?:{HAN_NUMBER})\s*点半?)"
+_LEADING = rf"(?P<between>(?:[\s:：]|{_any_of('leading')}|{_HOUR})*)\Z"
+_UNTIL_END = bounded(rf"(?:{_any_of('until_end')}){_LEADING}", re.IGNORECASE)
+_UNTIL_START = bounded(rf"(?:{_any_of('until_start')}){_LEADING}", re.IGNORECASE)
+_BY = bounded(rf"(?:{_any_of('until_end')})", re.IGNORECASE)
+_TRAILING = rf"(?P<hour>(?:\s*(?:at\b|,)?\s*{_HOUR})*)\s*"
+_BEHIND_END = bounded(rf"{_TRAILING}(?:{_any_of('behind_end')})", re.IGNORECASE)
+_BEHIND_START = bounded(rf"{_TRAILING}(?:{_any_of('behind_start')})(?<!(?<![之以])前(?={FRONT}))(?!的)", re.IGNORECASE)
+_INSIDE = bounded(rf"\s*(?:以内|之内|{INSIDE})")
+_HOUR_BEHIND = bounded(rf",?\s*(?:at )?{_HOUR}", re.IGNORECASE)
+_PART = bounded(r"\b(?:end of|late)\b|底|(?<!周)末|明[早晚晨]", re.IGNORECASE)
+"""A part of a month or a year: "before the end of Q2" is until its end, as is "before 明晚"."""
+_DURATION = bounded(r"within\b.*|in\b.*|.*[内后]", re.IGNORECASE)
+_WAIT = bounded(r"in\b.*|.*后", re.IGNORECASE)
+_OF_WEEK = bounded(r"(?:this|on) \w+", re.IGNORECASE)
+_OF_MONTH = bounded(rf"(?:the )?\d{{1,2}}[a-z]{{2}}|(?:{HAN_NUMBER})\s*[日号]", re.IGNORECASE)
+_DID = bounded(
+    rf"\b[a-z]+ (?:[a-z]{{2,}}(?<!e)ed|{'|'.join(listed('irregular', 'past'))}) "
+    r"(?:the|an?|it|all|this|that|our|its|them)\b",
+    re.IGNORECASE,
+)
+"""A verb in the past with its object behind it, whoever did it: "the team shipped the fix"."""
+_FALLS = bounded(rf"{_any_of('falls')}", re.IGNORECASE)
+_DUE_TO = bounded(r"\b[Dd]ue to (?![A-Z])")
+_MUST = bounded(rf"{_any_of('must')}", re.IGNORECASE)
+_WANTED = bounded(rf"{_any_of('must', 'asked')}", re.IGNORECASE)
+_SUPPOSED = bounded(rf"{_any_of('supposed')}", re.IGNORECASE)
+_ALWAYS = bounded(
+    rf"{_any_of('always')}|\b(?:every|each|per)\s+(?:\w+ )?(?:day|week|month|quarter|year|sprint|weekday|\w+day)\b|"
+    rf"\b(?:{'|'.join(listed('calendar', 'weekdays'))})s\b|每(?:一|个)*(?:天|日|周|星期|月|季度|年|次)",
+    re.IGNORECASE,
+)
+_SPEAKS = bounded(
+    rf"{_any_of('until_end', 'until_start', 'behind_end', 'behind_start', 'falls', 'must')}|within|内", re.IGNORECASE
+)
+
+
+def deadline(text: str, *, written: datetime, zone: str) -> datetime | None:
+    """Return the first instant after the time by which a text wants something, None where it says no such time.
+
+    written: aware. zone: the caller's IANA zone, in which days end.
+
+    >>> from datetime import UTC
+    >>> at = datetime(2026, 3, 11, 10, tzinfo=UTC)  # a Wednesday
+    >>> [f"{deadline(said, written=at, zone='UTC'):%d}" for said in ("Hand it in by Friday", "15号前提交")]
+    ['14', '15']
+    """
+    here = in_zone(written, zone)
+    sentences = [one for one in _SENTENCES.split(unquoted(text[:MAX_QUERY_CHARS])) if _SPEAKS.search(one)]
+    found = [(one, sentence) for sentence in sentences for one in expressions(sentence, here, AHEAD)]
+    found.sort(key=lambda pair: pair[0].level == OF_LIMIT)  # "by end of day Friday" is by Friday
+    for read in (_limit, _falls):
+        for one, sentence in found:
+            end = read(sentence, one, here)
+            if end is not None:
+                return end
+    return None
+
+
+def _limit(sentence: str, one: Expression, here: datetime) -> datetime | None:
+    """Return the end of an expression that the words right beside it make a limit."""
+    before, words = sentence[max(0, one.first - LED_CHARS) : one.first], sentence[one.first : one.last]
+    if _DURATION.fullmatch(words) and not _UNTIL_END.search(before):
+        asks = _WANTED.search(sentence) and not _SUPPOSED.search(sentence) and not _WAIT.fullmatch(words)
+        return _end(sentence, one, here) if asks else None
+    if _UNTIL_END.search(before) or _BY.match(words) or _BEHIND_END.match(sentence, one.last):
+        return _end(sentence, one, here)
+    if _INSIDE.match(sentence, one.last):
+        return _end(sentence, one, here) if _WANTED.search(sentence) else None
+    led, behind = _UNTIL_START.search(before), _BEHIND_START.match(sentence, one.last)
+    if not (led or behind):
+        return None
+    hour = (led and (led["between"].strip() or _HOUR_BEHIND.match(sentence, one.last))) or (behind and behind["hour"])
+    whole = not hour and not _PART.search(words)
+    return _end(sentence, one, here, until_start=whole)
+
+
+def _falls(sentence: str, one: Expression, here: datetime) -> datetime | None:
+    """Return the end of an expression in a sentence that says elsewhere that something ends, or must be on a date."""
+    words, clause = sentence[one.first : one.last], _clause(sentence, one)
+    if one.level == OF_LIMIT or (_DURATION.fullmatch(words) and not _WAIT.fullmatch(words)):
+        return None
+    must = one.level in (DATED, HARD) and _MUST.search(clause) and not tells_of_the_past(clause)
+    return _end(sentence, one, here) if must or _FALLS.search(_DUE_TO.sub(" ", sentence)) else None
+
+
+def _clause(sentence: str, one: Expression) -> str:
+    """Return what stands between commas around an expression; the sentence where it says little but a time."""
+    first = max(sentence.rfind(comma, 0, one.first) for comma in ",，") + 1
+    last = min((at for comma in ",，" if (at := sentence.find(comma, one.last)) >= 0), default=len(sentence))
+    rest = f"{sentence[first : one.first]} {sentence[one.last : last]}"
+    return sentence[first:last] if len(terms(rest)) >= LEAST_TERMS else sentence
+
+
+def _end(sentence: str, one: Expression, here: datetime, *, until_start: bool = False) -> datetime | None:
+    """Return where the coming one of an expression ends, or begins; None where it is over, told of, or said of each."""
+    if isinstance(one.span[0], datetime) or one.level == VAGUE or _ALWAYS.search(sentence):
+        return None
+    words = sentence[one.first : one.last]
+    coming = _coming(words, one, here, 0 if until_start else 1)
+    end = instant(coming[0 if until_start else 1], here)
+    is_said_ahead = coming == one.span and instant(coming[0], here) > here and not _OF_MONTH.fullmatch(words)
+    if end <= here or (not is_said_ahead and _is_told(sentence, one)):
+        return None
+    return end
+
+
+def _is_told(sentence: str, one: Expression) -> bool:
+    """Return whether the words around a time tell what was, and nothing that is wanted."""
+    clause = _clause(sentence, one)
+    return bool(tells_of_the_past(clause) or _DID.search(clause)) and not _WANTED.search(sentence)
+
+
+def _coming(words: str, one: Expression, here: datetime, side: int) -> Span:
+    """Return the span moved on by weeks or years, where its words name no certain one, until it lies ahead."""
+    if one.level == BARE or (_OF_WEEK.fullmatch(words) and one.span[1] - one.span[0] <= timedelta(days=2)):
+        weeks = 0
+        while instant(one.span[side], here) + timedelta(weeks=weeks) <= here:
+            weeks += 1
+        return one.span[0] + timedelta(weeks=weeks), one.span[1] + timedelta(weeks=weeks)
+    if one.level in (DATED, OF_LIMIT) and not one.has_year and instant(one.span[side], here) <= here:
+        return spans.in_year(one.span, one.span[0].year + 1)
+    return one.span

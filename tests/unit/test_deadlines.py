@@ -1,0 +1,80 @@
+"""Days by which a text wants something, in both languages, and dates that are none."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.due import _said
+from memory_anchor.language.deadlines import deadline
+
+WRITTEN = datetime(2026, 3, 11, 10, tzinfo=UTC)
+"""A Wednesday."""
+CASES = Path(__file__).parent.parent / "corpora" / "due.tsv"
+READ = {"a": 30, "b": 29}
+"""Of the 30 sentences of each half so many are read right (docs/time.md)."""
+
+
+def due_on(text: str) -> str:
+    at = _said(text, WRITTEN, "UTC")
+    return f"{at:%Y-%m-%d}" if at else ""
+
+
+@pytest.mark.parametrize("half", READ)
+def test_a_day_by_which_something_is_wanted_is_read_and_no_other_date(half: str) -> None:
+    """Rule due.limit: what is wanted by a day is due on it; what was, holds always or names no such day is not."""
+    lines = [line.split("\t") for line in CASES.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
+    cases = [(text, days.split() or [""]) for which, days, text in lines if which == half]
+    wrong = [(text, due_on(text)) for text, days in cases if due_on(text) not in days]
+    assert len(cases) == 30
+    assert len(wrong) <= len(cases) - READ[half], wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("The team shipped the fix by Friday.", ""),
+        ("The team needs the fix by Friday.", "2026-03-13"),
+        ("Invoices go out by the 5th of every month.", ""),
+        ("Invoices go out by the 5th.", "2026-04-05"),
+        ("每周五前提交周报。", ""),
+        ("周五前提交周报。", "2026-03-12"),
+        ("3月前的数据都在冷库。", ""),
+        ("4月前把数据移到冷库。", "2026-03-31"),
+        ("Tokens expire within 30 days.", ""),
+        ("The tokens must be replaced within 30 days.", "2026-04-10"),
+        ("The build is slow due to a change that comes on Friday.", ""),
+        ("The estimate is due by December 1, it was forgotten last time.", "2026-12-01"),
+    ],
+)
+def test_the_same_time_is_a_limit_or_none_by_what_stands_around_it(text: str, day: str) -> None:
+    """Rule due.told: the past, a habit, a condition and what only belongs to a noun set no limit."""
+    assert due_on(text) == day
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("Register before tomorrow noon", "2026-03-12"),
+        ("Register before tomorrow", "2026-03-11"),
+        ("Close it before the end of Q2.", "2026-06-30"),
+        ("Close it before Q2.", "2026-03-31"),
+        ("周日晚上之前搬完", "2026-03-15"),
+        ("周日之前搬完", "2026-03-14"),
+        ("月底前搬完", "2026-03-31"),
+    ],
+)
+def test_before_leaves_a_whole_day_out_and_keeps_one_of_which_an_hour_is_named(text: str, day: str) -> None:
+    """Rule due.before: "before Friday" is by Thursday; before an hour of a day, or the end of a time, is that day."""
+    assert due_on(text) == day
+
+
+def test_no_limit_lies_before_the_text_that_sets_it() -> None:
+    """Rule due.ahead: whatever day a limit names, it is the coming one, in the caller's zone."""
+    for text in ("by Wednesday", "by 11 March", "by the 11th", "最晚周三", "3月11日截止", "before March", "最晚11号"):
+        end = deadline(text, written=WRITTEN, zone="Asia/Shanghai")
+        assert end is not None
+        assert end > WRITTEN
+        assert (end.hour, end.minute) == (0, 0)
