@@ -173,6 +173,15 @@ def read_bounded(path: Path, *, most_bytes: int) -> bytes | None:
 
     Raises OSError: it is no file, cannot be read, or holds more than `most_bytes`. Never waits on a pipe or a device.
     """
+    found = read_with_stat(path, most_bytes=most_bytes)
+    return None if found is None else found[0]
+
+
+def read_with_stat(path: Path, *, most_bytes: int) -> tuple[bytes, os.stat_result] | None:
+    """Return the bytes of a regular file and what `stat` said of this very file before; else as `read_bounded`.
+
+    What replaces the file meanwhile is another one, so the bytes are those that it held.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except (FileNotFoundError, NotADirectoryError):
@@ -191,7 +200,7 @@ def read_bounded(path: Path, *, most_bytes: int) -> bytes | None:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"more than {most_bytes} bytes", str(path))
-    return content
+    return content, found
 
 
 def write_whole(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bool = True) -> None:

@@ -24,15 +24,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from memory_anchor.errors import BadInput, ChangedMeanwhile, MemoryAnchorError, TooLarge, Unavailable
-from memory_anchor.files import exclusive, make_private, ours, read_bounded, remove_durably, write_whole
+from memory_anchor.files import exclusive, make_private, ours, read_with_stat, remove_durably, write_whole
 from memory_anchor.hashing import stable_hash
 from memory_anchor.ports import ListedRecord, SharedRecord, SharedRecords
 
 BYTES_MAX = 64 << 20
 LOCK_FILE = "records.lock"
 HIDDEN = (".lock", ".tmp")
-READS = 5
-"""Tries to read a file that is replaced again and again."""
 
 
 class FileRecords:
@@ -45,17 +43,11 @@ class FileRecords:
 
     def read(self, name: str) -> SharedRecord | None:
         path = self._path(name)
-        for _ in range(READS):
-            before = _stamp(path)
-            try:
-                content = read_bounded(path, most_bytes=BYTES_MAX)
-            except OSError as error:
-                raise ours(error, path) from error
-            if content is None:
-                return None
-            if before and before == _stamp(path):
-                return SharedRecord(name, content, before)
-        raise Unavailable(f"{path} is written all the time; try again.")
+        try:
+            found = read_with_stat(path, most_bytes=BYTES_MAX)
+        except OSError as error:
+            raise ours(error, path) from error
+        return None if found is None else SharedRecord(name, found[0], _of(found[1]))
 
     def revisions(self, names: Sequence[str]) -> dict[str, str]:
         return {name: found for name in names if (found := _stamp(self._path(name)))}
