@@ -221,6 +221,8 @@ def embedder_of(settings: Settings, data_dir: Path) -> Embedder | None:
         dimensions=chosen.dimensions,
         api_key=chosen.api_key.get_secret_value(),
         base_url=chosen.base_url,
+        query_prompt=chosen.query_prompt,
+        document_prompt=chosen.document_prompt,
     )
 
 

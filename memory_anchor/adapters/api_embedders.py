@@ -1,21 +1,26 @@
-"""Embedders behind an HTTP API: OpenAI's and everything that speaks it (Zhipu, local servers), and Gemini's own.
+"""Embedders behind an HTTP API: OpenAI's and all that speaks it (Zhipu, local servers), Gemini's own and Ollama's.
 
-Text leaves the machine here, so it is redacted once more on the way out. The same text is never sent twice while it is
+Text leaves this process here, so it is redacted once more on the way out. The same text is never sent twice while it is
 in the cache, which is keyed by a hash of provider, model, width, role and text. Documents may wait and be retried;
 a query has one short try, because search goes on without it. Vectors of two models are never compared: the identity
-names provider, model and width, and an answer of another width is refused, not cut.
+names provider, model, width and prompts, and an answer of another width is refused, not cut.
 
 Formats: OpenAI `POST /embeddings` ({model, input, dimensions}), Zhipu the same at open.bigmodel.cn (at most 64 inputs),
-Gemini `POST /models/MODEL:batchEmbedContents` with task types. Invariant: rows are float32, L2-normalised, in the order
-of the texts; every failure is one sentence without key or text.
+Gemini `POST /models/MODEL:batchEmbedContents` with task types, Ollama `POST /api/embed` ({model, input, keep_alive}),
+which keeps the model loaded between questions. Many models want a prompt before what they embed, one for what is asked
+and one for what is stored; `embedding_models.toml` has those of models that Ollama serves. Invariant: rows are float32,
+L2-normalised, in the order of the texts; every failure is one sentence without key or text.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Literal
 
 from cachetools import LRUCache
@@ -56,6 +61,19 @@ class Provider:
     dimensions: int
     batch: int
     widths: tuple[int, ...] = ()
+    is_local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """What a model wants before a text that is asked and before one that is stored. dimensions: 0 where not known."""
+
+    query: str = ""
+    document: str = ""
+    dimensions: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.query or self.document)
 
 
 PROVIDERS: Mapping[str, Provider] = {
@@ -65,16 +83,21 @@ PROVIDERS: Mapping[str, Provider] = {
     ),
     # text-embedding-004 was shut down; its successor answers in any width up to 3,072 and normalises none below.
     "gemini": Provider("gemini", "https://generativelanguage.googleapis.com/v1beta", "gemini-embedding-001", 768, 100),
+    "ollama": Provider("ollama", "http://127.0.0.1:11434", "embeddinggemma", 768, 32, is_local=True),
 }
+KEPT_LOADED = "30m"
+"""How long Ollama keeps the model in memory after a question: loading it takes longer than a question may wait."""
 _TASKS: Mapping[Role, str] = {"document": "RETRIEVAL_DOCUMENT", "query": "RETRIEVAL_QUERY"}
 
 
 class ApiEmbedder:
     """An embedder behind one of `PROVIDERS`, or a server of its own that speaks OpenAI's format.
 
-    kind: openai, zhipu or gemini. dimensions: width of a row, 0 for the provider's usual. base_url: another server;
-    it may need no key. role_models: model name a role, for servers that tell roles by the name. now, sleep: seconds.
-    Raises BadInput: an unknown kind, or a width the model does not have.
+    kind: openai, zhipu, gemini or ollama. dimensions: width of a row, 0 for the provider's or the model's usual.
+    base_url: another server; it may need no key. prompts: what stands before a text in each role, instead of what
+    Ollama's models are known to want. role_models: model name a role, for servers that tell roles by the name. now,
+    sleep: seconds. Raises BadInput: an unknown kind, a width the model does not have or that nobody knows, prompts for
+    an API that has roles of its own.
     """
 
     def __init__(
@@ -85,6 +108,7 @@ class ApiEmbedder:
         model: str = "",
         dimensions: int = 0,
         base_url: str = "",
+        prompts: Prompts | None = None,
         role_models: Mapping[Role, str] | None = None,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -92,17 +116,28 @@ class ApiEmbedder:
         if kind not in PROVIDERS:
             raise BadInput(f"embedder.kind is {kind!r}; an API is one of {', '.join(PROVIDERS)}.")
         self._provider = PROVIDERS[kind]
-        width = dimensions or self._provider.dimensions
+        self._model = model or self._provider.model
+        known = known_prompts(self._model) if kind == "ollama" else Prompts(dimensions=self._provider.dimensions)
+        self._prompts = prompts or known
+        self._asked_width = dimensions
+        width = dimensions or known.dimensions
+        if not width:
+            raise BadInput(f"embedder.dimensions is not set; how long a row of {self._model} is must be said.")
+        if kind == "gemini" and prompts:
+            raise BadInput(
+                "embedder.query_prompt and embedder.document_prompt are not for gemini, which has task types."
+            )
         if self._provider.widths and not model and width not in self._provider.widths:
             allowed = ", ".join(map(str, self._provider.widths))
             raise BadInput(f"embedder.dimensions is {width}; {self._provider.model} has {allowed}.")
-        self._model = model or self._provider.model
         self._role_models = dict(role_models or {})
         roles = "query/document" if kind == "gemini" or self._role_models else "none"
+        if self._prompts:
+            roles = f"prompts {stable_hash(self._prompts.query, self._prompts.document)[:8]}"
         self.identity = EmbedderIdentity(model=f"{kind}:{self._model}", dimensions=width, roles=roles)
         self._key = api_key
         self._url = (base_url or self._provider.base_url).rstrip("/")
-        self._own_server = bool(base_url)
+        self._own_server = bool(base_url) or self._provider.is_local
         self._sleep = sleep
         self._breaker = Breaker(f"The embedding API {kind}", now)
         self._cache: LRUCache[str, Row] = LRUCache(CACHED_ROWS)
@@ -182,6 +217,10 @@ class ApiEmbedder:
                 f"The embedding API {self._provider.name} did not answer within {timeout_s:g} s."
             ) from None
         except httpx2.HTTPError:
+            if self._provider.name == "ollama":
+                raise _TransientError(
+                    "Ollama cannot be reached; start it (`ollama serve`) or check embedder.base_url."
+                ) from None
             raise _TransientError(f"The embedding API {self._provider.name} cannot be reached.") from None
         if answer.status_code in {408, 409, 425, 429} or answer.status_code >= 500:
             raise _TransientError(
@@ -192,6 +231,8 @@ class ApiEmbedder:
                 f"The key for the embedding API {self._provider.name} was refused ({answer.status_code}); "
                 "check embedder.api_key."
             )
+        if answer.status_code == 404 and self._provider.name == "ollama":
+            raise Unavailable(f"Ollama has no model {self._model}; run `ollama pull {self._model}`.")
         if answer.status_code >= 400:
             raise Unavailable(
                 f"The embedding API {self._provider.name} refused the request ({answer.status_code}); "
@@ -214,12 +255,15 @@ class ApiEmbedder:
                 for text in texts
             ]
             return f"{self._url}/{name}:batchEmbedContents", {"x-goog-api-key": self._key}, {"requests": requests}
+        before = self._prompts.query if role == "query" else self._prompts.document
         body: dict[str, Json] = {
             "model": self._role_models.get(role, self._model),
-            "input": texts,
-            "encoding_format": "float",
-            "dimensions": self.identity.dimensions,
+            "input": [before + text for text in texts],
         }
+        if self._provider.name == "ollama":
+            body |= {"keep_alive": KEPT_LOADED, **({"dimensions": self._asked_width} if self._asked_width else {})}
+            return f"{self._url}/api/embed", {}, body
+        body |= {"encoding_format": "float", "dimensions": self.identity.dimensions}
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         return f"{self._url}/embeddings", headers, body
 
@@ -259,6 +303,21 @@ class ApiEmbedder:
             return self._client
 
 
+def known_prompts(model: str) -> Prompts:
+    """Return what Ollama's model of this name, with or without a tag, wants before a text; nothing of one not known.
+
+    >>> known_prompts("nomic-embed-text:v1.5").query
+    'search_query: '
+    """
+    return _known_models().get(model.rpartition("/")[2].partition(":")[0], Prompts())
+
+
+@cache
+def _known_models() -> dict[str, Prompts]:
+    told = files("memory_anchor.adapters").joinpath("embedding_models.toml").read_text(encoding="utf-8")
+    return {name: Prompts(**one) for name, one in tomllib.loads(told).items()}
+
+
 class _Prompt:
     """An `ApiEmbedder` with its cache and its breaker, in one short try."""
 
@@ -287,11 +346,11 @@ def _outgoing(text: str) -> str:
 
 
 def _vectors(answer: httpx2.Response, name: str) -> list[Json]:
-    """Return the vectors of an answer in either format, in the order asked."""
+    """Return the vectors of an answer in any of the formats, in the order asked."""
     try:
         body = answer.json()
         if isinstance(body.get("embeddings"), list):
-            return [item["values"] for item in body["embeddings"]]
+            return [item["values"] if isinstance(item, dict) else item for item in body["embeddings"]]
         items = sorted(body["data"], key=lambda item: item.get("index", 0))
         return [item["embedding"] for item in items]
     except (ValueError, KeyError, TypeError, AttributeError):

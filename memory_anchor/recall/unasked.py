@@ -171,8 +171,8 @@ def weighed(searcher: Searcher, actor: Actor, prompt: str) -> tuple[Scored, floa
 
     The direction that prompts share is taken off its row. None too where no such numbers fit.
     """
-    script, meant = script_of(prompt), searcher.meaning.asked(prompt)
-    if meant.row is None or not is_known(searcher.meaning.identities[meant.using]):
+    script, meant = script_of(prompt), searcher.meaning.asked(prompt, fits=is_known)
+    if meant.row is None:
         return None
     searcher.drain()
     centring = searcher.centring(meant.using)

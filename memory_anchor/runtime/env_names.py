@@ -27,7 +27,7 @@ KNOWN: Mapping[str, str] = {
     "store": "kind url path records api_key reserve_mb sync sync_ms ca_file exact quantization shard_number "
     "replication_factor write_consistency_factor timeout_s",
     "remote": "url key project connect_s search_s write_s",
-    "embedder": "kind model dimensions api_key base_url model_path",
+    "embedder": "kind model dimensions api_key base_url model_path query_prompt document_prompt",
     "llm": "kind model base_url api_key monthly_tokens deadline_s command runs_a_day",
     "budget": "identity events facts operations question reserve knowledge",
     "gate": "active pending caps",

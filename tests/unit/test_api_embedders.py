@@ -16,7 +16,7 @@ import pytest
 from answering import Answering
 
 from memory_anchor.adapters import api_embedders
-from memory_anchor.adapters.api_embedders import MAX_ATTEMPTS, PROVIDERS, ApiEmbedder
+from memory_anchor.adapters.api_embedders import MAX_ATTEMPTS, PROVIDERS, ApiEmbedder, Prompts
 from memory_anchor.adapters.breaker import FAILURES_TO_OPEN
 from memory_anchor.adapters.embedders import make_embedder
 from memory_anchor.errors import BadInput, Unavailable, WrongEmbedder
@@ -25,7 +25,7 @@ WIDTH = 4
 
 
 class Server:
-    """Speaks both formats. steps: what to answer instead, a status or a body, once each (the last one repeats)."""
+    """Speaks each format. steps: what to answer instead, a status or a body, once each (the last one repeats)."""
 
     def __init__(self) -> None:
         self.steps: list[Any] = []
@@ -58,6 +58,8 @@ class Server:
         if "requests" in body:
             texts = [request["content"]["parts"][0]["text"] for request in body["requests"]]
             return 200, {"embeddings": [{"values": row(text)} for text in texts]}
+        if "keep_alive" in body:
+            return 200, {"model": body["model"], "embeddings": [row(text) for text in body["input"]]}
         items = [{"index": place, "embedding": row(text)} for place, text in enumerate(body["input"])]
         return 200, {"data": items[::-1]}
 
@@ -188,7 +190,7 @@ def test_an_api_that_keeps_failing_is_left_alone_for_a_while(server: Server) -> 
 
 
 def test_what_settings_cannot_mean_is_refused_at_once() -> None:
-    with pytest.raises(BadInput, match="openai, zhipu, gemini"):
+    with pytest.raises(BadInput, match="openai, zhipu, gemini, ollama"):
         ApiEmbedder("cohere")
     with pytest.raises(BadInput, match="256, 512, 1024, 2048"):
         ApiEmbedder("zhipu", dimensions=300)
@@ -198,6 +200,50 @@ def test_what_settings_cannot_mean_is_refused_at_once() -> None:
         without.queries(["x"])
     assert without.identity.dimensions == PROVIDERS["openai"].dimensions
     assert without.identity != ApiEmbedder("openai", dimensions=512).identity
+
+
+def test_ollama_is_asked_in_its_own_format_with_the_prompts_its_model_wants(server: Server) -> None:
+    """Rule name: a model that tells a question from a text by a prompt gets it; it stays loaded between questions."""
+    asked = embedder(server, "ollama", model="embeddinggemma:300m", api_key="", base_url=server.http.url)
+    stored, question = asked.documents(["one"]), asked.queries(["one"])
+    first, second = server.requests
+    assert first["path"] == second["path"] == "/api/embed"
+    assert first["body"]["input"] == ["title: none | text: one"]
+    assert second["body"]["input"] == ["task: search result | query: one"]
+    assert first["body"]["keep_alive"] == "30m"
+    assert first["body"]["dimensions"] == WIDTH
+    np.testing.assert_allclose(stored, expected("title: none | text: one"), rtol=1e-5)
+    np.testing.assert_allclose(question, expected("task: search result | query: one"), rtol=1e-5)
+
+
+def test_ollama_needs_no_key_and_its_models_are_as_long_as_they_are() -> None:
+    """Rule name: a model that is known needs nothing said; of another its rows' length must be said."""
+    usual = ApiEmbedder("ollama")
+    assert usual.available()
+    assert usual.identity.model == "ollama:embeddinggemma"
+    assert usual.identity.dimensions == 768
+    with pytest.raises(BadInput, match=r"embedder\.dimensions is not set; how long a row of my-own:7b is"):
+        ApiEmbedder("ollama", model="my-own:7b")
+    assert ApiEmbedder("ollama", model="my-own:7b", dimensions=64).identity.roles == "none"
+
+
+def test_a_model_that_ollama_does_not_have_names_the_command_that_brings_it(server: Server) -> None:
+    server.steps = [404]
+    with pytest.raises(Unavailable, match=r"Ollama has no model m; run `ollama pull m`\."):
+        embedder(server, "ollama").queries(["x"])
+
+
+def test_prompts_of_ones_own_stand_before_what_is_sent_and_make_other_rows(server: Server) -> None:
+    """Rule: rows made with other prompts are never compared; no prompt is redacted away or counted as the text."""
+    prompts = Prompts("find: ", "keep: ")
+    asked = embedder(server, prompts=prompts)
+    asked.documents(["one"])
+    asked.queries(["one"])
+    assert [request["body"]["input"] for request in server.requests] == [["keep: one"], ["find: one"]]
+    assert asked.identity != embedder(server).identity
+    assert asked.identity != embedder(server, prompts=Prompts("find: ", "")).identity
+    with pytest.raises(BadInput, match="not for gemini"):
+        embedder(server, "gemini", prompts=prompts)
 
 
 def test_settings_reach_the_api_embedder(server: Server) -> None:
@@ -211,6 +257,8 @@ def test_a_server_that_is_not_there_is_one_sentence(server: Server) -> None:
     gone = embedder(server, base_url="http://127.0.0.1:9/v1")
     with pytest.raises(Unavailable, match="cannot be reached"):
         gone.queries(["x"])
+    with pytest.raises(Unavailable, match=r"Ollama cannot be reached; start it \(`ollama serve`\)"):
+        ApiEmbedder("ollama", base_url="http://127.0.0.1:9").queries(["x"])
 
 
 @pytest.mark.slow

