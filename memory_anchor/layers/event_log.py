@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from cachetools import LRUCache
 
@@ -40,8 +40,8 @@ from memory_anchor.where import Between, Condition, OneOf, StartsWith, Where
 
 CONVERSATIONS_REMEMBERED = 1_000
 
-_Position = tuple[int, str, str]
-"""Of the last event of a conversation: sequence number, text, audience."""
+_Position = tuple[int, str, tuple[str, date] | None]
+"""Of the last event of a conversation: sequence number, text, audience and day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +89,17 @@ class EventLog:
             done = self._records.replayed(request)
             if done is not None:
                 return [done]
-            seq, before, told_to = self._position(actor.scope)
+            seq, before, told_before = self._position(actor.scope)
             memories: list[Memory] = []
             outcomes: list[WriteOutcome] = []
             for draft in drafts:
                 if actor.scope.conversation:
                     seq += 1
                 memory = self._memory(actor, draft, seq=seq if actor.scope.conversation else None)
-                # What went before is searched with this event, so only for the very same readers.
-                memory = replace(memory, context=before if memory.audience == told_to else "")
-                before = conversation_context(draft.content) if actor.scope.conversation else ""
-                told_to = memory.audience
+                # What went before is searched with this event, so only for the very same readers and of the same talk.
+                told = memory.audience, memory.happened_at.date()
+                memory = replace(memory, context=before if told == told_before else "")
+                before, told_before = conversation_context(draft.content) if actor.scope.conversation else "", told
                 waits = memory.status is Status.PENDING
                 outcome = WriteOutcome(
                     Outcome.PENDING if waits else Outcome.ADDED,
@@ -113,7 +113,7 @@ class EventLog:
                 outcomes.append(outcome)
             entries = [self._records.entry(memory, embed=False) for memory in memories]
             self._records.commit(entries, kind="log", by=author_of(actor))
-            self._last[_conversation(actor.scope)] = (seq, before, told_to)
+            self._last[_conversation(actor.scope)] = (seq, before, told_before)
             return outcomes
 
     def forget(self) -> None:
@@ -145,14 +145,15 @@ class EventLog:
         )
 
     def _position(self, scope: Scope) -> _Position:
-        """Return the last sequence number of this conversation, the text that went before and who reads that."""
+        """Return the last sequence number of this conversation, the text before, who reads that and its day."""
         if not scope.conversation:
-            return 0, "", ""
+            return 0, "", None
         name = _conversation(scope)
         if name not in self._last:
             last = self._records.last_of_conversation(scope)
+            told = (last.audience, last.happened_at.date()) if last else None
             self._last[name] = (
-                (last.conversation_seq or 0, conversation_context(last.content), last.audience) if last else (0, "", "")
+                (last.conversation_seq or 0, conversation_context(last.content), told) if last else (0, "", None)
             )
         return self._last[name]
 

@@ -71,6 +71,18 @@ def test_turns_of_one_conversation_keep_their_order_and_context(anchor: MemoryAn
     assert second.content == "Yes, from next week."
 
 
+def test_what_was_logged_before_but_happened_on_another_day_is_no_context(anchor: MemoryAnchor, core: Core) -> None:
+    """Rule name: a talk is one conversation on one day; a connection in which months are told is many of them."""
+    anchor.log_event("We won the school's race.", when="2025-03-07")
+    second = anchor.get(anchor.log_event("The bridge was closed.", when="2025-12-25").id)
+    core.services.events.forget()
+    third = anchor.get(anchor.log_event("It opened again.", when="2025-12-25").id)
+    core.services.events.forget()
+    fourth = anchor.get(anchor.log_event("The lamp was mended.", when="2026-01-02").id)
+
+    assert (second.context, third.context, fourth.context) == ("", "The bridge was closed.", "")
+
+
 def test_the_date_that_the_event_before_opens_with_is_not_its_context(anchor: MemoryAnchor) -> None:
     anchor.log_event("[8 May 2026] Anna: Shall we use uv?", when="2026-05-08")
     second = anchor.get(anchor.log_event("[8 May 2026] Tom: Yes.", when="2026-05-08").id)
