@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -311,7 +311,7 @@ def _context_within(anchor: MemoryAnchor, asked: BuildContext, budget: int) -> R
         return sizes[chosen[0]]
 
     built = anchor.context_within(asked, tokens_of)
-    answers = [*_context_answers(anchor, built, budget)]
+    answers = [*_context_answers(anchor, replace(built, report_id=""), budget)]
     named = [{**one, "report_id": built.report_id} for one in answers] if built.report_id else []
     ordered = [one for pair in zip_longest(named, answers) for one in pair if one is not None]
     return next((one for one in ordered if count_tokens(shapes.compact(one)) <= budget), answers[-1])
