@@ -127,8 +127,7 @@ class QdrantRecords:
             "pieces": len(pieces) if len(pieces) > 1 else 0,
             "content": base64.b64encode(packed).decode() if len(pieces) <= 1 else "",
         }
-        self._ask(partial(_put, _point(name), head, before))
-        now = self._head(name)
+        now = self._ask(partial(_put, _point(name), head, before))
         if now is None or token not in (now["revision"], *texts(now["earlier"])):
             self._drop_pieces(name, token, len(pieces))
             raise _changed(name)
@@ -253,7 +252,8 @@ class QdrantRecords:
             self._ask(lambda client: client.delete(COLLECTION, these, wait=True))
 
 
-def _put(point: str, head: Record, before: str, client: QdrantClient) -> None:
+def _put(point: str, head: Record, before: str, client: QdrantClient) -> Record | None:
+    """Write a record's head where `before` still stands; return who stands there then, as little later as can be."""
     from qdrant_client import models
 
     medium = models.WriteOrdering.MEDIUM
@@ -264,6 +264,8 @@ def _put(point: str, head: Record, before: str, client: QdrantClient) -> None:
         nothing = models.Filter(must=[models.HasIdCondition(has_id=[])])
         new = models.PointStruct(id=point, vector={}, payload=dict(head))
         client.upsert(COLLECTION, [new], wait=True, update_filter=nothing, ordering=medium)
+    found = client.retrieve(COLLECTION, [point], with_payload=["revision", "earlier"])
+    return _told(found[0]) if found else None
 
 
 def _retrieved(point: str, client: QdrantClient) -> list[models.Record]:

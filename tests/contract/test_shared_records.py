@@ -112,6 +112,15 @@ def test_of_writers_at_once_each_acknowledged_write_counts_once(records: Records
     assert held is not None and held.content == b"80"
 
 
+def test_a_writer_who_is_overtaken_by_more_than_are_remembered_is_not_told_that_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule name: a write that counts is acknowledged: in local mode nobody comes between it and its writer's look."""
+    monkeypatch.setattr(qdrant_records, "KEPT", 1)
+    for records in _local(tmp_path):
+        test_of_writers_at_once_each_acknowledged_write_counts_once(records)
+
+
 def test_of_two_who_make_the_same_record_one_does(records: Records) -> None:
     """Rule name: one maker of a record."""
     made, refused = [], []
