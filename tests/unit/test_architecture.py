@@ -79,7 +79,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "maintenance": 514,
     "front": 13575,
-    "adapters": 8154,
+    "adapters": 8156,
     "language": 5634,
     "knowledge": 5909,
     "lore": 298,
