@@ -16,7 +16,7 @@ from memory_anchor.front.cli.app import app
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "memory_anchor"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("README*.md")])
 DISPATCHED = {
     "hook": set(),
 }
