@@ -21,8 +21,9 @@ import binascii
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import ne
 
 from memory_anchor.language.randomness import classes, machine_made
@@ -463,22 +464,47 @@ _PLACES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
 """Where a secret stands by the form of what is around it: connection strings and addresses."""
 
 _PLACEHOLDER = re.compile(r"\[redacted:[a-z_]{1,20}\]")
-_ENCODED = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/]{16,4000}={0,2}(?![A-Za-z0-9+/=_-])")
 _USER_PASSWORD = re.compile(r"[\w.@+-]{1,60}:[\x21-\x7e]{6,200}")
+_BASE = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{16,4000}={0,6}(?![A-Za-z0-9+/=_-])")
+"""What may be base 64, with either alphabet, or base 32."""
+_SPELT = (
+    (16, re.compile(r"(?<![0-9A-Za-z])(?:(?:\\x|0x|[%=])?[0-9A-Fa-f]{2}(?:, |[ :,-])?){12,2000}")),
+    (10, re.compile(r"(?<![0-9A-Za-z])[1-9][0-9]{1,2}(?:(?:, |[ ,])[1-9][0-9]{1,2}){11,2000}")),
+    (8, re.compile(r"(?:\\[01][0-7]{2}){12,2000}")),
+    (2, re.compile(r"(?<![0-9A-Za-z])(?:[01]{8}(?:, |[ ,])?){12,2000}")),
+)
+"""Characters spelt out as numbers, and their base: a dump, escapes, a list of bytes."""
+_ONE = {
+    16: re.compile(r"(?:0x)?([0-9A-Fa-f]{2})"),
+    10: re.compile(r"([0-9]{2,3})"),
+    8: re.compile(r"([01][0-7]{2})"),
+    2: re.compile(r"([01]{8})"),
+}
 
 
 def _encoded(text: str, finds: Callable[[str], str]) -> Iterator[Span]:
-    """Yield base 64 in which a secret is written, or a name with its password."""
-    for count, found in enumerate(_ENCODED.finditer(text)):
-        if count >= ENCODED_MAX:
-            return
-        token = found.group()
-        try:
-            plain = base64.b64decode(token + "=" * (-len(token) % 4), validate=True).decode("ascii")
-        except (binascii.Error, UnicodeDecodeError):
-            continue
-        if plain.isprintable() and (kind := finds(plain) or ("password" if _USER_PASSWORD.fullmatch(plain) else "")):
-            yield *found.span(), kind
+    """Yield base 64, base 32 and numbers of characters in which a secret is written, or a name with its password."""
+    for start, end, plain in islice(_decoded(text), ENCODED_MAX):
+        if all(sign.isprintable() or sign in "\r\n\t" for sign in plain):
+            found = finds(plain) or ("password" if _USER_PASSWORD.fullmatch(plain) else "")
+            if found:
+                yield start, end, found
+
+
+def _decoded(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield what reads as text once it is decoded."""
+    for found in _BASE.finditer(text):
+        token = found.group().rstrip("=")
+        ways = [(base64.urlsafe_b64decode, 4), (base64.b32decode, 8)]
+        for way, group in ways:
+            with suppress(binascii.Error, UnicodeDecodeError):
+                yield *found.span(), way(token + "=" * (-len(token) % group)).decode("ascii")
+                break
+    for base, pattern in _SPELT:
+        for found in pattern.finditer(text):
+            codes = [int(code, base) for code in _ONE[base].findall(found.group())]
+            if all(code < 128 for code in codes):
+                yield found.start(), found.start() + len(found.group().rstrip(" ,:-")), bytes(codes).decode("ascii")
 
 
 def contextual(

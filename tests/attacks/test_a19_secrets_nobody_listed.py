@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import logging
@@ -107,6 +108,46 @@ def test_redacting_again_changes_nothing() -> None:
 def test_a_disguise_is_undone_for_looking_and_the_text_around_it_stays(text: str, left: str) -> None:
     """Attack A19, A22: unseen characters, entities, escapes, full width and pieces; cut out as they were written."""
     assert redact(text).text == left
+
+
+CODED = b"the registry takes ghp_a8Kd93LmQ2xZ7vB5nT1yR4wE6uI0oP3sJ9fH\nfrom now on"
+
+
+@pytest.mark.parametrize(
+    "coded",
+    [
+        base64.b64encode(CODED).decode(),
+        base64.urlsafe_b64encode(CODED).decode(),
+        base64.b32encode(CODED).decode(),
+        CODED.hex(),
+        CODED.hex().upper(),
+        CODED.hex(":"),
+        CODED.hex(" ", 2),
+        "".join(f"\\x{code:02x}" for code in CODED),
+        "".join(f"={code:02X}" for code in CODED),
+        "".join(f"\\{code:03o}" for code in CODED),
+        ", ".join(map(str, CODED)),
+        " ".join(f"{code:08b}" for code in CODED),
+    ],
+    ids=["64", "64url", "32", "hex", "HEX", "colons", "dump", "escapes", "quoted", "octal", "numbers", "bits"],
+)
+@pytest.mark.parametrize("carrier", ["the note says {} as agreed", "value={}", "data:text/plain;base64,{}"])
+def test_a_secret_spelt_in_codes_of_characters_goes_with_its_coding(coded: str, carrier: str) -> None:
+    """Attack A19: bases 64 and 32, dumps, escapes and lists of bytes; what decodes to no secret stays."""
+    assert redact(carrier.format(coded)).text == carrier.format("[redacted:token]")
+
+
+def test_codes_of_characters_that_hold_no_secret_stay() -> None:
+    """Attack A19: a harmless text in four codings, times, versions and hashes."""
+    plain = b"the harbour opens at seven"
+    kept = [
+        base64.b32encode(plain).decode(),
+        plain.hex(" "),
+        ", ".join(map(str, plain)),
+        "2026-11-24 10:31:22, 11:04:57, 12:15:09, 13:27:44, 14:00:00",
+        "commit 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
+    ]
+    assert [text for text in kept if redact(text).text != text] == []
 
 
 def test_no_secret_reaches_a_file_of_the_data_folder(core: Core, anchor: MemoryAnchor, tmp_path: Path) -> None:
