@@ -1,8 +1,9 @@
 """Train the numbers by which `ingest/reconcile.py` tells repeats, contradictions and different facts apart.
 
 From our own pairs alone: tests/corpora/pairs.tsv, the dev half of scripts/data/writer_pairs.tsv,
-scripts/data/writer_train.tsv and writer_near.tsv (other facts in shared words), what scripts/pair_slots.py makes, and
-neighbours in our own stores that have nothing to do with each other, which is what a save meets most. The test parts of
+scripts/data/writer_train.tsv, writer_near.tsv (other facts in shared words) and writer_moved.tsv (changes of something
+else), what scripts/pair_slots.py makes, and neighbours in our own stores that have nothing to do with each other, which
+is what a save meets most. The test parts of
 writer_pairs.tsv and writer_near.tsv and the neighbours of the bundled evaluation are scored at the end and never
 learned from. Needs scikit-learn, which nothing at run time does.
 
@@ -20,6 +21,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import moments_data
 import numpy as np
 import pair_slots
 import yaml
@@ -36,7 +38,7 @@ ROOT = Path(__file__).parent.parent
 CLASS_OF = {"dup": 0, "enrich": 0, "conflict": 1, "changed": 2, "hold": 3, "related": 3, "unrelated": 3}
 NEIGHBOUR = 0.28
 """Centred cosine from which two memories of one store are looked at."""
-WEIGHT = {"beside": 0.5, "slots": 0.35, "dev": 2.0, "train": 2.0, "rules": 2.0, "more": 2.0}
+WEIGHT = {"beside": 0.5, "beside more": 0.02, "slots": 0.35, "dev": 2.0, "train": 2.0, "rules": 2.0, "more": 2.0}
 STRENGTH = 0.03
 WEIGHT_STEP = 0.005
 """How much a weight may differ from one machine to another: they stop at another last step of the same descent."""
@@ -51,7 +53,7 @@ def rows() -> list[Row]:
             split, _, label, marker, _, first, second = line.split("\t")
             kind = "changed" if label == "conflict" and marker == "yes" else label
             found.append((f"pairs:{split}", kind, first, second))
-    for name in ("writer_pairs.tsv", "writer_train.tsv", "writer_near.tsv"):
+    for name in ("writer_pairs.tsv", "writer_train.tsv", "writer_near.tsv", "writer_moved.tsv"):
         for line in (DATA / name).read_text(encoding="utf-8").splitlines():
             if line and not line.startswith("#"):
                 split, kind, first, second = line.split("\t")
@@ -78,13 +80,13 @@ def beside(vectors: Path) -> tuple[list[Row], list[float]]:
         for language, part in _read(DATA / f"{name}.yaml").items():
             stores[f"beside:{name}:{language}"] = [memory for _, memory, _ in part["decides"]]
     stores["bundled"] = [one.text for one in bundled().memories]
+    decisive = [rule.text for language in ("en", "zh") for rule in moments_data.read(language)[0]]
+    stores["beside more"] = list(dict.fromkeys(decisive))
     found: list[Row] = []
     for name, texts in stores.items():
         held = any(word in name for word in ("test", "unasked", "bundled"))
-        found += [
-            ("beside held" if held else "beside", "unrelated", first, second)
-            for first, second in permutations(texts, 2)
-        ]
+        source = "beside held" if held else name if name in WEIGHT else "beside"
+        found += [(source, "unrelated", first, second) for first, second in permutations(texts, 2)]
     kept = [pair for pair in zip(found, cosines(found, vectors), strict=True) if pair[1] >= NEIGHBOUR]
     return [row for row, _ in kept], [cosine for _, cosine in kept]
 
@@ -130,7 +132,8 @@ def main() -> None:
     sources, kinds = np.array([row[0] for row in found]), np.array([row[1] for row in found])
     classes = np.array([CLASS_OF[kind] for kind in kinds])
     weights = np.array([WEIGHT.get(source, 1.0) for source in sources]) * np.where(by_words, 0.5, 1.0)
-    weights[by_words & (sources == "near")] = 0.0  # words alone cannot tell these apart, and would unlearn repeats
+    # Words alone cannot tell these apart, and would unlearn repeats.
+    weights[by_words & np.isin(sources, ("near", "moved"))] = 0.0
 
     def fitted(chosen: np.ndarray) -> tuple[StandardScaler, LogisticRegression]:
         scaler = StandardScaler().fit(matrix[chosen])
@@ -138,7 +141,7 @@ def main() -> None:
         return scaler, model.fit(scaler.transform(matrix[chosen]), classes[chosen], sample_weight=weights[chosen])
 
     known = ~np.isin(sources, ("test", "near test", "beside held"))
-    for name in ("dev", "train", "near", "more", "pairs:held", "pairs:later", "pairs:fresh", "pairs:work"):
+    for name in ("dev", "train", "near", "moved", "more", "pairs:held", "pairs:later", "pairs:fresh", "pairs:work"):
         scaler, model = fitted(known & (sources != name))
         left = (sources == name) & ~by_words
         print(score(f"{name} left out", kinds[left], model.predict_proba(scaler.transform(matrix[left]))))
