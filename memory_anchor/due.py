@@ -4,9 +4,8 @@ A memory is due by what it says itself, not by a type of its own: an event plann
 `due:DATE`, the tag `todo` (due at once), or a date in its words that lay ahead when they were written. It stops being
 due when it is said to be done, forgotten, replaced, or `OVER_DAYS` past. A brief tells each once a day.
 
-Rejected: a date without a year ("on 3 November") as a promise, since most tell of what was; only what
-`language/deadlines` reads as wanted by it, and a time that is said to come ("next week", a date with its year). The
-file holds ids and days, no text; lost, a line is told once more.
+A day and month without a year are the nearest ones: a plan where they lay ahead, and nothing where the text tells what
+was (`language/deadlines`). The file holds ids and days, no text; lost, a line is told once more.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from memory_anchor.files import write_whole
-from memory_anchor.language.deadlines import deadline
+from memory_anchor.language.deadlines import deadline, planned
 from memory_anchor.language.timespans import BEGINNING, tells_of_the_past
 from memory_anchor.language.timewords import time_range
 from memory_anchor.model import Memory, Status
@@ -66,7 +65,7 @@ def due_at(memory: Memory, zone: str) -> datetime | None:
 @lru_cache(READINGS_KEPT)
 def _said(text: str, written: datetime, zone: str) -> datetime | None:
     """Return the end of the period that lay ahead when this was written. Kept: a start looks through hundreds."""
-    if end := deadline(text, written=written, zone=zone):
+    if end := deadline(text, written=written, zone=zone) or planned(text, written=written, zone=zone):
         return end - LAST_INSTANT if end < written + 3 * YEAR else None
     period = time_range(text, now=written, zone=zone)
     if period is None or period.start.year == BEGINNING.year:

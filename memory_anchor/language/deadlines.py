@@ -25,6 +25,9 @@ from memory_anchor.language.words import listed, table
 
 LEAST_TERMS = 2
 """So many words of a clause say something besides the time."""
+NEAREST = timedelta(days=183)
+"""Half a year: a day and month without a year name the nearest one."""
+_A_DAY = timedelta(days=1)
 _SENTENCES = bounded(r"[.!?](?=\s+[^\s\d])|[。！？；;\n]")
 
 
@@ -92,6 +95,31 @@ def deadline(text: str, *, written: datetime, zone: str) -> datetime | None:
         for one, sentence in found:
             end = read(sentence, one, here)
             if end is not None:
+                return end
+    return None
+
+
+def planned(text: str, *, written: datetime, zone: str) -> datetime | None:
+    """Return the first instant after the first day and month without a year for which a text plans something.
+
+    Such a date is the nearest one, so one that lay ahead for up to half a year is a plan; one that is told of is none.
+
+    >>> from datetime import UTC
+    >>> at = datetime(2026, 3, 11, 10, tzinfo=UTC)
+    >>> said = ("Demo for the board on 2 April", "4月2日给董事会演示", "On 2 March the demo failed")
+    >>> [str(planned(one, written=at, zone="UTC"))[5:10] for one in said]
+    ['04-03', '04-03', '']
+    """
+    here = in_zone(written, zone)
+    for sentence in _SENTENCES.split(unquoted(text[:MAX_QUERY_CHARS])):
+        for one in expressions(sentence, here, AHEAD):
+            words, is_date = sentence[one.first : one.last], one.level == DATED and not one.has_year
+            if not is_date or one.is_range or one.span[1] - one.span[0] != _A_DAY:
+                continue
+            if _OF_MONTH.fullmatch(words) or _DURATION.fullmatch(words):
+                continue
+            end = _end(sentence, one, here)
+            if end is not None and end <= here + NEAREST and not _is_told(sentence, one):
                 return end
     return None
 

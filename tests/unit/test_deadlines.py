@@ -13,6 +13,7 @@ from memory_anchor.language.deadlines import deadline
 WRITTEN = datetime(2026, 3, 11, 10, tzinfo=UTC)
 """A Wednesday."""
 CASES = Path(__file__).parent.parent / "corpora" / "due.tsv"
+PLANS = CASES.with_name("plans.tsv")
 READ = {"a": 30, "b": 29}
 """Of the 30 sentences of each half so many are read right (docs/time.md)."""
 
@@ -30,6 +31,20 @@ def test_a_day_by_which_something_is_wanted_is_read_and_no_other_date(half: str)
     wrong = [(text, due_on(text)) for text, days in cases if due_on(text) not in days]
     assert len(cases) == 30
     assert len(wrong) <= len(cases) - READ[half], wrong
+
+
+@pytest.mark.parametrize("half", ["a", "b"])
+def test_a_day_and_month_without_a_year_are_the_nearest_ones(half: str) -> None:
+    """Rule due.planned: a plan where they lay ahead; nothing where they are over or told of."""
+    lines = [line.split("\t") for line in PLANS.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
+    said = [
+        (text, day, _said(text, datetime(2026, 10, 20, 10, tzinfo=UTC), "UTC"))
+        for which, day, text in lines
+        if which == half
+    ]
+    wrong = [text for text, day, at in said if (f"{at:%Y-%m-%d}" if at else "") != day]
+    assert len(said) == 16
+    assert len(wrong) <= 2, wrong
 
 
 @pytest.mark.parametrize(
