@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "maintenance": 514,
     "front": 13575,
     "adapters": 8156,
-    "language": 5660,
+    "language": 5688,
     "knowledge": 5909,
     "lore": 298,
     "runtime": 4003,
