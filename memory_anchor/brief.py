@@ -88,6 +88,15 @@ _NAMED = bounded(
 _PARTS = bounded(r"&&|\|\||[;|\n]")
 _BEFORE = frozenset(("sudo", "env", "time", "nohup"))
 """What stands before a program and runs it."""
+_WITHIN = {
+    **dict.fromkeys(("npx", "xargs", "nice", "watch", "bunx"), 0),
+    **dict.fromkeys(("ssh", "timeout"), 1),
+    **dict.fromkeys((f"{one} run" for one in ("uv", "poetry", "pipenv", "pdm", "hatch", "pixi", "rye")), 0),
+    **dict.fromkeys((f"{one} exec" for one in ("docker", "podman", "kubectl")), 1),
+    **dict.fromkeys((f"{one} exec" for one in ("npm", "pnpm", "yarn", "bundle")), 0),
+    "docker compose exec": 1,
+}
+"""What runs the command that stands in its own words, and how many of its own come before that, options aside."""
 _PATCHED = bounded(r"(?m)^\*\*\* (?:Add|Update|Delete) File: (.{1,300})$")
 """The files of a patch as Codex writes it."""
 
@@ -403,11 +412,29 @@ def _in_full(found: Sequence[Memory], names: Sequence[str]) -> list[Memory]:
 def runs_of(command: str) -> list[list[str]]:
     """Return the words of each part of a shell line, from its program on: no `sudo`, no variable of its own.
 
+    What another program runs is a part of its own, behind it.
+
     >>> runs_of("cd ops && FOO=1 sudo git push")
     [['cd', 'ops'], ['git', 'push']]
+    >>> runs_of("docker exec -it db psql -c vacuum")
+    [['docker', 'exec', '-it', 'db', 'psql', '-c', 'vacuum'], ['psql', '-c', 'vacuum']]
     """
     parts = (part.split() for part in _PARTS.split(command)[:COMMAND_PARTS])
-    return [words for part in parts if (words := list(dropwhile(lambda word: "=" in word or word in _BEFORE, part)))]
+    runs = (list(dropwhile(lambda word: "=" in word or word in _BEFORE, part)) for part in parts)
+    return [words for run in runs for words in (run, _within(run)) if words]
+
+
+def _within(run: Sequence[str]) -> list[str]:
+    """Return the command that a command runs, [] for none."""
+    ends = (end for end in (3, 2, 1) if " ".join(run[:end]) in _WITHIN)
+    end = next(ends, 0)
+    if not end:
+        return []
+    if "--" in run:
+        return list(run[run.index("--") + 1 :])
+    of_its_own = _WITHIN[" ".join(run[:end])]
+    rest = list(dropwhile(lambda word: word.startswith("-"), run[end:]))
+    return [word.strip("\"'") for word in dropwhile(lambda word: word.startswith("-"), rest[of_its_own:])]
 
 
 def _whole_commands(runs: Sequence[Sequence[str]]) -> list[str]:

@@ -279,3 +279,20 @@ def test_the_names_and_heads_of_commands_are_read() -> None:
         ["git push"],
         ["tee", "pytest"],
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "phrase"),
+    [
+        ("ssh gw17 gwctl erase --yes", "gwctl erase"),
+        ('ssh -A root@gw17 "gwctl erase"', "gwctl erase"),
+        ("kubectl exec -it web-0 -- flask shell", "flask shell"),
+        ("docker compose exec db pg_restore dump", "pg_restore dump"),
+        ("uv run alembic upgrade head", "alembic upgrade"),
+        ("timeout 60 npm publish", "npm publish"),
+        ("sudo nice -n5 terraform apply", "terraform apply"),
+    ],
+)
+def test_a_command_that_another_runs_counts_as_itself(line: str, phrase: str) -> None:
+    """Issue 15, PreToolUse: a trap is told over ssh, in a container and under a runner too."""
+    assert phrase in heads_of(runs_of(line))[0]
