@@ -101,7 +101,7 @@ BUDGETS: dict[str, int] = {
     "activation": 387,
     "beneath": 330,
     "hooks": 400,
-    "brief": 455,
+    "brief": 474,
     "pausing": 109,
     "due": 150,
     "heeded": 140,
