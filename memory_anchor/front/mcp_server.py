@@ -39,7 +39,7 @@ from memory_anchor.model import Actor
 from memory_anchor.requests import RememberConversation, SearchMemory
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.recording import ClientConnection
-from memory_anchor.runtime.wire import NO_MEMORY_NAME, PREAMBLE, VERSION
+from memory_anchor.runtime.wire import PREAMBLE, VERSION, WITHOUT_MEMORY
 from memory_anchor.sampling import AsksClient, ClientQuestion, offered
 from memory_anchor.settings import Profile
 
@@ -347,10 +347,7 @@ def project_for(account: str, core: Core, given: str = "") -> str:
 def _with_memory() -> None:
     """Raise Refused where the caller's session goes without memory."""
     if PREAMBLE.get().memory == "off":
-        raise Refused(
-            "this session runs without memory: nothing is read or kept. Go on without it; the user starts a session "
-            f"without {NO_MEMORY_NAME} (or `mcp --no-memory`) to have it again"
-        )
+        raise Refused(WITHOUT_MEMORY)
 
 
 def _http_identity(request: Request | None) -> tuple[Credential | None, str, str]:

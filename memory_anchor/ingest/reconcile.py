@@ -352,7 +352,7 @@ def _contradiction(
         )
     else:
         outcome = Outcome.NEEDS_REVIEW
-        reason = "it contradicts this memory without saying that something changed; `memory-anchor review` settles it"
+        reason = "it contradicts this memory without saying that something changed"
     return Decision(outcome, old, reason, None, similar, Relation.CONFLICT)
 
 

@@ -59,7 +59,19 @@ def load(data: str, preamble: wire.Preamble) -> Handshake | None:
     own = _read(_path(data, kept), MAX_NOTE_BYTES) or {}
     noted = own.get("profile") if own.get("key") == kept else None
     found = profiles.get(noted) if isinstance(noted, str) else None
-    return found if found is not None else profiles.get(packaged_name(preamble))
+    found = found if found is not None else profiles.get(packaged_name(preamble))
+    return _without_memory(found) if found is not None and preamble.memory == "off" else found
+
+
+def _without_memory(handshake: Handshake) -> Handshake:
+    """Return the handshake with instructions that say that this session has no memory."""
+    results: list[Json] = [
+        one | {"instructions": f"Memory Anchor: {wire.WITHOUT_MEMORY}."}
+        if isinstance(one, dict) and "instructions" in one
+        else one
+        for one in handshake["results"]
+    ]
+    return {"latest": handshake["latest"], "versions": handshake["versions"], "results": results}
 
 
 def _packaged() -> dict[str, Handshake]:

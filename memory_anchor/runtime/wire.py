@@ -52,6 +52,11 @@ UNTIL = "memory_anchor_until"
 READ_ONLY = "read_only"
 NO_MEMORY_NAME = "MEMORY_ANCHOR_NO_MEMORY"
 """In an agent's environment: its hooks are silent, its tools refuse, nothing of it is kept; other sessions go on."""
+WITHOUT_MEMORY = (
+    "this session runs without memory: nothing is read or kept. Go on without it; the user starts a session "
+    f"without {NO_MEMORY_NAME} (or `mcp --no-memory`) to have it again"
+)
+"""What such a session is told, by its tools and at the handshake."""
 READ_ONLY_NAME = "MEMORY_ANCHOR_READ_ONLY"
 PRIVATE = b'{"anchor":'
 PING = b'{"anchor":"ping"}\n'

@@ -11,7 +11,7 @@ import pytest
 from agent import Agent
 from human_seat import Seat
 
-from memory_anchor.runtime import bridge, wire
+from memory_anchor.runtime import bridge, handshake, wire
 
 RULE = "No release on Friday: the on-call is away"
 PROMPT = "can we ship the new build on friday evening?"
@@ -46,6 +46,7 @@ def test_a_session_without_memory_is_told_and_keeps_nothing_while_another_goes_o
     searched = without.tool("search_memory", query=PROMPT)
     without.close()
 
+    assert "runs without memory" in without.greeting["result"]["instructions"]
     assert refused["result"]["isError"]
     assert searched["result"]["isError"]
     assert "runs without memory" in said(refused)
@@ -59,6 +60,19 @@ def test_a_session_without_memory_is_told_and_keeps_nothing_while_another_goes_o
     other = Agent(seat._command(("mcp",)), seat.env(CLAUDE_CODE_SESSION_ID="loud"))
     assert RULE in said(other.tool("search_memory", query=PROMPT))
     other.close()
+
+
+def test_what_the_package_says_before_any_engine_runs_is_that_there_is_no_memory(tmp_path: Path) -> None:
+    """Rule session.no_memory: a cold start tells of no memory to search and to save, in either era's words."""
+    with_it = handshake.load(str(tmp_path), wire.Preamble())
+    without = handshake.load(str(tmp_path), wire.Preamble(memory="off"))
+
+    assert with_it is not None
+    assert without is not None
+    told = [one["instructions"] for one in without["results"] if isinstance(one, dict) and "instructions" in one]
+    assert len(told) >= 2
+    assert all("runs without memory" in str(one) and "save_memory" not in str(one) for one in told)
+    assert "save_memory" in json.dumps(with_it["results"][: len(told)])
 
 
 def test_a_word_that_is_neither_is_no_memory_switch() -> None:
