@@ -83,7 +83,7 @@ BUDGETS: dict[str, int] = {
     "language": 5688,
     "knowledge": 5909,
     "lore": 298,
-    "runtime": 4003,
+    "runtime": 4020,
     "recall": 5161,
     "identity": 3777,
     "upkeep": 3045,
