@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -337,3 +338,15 @@ def test_output_that_cannot_be_written_is_one_sentence(tmp_path: Path, to: str, 
     assert done.returncode == exit_code, done.stderr
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
     assert ("could not be written" in done.stderr) == (exit_code == 5)
+
+
+@pytest.mark.parametrize("command", ["search", "import", "edit"])
+def test_help_on_a_narrow_terminal_cuts_no_word(tmp_path: Path, command: str) -> None:
+    """N23: at 40 columns the names of options and what is allowed ended in an ellipsis."""
+    env = {**os.environ, "HOME": str(tmp_path), "COLUMNS": "40"}
+    line = [sys.executable, "-m", "memory_anchor", command, "--help"]
+    told = subprocess.run(line, capture_output=True, text=True, env=env, check=True).stdout
+
+    wide = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout
+    assert "…" not in told
+    assert set(re.findall(r"--[a-z-]+", wide)) <= set(re.findall(r"--[a-z-]+", told))
