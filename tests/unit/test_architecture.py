@@ -128,7 +128,7 @@ BUDGETS: dict[str, int] = {
     "repeats": 140,
     "bounded_yaml": 114,
     "hashing": 50,
-    "__main__": 70,
+    "__main__": 76,
     "sampling": 39,
     "json_values": 130,
     "switches": 40,
