@@ -12,8 +12,6 @@ from memory_anchor.runtime.threads import one_for_algebra
 
 IN_THE_CLI = ("--in-process", "--transport", "--help", "-h")
 """Options of `mcp` that the bridge has no part in."""
-TABLE_COLUMNS = 72
-"""Columns of a terminal from which help is a table."""
 
 
 def main() -> int:
@@ -33,11 +31,7 @@ def main() -> int:
         from memory_anchor.front.clients.hooks import main as hook
 
         return hook(rest[0])
-    from shutil import get_terminal_size
-
     one_for_algebra()
-    if get_terminal_size().columns < TABLE_COLUMNS:
-        os.environ["TYPER_USE_RICH"] = "0"  # plain help is wrapped, a table's cells are cut
     from memory_anchor.front.cli.spinner import Spinner
 
     with Spinner("loading"):

@@ -7,6 +7,7 @@ has no part in.
 from __future__ import annotations
 
 from importlib.metadata import version as installed_version
+from shutil import get_terminal_size
 from typing import Annotated
 
 import typer
@@ -51,9 +52,13 @@ class Commands(TyperGroup):
             raise
 
 
+TABLE_COLUMNS = 72
+"""Columns of a terminal from which help is a table; below, cells would be cut, and plain help is wrapped."""
+
 app = typer.Typer(
     name="memory-anchor",
     cls=Commands,
+    rich_markup_mode="rich" if get_terminal_size().columns >= TABLE_COLUMNS else None,
     help="Long-term memory for coding agents: five layers over MCP, with a human in charge.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
