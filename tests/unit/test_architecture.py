@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "devices": 2680,
     "moving_requests": 75,
     "maintenance": 514,
-    "front": 13575,
+    "front": 13577,
     "adapters": 8156,
     "language": 5688,
     "knowledge": 5909,
