@@ -18,7 +18,18 @@ from memory_anchor.json_values import text as as_text
 from memory_anchor.language import timespans as spans
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import terms
-from memory_anchor.language.timerules import AHEAD, BARE, DATED, FRONT, HAN_NUMBER, HARD, INSIDE, OF_LIMIT, VAGUE
+from memory_anchor.language.timerules import (
+    AHEAD,
+    BARE,
+    DATED,
+    FRONT,
+    HAN_NUMBER,
+    HARD,
+    INSIDE,
+    MONTH,
+    OF_LIMIT,
+    VAGUE,
+)
 from memory_anchor.language.timespans import Span, tells_of_the_past, unquoted
 from memory_anchor.language.timewords import LED_CHARS, MAX_QUERY_CHARS, Expression, expressions, in_zone, instant
 from memory_anchor.language.words import listed, table
@@ -75,6 +86,8 @@ _ALWAYS = bounded(
 _SPEAKS = bounded(
     rf"{_any_of('until_end', 'until_start', 'behind_end', 'behind_start', 'falls', 'must')}|within|内", re.IGNORECASE
 )
+_MAY_NAME_A_DAY = bounded(rf"[月天日号周元]|星期|礼拜|day\b|tomorrow|new year|\b{MONTH}|\d(?:st|nd|rd|th)\b", re.IGNORECASE)
+"""What a sentence has that names a day without a year; most have nothing of it, and to read times is dear."""
 
 
 def deadline(text: str, *, written: datetime, zone: str) -> datetime | None:
@@ -111,7 +124,7 @@ def planned(text: str, *, written: datetime, zone: str) -> datetime | None:
     ['04-03', '04-03', '']
     """
     here = in_zone(written, zone)
-    for sentence in _SENTENCES.split(unquoted(text[:MAX_QUERY_CHARS])):
+    for sentence in filter(_MAY_NAME_A_DAY.search, _SENTENCES.split(unquoted(text[:MAX_QUERY_CHARS]))):
         for one in expressions(sentence, here, AHEAD):
             words, is_date = sentence[one.first : one.last], one.level == DATED and not one.has_year
             if not is_date or one.is_range or one.span[1] - one.span[0] != _A_DAY:
