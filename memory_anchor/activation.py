@@ -239,7 +239,7 @@ def strength_word(value: float) -> Strength:
     return "fading" if value >= FADING else "faded"
 
 
-class Weighted(Protocol):
+class HasImportance(Protocol):
     """What says how important it is, 0 to 1, and what it is called: a memory, or what is to become one."""
 
     @property
@@ -254,22 +254,22 @@ class Weight:
 
     importance: float = PLAIN_IMPORTANCE
 
-    def weighing(self, of: Weighted) -> Self:
+    def with_importance_of(self, of: HasImportance) -> Self:
         """Return it as important as this."""
         return replace(self, importance=of.importance)
 
 
-def leaning(of: Weighted) -> float:
+def relative_importance(of: HasImportance) -> float:
     """Return how much more important than a plain memory something is, -1 to 1."""
     return 2 * (of.importance - PLAIN_IMPORTANCE)
 
 
-def first_priority(of: Weighted) -> float:
+def first_priority(of: HasImportance) -> float:
     """Return the priority a memory starts with, 0 to 100."""
     return round(of.importance * 100, 1)
 
 
-def merged_priority(priority: float, again: Weighted | None = None) -> float:
+def merged_priority(priority: float, again: HasImportance | None = None) -> float:
     """Return the priority, 0 to 200, of a memory that was said again.
 
     >>> merged_priority(195)
@@ -278,7 +278,7 @@ def merged_priority(priority: float, again: Weighted | None = None) -> float:
     return min(MAX_PRIORITY, max(priority, first_priority(again) if again is not None else 0.0) + MERGE_BONUS)
 
 
-def as_important(memory: Memory, of: Iterable[Weighted]) -> Memory:
+def with_highest_importance(memory: Memory, of: Iterable[HasImportance]) -> Memory:
     """Return the memory as important as the most important of these."""
     return replace(memory, importance=max(one.importance for one in of))
 
@@ -354,7 +354,7 @@ def confidence_of(memory: Memory, now: datetime, settings: ActivationSettings = 
     return confidence_now(memory.confidence, age_days=since, half_life_days=settings.confidence_half_life_days)
 
 
-def to_verify(memory: Memory, now: datetime, settings: ActivationSettings = DEFAULTS) -> bool:
+def needs_verifying(memory: Memory, now: datetime, settings: ActivationSettings = DEFAULTS) -> bool:
     """Return whether a fact is past its grace period and its confidence has fallen below the bound.
 
     Such a fact is marked and ranks lower; it is never archived for it.

@@ -34,14 +34,14 @@ TOO_DEEP = "it lies too many folders down"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FoundFile:
     """One name found by `walked`. ref: its path below the root. wrong: why it is not a file to read, else ""."""
 
     ref: str
     mtime_ns: int
     size: int
     inode: int
-    wrong: str = ""
+    problem: str = ""
 
 
 def read(root: Path, ref: PurePath | str, *, most_bytes: int) -> bytes | None:
@@ -74,7 +74,7 @@ def status(root: Path, ref: PurePath | str) -> os.stat_result | None:
     return seen if stat.S_ISREG(seen.st_mode) else None
 
 
-def walked(root: Path, folder: PurePath | str, *, most: int, depth: int) -> Iterator[Seen]:
+def walk(root: Path, folder: PurePath | str, *, most: int, depth: int) -> Iterator[FoundFile]:
     """Yield every name below a folder in order, links and other oddities with what is wrong, at most `most` names.
 
     depth: how many folders down. Nothing is yielded where there is no such folder.
@@ -226,7 +226,7 @@ def _checked(handle: int, ref: PurePath | str, most_bytes: int) -> None:
         raise OSError(errno.EFBIG, f"it holds more than {most_bytes} bytes", str(ref))
 
 
-def _below(at: Place, ref: str, left: list[int], depth: int) -> Iterator[Seen]:
+def _below(at: Place, ref: str, left: list[int], depth: int) -> Iterator[FoundFile]:
     names = []
     with os.scandir(at) as entries:  # read to its bound before it is sorted: a folder may hold a million names
         for entry in entries:
@@ -241,17 +241,17 @@ def _below(at: Place, ref: str, left: list[int], depth: int) -> Iterator[Seen]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            yield Seen(path, 0, 0, 0, _why(error))
+            yield FoundFile(path, 0, 0, 0, _why(error))
             continue
         wrong = ""
         if stat.S_ISDIR(seen.st_mode):
             if depth <= 1:
-                yield Seen(path, 0, 0, 0, TOO_DEEP)
+                yield FoundFile(path, 0, 0, 0, TOO_DEEP)
                 continue
             try:
                 below = _folder_at(at, name)
             except OSError as error:
-                yield Seen(path, 0, 0, 0, _why(error))
+                yield FoundFile(path, 0, 0, 0, _why(error))
                 continue
             with _closing(below):
                 yield from _below(below, path, left, depth - 1)
@@ -260,7 +260,7 @@ def _below(at: Place, ref: str, left: list[int], depth: int) -> Iterator[Seen]:
             wrong = LINK
         elif not stat.S_ISREG(seen.st_mode):
             wrong = "it is not a regular file"
-        yield Seen(path, seen.st_mtime_ns, seen.st_size, seen.st_ino, wrong)
+        yield FoundFile(path, seen.st_mtime_ns, seen.st_size, seen.st_ino, wrong)
 
 
 def _seen(at: Place, name: str) -> os.stat_result:

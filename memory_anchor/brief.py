@@ -20,13 +20,13 @@ from typing import TypeVar
 from memory_anchor.activation import DAY_S
 from memory_anchor.context.context import trust_of
 from memory_anchor.due import DUE, DueFile, DueMemory
-from memory_anchor.files import write_whole
+from memory_anchor.files import write_atomic
 from memory_anchor.hashing import stable_hash
 from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
 from memory_anchor.language.indexing import phrase_text
-from memory_anchor.language.persons import worded
+from memory_anchor.language.persons import worded_for
 from memory_anchor.language.terms import normal
 from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.memory import MemoryAnchor
@@ -133,7 +133,7 @@ class RecalledLine:
 
     @classmethod
     def of_memory(cls, anchor: MemoryAnchor, memory: Memory, kind: str = "") -> RecalledLine:
-        text, now = worded(memory, anchor.actor.scope), anchor.services.clock.now()
+        text, now = worded_for(memory, anchor.actor.scope), anchor.services.clock.now()
         kind = kind or ("tried and refuted" if memory.epistemic is Epistemic.REFUTED else memory.type.value)
         trust = TRUST_OF_ORIGIN[memory.origin]
         return cls.of(memory.id, kind, text, memory.happened_at, now, trust, memory.layer)
@@ -243,7 +243,7 @@ def due_file(anchor: MemoryAnchor) -> DueFile:
 def note_due(anchor: MemoryAnchor, brief: Brief) -> None:
     """Write down that what was due was told today."""
     ids = [line.id for line in brief.lines if line.text.startswith("- [due")]
-    with anchor.services.saving.beside():
+    with anchor.services.saving.tolerating_failure():
         due_file(anchor).note(ids, anchor.services.clock.now().date().isoformat())
 
 
@@ -298,8 +298,8 @@ def _last_visit(anchor: MemoryAnchor) -> datetime | None:
     if anchor.writes.may_write:
         visits.pop(key, None)
         visits[key] = (own, began, before)
-        with anchor.services.saving.beside():
-            write_whole(path, json.dumps(dict(list(visits.items())[-VISITS_KEPT:])).encode())
+        with anchor.services.saving.tolerating_failure():
+            write_atomic(path, json.dumps(dict(list(visits.items())[-VISITS_KEPT:])).encode())
     try:
         return datetime.fromisoformat(before) if before else None
     except ValueError:

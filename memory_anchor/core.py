@@ -32,7 +32,7 @@ from memory_anchor.context.context_reports import ContextReports, owner_of
 from memory_anchor.devices.automatic import Devices
 from memory_anchor.durability import Durability, SyncedLock
 from memory_anchor.errors import Refused, Unavailable
-from memory_anchor.files import remove_durably, write_whole
+from memory_anchor.files import remove_durably, write_atomic
 from memory_anchor.foreground import RequestGate
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.identity.elsewhere import KeyOpens, no_key_opens
@@ -186,7 +186,7 @@ class Core:
             local=local,
             prompt=prompt,
             tags=tags,
-            stand_aside=self.foreground.let_pass,
+            stand_aside=self.foreground.wait_until_quiet,
             snapshot=snapshot,
             quarantine=self.quarantine,
             variants=services.variants(settings),
@@ -246,7 +246,7 @@ class Core:
             state_dir=data_dir / "jobs",
             tags=tags,
             recalled=recalled,
-            stand_aside=self.foreground.let_pass,
+            stand_aside=self.foreground.wait_until_quiet,
         )
         if shared is not None:
             runner = runner_id(data_dir / RUNNER_FILE, ids.new)
@@ -409,7 +409,7 @@ class Core:
     def end_conversation(self, actor: Actor) -> None:
         """Turn what a conversation had in mind into one event; without anything in mind nothing is written."""
         scope = self.anchor(actor).actor.scope
-        with self.services.active.taking(scope) as values:
+        with self.services.active.take(scope) as values:
             self._log_ended(scope, values, actor)
 
     def has_live_context(self) -> bool:
@@ -451,7 +451,7 @@ class Core:
             remove_durably(self.data_dir / JOBS_OFF)
             self.scheduler.start(self.clock)
         else:
-            write_whole(self.data_dir / JOBS_OFF, b"")
+            write_atomic(self.data_dir / JOBS_OFF, b"")
             self.scheduler.stop()
 
     def close(self) -> None:
@@ -466,7 +466,7 @@ class Core:
         self._embedding.join()
         for scope in self.services.active.scopes():
             try:
-                with self.services.active.taking(scope) as values:
+                with self.services.active.take(scope) as values:
                     self._log_ended(scope, values, Actor(Caller.SYSTEM, scope))
             except Exception:  # one conversation must not keep the others, or the store, from being written
                 log.exception("what a conversation had in mind could not be logged")
@@ -484,7 +484,7 @@ class Core:
 
     def _embed_some(self) -> int:
         done = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.embed_pending(EMBED_BATCH)
-        return done or self.knowledge.behind(self.foreground.let_pass)
+        return done or self.knowledge.behind(self.foreground.wait_until_quiet)
 
     def _finish_merges(self) -> None:
         """Carry out what a kill left of merging projects."""

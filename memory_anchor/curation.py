@@ -119,7 +119,9 @@ class Conversations:
     def _known_first(self, asked: str) -> list[Memory]:
         """Return what was known when this request came first: of what it stored itself it would find nothing new."""
         nonce, now = self.actor.nonce, self._known_here()
-        ids = self.services.answers.first(lambda: [one.point_id for one in now], asked, self.actor.scope.account, nonce)
+        ids = self.services.answers.note_once(
+            lambda: [one.point_id for one in now], asked, self.actor.scope.account, nonce
+        )
         if ids == [one.point_id for one in now]:
             return now
         held = {e.memory.point_id: e.memory for e in self.services.store.get(Layer.VERIFIED_FACT.value, ids)}

@@ -19,9 +19,9 @@ from functools import lru_cache
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from memory_anchor.files import write_whole
+from memory_anchor.files import write_atomic
 from memory_anchor.language.deadlines import deadline, planned
-from memory_anchor.language.timespans import BEGINNING, tells_of_the_past
+from memory_anchor.language.timespans import BEGINNING, says_it_happened
 from memory_anchor.language.timewords import time_range
 from memory_anchor.model import Memory, Status
 
@@ -70,7 +70,7 @@ def _said(text: str, written: datetime, zone: str) -> datetime | None:
     period = time_range(text, now=written, zone=zone)
     if period is None or period.start.year == BEGINNING.year:
         return None
-    if tells_of_the_past(text) and period.start <= written:
+    if says_it_happened(text) and period.start <= written:
         return None  # "on Monday it failed", written on that Monday
     is_back_to = period.start < written < period.end <= written + timedelta(days=1)  # "within 30 days" ends today
     lies_ahead = written + timedelta(hours=12) < period.end < written + 3 * YEAR
@@ -123,7 +123,7 @@ class DueFile:
             stored = self._read()
             kept = stored.get(what, {}) | new
             stored = dict(stored) | {what: dict(list(kept.items())[-KEPT:])}
-            write_whole(self._path, json.dumps(stored).encode())
+            write_atomic(self._path, json.dumps(stored).encode())
 
     def _read(self) -> Mapping[str, dict[str, str]]:
         try:

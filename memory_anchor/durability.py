@@ -78,7 +78,7 @@ class Durability:
                 "nothing more is written; look at the disk, run `memory-anchor engine stop`, then retry."
             )
 
-    def ordered(self, group: str, name: str) -> None:
+    def sync_others(self, group: str, name: str) -> None:
         """Return when what was written to the group's other files is on disk; called before writing to `name`."""
         self.check()
         with self._changed:
@@ -86,15 +86,15 @@ class Durability:
         if others:
             self.sync()
 
-    def wrote(self, group: str, name: str, sync: Sync) -> None:
+    def note_write(self, group: str, name: str, sync: Sync) -> None:
         """Say that `name` was written to, after it was; `sync` makes it durable. Settles unless under the lock."""
         with self._changed:
             self.written += 1
             self._due[group, name] = sync
         if not self.held.depth:
-            self.settle()
+            self.sync_by_mode()
 
-    def settle(self) -> None:
+    def sync_by_mode(self) -> None:
         """Return when everything written so far is on disk (`always`), or at once with a sync due soon (`batch`)."""
         if self.mode == "always":
             self.sync()
@@ -177,4 +177,4 @@ class SyncedLock:
         self._durability.held.depth -= 1
         self._lock.release()
         if not self._durability.held.depth:
-            self._durability.settle()
+            self._durability.sync_by_mode()

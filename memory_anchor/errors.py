@@ -103,7 +103,7 @@ TABLE: dict[type[MemoryAnchorError], Report] = {
 }
 
 
-def decided_anew(work: Callable[[], A]) -> A:
+def retry_on_conflict(work: Callable[[], A]) -> A:
     """Return what `work` does; where another engine was first, it is done again from its reading on."""
     for _ in range(TRIES - 1):
         with contextlib.suppress(ChangedMeanwhile):

@@ -33,7 +33,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
-from memory_anchor.errors import BadInput, decided_anew
+from memory_anchor.errors import BadInput, retry_on_conflict
 from memory_anchor.inputs import (
     CONTENT_MAX,
     FILE_MAX,
@@ -397,7 +397,7 @@ def use_case(model: type[Asked]) -> Callable[[Callable[[Anchor, Asked], Answer]]
                 request = given[0]
             else:
                 request = model.of(*given, **fields)
-            return decided_anew(lambda: method(self, request))
+            return retry_on_conflict(lambda: method(self, request))
 
         return run
 

@@ -1,7 +1,7 @@
 """Small durable files: read with a bound, replaced whole, shared between processes under one lock.
 
 Keys, approved texts, proposals and the audit trail are a few kilobytes each and must survive a kill or a power cut at
-any moment: written beside their place, fsync'ed, renamed over it, and the folder fsync'ed. `exclusive` is an OS lock,
+any moment: written beside their place, fsync'ed, renamed over it, and the folder fsync'ed. `file_lock` is an OS lock,
 which the kernel lets go of however the holder dies; its file is never deleted. Foreign errors become ours here and
 nowhere else.
 """
@@ -87,7 +87,7 @@ def make_private(folder: Path) -> None:
         raise ours(error, folder) from error
 
 
-def read_own(path: Path, *, most: int, last: int = 0) -> bytes:
+def read_own_file(path: Path, *, most: int, last: int = 0) -> bytes:
     """Return the bytes of a regular file of this user, named by somebody who may not be: a hook's payload.
 
     last: only so many at its end; 0 for all of it.
@@ -132,7 +132,7 @@ def read_own(path: Path, *, most: int, last: int = 0) -> bytes:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def file_lock(path: Path) -> Iterator[None]:
     """Hold the lock file `path`, waiting for whoever has it; threads of one process exclude each other too.
 
     Its folder is made private. Keep what is inside short (no prompt, no network): the wait has no bound of its own.
@@ -152,7 +152,7 @@ def exclusive(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def set_aside(path: Path, *, folder: bool = False) -> None:
+def move_aside(path: Path, *, folder: bool = False) -> None:
     """Rename what stands where a private file (or folder) of ours belongs and is none, a link too; it is kept.
 
     Raises OSError.
@@ -203,7 +203,7 @@ def read_with_stat(path: Path, *, most_bytes: int) -> tuple[bytes, os.stat_resul
     return content, found
 
 
-def write_whole(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bool = True) -> None:
+def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bool = True) -> None:
     """Replace `path` by `content`, all of it or not at all, durable on return unless a kill is all it must outlive.
 
     An existing file keeps its mode unless `mode` is private. A symbolic link is replaced, never followed.

@@ -35,7 +35,7 @@ def behind() -> Iterator[None]:
         _BEHIND.reset(before)
 
 
-def is_behind() -> bool:
+def is_background() -> bool:
     """Return whether nobody waits for this."""
     return _BEHIND.get()
 
@@ -67,7 +67,7 @@ class RequestGate:
                 self._idle_since = self._monotonic()
                 self._idle.notify_all()
 
-    def let_pass(self) -> None:
+    def wait_until_quiet(self) -> None:
         """Return when nobody has asked for `quiet_s`, or after `patience_s`. Never asked while a lock is held."""
         until = self._monotonic() + self._patience_s
         with self._idle:
@@ -78,7 +78,7 @@ class RequestGate:
                 self._idle.wait(left if self._inside else min(left, quiet))
 
 
-class InTurn:
+class FairLock:
     """A lock that whoever waits gets before the one that held it last: a long loop over it lets others in between."""
 
     def __init__(self) -> None:

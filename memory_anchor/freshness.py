@@ -166,7 +166,7 @@ class FreshnessChecker:
             self._results[blob, locator] = result
         return result
 
-    def checked(self, citations: Iterable[Citation]) -> tuple[Citation, ...]:
+    def with_freshness(self, citations: Iterable[Citation]) -> tuple[Citation, ...]:
         """Return the citations with their freshness, moved ones with the path and the lines where the text is now.
 
         Only citations of files with a hash can be told; the others stay as they are.
@@ -175,7 +175,7 @@ class FreshnessChecker:
             self._checked(one) if one.kind == "file" and one.locator.sha is not None else one for one in citations
         )
 
-    def sealed(self, citations: Iterable[Citation]) -> tuple[Citation, ...]:
+    def with_line_hashes(self, citations: Iterable[Citation]) -> tuple[Citation, ...]:
         """Return citations with the hash of what they name now; done once, when a memory is written."""
         return tuple(sealed(c, self._files.text(c.ref)) if c.kind == "file" else c for c in citations)
 
@@ -190,7 +190,7 @@ class FreshnessChecker:
         return replace(citation, locator=place, freshness=found.freshness)
 
 
-def worst(citations: Iterable[Citation]) -> Freshness | None:
+def worst_freshness(citations: Iterable[Citation]) -> Freshness | None:
     """Return the worst freshness among citations, None when none can be told: what ranking lowers a memory by."""
     told = [c.freshness for c in citations if c.freshness is not None]
     return max(told, key=_SEVERITY.__getitem__, default=None)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory_anchor.files import write_whole
+from memory_anchor.files import write_atomic
 from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import normal
@@ -89,7 +89,7 @@ class HeededFile:
                 if one.traces:
                     each[one.id] = own
             stored["memories"] = dict(list(each.items())[-KEPT:])
-            write_whole(self._path, json.dumps(stored).encode())
+            write_atomic(self._path, json.dumps(stored).encode())
 
     def sunk(self) -> frozenset[str]:
         """Return the ids of what was told often and never heeded."""

@@ -98,7 +98,7 @@ def public(what: str, text: str) -> Redacted:
     return safe
 
 
-def telling(what: str, text: str) -> Redacted:
+def storable_content(what: str, text: str) -> Redacted:
     """Return checked text as it may be stored. Raises BadInput: nothing besides placeholders is left."""
     from memory_anchor.language.safety import only_secrets
 

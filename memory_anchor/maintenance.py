@@ -41,7 +41,7 @@ from memory_anchor.knowledge.lorebooks import ProjectBooks
 from memory_anchor.language import safety
 from memory_anchor.layers.records import audit_record
 from memory_anchor.model import COLLECTIONS, HISTORY, Caller, Citation, Memory, Origin, Outcome, account_of, audiences
-from memory_anchor.pausing import FLAG, Pause, keep_pause, lasting, pause_of
+from memory_anchor.pausing import FLAG, Pause, parse_duration, pause_of, save_pause
 from memory_anchor.rights import Deed
 from memory_anchor.services import Process, Services
 from memory_anchor.upkeep import history as undoing
@@ -86,11 +86,11 @@ class Maintenance:
         if asked.off:
             remove_durably(data / FLAG)
             return {"paused": False}
-        pause = Pause(now + lasting(asked.lasting) if asked.lasting else None, asked.no_memory)
+        pause = Pause(now + parse_duration(asked.lasting) if asked.lasting else None, asked.no_memory)
         held = pause_of(data, now)
         if held is not None and (held.outlasts(pause) or held.silent > pause.silent):
             rights.check(Deed.RESUME, self._actor.caller)  # a shorter or lesser one would end what holds
-        keep_pause(data, pause)
+        save_pause(data, pause)
         until = {"until": pause.until.isoformat()} if pause.until else {}
         return {"paused": True, **until, **({"silent": True} if pause.silent else {})}
 
@@ -112,7 +112,7 @@ class Maintenance:
             self._writes.check_writable()
             now, author, answers = self._services.clock.now(), self._writes.author, self._services.answers
             request = (stable_hash("undo", repr(asked)), reader.account, self._actor.nonce)
-            plan = undoing.as_noted(up, answers.first(lambda: undoing.noted(plan), *request), plan)
+            plan = undoing.as_noted(up, answers.note_once(lambda: undoing.noted(plan), *request), plan)
             undoing.apply(up, plan, at=now, author=author, written_in=reader.conversation)
         return {
             "what": plan.what,
@@ -307,7 +307,7 @@ def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]
         backup.KnownBackups(data_dir),
         purging.Cache("what searches remember", services.read_anew),
         purging.Cache("which tags occur together", process.forget_tags),
-        purging.Cache("what was said last", services.events.forget),
+        purging.Cache("what was said last", services.events.clear_cache),
         purging.Cache("what lorebooks say", services.lorebooks.forget),
     )
 
@@ -406,7 +406,7 @@ class Moving:
 
         # What this very request stored before a kill was not there when it came first.
         said = (name, self._actor.scope.account, self._actor.nonce)
-        there = set(stored() if asked.dry else self._services.answers.first(stored, *said))
+        there = set(stored() if asked.dry else self._services.answers.note_once(stored, *said))
         for number, one, line in fresh:
             with of_line(number):
                 if f"line {number}" in there:
@@ -440,7 +440,7 @@ class Moving:
         caller = self._actor.caller
         if rights.import_refusal(caller, memory, None, reads=audiences(self._actor.scope)):
             return memory  # refused where what is stored under its id is known too
-        lowered = self._writes.room.gate.lowered(memory, caller)
+        lowered = self._writes.room.gate.as_agent_claim(memory, caller)
         if lowered is None:
             raise Refused(f"line {number}: {memory.version_id} is below the gate; a human brings it in with --human")
         return lowered

@@ -32,7 +32,7 @@ from memory_anchor.knowledge.desk import KnowledgeDesk
 from memory_anchor.knowledge.finding import Opened
 from memory_anchor.knowledge.sources import Source
 from memory_anchor.language.safety import cleaned
-from memory_anchor.layers.links import Tie, links_of
+from memory_anchor.layers.links import MemoryLink, links_of
 from memory_anchor.lore import Lore, ScannedLore
 from memory_anchor.maintenance import Maintenance, Moving
 from memory_anchor.model import (
@@ -316,7 +316,7 @@ class MemoryAnchor:
         self.services.usage.used(memory)
         if self.room.sources is None:
             return memory
-        return replace(memory, citations=self.room.sources.checked(memory.citations))
+        return replace(memory, citations=self.room.sources.with_freshness(memory.citations))
 
     @use_case(asks.ShowMemory)
     def show(self, asked: asks.ShowMemory) -> Memory:
@@ -328,7 +328,7 @@ class MemoryAnchor:
             return past.version_named(store, asked.id, reader)
         return self.get(asked.id)
 
-    def links(self, memory: Memory) -> tuple[Tie, ...]:
+    def links(self, memory: Memory) -> tuple[MemoryLink, ...]:
         """Return what a memory is connected with, as far as this caller may read it."""
         return links_of(self.services.store, memory, self.actor.scope)
 

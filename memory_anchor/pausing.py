@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from memory_anchor.errors import BadInput, DiskFull, Refused, StoreBusy, StoreDamaged, Unavailable
-from memory_anchor.files import write_whole
+from memory_anchor.files import write_atomic
 
 FLAG = "paused"
 LONGEST = timedelta(days=365)
@@ -55,12 +55,12 @@ def pause_of(data_dir: Path, now: datetime) -> Pause | None:
         return Pause()
 
 
-def keep_pause(data_dir: Path, pause: Pause) -> None:
+def save_pause(data_dir: Path, pause: Pause) -> None:
     stored = {"until": pause.until.isoformat() if pause.until else None, "silent": pause.silent}
-    write_whole(data_dir / FLAG, json.dumps(stored).encode())
+    write_atomic(data_dir / FLAG, json.dumps(stored).encode())
 
 
-def lasting(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
     """Return how long `2h`, `30m` or `1d` is. Raises BadInput: nothing of the kind, nothing at all, or over a year.
 
     >>> lasting("2h")
@@ -99,7 +99,7 @@ class SaveHealth:
             self._failure = ""
 
     @contextmanager
-    def beside(self) -> Iterator[None]:
+    def tolerating_failure(self) -> Iterator[None]:
         """Note a failed write of the block and go on without it; one that arrives says nothing of the memories'."""
         try:
             yield

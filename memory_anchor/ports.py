@@ -313,7 +313,7 @@ class Embedder(Protocol):
 
 
 @runtime_checkable
-class Remembering(Protocol):
+class CachesQueries(Protocol):
     """An embedder that keeps the rows of what it was asked."""
 
     def forget(self, query: str) -> None:
@@ -344,7 +344,7 @@ class LanguageModel(Protocol):
 
 
 @runtime_checkable
-class TellsState(Protocol):
+class HasState(Protocol):
     """A language model that can say what it can do now without being asked anything."""
 
     def state(self) -> str: ...

@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from memory_anchor.files import write_whole
+from memory_anchor.files import write_atomic
 from memory_anchor.hashing import stable_hash
 
 FOLDER = "quarantine"
@@ -44,7 +44,7 @@ class Suspect(NamedTuple):
     step: str
 
     @property
-    def is_aside(self) -> bool:
+    def is_quarantined(self) -> bool:
         return self.deaths >= DEATHS
 
 
@@ -53,7 +53,7 @@ def text_key(text: str) -> str:
     return stable_hash(text)[:KEY_DIGITS]
 
 
-def record_of(folder: Path) -> dict[str, Suspect]:
+def suspects_of(folder: Path) -> dict[str, Suspect]:
     """Return the suspects of a data folder by their keys; an unreadable record is none. Reads only."""
     return _record(folder / FOLDER / RECORD)[1]
 
@@ -61,8 +61,8 @@ def record_of(folder: Path) -> dict[str, Suspect]:
 def findings(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield a sentence for each text of a data folder that is left out, and what tries it once more."""
     cure = f"memory-anchor engine stop && rm {shlex.quote(str(folder / FOLDER / RECORD))} tries it once more"
-    for suspect in record_of(folder).values():
-        if suspect.is_aside:
+    for suspect in suspects_of(folder).values():
+        if suspect.is_quarantined:
             yield (
                 f"the engine ended {suspect.deaths} times while it read {suspect.name}, which searches leave out",
                 cure,
@@ -112,14 +112,14 @@ class Quarantine:
     def _keep(self, counted: Sequence[str] = ()) -> None:
         if self._folder is not None:
             content = {"release": self._release, "items": self._suspects, "counted": list(counted)}
-            write_whole(self._folder / RECORD, json.dumps(content).encode())
+            write_atomic(self._folder / RECORD, json.dumps(content).encode())
 
-    def is_aside(self, text: str) -> bool:
+    def is_quarantined(self, text: str) -> bool:
         """Return whether a text is left out; where nothing is suspected this costs nothing."""
         if not self._suspects:
             return False
         suspect = self._suspects.get(text_key(text))
-        return suspect is not None and suspect.is_aside
+        return suspect is not None and suspect.is_quarantined
 
     def rename(self, text: str, name: str) -> None:
         """Call a text that is left out by the name it was stored under; what died while it was stored had none."""
@@ -129,11 +129,11 @@ class Quarantine:
                 self._suspects[key] = suspect._replace(name=name)
                 self._keep()
 
-    def aside(self) -> int:
+    def count_quarantined(self) -> int:
         """Return how many texts are left out."""
-        return sum(suspect.is_aside for suspect in self._suspects.values())
+        return sum(suspect.is_quarantined for suspect in self._suspects.values())
 
-    def apart(self, items: Iterable[Item], text: Callable[[Item], str]) -> list[list[Item]]:
+    def safe_groups(self, items: Iterable[Item], text: Callable[[Item], str]) -> list[list[Item]]:
         """Return what may be read, in groups: all that nothing speaks against together, each suspect alone."""
         if not self._suspects:
             return [group] if (group := list(items)) else []
@@ -143,7 +143,7 @@ class Quarantine:
             suspect = self._suspects.get(text_key(text(item)))
             if suspect is None:
                 clear.append(item)
-            elif not suspect.is_aside:
+            elif not suspect.is_quarantined:
                 alone.append([item])
         return [clear, *alone] if clear else alone
 

@@ -19,8 +19,8 @@ from typing import TypeVar, cast
 
 from cachetools import LRUCache
 
-from memory_anchor.errors import ChangedMeanwhile, MemoryAnchorError, decided_anew
-from memory_anchor.files import read_bounded, write_whole
+from memory_anchor.errors import ChangedMeanwhile, MemoryAnchorError, retry_on_conflict
+from memory_anchor.files import read_bounded, write_atomic
 from memory_anchor.hashing import stable_hash
 from memory_anchor.json_values import Json
 from memory_anchor.ports import SharedRecords
@@ -85,18 +85,18 @@ class FirstAnswers:
                 else:
                     self._turns[key] = (turn, waiting - 1)
 
-    def noted(self, *parts: str) -> Json:
+    def read_note(self, *parts: str) -> Json:
         """Return what an earlier sending of this request noted, None for none. parts: name the request, nonce last."""
         return self._read(stable_hash("noted", *parts)) if parts[-1] else None
 
-    def note(self, value: Json, *parts: str) -> None:
+    def write_note(self, value: Json, *parts: str) -> None:
         """Keep what a request starts from, JSON, before it writes anything. Raises ours: it cannot be written."""
         if parts[-1]:
             self._write(stable_hash("noted", *parts), value)
 
-    def first(self, make: Callable[[], A], *parts: str) -> A:
+    def note_once(self, make: Callable[[], A], *parts: str) -> A:
         """Return what the first sending of this request noted; the first one notes what `make` returns, JSON."""
-        before = self.noted(*parts)
+        before = self.read_note(*parts)
         if before is not None:
             return cast(A, before)
         made = make()
@@ -119,11 +119,11 @@ class FirstAnswers:
     def _write(self, name: str, value: A) -> None:
         content = json.dumps(value, ensure_ascii=False).encode()
         if self._records is not None:
-            decided_anew(partial(self._write_record, self._records, f"{FOLDER}/{name}", content))
+            retry_on_conflict(partial(self._write_record, self._records, f"{FOLDER}/{name}", content))
             return
         if self._folder is None:
             return
-        write_whole(self._folder / name, content, durable=False)
+        write_atomic(self._folder / name, content, durable=False)
         with contextlib.suppress(OSError):
             files = list(self._folder.iterdir())
             if len(files) > FILES_KEPT + FILES_BEYOND:

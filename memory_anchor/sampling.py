@@ -34,6 +34,6 @@ def offered(client: AsksClient | None) -> Iterator[None]:
         _CLIENT.reset(before)
 
 
-def client_offered() -> AsksClient | None:
+def current_client() -> AsksClient | None:
     """Return how the client of this call is asked, None where there is none to ask."""
     return _CLIENT.get()

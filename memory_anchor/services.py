@@ -32,7 +32,7 @@ from memory_anchor.knowledge.library import Library
 from memory_anchor.knowledge.lorebooks import LorebookShelf
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventLog
-from memory_anchor.layers.gate import Gate
+from memory_anchor.layers.gate import ConfidenceGate
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
 from memory_anchor.model import MemoryType, Scope
@@ -156,7 +156,7 @@ class Project:
     project_id: str
     root: str
     settings: Settings
-    gate: Gate
+    gate: ConfidenceGate
     identity: IdentitySchema
     operations: OperationalKnowledge
     sources: FreshnessChecker | None = None
@@ -235,9 +235,9 @@ def _agent_rules(chosen: AgentLifecycle) -> AgentRules:
     return AgentRules(chosen.enabled, chosen.forget_threshold, chosen.merge_threshold)
 
 
-def gate(settings: Settings) -> Gate:
+def gate(settings: Settings) -> ConfidenceGate:
     """Return the thresholds and caps of L3."""
-    return Gate(settings.gate.active, settings.gate.pending, settings.gate.caps.model_dump())
+    return ConfidenceGate(settings.gate.active, settings.gate.pending, settings.gate.caps.model_dump())
 
 
 def policy(settings: Settings) -> Policy:

@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from memory_anchor.bounded_yaml import read_file
 from memory_anchor.errors import BadInput
 from memory_anchor.json_values import Json, kind_of, parsed, record
-from memory_anchor.switches import ALLOWED, switched
+from memory_anchor.switches import ALLOWED, parse_switch
 
 ENV_PREFIX = "MEMORY_ANCHOR_"
 ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE", "NO_MEMORY"})
@@ -54,7 +54,7 @@ JobName = Literal[
 
 def _switched(value: str | bool) -> bool:
     try:
-        return switched(str(value))
+        return parse_switch(str(value))
     except ValueError:
         raise PydanticCustomError("switch", ALLOWED) from None
 

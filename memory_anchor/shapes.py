@@ -28,7 +28,7 @@ from memory_anchor.knowledge.finding import Opened
 from memory_anchor.knowledge.points import PASSAGE_CITED
 from memory_anchor.knowledge.sources import Source
 from memory_anchor.language.fences import FENCE_TAG
-from memory_anchor.language.persons import worded
+from memory_anchor.language.persons import worded_for
 from memory_anchor.lore import ScannedLore
 from memory_anchor.model import (
     TRUST_OF_ORIGIN,
@@ -184,7 +184,7 @@ def event(value: Memory, *, reader: Scope) -> Shown:
     shaped: Shown = {
         "id": value.id,
         "key": value.key,
-        "content": worded(value, reader),
+        "content": worded_for(value, reader),
         "layer": value.layer.value,
         "type": value.type.value,
         "when": time_text(value.happened_at),

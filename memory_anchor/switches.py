@@ -10,7 +10,7 @@ OFF = frozenset({"false", "no", "off", "0", "f", "n"})
 ALLOWED = "allowed are true or false, yes or no, on or off, 1 or 0"
 
 
-def switched(word: str) -> bool:
+def parse_switch(word: str) -> bool:
     """Return what `word` says, in any case. Raises ValueError: it says neither, with what is allowed.
 
     >>> switched("Y"), switched("off")

@@ -66,7 +66,7 @@ def visible_json(text: str) -> str:
     return text.translate(odd) if odd else text
 
 
-def hidden(sign: str) -> bool:
+def is_hidden(sign: str) -> bool:
     """Return whether one sign is obeyed or not seen where text is shown, line ends and tabs too."""
     if unicodedata.category(sign) in SPELLED_OUT or sign == BLANK:
         return True
@@ -91,6 +91,6 @@ def _styled(text: str) -> Iterator[str]:
 
 
 def _spelled(sign: str) -> str:
-    if sign in "\n\t" or not hidden(sign):
+    if sign in "\n\t" or not is_hidden(sign):
         return sign
     return f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}"

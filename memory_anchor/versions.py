@@ -93,7 +93,7 @@ def revise(
     return Revision(new, replace(current.closed(at), receipts=()))
 
 
-def saying(current: Memory, what: Memory) -> Memory:
+def with_meaning_of(current: Memory, what: Memory) -> Memory:
     """Return `current` as it is to be so that it says what another version says."""
     return replace(current, **{name: getattr(what, name) for name in MEANING})
 
@@ -136,6 +136,6 @@ def expired_by(at: datetime) -> Condition:
     return Between("expires_at", below=at + timedelta(microseconds=1))
 
 
-def was_found(version: Memory) -> bool:
+def was_searchable(version: Memory) -> bool:
     """Return whether a plain search found this version while it was the current one."""
     return version.status.value in FOUND_STATES

@@ -25,7 +25,7 @@ from memory_anchor.ingest.writing import FactDraft
 from memory_anchor.json_values import Json
 from memory_anchor.language import safety
 from memory_anchor.layers.event_log import EventDraft
-from memory_anchor.layers.gate import UNCLAIMED
+from memory_anchor.layers.gate import DEFAULT_CONFIDENCE
 from memory_anchor.layers.records import Request, author_of, request_of, with_receipt
 from memory_anchor.model import (
     LAYER_OF_TYPE,
@@ -129,7 +129,7 @@ class Writes:
         active, scope = self.services.active, self.actor.scope
         recognised = (stable_hash("set_active", name, encoded, str(request.ttl_s)), scope.account, self.actor.nonce)
         until = datetime.fromisoformat(
-            self.services.answers.first(lambda: active.end_of(request.ttl_s).isoformat(), *recognised)
+            self.services.answers.note_once(lambda: active.expiry_of(request.ttl_s).isoformat(), *recognised)
         )
         active.set(scope, name, encoded, expires_at=until)
         return until
@@ -141,7 +141,7 @@ class Writes:
         request = self.request("end_session", summary=clean)
         if (done := self.replayed(request)) is not None:
             return [done]  # what came into mind since then stays there
-        with self.services.active.taking(self.actor.scope) as values:
+        with self.services.active.take(self.actor.scope) as values:
             content = session_text(clean, values)
             if not content:
                 return []
@@ -206,7 +206,7 @@ class Writes:
         safe = inputs.public("content", asked.content)
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
-        claim, doubt = self.room.gate.assessed(safe.text) if asked.confidence is None else (asked.confidence, "")
+        claim, doubt = self.room.gate.assess(safe.text) if asked.confidence is None else (asked.confidence, "")
         filled = self._filled(FactDraft.like(asked, safe.text), asked, line, Layer.VERIFIED_FACT)
         draft = replace(
             filled,
@@ -218,7 +218,7 @@ class Writes:
             replaces=asked.replaces or None,
             redactions=safe.kinds,
         )
-        claimed_or_not = UNCLAIMED if asked.confidence is None else asked.confidence
+        claimed_or_not = DEFAULT_CONFIDENCE if asked.confidence is None else asked.confidence
         resolved: dict[str, Json] = {"replaces": draft.replaces, "confidence": claimed_or_not}
         request = self._request("save_memory", asked, draft, resolved, line)
         if line is not None and line.dry:
@@ -235,7 +235,9 @@ class Writes:
         """Turn an event into a fact: the fact cites the event, the event is marked promoted and stays."""
         self.check_writable()
         text, kinds = self.made_safe(asked.content, "content") if asked.content is not None else ("", ())
-        recognised = asked.asked(content=text, confidence=UNCLAIMED if asked.confidence is None else asked.confidence)
+        recognised = asked.asked(
+            content=text, confidence=DEFAULT_CONFIDENCE if asked.confidence is None else asked.confidence
+        )
         request = request_of(self.actor, asked.request_id, "promote_to_fact", recognised)
         done = self.replayed(request)
         event = self.services.records.read(asked.event_id, self.actor.scope)
@@ -253,7 +255,7 @@ class Writes:
                 target_id=asked.event_id,
             )
         said = text or event.content
-        claim, doubt = self.room.gate.assessed(said) if asked.confidence is None else (asked.confidence, "")
+        claim, doubt = self.room.gate.assess(said) if asked.confidence is None else (asked.confidence, "")
         draft = replace(
             FactDraft.like(event, said),
             type=MemoryType.FACT,
@@ -389,7 +391,7 @@ class Writes:
 
         Raises BadInput: nothing is left.
         """
-        safe = inputs.telling(what, text)
+        safe = inputs.storable_content(what, text)
         return safe.text, safe.kinds
 
     def _source(self, source: str | None) -> tuple[Origin, WriteMode]:
@@ -420,7 +422,7 @@ class Writes:
         origin, write_mode = self._source(asked.source)
         cited: tuple[Citation, ...] = inputs.files(asked.files, observed_at=now) if asked.files else ()
         if cited and self.room.sources is not None:
-            cited = self.room.sources.sealed(cited)
+            cited = self.room.sources.with_line_hashes(cited)
         filled = replace(
             draft,
             tags=asked.tags,

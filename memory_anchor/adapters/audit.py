@@ -30,7 +30,16 @@ from typing import BinaryIO, TypeGuard
 
 from memory_anchor.durability import Durability
 from memory_anchor.errors import BadInput, MemoryAnchorError, Unavailable
-from memory_anchor.files import PRIVATE, exclusive, make_private, ours, sync_file, sync_folder, sync_handle, write_whole
+from memory_anchor.files import (
+    PRIVATE,
+    file_lock,
+    make_private,
+    ours,
+    sync_file,
+    sync_folder,
+    sync_handle,
+    write_atomic,
+)
 from memory_anchor.json_values import Json, Record, items, parsed, records, text, whole
 from memory_anchor.ports import AuditRecord
 
@@ -112,7 +121,7 @@ class JsonlAudit:
         what: JSON values, never a memory's text or a secret.
         Raises BadInput: over `MAX_RECORD_BYTES`. Refused, DiskFull, Unavailable: it cannot be written.
         """
-        with self._lock, exclusive(self._lock_file):
+        with self._lock, file_lock(self._lock_file):
             try:
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
                 with os.fdopen(handle, "r+b", buffering=0) as file:
@@ -128,7 +137,7 @@ class JsonlAudit:
                 self._end = None
                 raise ours(error, self.path) from error
             self._end, self._unheaded = end, (end.number, end.hashed)
-        self._durability.wrote("audit", str(self.path), self._sync)
+        self._durability.note_write("audit", str(self.path), self._sync)
         return end.hashed
 
     def _sync(self) -> None:
@@ -137,7 +146,7 @@ class JsonlAudit:
             told, self._unheaded = self._unheaded, None
         sync_file(self.path)
         if told is not None:
-            with self._lock, exclusive(self._lock_file):
+            with self._lock, file_lock(self._lock_file):
                 if (self._read_head() or (0, ""))[0] < told[0]:
                     self._write_head(*told)
 
@@ -240,7 +249,7 @@ class JsonlAudit:
 
         A trail that is gone breaks at its first line when the head says that there was one.
         """
-        with self._lock, exclusive(self._lock_file):
+        with self._lock, file_lock(self._lock_file):
             line, number, hashed, torn, head = 0, 0, START, b"", self._read_head()
             gap: BrokenLink | None = None
             for line, raw in self._lines():
@@ -261,7 +270,7 @@ class JsonlAudit:
     @contextlib.contextmanager
     def still(self) -> Iterator[None]:
         """Keep every process from appending while the block copies the trail and its head."""
-        with self._lock, exclusive(self._lock_file):
+        with self._lock, file_lock(self._lock_file):
             yield
 
     def records(self, kinds: str = "") -> Iterator[AuditRecord]:
@@ -333,7 +342,7 @@ class JsonlAudit:
         Records that are here already are passed over. Raises BadInput: the copy parts from this chain, and nothing of
         it was written. Refused, DiskFull, Unavailable: it cannot be written.
         """
-        with self._lock, exclusive(self._lock_file):
+        with self._lock, file_lock(self._lock_file):
             try:
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
                 with os.fdopen(handle, "r+b", buffering=0) as file:
@@ -341,7 +350,7 @@ class JsonlAudit:
                     fresh = self._continuing(end, records)
                     if fresh:
                         numbers = [*self._imported(), (fresh[0]["n"], fresh[-1]["n"])]
-                        write_whole(self._imports, b"".join(b"%d %d\n" % one for one in _joined(numbers)))
+                        write_atomic(self._imports, b"".join(b"%d %d\n" % one for one in _joined(numbers)))
                         lines = b"".join(_body(record) + b"\n" for record in fresh)
                         if file.write(lines) != len(lines):
                             raise OSError(28, "short write", str(self.path))

@@ -48,7 +48,7 @@ from memory_anchor.adapters.payload import Payload, is_as_written, summed
 from memory_anchor.adapters.vectors import identity_conflict
 from memory_anchor.durability import Durability
 from memory_anchor.errors import StoreDamaged
-from memory_anchor.files import make_folder, sync_file, sync_folder, sync_tree, write_whole
+from memory_anchor.files import make_folder, sync_file, sync_folder, sync_tree, write_atomic
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class EdgeCollection:
 
     def write(self, operation: UpdateOperation, *, points: int) -> None:
         """Apply one operation, all of it or nothing, durable on return (see `Durability`)."""
-        self._durability.ordered(_GROUP, str(self.home))
+        self._durability.sync_others(_GROUP, str(self.home))
         # The writers' lock comes before the gate, here and in `_copy_into_next`, or the two would wait for each other.
         with self._writing, self._gate.shared(), translated(self.home):
             self._require_room()
@@ -219,7 +219,7 @@ class EdgeCollection:
             self._unflushed += points
             if self._unflushed >= _FLUSH_EVERY:
                 self._flush()
-        self._durability.wrote(_GROUP, str(self.home), self._sync)
+        self._durability.note_write(_GROUP, str(self.home), self._sync)
 
     def flush(self) -> None:
         with self._writing, self._gate.shared(), translated(self.home):
@@ -469,7 +469,7 @@ def _write_record(home: Path, record: Record) -> None:
         "embedders": {name: asdict(identity) for name, identity in record.embedders.items()},
         "kept": list(record.kept),
     }
-    write_whole(home / RECORD_FILE, json.dumps(words, indent=1).encode())
+    write_atomic(home / RECORD_FILE, json.dumps(words, indent=1).encode())
 
 
 @contextlib.contextmanager

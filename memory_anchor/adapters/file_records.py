@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from memory_anchor.errors import BadInput, ChangedMeanwhile, MemoryAnchorError, TooLarge, Unavailable
-from memory_anchor.files import exclusive, make_private, ours, read_with_stat, remove_durably, write_whole
+from memory_anchor.files import file_lock, make_private, ours, read_with_stat, remove_durably, write_atomic
 from memory_anchor.hashing import stable_hash
 from memory_anchor.ports import ListedRecord, SharedRecord, SharedRecords
 
@@ -56,16 +56,16 @@ class FileRecords:
         if len(content) > BYTES_MAX:
             raise TooLarge(f"{name} would have {len(content)} bytes; allowed are {BYTES_MAX}")
         path = self._path(name)
-        with exclusive(self._root / LOCK_FILE):
+        with file_lock(self._root / LOCK_FILE):
             if _stamp(path) != before:
                 raise ChangedMeanwhile(f"{path} was changed meanwhile; nothing was written, try again.")
             make_private(path.parent)
-            write_whole(path, content, durable=durable)
+            write_atomic(path, content, durable=durable)
             return _stamp(path)
 
     def delete(self, name: str, *, before: str) -> None:
         path = self._path(name)
-        with exclusive(self._root / LOCK_FILE):
+        with file_lock(self._root / LOCK_FILE):
             held = _stamp(path)
             if held and held != before:
                 raise ChangedMeanwhile(f"{path} was changed meanwhile; nothing was removed, try again.")

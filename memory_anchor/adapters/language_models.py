@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from memory_anchor.adapters.breaker import Breaker
 from memory_anchor.errors import BadInput, Unavailable, extra_missing
-from memory_anchor.files import write_whole
+from memory_anchor.files import write_atomic
 from memory_anchor.json_values import Json
 from memory_anchor.ports import Clock, LanguageModel, ModelUsage
 
@@ -83,7 +83,7 @@ class FileCounter:
         with self._lock:
             spent = self._read()
             spent[month] = spent.get(month, 0) + tokens
-            write_whole(self._path, json.dumps(spent).encode())
+            write_atomic(self._path, json.dumps(spent).encode())
 
     def _read(self) -> dict[str, int]:
         try:

@@ -48,10 +48,10 @@ from memory_anchor.adapters.language_models import (
     TransientFailure,
 )
 from memory_anchor.errors import Unavailable
-from memory_anchor.foreground import is_behind
+from memory_anchor.foreground import is_background
 from memory_anchor.json_values import Json, Record, items, parsed, record
 from memory_anchor.ports import Clock, ModelUsage
-from memory_anchor.sampling import ClientQuestion, client_offered
+from memory_anchor.sampling import ClientQuestion, current_client
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class CommandModel(AnthropicModel):
 
     def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
         """As every model's. Raises Unavailable besides: not behind, too long a text, no run left today."""
-        if not is_behind():
+        if not is_background():
             raise Unavailable(f"The language model {self.name} is a command, which only jobs and answered hooks run.")
         self._check_program()
         if len((system + prompt).encode()) > PROMPT_BYTES:
@@ -317,7 +317,7 @@ class SamplingModel(AnthropicModel):
         )
 
     def _ask(self, question: ModelQuestion, left: float) -> ModelAnswer:
-        client = client_offered()
+        client = current_client()
         if client is None:
             raise Declined("The language model is the MCP client's own, and this is no call in which one can be asked.")
         schema = json.dumps(question.schema, ensure_ascii=False)

@@ -26,7 +26,7 @@ from cachetools import TTLCache
 
 from memory_anchor.adapters import git
 from memory_anchor.errors import BadInput, NotFound, StoreDamaged
-from memory_anchor.files import exclusive, write_whole
+from memory_anchor.files import file_lock, write_atomic
 from memory_anchor.inputs import project_id as checked_id
 
 LOOKUP_TTL_S = 30.0
@@ -332,12 +332,12 @@ class Projects:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """Read the file anew, let the caller change what is known, and write it when that changed anything."""
-        with self._lock, exclusive(self._file.with_name(f"{self._file.name}.lock")):
+        with self._lock, file_lock(self._file.with_name(f"{self._file.name}.lock")):
             self._known = self._read()
             before = self._json()
             yield
             if (now := self._json()) != before:
-                write_whole(self._file, now)
+                write_atomic(self._file, now)
             self._places.clear()
 
     def _json(self) -> bytes:

@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 
 from memory_anchor.adapters.audit import BrokenLink, JsonlAudit
 from memory_anchor.durability import Durability
-from memory_anchor.errors import ChangedMeanwhile, MemoryAnchorError, Unavailable, decided_anew
-from memory_anchor.files import make_private, ours, write_whole
+from memory_anchor.errors import ChangedMeanwhile, MemoryAnchorError, Unavailable, retry_on_conflict
+from memory_anchor.files import make_private, ours, write_atomic
 from memory_anchor.json_values import Json
 from memory_anchor.ports import SharedRecords
 
@@ -61,7 +61,7 @@ class SharedAudit(JsonlAudit):
     def ship(self) -> None:
         """Send what the server does not have yet. Raises Unavailable and what the server's errors become."""
         with self._shipping:
-            decided_anew(self._ship)
+            retry_on_conflict(self._ship)
             self._owes = False
 
     def _ship(self) -> None:
@@ -133,7 +133,7 @@ class _BroughtTrail(JsonlAudit):
 
     def bring(self, parts: Sequence[bytes]) -> None:
         """Become these bytes, acknowledged up to their end."""
-        write_whole(self.path, b"".join(parts))
+        write_atomic(self.path, b"".join(parts))
         self._head.unlink(missing_ok=True)
         last = next(iter(deque(self.records(), maxlen=1)), None)
         if last is not None:

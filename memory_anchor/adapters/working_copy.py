@@ -25,7 +25,7 @@ from pathlib import Path
 from memory_anchor.adapters.file_records import HIDDEN
 from memory_anchor.adapters.system import new_token
 from memory_anchor.errors import MemoryAnchorError, Refused, StoreDamaged, TooLarge, Unavailable
-from memory_anchor.files import exclusive, make_private, ours, read_bounded, remove_durably, write_whole
+from memory_anchor.files import file_lock, make_private, ours, read_bounded, remove_durably, write_atomic
 from memory_anchor.json_values import parsed, record, text
 from memory_anchor.ports import SharedRecords
 
@@ -118,10 +118,10 @@ class WorkingCopy:
             if self._inside:  # part of a larger change
                 yield
                 return
-            with exclusive(self._lock_file), self._leased():
+            with file_lock(self._lock_file), self._leased():
                 self._take()
                 before = self._files()
-                write_whole(self._changing_file, b"")
+                write_atomic(self._changing_file, b"")
                 self._inside = True
                 try:
                     yield
@@ -138,7 +138,7 @@ class WorkingCopy:
     def _look(self) -> None:
         found = self._records.revisions([self._name]).get(self._name, "")
         if found != self._revision or (self._changing_file).exists():
-            with exclusive(self._lock_file):  # who is changing here ends first
+            with file_lock(self._lock_file):  # who is changing here ends first
                 self._take()
 
     def _take(self) -> None:
@@ -224,7 +224,7 @@ class WorkingCopy:
                             f"the record {self._name} names {name[:80]!r}; restore a backup of the store"
                         )
                     make_private(path.parent)
-                    write_whole(path, content)
+                    write_atomic(path, content)
         for name in here.keys() - wanted.keys():
             with contextlib.suppress(FileNotFoundError):
                 remove_durably(self._root / name)
@@ -239,7 +239,7 @@ class WorkingCopy:
             return "?"
 
     def _note(self, service: str) -> None:
-        write_whole(self._note_file, (json.dumps({"service": service}) + "\n").encode())
+        write_atomic(self._note_file, (json.dumps({"service": service}) + "\n").encode())
 
     @contextlib.contextmanager
     def _leased(self) -> Iterator[None]:

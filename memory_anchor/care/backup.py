@@ -34,7 +34,7 @@ from memory_anchor.care.backup_manifest import FORMAT, CollectionPart, Manifest,
 from memory_anchor.care.purge import readings
 from memory_anchor.care.waiting import texts_in
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, StoreDamaged
-from memory_anchor.files import make_folder, make_private, ours, replace_durably, write_whole
+from memory_anchor.files import make_folder, make_private, ours, replace_durably, write_atomic
 from memory_anchor.identity.keys import KeyRing
 from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import searched_words
@@ -279,7 +279,7 @@ def forget_known(data_dir: Path, target: Path) -> None:
 
 
 def _keep_known(data_dir: Path, backups: list[KnownBackup]) -> None:
-    write_whole(data_dir / KNOWN_FILE, json.dumps({"backups": backups}, indent=1).encode())
+    write_atomic(data_dir / KNOWN_FILE, json.dumps({"backups": backups}, indent=1).encode())
 
 
 # --- read --------------------------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ def put_key_back(file: Path, data_dir: Path) -> str:
                     make_private(aside)
                     place.replace(aside / place.name)
                     moved = str(aside)
-                write_whole(place, kept.read_bytes())
+                write_atomic(place, kept.read_bytes())
         except OSError as error:
             raise ours(error, data_dir) from error
     return moved
@@ -465,7 +465,7 @@ def restore(
     old = [path.name for path in data_dir.iterdir() if _belongs(path.name)]
     aside = next_aside(data_dir) if old else ""
     journal = {"staging": staging.name, "aside": aside, "old": old}
-    write_whole(data_dir / JOURNAL, json.dumps(journal).encode())
+    write_atomic(data_dir / JOURNAL, json.dumps(journal).encode())
     finish_restore(data_dir)
     return {"versions": total, "made_at": manifest["made_at"], "replaced": str(data_dir / aside) if aside else ""}
 

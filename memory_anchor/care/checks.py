@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memory_anchor.care.purge import finish_purge
-from memory_anchor.errors import decided_anew
-from memory_anchor.files import write_whole
+from memory_anchor.errors import retry_on_conflict
+from memory_anchor.files import write_atomic
 from memory_anchor.json_values import Record, whole
 from memory_anchor.layers.records import RECORD_COLLECTIONS, audit_record
 from memory_anchor.model import COLLECTIONS, point_id
@@ -94,7 +94,7 @@ def rekeyed(store: MemoryStore, data_dir: Path) -> int:
     if marker.exists() and marker.read_bytes() == FORM:
         return 0
     done = sum(_rekeyed(store, name) for name in COLLECTIONS)
-    write_whole(marker, FORM)
+    write_atomic(marker, FORM)
     return done
 
 
@@ -113,7 +113,7 @@ def _rekeyed(store: MemoryStore, collection: str) -> int:
             break
     for start in range(0, len(found), PAGE):
         page = found[start : start + PAGE]
-        decided_anew(partial(_put_again, store, collection, page))
+        retry_on_conflict(partial(_put_again, store, collection, page))
     return len(found)
 
 

@@ -29,7 +29,7 @@ from memory_anchor import beneath
 from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.care.waiting import BATCHES, WaitingBatch, WholeRecord, texts_in, unescaped
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
-from memory_anchor.files import remove_durably, write_whole
+from memory_anchor.files import remove_durably, write_atomic
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.constitution_text import FILE_NAME
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
@@ -102,7 +102,7 @@ class LinesFile:
         kept = [line for line in lines if not matches(unescaped(line))]
         if len(kept) == len(lines):
             return 0
-        write_whole(self.path, "".join(kept).encode("utf-8", "surrogateescape"))
+        write_atomic(self.path, "".join(kept).encode("utf-8", "surrogateescape"))
         return len(lines) - len(kept)
 
 
@@ -189,8 +189,8 @@ def _own_files(root: Path) -> list[Path]:
     found = [FILE_NAME]
     for folder in (PROPOSALS, OPERATIONS):
         with contextlib.suppress(OSError):  # a link, which is not this project's
-            seen = beneath.walked(root, folder, most=OWN_FILES_MAX, depth=OWN_DEPTH_MAX)
-            found += [one.ref for one in seen if not one.wrong]
+            seen = beneath.walk(root, folder, most=OWN_FILES_MAX, depth=OWN_DEPTH_MAX)
+            found += [one.ref for one in seen if not one.problem]
     return [root / ref for ref in found if root.is_dir() and beneath.status(root, ref) is not None]
 
 

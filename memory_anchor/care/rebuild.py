@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from memory_anchor.adapters.payload import to_payload
-from memory_anchor.errors import Refused, Unavailable, decided_anew
-from memory_anchor.files import make_private, remove_durably, write_whole
+from memory_anchor.errors import Refused, Unavailable, retry_on_conflict
+from memory_anchor.files import make_private, remove_durably, write_atomic
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import DENSE, DENSE_LOCAL, CollectionSpec, Embedder, EmbedderIdentity, Entry, MemoryStore
@@ -178,7 +178,7 @@ class Reindex:
         after, done = place.after, place.done
         while True:
             with self._lock:  # nobody may close a version between reading and writing it
-                many, after = decided_anew(partial(self._rewrite_page, name, stage, after))
+                many, after = retry_on_conflict(partial(self._rewrite_page, name, stage, after))
             done += many
             if after is None:
                 return
@@ -233,7 +233,7 @@ class Reindex:
             "vectors": self._vectors,
             "at": {one: asdict(held) for one, held in self._at.items()},
         }
-        write_whole(self._file, json.dumps(told).encode())
+        write_atomic(self._file, json.dumps(told).encode())
 
 
 MIGRATION_FILE = "migrate.json"
@@ -356,7 +356,7 @@ class Migration:
             "to": self._names[1],
             "at": {one: asdict(held) for one, held in self._at.items()},
         }
-        write_whole(self._file, json.dumps(told).encode())
+        write_atomic(self._file, json.dumps(told).encode())
 
 
 def _check_empty(place: str, name: str, many: int) -> None:

@@ -29,8 +29,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
-from memory_anchor.errors import BadInput, NotFound, StoreDamaged, decided_anew
-from memory_anchor.files import make_private, write_whole
+from memory_anchor.errors import BadInput, NotFound, StoreDamaged, retry_on_conflict
+from memory_anchor.files import make_private, write_atomic
 from memory_anchor.hashing import content_hash
 from memory_anchor.inputs import YEARS
 from memory_anchor.json_values import Json, kind_of
@@ -403,7 +403,7 @@ class Merges:
             for start in range(0, len(ids), MERGED_AT_ONCE):
                 page = ids[start : start + MERGED_AT_ONCE]
                 with self._lock:  # nobody may close a version between reading and writing it
-                    moved += decided_anew(partial(self._move_page, name, page, old, new))
+                    moved += retry_on_conflict(partial(self._move_page, name, page, old, new))
         return moved
 
     def _move_page(self, name: str, ids: list[str], old: str, new: str) -> int:
@@ -424,7 +424,7 @@ class Merges:
 
     def _note(self, merge: Merge) -> None:
         make_private(self._folder)
-        write_whole(self._path(merge.source), json.dumps(asdict(merge)).encode())
+        write_atomic(self._path(merge.source), json.dumps(asdict(merge)).encode())
 
     def _path(self, source: str) -> Path:
         return self._folder / f"{source}.json"

@@ -35,7 +35,7 @@ from memory_anchor.adapters.projects import Projects
 from memory_anchor.care.other_tools import BESIDE, MIRROR, OURS, text_of
 from memory_anchor.care.transfer import PAGE
 from memory_anchor.errors import BadInput, Refused
-from memory_anchor.files import make_private, write_whole
+from memory_anchor.files import make_private, write_atomic
 from memory_anchor.identity.keys import Signer
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.identity.proposals import MAX_FILE_BYTES, MAX_LISTED, PROPOSAL_ID
@@ -146,9 +146,9 @@ def proposals_of(data_dir: Path, project: str, aliases: tuple[str, ...]) -> dict
     found: dict[str, str] = {}
     for root, folder in places:
         with contextlib.suppress(OSError):  # a folder that is gone, or a link, which is not followed
-            for one in beneath.walked(root, folder, most=MAX_LISTED, depth=1):
+            for one in beneath.walk(root, folder, most=MAX_LISTED, depth=1):
                 name = PurePath(one.ref)
-                content = _proposal_text(root, one.ref) if name.suffix == ".yaml" and not one.wrong else None
+                content = _proposal_text(root, one.ref) if name.suffix == ".yaml" and not one.problem else None
                 if content is not None and PROPOSAL_ID.fullmatch(name.stem):
                     found[name.stem] = content
     return found
@@ -422,7 +422,7 @@ class _Others:
         if own is not None and f"path:{own.parent.parent}" in known and not (own / f"{name}.yaml").exists():
             beneath.write(own.parent.parent, PROPOSALS / f"{name}.yaml", content.encode())
         else:
-            write_whole(self._data_dir / IMPORTED / "proposals" / project / f"{name}.yaml", content.encode())
+            write_atomic(self._data_dir / IMPORTED / "proposals" / project / f"{name}.yaml", content.encode())
         self._done.proposals += 1
 
 
@@ -520,8 +520,8 @@ def write(form: str, lines: Iterable[str], folder: Path, *, force: bool = False)
     pages = dict(FORMATS[form](memories))
     for path, page in pages.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(folder / path, page.encode("utf-8", "replace"))
-    write_whole(listed, "".join(f"{path}\n" for path in sorted(pages)).encode())
+        write_atomic(folder / path, page.encode("utf-8", "replace"))
+    write_atomic(listed, "".join(f"{path}\n" for path in sorted(pages)).encode())
     for old in before - pages.keys():
         gone = folder / old
         if ".." not in Path(old).parts and not Path(old).is_absolute() and gone.is_file() and not gone.is_symlink():

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from memory_anchor.errors import decided_anew
+from memory_anchor.errors import retry_on_conflict
 from memory_anchor.json_values import Json
 from memory_anchor.ports import SharedRecords
 
@@ -28,7 +28,7 @@ class WholeRecord:
         return self.record.rpartition("/")[2]
 
     def erase(self, matches: Callable[[str], bool]) -> int:
-        return decided_anew(lambda: self._erased(matches))
+        return retry_on_conflict(lambda: self._erased(matches))
 
     def says(self, content: bytes) -> str:
         """Return every text in its content."""

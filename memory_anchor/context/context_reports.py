@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from memory_anchor.errors import BadInput, NotFound, StoreDamaged
-from memory_anchor.files import make_private, ours, read_bounded, write_whole
+from memory_anchor.files import make_private, ours, read_bounded, write_atomic
 from memory_anchor.json_values import Json, Record, number, one_of, optional_text, record, records, text, texts, whole
 from memory_anchor.model import (
     CITATION_KINDS,
@@ -70,7 +70,7 @@ class ContextReports:
         text = json.dumps(held, ensure_ascii=False)
         make_private(self._folder)
         milliseconds = (at - _EPOCH) // timedelta(milliseconds=1)
-        write_whole(self._folder / f"{max(0, milliseconds):015d}-{made}.json", text.encode())
+        write_atomic(self._folder / f"{max(0, milliseconds):015d}-{made}.json", text.encode())
         for path in self._paths()[self._kept :]:
             with contextlib.suppress(OSError):  # another process pruned it first
                 path.unlink()

@@ -39,7 +39,7 @@ from memory_anchor.devices.membership import Device
 from memory_anchor.devices.round import Exchanged, Parted, Round, aliases_told, note_purged
 from memory_anchor.devices.segments import LAYERS, about_line, line_of, purge_said, travelling
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
-from memory_anchor.files import make_private, remove_durably, write_whole
+from memory_anchor.files import make_private, remove_durably, write_atomic
 from memory_anchor.json_values import Json
 from memory_anchor.where import OneOf, Where
 
@@ -192,7 +192,7 @@ class Exchange:
 
     def _keep_last(self, done: Exchanged) -> None:
         make_private(self._home)
-        write_whole(self._home / LAST, json.dumps(asdict(done), ensure_ascii=False).encode(), durable=False)
+        write_atomic(self._home / LAST, json.dumps(asdict(done), ensure_ascii=False).encode(), durable=False)
 
     def _last(self) -> dict[str, Json]:
         try:
@@ -385,7 +385,7 @@ class Outgoing:
             **{"before": before, "key": key, "salt": self._at.ports.new_token()},
         }
         file = sealing.sealed_file(head, content, key=self._at.members.keys[key], signer=self._at.device.keys.signer)
-        write_whole(self._at.own_path(place), file)
+        write_atomic(self._at.own_path(place), file)
 
     def _publish(self, places: set[Place], generation: int) -> None:
         there = self._at.listed.segments.setdefault(self._at.device.device, set())

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from memory_anchor.devices.sealing import Unfit
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, Unavailable
-from memory_anchor.files import SHARED, read_bounded, write_whole
+from memory_anchor.files import SHARED, read_bounded, write_atomic
 from memory_anchor.json_values import Json
 
 NAME = "memory-anchor-sync"
@@ -152,7 +152,7 @@ class SyncFolder:
     def write(self, name: str, content: bytes) -> None:
         """Write a new file. Raises Refused, DiskFull, Unavailable: it cannot be."""
         try:
-            write_whole(self.root / name, content, mode=SHARED)
+            write_atomic(self.root / name, content, mode=SHARED)
         except MemoryAnchorError as error:
             raise type(error)(
                 f"the sync folder {self.root} cannot be written: {error} Nothing is lost: it is sent when it can be."

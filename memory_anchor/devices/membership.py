@@ -22,7 +22,7 @@ from memory_anchor.devices.folder import DEVICES_MAX, FolderHead, FolderListing,
 from memory_anchor.devices.ledger import Reached
 from memory_anchor.devices.sealing import Authority, DeviceKeys, Unfit
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
-from memory_anchor.files import exclusive, make_private, read_bounded, write_whole
+from memory_anchor.files import file_lock, make_private, read_bounded, write_atomic
 from memory_anchor.identity import keys
 from memory_anchor.json_values import Json, Record, items, record, text, texts, whole
 
@@ -148,7 +148,7 @@ def load(data_dir: Path) -> Device | None:
 @contextlib.contextmanager
 def alone(data_dir: Path) -> Iterator[None]:
     """Keep every process from exchanging, or from changing what this device knows of the folder, meanwhile."""
-    with exclusive(data_dir / FOLDER / "lock"):
+    with file_lock(data_dir / FOLDER / "lock"):
         yield
 
 
@@ -158,7 +158,7 @@ def keep(data_dir: Path, device: Device) -> None:
     told |= {"projects": dict(device.projects)}
     told |= {"opening": sealing.text(device.keys.opening), "signing": sealing.text(device.keys.signing)}
     told |= {"folder_keys": {name: sealing.text(key) for name, key in device.folder_keys.items()}}
-    write_whole(data_dir / FOLDER / DEVICE_FILE, json.dumps(told, indent=1).encode())
+    write_atomic(data_dir / FOLDER / DEVICE_FILE, json.dumps(told, indent=1).encode())
 
 
 # --- who else ------------------------------------------------------------------------------------------------------

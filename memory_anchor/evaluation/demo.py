@@ -293,10 +293,10 @@ def _repository() -> Path:
 
 def _fresh_project(source: Path, project: Path) -> Path:
     project.mkdir(parents=True)
-    seen = [beneath.Seen("constitution.yaml", 0, 0, 0)]
+    seen = [beneath.FoundFile("constitution.yaml", 0, 0, 0)]
     with contextlib.suppress(OSError):
-        seen += beneath.walked(source, FOLDER, most=FILES_MAX, depth=DEPTH_MAX)
-    for ref in (one.ref for one in seen if not one.wrong):
+        seen += beneath.walk(source, FOLDER, most=FILES_MAX, depth=DEPTH_MAX)
+    for ref in (one.ref for one in seen if not one.problem):
         with contextlib.suppress(OSError):  # what is no file to read is no part of the demo
             if (content := beneath.read(source, ref, most_bytes=FILE_BYTES_MAX)) is not None:
                 beneath.write(project, ref, content)

@@ -39,7 +39,7 @@ from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation.questions import Question
 from memory_anchor.evaluation.runner import ASKED_DEPTH, SHOWN, Answered, ranked_names
-from memory_anchor.files import exclusive, read_bounded, write_whole
+from memory_anchor.files import file_lock, read_bounded, write_atomic
 from memory_anchor.json_values import Json, Record, kind_of, number, texts, whole
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.tokens import count_tokens
@@ -80,7 +80,7 @@ def load(folder: Path) -> list[Golden]:
 def save(folder: Path, query: Json, expects: Json) -> Golden:
     """Save one question; the same query again gets the new ids. Raises BadInput: too many, or not a question."""
     asked = checked(query, expects)
-    with exclusive(folder / f"{FILE}.lock"):
+    with file_lock(folder / f"{FILE}.lock"):
         kept = [one for one in load(folder) if one.query != asked.query]
         if len(kept) >= QUESTIONS_MAX:
             raise BadInput(f"there are {len(kept)} golden questions; allowed are {QUESTIONS_MAX}")
@@ -90,7 +90,7 @@ def save(folder: Path, query: Json, expects: Json) -> Golden:
 
 def remove(folder: Path, query: str) -> bool:
     """Take one question away again; return whether there was one."""
-    with exclusive(folder / f"{FILE}.lock"):
+    with file_lock(folder / f"{FILE}.lock"):
         before = load(folder)
         kept = [one for one in before if one.query != query.strip()]
         if len(kept) < len(before):
@@ -146,7 +146,7 @@ def answered(questions: Sequence[Golden], answers: Sequence[Mapping[str, Json]])
 
 def _write(folder: Path, questions: Sequence[Golden]) -> None:
     lines = [json.dumps({"query": one.query, "expects": one.expects}, ensure_ascii=False) for one in questions]
-    write_whole(folder / FILE, "".join(f"{line}\n" for line in lines).encode())
+    write_atomic(folder / FILE, "".join(f"{line}\n" for line in lines).encode())
 
 
 def _read(path: Path, number: int, line: str) -> Golden:

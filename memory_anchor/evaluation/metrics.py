@@ -34,7 +34,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from memory_anchor.files import make_private, read_bounded, write_whole
+from memory_anchor.files import make_private, read_bounded, write_atomic
 from memory_anchor.hashing import stable_hash
 from memory_anchor.json_values import Json, Record, number, parsed, record, records, text
 
@@ -191,7 +191,7 @@ class KeptRows:
         packed = io.BytesIO()
         np.savez(packed, keys=np.array(list(self._rows)), rows=np.stack(list(self._rows.values())))
         make_private(self._file.parent)
-        write_whole(self._file, packed.getvalue())
+        write_atomic(self._file, packed.getvalue())
         self._saved = len(self._rows)
 
     def _read(self) -> dict[str, Matrix]:
@@ -227,7 +227,7 @@ def keep(folder: Path, kind: str, figures: Mapping[str, Json], *, at: datetime) 
     """Keep one run, and only the newest `RUNS_KEPT` of its kind. Raises our errors: it cannot be written."""
     make_private(folder)
     path = folder / f"run-{kind}-{at:%Y%m%dT%H%M%S%f}.json"
-    write_whole(path, json.dumps(figures, ensure_ascii=False).encode())
+    write_atomic(path, json.dumps(figures, ensure_ascii=False).encode())
     for old in _of(folder, kind)[:-RUNS_KEPT]:
         old.unlink(missing_ok=True)
     return path

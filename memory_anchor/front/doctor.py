@@ -292,12 +292,12 @@ def _embeds(core: Core) -> str:
 
 def _model(core: Core) -> str:
     """Return what the language model can do now; it is asked nothing, so this costs nothing."""
-    from memory_anchor.ports import TellsState
+    from memory_anchor.ports import HasState
 
     model = core.services.model_named("")
     if model is None:
         return "none: rules and small models do the work"
-    return model.state() if isinstance(model, TellsState) else model.name
+    return model.state() if isinstance(model, HasState) else model.name
 
 
 def _use_cases(core: Core) -> str:
@@ -565,7 +565,7 @@ def _operations(data_dir: Path) -> Iterator[Check]:
     from memory_anchor.layers.operational_knowledge import FOLDER, OperationalKnowledge
 
     here = preamble().project_dir
-    left = quarantine.Quarantine(known=quarantine.record_of(data_dir))
+    left = quarantine.Quarantine(known=quarantine.suspects_of(data_dir))
     operations = OperationalKnowledge(Path(place_of(Path(here)).root) if here else None, quarantine=left)
     left_out = operations.problems()
     for problem in left_out:

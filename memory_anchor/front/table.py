@@ -16,7 +16,7 @@ from memory_anchor import requests as asks
 from memory_anchor import shapes
 from memory_anchor.fields import BaseRequest
 from memory_anchor.json_values import Json, Record, parsed
-from memory_anchor.language.persons import worded
+from memory_anchor.language.persons import worded_for
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Memory, RetrievedSnippet, SearchAnswer, WriteMode, WriteOutcome
 
@@ -81,7 +81,7 @@ def _due(waiting: list[DueMemory], anchor: MemoryAnchor) -> Record:
 
 
 def _told(memory: Memory, anchor: MemoryAnchor) -> dict[str, Json]:
-    return shaped_memory(memory, anchor) | {"content": worded(memory, anchor.actor.scope)}
+    return shaped_memory(memory, anchor) | {"content": worded_for(memory, anchor.actor.scope)}
 
 
 def _get(anchor: MemoryAnchor, asked: asks.GetMemory) -> Record:

@@ -28,7 +28,7 @@ from memory_anchor import beneath
 from memory_anchor.bounded_yaml import LOADER
 from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import Refused
-from memory_anchor.files import exclusive, make_private, read_bounded, set_aside, write_whole
+from memory_anchor.files import file_lock, make_private, move_aside, read_bounded, write_atomic
 from memory_anchor.identity.constitution_text import MAX_BYTES
 from memory_anchor.identity.keys import Approver, Signs, digest_of, signed_by, signer_of
 from memory_anchor.json_values import Json
@@ -201,13 +201,13 @@ class Archive:
         before = self.current(keys)
         sealed = self.sealed(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
         for folder in (self.home, self._folder, self.head_path.parent):
-            set_aside(folder, folder=True)
+            move_aside(folder, folder=True)
             make_private(folder)
-        set_aside(self.head_path)
+        move_aside(self.head_path)
         self.mend(before)
         # The head first: a kill between the two leaves the newest in it, and none looks taken away.
-        write_whole(self.head_path, _content(sealed))
-        write_whole(self._path(f"{sealed.number:06d}"), _content(sealed))
+        write_atomic(self.head_path, _content(sealed))
+        write_atomic(self._path(f"{sealed.number:06d}"), _content(sealed))
         return sealed
 
     def sealed(
@@ -236,8 +236,8 @@ class Archive:
     def mend(self, standing: Standing) -> None:
         """Put the newest text, which only the head still holds, back into the archive."""
         if standing.missing and standing.revision is not None:
-            set_aside(self._path(f"{standing.revision.number:06d}"))
-            write_whole(self._path(f"{standing.revision.number:06d}"), _content(standing.revision))
+            move_aside(self._path(f"{standing.revision.number:06d}"))
+            write_atomic(self._path(f"{standing.revision.number:06d}"), _content(standing.revision))
 
     def faults(self, known: Sequence[Approver]) -> Iterator[str]:
         """Yield a sentence for everything that is not as the approvals left it: gaps, seals, chain, head, numbers."""
@@ -409,10 +409,10 @@ class SealedIndex:
         there, signature = self._read().get(path, ("", ""))
         if there == name and (signer is None or signed_by(signer.approver.public, _bound(path, name), signature)):
             return
-        with exclusive(self._path.with_suffix(".lock")):
+        with file_lock(self._path.with_suffix(".lock")):
             found = self._read() | {path: (name, signer.sign(_bound(path, name)) if signer else "")}
             said = {at: {"project": one, "signature": by} if by else one for at, (one, by) in found.items()}
-            write_whole(self._path, (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode())
+            write_atomic(self._path, (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode())
 
     def _read(self) -> dict[str, tuple[str, str]]:
         try:

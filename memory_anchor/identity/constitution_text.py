@@ -22,7 +22,7 @@ from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.inputs import CONTENT_MAX
 from memory_anchor.model import ConstitutionEntry
-from memory_anchor.terminal import hidden, named
+from memory_anchor.terminal import is_hidden, named
 
 FILE_NAME = "constitution.yaml"
 MAX_ENTRIES = 20
@@ -164,13 +164,13 @@ def _entry(node: yaml.Node, position: int) -> tuple[ConstitutionEntry | None, ya
 
 
 def _is_name(value: str) -> bool:
-    return bool(ENTRY_ID.fullmatch(value)) and not any(map(hidden, value))
+    return bool(ENTRY_ID.fullmatch(value)) and not any(map(is_hidden, value))
 
 
 def unseen(text: str) -> str:
     """Return the first sign of `text` that a human reading it does not see, in words and with its line; "" for none."""
     for line, said in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
-        odd = next((sign for sign in said if sign != "\t" and hidden(sign)), "")
+        odd = next((sign for sign in said if sign != "\t" and is_hidden(sign)), "")
         if odd:
             return f"{named(odd)} in its line {line}, a sign that is not seen where it is read; take it out"
     return ""

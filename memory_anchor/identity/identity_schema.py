@@ -23,7 +23,7 @@ from pathlib import Path
 
 from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
-from memory_anchor.files import exclusive, ours
+from memory_anchor.files import file_lock, ours
 from memory_anchor.identity import constitution_text as splice
 from memory_anchor.identity.approval import proposal_hash, rejection_statement, stamp
 from memory_anchor.identity.approved import (
@@ -588,7 +588,7 @@ class IdentitySchema:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """Hold this data directory's approvals for one change."""
-        with self._lock, exclusive(self._home.parent / "approval.lock"), self._shared():
+        with self._lock, file_lock(self._home.parent / "approval.lock"), self._shared():
             try:
                 yield
             except OSError as error:

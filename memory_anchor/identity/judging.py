@@ -29,7 +29,7 @@ from memory_anchor.identity.human_key import HumanKey
 from memory_anchor.identity.keys import Approver, KeyRing, Rules, Signs, signer_of
 from memory_anchor.identity.proposals import Filed, Rejected
 from memory_anchor.identity.served import TextInForce
-from memory_anchor.inputs import telling
+from memory_anchor.inputs import storable_content
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import ConstitutionEntry, Proposal, ProposalStatus
@@ -163,7 +163,7 @@ def check_first(document: Document, *, budget_tokens: int) -> None:
 
 def told(what: str, value: str, *, most: int) -> str:
     """Return a text without secrets and private parts. Raises BadInput: empty or too long."""
-    return telling(what, checked_text(what, value, most=most)).text
+    return storable_content(what, checked_text(what, value, most=most)).text
 
 
 def joined(entries: Sequence[ConstitutionEntry]) -> str:

@@ -46,7 +46,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
-from memory_anchor.files import make_private, read_bounded, write_whole
+from memory_anchor.files import make_private, read_bounded, write_atomic
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.json_values import Json, parsed, whole
 
@@ -82,7 +82,7 @@ class FirstKey:
     def remember(self, public: str) -> None:
         """Write the file's note, durable on return; the chain's is the record that tells of the key."""
         if self._in_file() != public:
-            write_whole(self._note, (json.dumps({"public": public, "is": fingerprint_of(public)}) + "\n").encode())
+            write_atomic(self._note, (json.dumps({"public": public, "is": fingerprint_of(public)}) + "\n").encode())
 
     def _in_file(self) -> str:
         try:
@@ -119,7 +119,7 @@ class Tries:
         count, since, _ = self._read()
         told = {"count": min(count + 1, COUNT_MAX), "since": (since or now).isoformat(), "last": now.isoformat()}
         with contextlib.suppress(MemoryAnchorError):
-            write_whole(self._path, (json.dumps(told) + "\n").encode())
+            write_atomic(self._path, (json.dumps(told) + "\n").encode())
 
     def take(self) -> str:
         """Return one sentence about the tries that were refused, "" for none, and count from nothing again."""
@@ -507,7 +507,7 @@ class KeyRing:
 
     def _write(self, name: str, content: Mapping[str, Json]) -> None:
         make_private(self._folder)
-        write_whole(self._folder / name, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        write_atomic(self._folder / name, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def _made_at(path: Path) -> tuple[float, str]:

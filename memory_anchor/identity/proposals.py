@@ -22,7 +22,7 @@ from memory_anchor import beneath, json_values
 from memory_anchor.bounded_yaml import LOADER
 from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.files import make_private, read_bounded, write_whole
+from memory_anchor.files import make_private, read_bounded, write_atomic
 from memory_anchor.identity.approval import rejected_statement, stamp
 from memory_anchor.identity.constitution_text import MAX_BYTES
 from memory_anchor.identity.keys import (
@@ -150,7 +150,7 @@ class Rejected:
         listed = {str(one): one for one in (*self._told(), *self._listed(), *_entries([entry]))}
         make_private(self._path.parent)
         kept = [*listed.values()][-MAX_REJECTED:]
-        write_whole(self._path, (json.dumps({"rejected": kept}, indent=1) + "\n").encode())
+        write_atomic(self._path, (json.dumps({"rejected": kept}, indent=1) + "\n").encode())
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence when the audit trail tells of rejections that the list has lost."""
@@ -236,7 +236,7 @@ class ProposalBook:
     def _paths(self) -> list[Path]:
         """Return the proposals' files, links among them (reading one says what it is), at most `MAX_READ`."""
         try:
-            names = beneath.walked(self._root, FOLDER, most=MAX_LISTED, depth=1)
+            names = beneath.walk(self._root, FOLDER, most=MAX_LISTED, depth=1)
             return [self._root / one.ref for one in names if PurePath(one.ref).match("p-*.yaml")][:MAX_READ]
         except OSError:  # the folder is a link, or cannot be listed
             return []

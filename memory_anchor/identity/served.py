@@ -17,7 +17,7 @@ from pathlib import Path
 
 from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError
-from memory_anchor.files import make_private, write_whole
+from memory_anchor.files import make_private, write_atomic
 from memory_anchor.identity.approved import (
     Archive,
     Link,
@@ -277,7 +277,7 @@ class TextInForce:
             return
         folder = self.archive().home / "backups"
         make_private(folder)
-        write_whole(folder / f"{sealed.number:06d}-{at.replace(':', '')}.yaml", found.content)
+        write_atomic(folder / f"{sealed.number:06d}-{at.replace(':', '')}.yaml", found.content)
         for old in sorted(folder.glob("*.yaml"))[:-BACKUPS_KEPT]:
             old.unlink(missing_ok=True)
         beneath.write(self.path.parent, self.path.name, text.encode())

@@ -47,7 +47,7 @@ from memory_anchor.ingest.worth import (
 from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.fences import instruction_like
-from memory_anchor.language.perspective import spoken_by, title
+from memory_anchor.language.perspective import title, with_speaker
 from memory_anchor.language.safety import cleaned, only_secrets, redact
 from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
@@ -316,7 +316,7 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
             about = "agent"
         elif best.kind in ("preference", "emotion") or (best.kind in ("person", "fact") and _ONE_PERSON.search(body)):
             about = "user"
-    content = spoken_by(stripped, speaker="user" if said.role == "user" and about != "agent" else "")
+    content = with_speaker(stripped, speaker="user" if said.role == "user" and about != "agent" else "")
     before = _taken_in(said, body)
     if before:
         content = f"{before} {content}"

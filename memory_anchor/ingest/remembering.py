@@ -43,7 +43,7 @@ from memory_anchor.ingest.profile import profile_of
 from memory_anchor.ingest.worth import reads_rows_of
 from memory_anchor.ingest.writing import FactDraft, FactWriter
 from memory_anchor.layers.event_log import EventDraft, EventLog
-from memory_anchor.layers.gate import Gate
+from memory_anchor.layers.gate import ConfidenceGate
 from memory_anchor.layers.records import Request
 from memory_anchor.model import (
     LAYER_OF_TYPE,
@@ -240,7 +240,7 @@ class Rememberer:
             found = tuple(c for c in found if c.about == "user" and LAYER_OF_TYPE[c.type] is Layer.VERIFIED_FACT)
         return Extracted(whole, found, extracted.by, extracted.notes, tuple(known))
 
-    def store(self, actor: Actor, found: Extracted, *, gate: Gate, mode: WriteMode) -> list[Remembered]:
+    def store(self, actor: Actor, found: Extracted, *, gate: ConfidenceGate, mode: WriteMode) -> list[Remembered]:
         """Write each candidate, in the order it was said; a candidate stored before gets its first answer."""
         model = None if found.by == "rules" else found.by
         done = []
@@ -263,7 +263,7 @@ class Rememberer:
         self,
         actor: Actor,
         one: Candidate,
-        gate: Gate,
+        gate: ConfidenceGate,
         mode: WriteMode,
         model: str | None,
         ended: Sequence[str] = (),
@@ -371,7 +371,7 @@ class EventReader:
 
     rememberer: Rememberer
     rows: Rows
-    gate: Callable[[], Gate]
+    gate: Callable[[], ConfidenceGate]
 
     def topics(self, events: Sequence[Memory]) -> list[Sequence[Memory]]:
         """Return one conversation's events in whole topics, in order; one topic when nothing can embed now."""

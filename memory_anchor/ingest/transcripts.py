@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from memory_anchor.errors import BadInput
-from memory_anchor.files import read_own
+from memory_anchor.files import read_own_file
 from memory_anchor.ingest.messages import Message, Role, ToolCall, arguments_of, conversation
 from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
@@ -45,13 +45,13 @@ def read_transcript(path: Path) -> tuple[tuple[Message, ...], Format]:
     Raises NotFound: no such file. BadInput: no regular file of this user (a pipe or device would never end), not a
     transcript, damaged, empty, or above `MAX_BYTES` or `MAX_MESSAGES`.
     """
-    raw = read_own(path, most=MAX_BYTES)
+    raw = read_own_file(path, most=MAX_BYTES)
     return parse_transcript(raw, name=path.name)
 
 
 def read_end(path: Path) -> tuple[Message, ...]:
     """Return the newest messages of a transcript: those of its last `END_BYTES`. Raises as `read_transcript` does."""
-    raw = read_own(path, most=MAX_BYTES, last=END_BYTES + 1)
+    raw = read_own_file(path, most=MAX_BYTES, last=END_BYTES + 1)
     if len(raw) > END_BYTES:
         raw = raw.partition(b"\n")[2]
     return parse_transcript(raw, name=path.name)[0]
@@ -62,7 +62,7 @@ def codex_exit_code(path: Path, call_id: str) -> int:
 
     Raises as `read_transcript` does.
     """
-    for line in reversed(read_own(path, most=MAX_BYTES, last=END_BYTES).splitlines()):
+    for line in reversed(read_own_file(path, most=MAX_BYTES, last=END_BYTES).splitlines()):
         if call_id.encode() not in line or b'"exit_code"' not in line:
             continue
         try:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from memory_anchor.activation import Weight, Weighted, as_important, first_priority, merged_priority
-from memory_anchor.errors import BadInput, Refused, decided_anew
+from memory_anchor.activation import HasImportance, Weight, first_priority, merged_priority, with_highest_importance
+from memory_anchor.errors import BadInput, Refused, retry_on_conflict
 from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.reconcile import Decision, Relation
 from memory_anchor.json_values import Json
-from memory_anchor.layers.gate import Gate, Verdict
+from memory_anchor.layers.gate import ConfidenceGate, Verdict
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
 from memory_anchor.model import (
     Actor,
@@ -74,9 +74,9 @@ class FactDraft(Weight):
     redactions: tuple[str, ...] = ()
 
     @classmethod
-    def like(cls, one: Weighted, content: str) -> FactDraft:
+    def like(cls, one: HasImportance, content: str) -> FactDraft:
         """Return a wish to store this text under the key and with the weight of what says it."""
-        return cls(content, key=one.key).weighing(one)
+        return cls(content, key=one.key).with_importance_of(one)
 
 
 Neighbours = Callable[[Actor, Memory], Sequence[tuple[Memory, float]]]
@@ -95,7 +95,7 @@ class _Write:
     draft: FactDraft
     entry: Entry
     verdict: Verdict
-    gate: Gate
+    gate: ConfidenceGate
     request: Request | None
     looked: int | None
 
@@ -104,7 +104,7 @@ class FactWriter:
     def __init__(
         self,
         records: Records,
-        gate: Gate,
+        gate: ConfidenceGate,
         neighbours: Neighbours,
         decide: Decide,
         *,
@@ -118,7 +118,7 @@ class FactWriter:
         self._ponder = ponder
 
     def save(
-        self, actor: Actor, draft: FactDraft, request: Request | None = None, *, gate: Gate | None = None
+        self, actor: Actor, draft: FactDraft, request: Request | None = None, *, gate: ConfidenceGate | None = None
     ) -> WriteOutcome:
         """Store a fact, or say why not; a repeated request gets its first answer."""
         judge = gate or self._gate
@@ -135,7 +135,7 @@ class FactWriter:
         pondered = None if self._ponder is None or draft.replaces else self._pondered(self._ponder, actor, memory)
         write = _Write(actor, draft, entry, verdict, judge, request, looked)
         with self._records.lock:
-            return decided_anew(lambda: self._decided(write, pondered))
+            return retry_on_conflict(lambda: self._decided(write, pondered))
 
     def _decided(self, write: _Write, pondered: Decision | None) -> WriteOutcome:
         """Decide by what is stored now, carry it out and return the answer. The caller holds the lock."""
@@ -171,7 +171,9 @@ class FactWriter:
             case _:
                 return self._add(write, Outcome.PENDING if memory.status is Status.PENDING else Outcome.ADDED, similar)
 
-    def foreseen(self, actor: Actor, draft: FactDraft, request: Request | None, *, gate: Gate | None = None) -> Outcome:
+    def foreseen(
+        self, actor: Actor, draft: FactDraft, request: Request | None, *, gate: ConfidenceGate | None = None
+    ) -> Outcome:
         """Return what `save` would find, what waits for review included: added, skipped, updated, superseded,
         needs_review or rejected. Nothing is written.
         """
@@ -199,7 +201,7 @@ class FactWriter:
         return self._decide(memory, near)
 
     def _known(
-        self, actor: Actor, draft: FactDraft, memory: Memory, request: Request | None, gate: Gate
+        self, actor: Actor, draft: FactDraft, memory: Memory, request: Request | None, gate: ConfidenceGate
     ) -> WriteOutcome | None:
         """Return the answer to a repeat: of the request, or of the very same fact."""
         with self._records.lock:
@@ -210,7 +212,7 @@ class FactWriter:
             return None if same is None else self._strengthen(actor, draft, same, request, gate, "the same text")
 
     def _strengthen(
-        self, actor: Actor, draft: FactDraft, known: Memory, request: Request | None, gate: Gate, why: str
+        self, actor: Actor, draft: FactDraft, known: Memory, request: Request | None, gate: ConfidenceGate, why: str
     ) -> WriteOutcome:
         """Count a repeat as one more use of what is known; another origin also raises its confidence."""
         at = self._records.clock.now()
@@ -270,7 +272,7 @@ class FactWriter:
             priority=merged_priority(target.priority, draft),
             corroborated_at=at,
         )
-        step = self._revised(write.actor, target, as_important(both, (target, draft)), at, decision.reason)
+        step = self._revised(write.actor, target, with_highest_importance(both, (target, draft)), at, decision.reason)
         answer = WriteOutcome(
             Outcome.UPDATED,
             target.id,
@@ -349,7 +351,7 @@ class FactWriter:
     def _revised(self, actor: Actor, target: Memory, changed: Memory, at: datetime, why: str) -> Revision:
         return revise(target, changed, at=at, author=author_of(actor), reason=why, written_in=actor.scope.conversation)
 
-    def _judged(self, actor: Actor, draft: FactDraft, gate: Gate) -> tuple[Verdict, Memory | None]:
+    def _judged(self, actor: Actor, draft: FactDraft, gate: ConfidenceGate) -> tuple[Verdict, Memory | None]:
         """Return what the gate says of a draft, and the memory it would become; None where it is turned away."""
         verdict = gate.judge(
             draft.confidence,
@@ -390,7 +392,7 @@ class FactWriter:
             author=author_of(actor),
             reason=verdict.reason if verdict.status is Status.PENDING else "",
         )
-        return verdict, as_important(memory, [draft])
+        return verdict, with_highest_importance(memory, [draft])
 
 
 def _news_beside(known: Memory, actor: Actor, draft: FactDraft) -> tuple[tuple[Tag, ...], tuple[Citation, ...]]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory_anchor import beneath
 from memory_anchor.errors import DiskFull, StoreDamaged
-from memory_anchor.files import make_private, ours, sync_folder, write_whole
+from memory_anchor.files import make_private, ours, sync_folder, write_atomic
 from memory_anchor.knowledge.sources import Source, SourceKind, SyncProgress
 from memory_anchor.model import Scope, Trust, Visibility
 
@@ -442,7 +442,7 @@ class Catalogue:
         make_private(self.blobs)
         try:
             if not (self.blobs / sha).exists():
-                write_whole(self.blobs / sha, content)
+                write_atomic(self.blobs / sha, content)
         except OSError as error:
             raise ours(error, self.blobs) from error
 

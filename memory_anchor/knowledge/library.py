@@ -413,7 +413,7 @@ class Library:
             stamp = listing.stamps[ref]
             try:
                 document = listing.open(ref)
-                if self._quarantine.is_aside(document.text):
+                if self._quarantine.is_quarantined(document.text):
                     stamp = TO_READ
                     raise BadInput(f"{ref!r} is left out: the engine ended while it read it")
                 with self._quarantine.reading({ref: document.text}):

@@ -22,7 +22,7 @@ from typing import Any
 from cachetools import LRUCache
 
 from memory_anchor.errors import BadInput, NotFound, StoreDamaged, Unavailable
-from memory_anchor.files import make_private, read_bounded, remove_durably, write_whole
+from memory_anchor.files import make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.hashing import stable_hash
 from memory_anchor.knowledge.lorebook import BOOK_BYTES_MAX, Lorebook, read_lorebook
 from memory_anchor.knowledge.lorebook_scan import LoreScanner, ScanSettings
@@ -101,7 +101,7 @@ class LorebookShelf:
             if len(others) >= BOOKS_MAX:
                 raise BadInput(f"this project has {len(others)} lorebooks; allowed are {BOOKS_MAX}: remove one first")
             make_private(home)
-            write_whole(_book_file(home, record), content)
+            write_atomic(_book_file(home, record), content)
             _write_list(home, sorted([*others, record], key=lambda one: one.id))
         return record, replace(book, id=record.id)
 
@@ -187,7 +187,7 @@ class LorebookShelf:
             moved = replace(record, id=new_name)
             others = [one for one in self.books(to) if one.id != new_name]
             make_private(to)
-            write_whole(_book_file(to, moved), self.content(home, record))
+            write_atomic(_book_file(to, moved), self.content(home, record))
             _write_list(to, sorted([*others, moved], key=lambda one: one.id))
             _write_list(home, [one for one in self.books(home) if one.id != name])
             self._scanners.clear()
@@ -266,7 +266,7 @@ def _write_list(home: Path, records: Sequence[BookRecord]) -> None:
 
 
 def _write(path: Path, value: Any) -> None:
-    write_whole(path, json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    write_atomic(path, json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 def _read(path: Path) -> dict[str, Any] | None:

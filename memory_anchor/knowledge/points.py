@@ -178,8 +178,8 @@ def embed_rows(
 
     done = 0
     for name, embedder in embedders.items():
-        found = store.find(COLLECTION, ACTIVE.but_not(HasVector(name)), limit=limit + quarantine.aside())
-        for group in quarantine.apart(found, lambda memory: memory.content):
+        found = store.find(COLLECTION, ACTIVE.but_not(HasVector(name)), limit=limit + quarantine.count_quarantined())
+        for group in quarantine.safe_groups(found, lambda memory: memory.content):
             with quarantine.reading({f"passage {m.id}": m.content for m in group}, step="embed"):
                 rows = document_rows(embedder, group, whole=True, headed=True)
             made = {memory.point_id: {name: row} for memory, row in zip(group, rows, strict=True)}

@@ -47,7 +47,7 @@ from memory_anchor.knowledge.sources import (
 )
 from memory_anchor.language import grammars
 from memory_anchor.language.bounded import bounded
-from memory_anchor.language.passages import CODE, Form, Passage, cut, form_of, plain
+from memory_anchor.language.passages import CODE, Form, Passage, cut, format_of, plain
 from memory_anchor.language.safety import cleaned
 
 COMMITS_MAX = 20_000
@@ -184,8 +184,8 @@ def _tags(repository: git.Repository) -> dict[str, list[str]]:
                 named
             ) < TAGS_MAX:
                 named[last] = name
-        for seen in beneath.walked(shared, "refs/tags", most=TAGS_MAX, depth=4):
-            loose = b"" if seen.wrong else beneath.read(shared, seen.ref, most_bytes=100) or b""
+        for seen in beneath.walk(shared, "refs/tags", most=TAGS_MAX, depth=4):
+            loose = b"" if seen.problem else beneath.read(shared, seen.ref, most_bytes=100) or b""
             name = loose.decode("ascii", "replace").strip()
             if re.fullmatch(r"[0-9a-f]{40,64}", name):
                 peeled = git.asked(repository, "rev-parse", "--verify", f"{name}^{{commit}}")
@@ -248,7 +248,7 @@ def passages_of(source: Source, document: SourceDocument) -> Iterator[tuple[str,
 
 
 def _form(source: Source, document: SourceDocument) -> Form:
-    form = _MIME_FORMS.get(document.mime) or form_of(document.ref)
+    form = _MIME_FORMS.get(document.mime) or format_of(document.ref)
     return "docstrings" if form == "python" and source.kind is SourceKind.REPO_DOCS else form
 
 
@@ -324,8 +324,8 @@ def _folder(source: Source, cursor: str, progress: SyncProgress) -> Listing:  # 
     for seen in _walked(root, only):
         suffix = PurePosixPath(seen.ref).suffix.lower().lstrip(".")
         known = suffix in DOCUMENTS | PLAIN | CONVERTED | CODE or suffix in ("", "py", "pyi")
-        if seen.wrong:
-            progress.skip(f"{shown(seen.ref)} is left out: {seen.wrong}; {_cure(seen.wrong)}")
+        if seen.problem:
+            progress.skip(f"{shown(seen.ref)} is left out: {seen.problem}; {_cure(seen.problem)}")
         elif ignored(seen.ref):
             progress.counted["ignored"] += 1
         elif not known and not converter:
@@ -336,15 +336,15 @@ def _folder(source: Source, cursor: str, progress: SyncProgress) -> Listing:  # 
             size = f"it has {seen.size} bytes, allowed are {FILE_BYTES_MAX}"
             progress.skip(f"{shown(seen.ref)} is left out: {size}; split it")
         else:
-            if grammars.is_missing(suffix):
+            if grammars.is_grammar_missing(suffix):
                 progress.note(WITHOUT_GRAMMARS)
             stamps[seen.ref] = f"{seen.mtime_ns}:{seen.size}:{seen.inode}:{zlib.crc32(converter.encode())}"
     return Listing(stamps, partial(_file, root, converter))
 
 
-def _walked(root: Path, only: str) -> Iterator[beneath.Seen]:
+def _walked(root: Path, only: str) -> Iterator[beneath.FoundFile]:
     try:
-        for seen in beneath.walked(root, "", most=FILES_MAX, depth=1 if only else DEPTH_MAX):
+        for seen in beneath.walk(root, "", most=FILES_MAX, depth=1 if only else DEPTH_MAX):
             parts = PurePosixPath(seen.ref).parts
             if (not only or seen.ref == only) and not SKIPPED_FOLDERS.intersection(parts[:-1]):
                 yield seen

@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory_anchor.errors import ChangedMeanwhile, NotFound, StoreDamaged, Unavailable, decided_anew
+from memory_anchor.errors import ChangedMeanwhile, NotFound, StoreDamaged, Unavailable, retry_on_conflict
 from memory_anchor.hashing import stable_hash
 from memory_anchor.knowledge.catalogue import (
     BACKOFF_S,
@@ -213,7 +213,7 @@ class SharedCatalogue(Catalogue):
 
     def _rewrite(self, source: str, change: Callable[[Json], Json | None]) -> None:
         """As `_write`, decided anew upon what others wrote."""
-        decided_anew(lambda: self._write(source, change))
+        retry_on_conflict(lambda: self._write(source, change))
 
     # --- sources ---------------------------------------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class SharedCatalogue(Catalogue):
 
         Raises Unavailable: it is being removed at this moment.
         """
-        kept = decided_anew(lambda: self._kept(source))
+        kept = retry_on_conflict(lambda: self._kept(source))
         if content is None:
             return kept
         head = json.dumps({"what": what, "at": now.isoformat()}, ensure_ascii=False).encode()
@@ -355,7 +355,7 @@ class SharedCatalogue(Catalogue):
             if revision is not None:
                 self._records.delete(name, before=revision)
 
-        decided_anew(delete)
+        retry_on_conflict(delete)
 
     def noted_sync(
         self, source: str, *, now: datetime, cursor: str, skipped: Sequence[str], counted: Mapping[str, int]
@@ -473,7 +473,7 @@ class SharedCatalogue(Catalogue):
         def keep() -> None:
             self._records.write(name, content, before=self._records.revisions([name]).get(name, ""))
 
-        decided_anew(keep)
+        retry_on_conflict(keep)
 
     def to_empty(self, source: str, *, limit: int) -> list[str]:
         rows = self._rows(

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from memory_anchor.adapters import git
 from memory_anchor.errors import MemoryAnchorError
-from memory_anchor.files import write_whole
+from memory_anchor.files import write_atomic
 from memory_anchor.knowledge.library import LOOKED_AT
 from memory_anchor.knowledge.sources import DEPTH_MAX, IGNORE_FILE, SKIPPED_FOLDERS, Source, SourceKind
 
@@ -354,7 +354,7 @@ class SourceWatcher:
         if self._library.is_used and not self._ending.is_set():
             with contextlib.suppress(OSError, MemoryAnchorError):
                 content = json.dumps({"polled": polled}, ensure_ascii=False).encode(errors="replace")
-                write_whole(self._library.catalogue.folder / FILE, content, durable=False)
+                write_atomic(self._library.catalogue.folder / FILE, content, durable=False)
 
 
 def _is_followed(entry: os.DirEntry[str]) -> bool:

@@ -30,7 +30,7 @@ from memory_anchor.language.timerules import (
     OF_LIMIT,
     VAGUE,
 )
-from memory_anchor.language.timespans import Span, tells_of_the_past, unquoted
+from memory_anchor.language.timespans import Span, says_it_happened, unquoted
 from memory_anchor.language.timewords import LED_CHARS, MAX_QUERY_CHARS, Expression, expressions, in_zone, instant
 from memory_anchor.language.words import listed, table
 
@@ -86,7 +86,9 @@ _ALWAYS = bounded(
 _SPEAKS = bounded(
     rf"{_any_of('until_end', 'until_start', 'behind_end', 'behind_start', 'falls', 'must')}|within|内", re.IGNORECASE
 )
-_MAY_NAME_A_DAY = bounded(rf"[月天日号周元]|星期|礼拜|day\b|tomorrow|new year|\b{MONTH}|\d(?:st|nd|rd|th)\b", re.IGNORECASE)
+_MAY_NAME_A_DAY = bounded(
+    rf"[月天日号周元]|星期|礼拜|day\b|tomorrow|new year|\b{MONTH}|\d(?:st|nd|rd|th)\b", re.IGNORECASE
+)
 """What a sentence has that names a day without a year; most have nothing of it, and to read times is dear."""
 
 
@@ -160,7 +162,7 @@ def _falls(sentence: str, one: Expression, here: datetime) -> datetime | None:
     words, clause = sentence[one.first : one.last], _clause(sentence, one)
     if one.level == OF_LIMIT or (_DURATION.fullmatch(words) and not _WAIT.fullmatch(words)):
         return None
-    must = one.level in (DATED, HARD) and _MUST.search(clause) and not tells_of_the_past(clause)
+    must = one.level in (DATED, HARD) and _MUST.search(clause) and not says_it_happened(clause)
     return _end(sentence, one, here) if must or _FALLS.search(_DUE_TO.sub(" ", sentence)) else None
 
 
@@ -188,7 +190,7 @@ def _end(sentence: str, one: Expression, here: datetime, *, until_start: bool = 
 def _is_told(sentence: str, one: Expression) -> bool:
     """Return whether the words around a time tell what was, and nothing that is wanted."""
     clause = _clause(sentence, one)
-    return bool(tells_of_the_past(clause) or _DID.search(clause)) and not _WANTED.search(sentence)
+    return bool(says_it_happened(clause) or _DID.search(clause)) and not _WANTED.search(sentence)
 
 
 def _coming(words: str, one: Expression, here: datetime, side: int) -> Span:

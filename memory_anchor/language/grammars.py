@@ -49,7 +49,7 @@ class Definition(NamedTuple):
     names: tuple[str, ...]
 
 
-def is_missing(suffix: str) -> bool:
+def is_grammar_missing(suffix: str) -> bool:
     """Return whether the extra would find the definitions of such a file, and is not installed."""
     return suffix in _GRAMMARS and _parser(suffix) is None
 

@@ -86,7 +86,7 @@ def searched_words(memory: Memory) -> SparseVector:
     return weighted(weights)
 
 
-def is_of(words: SparseVector, stored: Iterable[tuple[int, float]]) -> bool:
+def is_same_vector(words: SparseVector, stored: Iterable[tuple[int, float]]) -> bool:
     """Return whether a stored sparse vector is this one, in whatever order it was kept."""
     wanted, found = dict(zip(words.indices, words.values, strict=True)), dict(stored)
     return wanted.keys() == found.keys() and all(isclose(wanted[at], found[at], rel_tol=WORDS_DIFFER) for at in wanted)

@@ -85,7 +85,7 @@ class _Section:
     """A heading that nothing follows: it goes with the section below it."""
 
 
-def form_of(ref: str) -> Form:
+def format_of(ref: str) -> Form:
     """Return how a file is read, by its suffix; what is unknown is plain text."""
     suffix = suffix_of(ref)
     return "code" if suffix in CODE else _FORMS.get(suffix, "text")

@@ -27,7 +27,7 @@ _BLOCK = ("```", "~~~", "|", "#", "-", "*", ">", "    ", "\t")
 """How a text begins that must keep its own line."""
 
 
-def worded(memory: Memory, reader: Scope) -> str:
+def worded_for(memory: Memory, reader: Scope) -> str:
     """Return the memory's text as this reader is told it: `codex: I broke the build` where another's "I" speaks."""
     if memory.write_mode not in OWN_WORDS or memory.scope.agent == reader.agent or not memory.scope.agent:
         return memory.content

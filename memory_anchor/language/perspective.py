@@ -46,7 +46,7 @@ _NAME_OF = {"user": ("User", "用户"), "assistant": ("The agent", "助手")}
 _SPEAKS = bounded(r"(?<![A-Za-z])(?:I|I['’](?:m|ve|d|ll)|my|me|mine|myself)(?![A-Za-z'’])")
 
 
-def spoken_by(text: str, *, speaker: str) -> str:
+def with_speaker(text: str, *, speaker: str) -> str:
     """Return what was said, verbatim, with its speaker put in front where it says "I"; "" for nobody.
 
     >>> spoken_by("By the way, I prefer dark mode.", speaker="user")

@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import CJK, is_chinese, stem, terms
-from memory_anchor.language.timespans import tells_of_the_past
+from memory_anchor.language.timespans import says_it_happened
 
 
 class Beyond(StrEnum):
@@ -62,7 +62,7 @@ _HAN = re.compile(rf"[{CJK}]{{1,400}}")
 _WORD = re.compile(r"[a-z0-9][a-z0-9+#-]{0,40}")
 
 
-def abroad(text: str) -> tuple[tuple[Phrase, ...], ...]:
+def phrases_in_other_language(text: str) -> tuple[tuple[Phrase, ...], ...]:
     """Return, for each word of a text that the glossary knows, the phrases that say it in the other language.
 
     >>> abroad("怎么部署？")
@@ -164,7 +164,7 @@ def end_asked(query: str) -> EndAsked:
     kinds: tuple[tuple[End, re.Pattern[str]], ...] = (("oldest", _OLDEST), ("newest", _NEWEST))
     for end, words in kinds:
         found = list(words.finditer(read))
-        if end == "oldest" and not found and _FIRST_AT_END.search(read) and tells_of_the_past(read):
+        if end == "oldest" and not found and _FIRST_AT_END.search(read) and says_it_happened(read):
             found = list(_FIRST_AT_END.finditer(read))
         if found:
             kept, at = "", 0

@@ -113,7 +113,7 @@ def trained() -> Model:
 
 
 @lru_cache(maxsize=8)  # one token is asked about up to three times in a row
-def machine_made(token: str) -> float:
+def machine_made_chance(token: str) -> float:
     """Return the chance that a token was made by a machine and is no name: 0 to 1.
 
     >>> machine_made("pwuNUoLhZRRAV") > 0.9 > 0.1 > machine_made("user_session_id")

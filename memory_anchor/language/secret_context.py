@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from operator import ne
 
-from memory_anchor.language.randomness import classes, machine_made
+from memory_anchor.language.randomness import classes, machine_made_chance
 
 Span = tuple[int, int, str]
 """Start, end and kind of one secret."""
@@ -112,7 +112,7 @@ def _is_mixed(token: str) -> bool:
     small = token.lower()
     if token in (small, token.upper()) or not _DIGIT.search(token) or in_order(token):
         return False
-    if (len(token) < LONG_CHARS and is_wordy(token)) or (made := machine_made(token)) < LIKELY_MADE:
+    if (len(token) < LONG_CHARS and is_wordy(token)) or (made := machine_made_chance(token)) < LIKELY_MADE:
         return False
     least = 0.0 if made >= SURELY_MADE else LONG_CHANGES if made >= MADE else MIXED_CHANGES
     if changes(token) >= least and not (made < SURELY_MADE and is_wordy(token)):
@@ -184,7 +184,7 @@ def _is_made_value(body: str, labels: _Labels, at: int) -> bool:
         return len(body) >= GROUPED_CHARS and _GROUPS.fullmatch(body) is not None
     last = _SEPARATORS.split(body)[-1]
     parts = (body, last) if len(last) >= LABELLED_CHARS else (body,)
-    return max(map(machine_made, parts)) >= MADE and not _PATH.search(body) and not in_order(body)
+    return max(map(machine_made_chance, parts)) >= MADE and not _PATH.search(body) and not in_order(body)
 
 
 _IN_USE = re.compile(
@@ -262,9 +262,9 @@ def _with_glued(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the place of a secret with the random pieces that stand glued to it: `id:key`, `salt$hash`."""
     glued = text[start - 1 : start] in _GLUE
     begun = _GLUED_BEFORE.search(text, max(0, start - GLUED_CHARS), start) if glued else None
-    if begun and machine_made(text[begun.start() : start].rstrip(_GLUE)) >= LIKELY_MADE:
+    if begun and machine_made_chance(text[begun.start() : start].rstrip(_GLUE)) >= LIKELY_MADE:
         start = begun.start()
-    while (behind := _GLUED_BEHIND.match(text, end)) and machine_made(behind.group().lstrip(_GLUE)) >= MADE:
+    while (behind := _GLUED_BEHIND.match(text, end)) and machine_made_chance(behind.group().lstrip(_GLUE)) >= MADE:
         end = behind.end()
     return start, end
 

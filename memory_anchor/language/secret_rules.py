@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from memory_anchor.language.randomness import machine_made
+from memory_anchor.language.randomness import machine_made_chance
 from memory_anchor.language.secret_context import LIKELY_MADE, Span, in_order, is_wordy
 from memory_anchor.language.words import listed
 
@@ -141,7 +141,7 @@ def _is_keyed(match: re.Match[str]) -> bool:
     letters = sum(character.isalpha() for character in value)
     if len(value) < 12:
         return digits >= 2 and letters >= 2
-    return letters >= 2 and machine_made(value) >= LIKELY_MADE and not in_order(value)
+    return letters >= 2 and machine_made_chance(value) >= LIKELY_MADE and not in_order(value)
 
 
 def _is_sk(match: re.Match[str]) -> bool:

@@ -226,7 +226,7 @@ def unquoted(text: str) -> str:
     return _QUOTED.sub(lambda found: _HIDDEN * len(found.group()), text)
 
 
-def joint(text: str, first: int, last: int) -> tuple[int | None, int | None]:
+def joined_to(text: str, first: int, last: int) -> tuple[int | None, int | None]:
     """Return where the words that an expression is written together with end and begin: `use-today`, `today.py`."""
     before, behind = _NAME_BEFORE.search(text[:first]), _NAME_BEHIND.match(text, last)
     if before and before["sign"]:
@@ -240,7 +240,7 @@ def is_name(text: str, first: int, last: int) -> bool:
     return bool(_TITLE.search(text[:last]) or _CALLED.search(text[:first]) or _LABEL.match(text, last))
 
 
-def tells_of_the_past(text: str) -> bool:
+def says_it_happened(text: str) -> bool:
     """Return whether the query says that something happened: "what did we do", "who broke it", "改了什么"."""
     plain = _ADDRESS.sub(" ", text)
     if _HAPPENED.search(plain):
@@ -250,7 +250,7 @@ def tells_of_the_past(text: str) -> bool:
     return bool(_HAN_PAST.search(plain)) or any(_is_past(found["verb"]) for found in _SUBJECT.finditer(plain))
 
 
-def tells_of_the_present(text: str) -> bool:
+def asks_of_any_time(text: str) -> bool:
     """Return whether the query asks what is or may be at any time: "what do we do on Friday"."""
     plain = _ADDRESS.sub(" ", text)
     return _holds_always(plain) and not _HAPPENED.search(plain)

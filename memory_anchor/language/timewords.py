@@ -55,11 +55,11 @@ from memory_anchor.language.timerules import (
 )
 from memory_anchor.language.timespans import (
     Span,
+    asks_of_any_time,
     is_name,
-    joint,
+    joined_to,
+    says_it_happened,
     states_a_rule,
-    tells_of_the_past,
-    tells_of_the_present,
     unquoted,
 )
 from memory_anchor.language.words import listed, table
@@ -248,7 +248,7 @@ def time_range(query: str, *, now: datetime, zone: str) -> TimeWords | None:
     """
     text, here = unquoted(query[:MAX_QUERY_CHARS]), in_zone(now, zone)
     found = expressions(text, here)
-    if any(one.is_to_come(here) for one in found) and not tells_of_the_past(text):  # "today and tomorrow" is talk
+    if any(one.is_to_come(here) for one in found) and not says_it_happened(text):  # "today and tomorrow" is talk
         found = [replace(one, level=min(one.level, DATED)) for one in found]
     if found:
         chosen = min(found, key=lambda one: (-one.level, one.first))
@@ -304,17 +304,17 @@ def _level(text: str, found: Expression, amount: str | None, now: datetime) -> i
         return DATED  # it was recorded before
     if is_name(text, found.first, found.last):
         return BARE
-    if found.level == HARD or tells_of_the_past(text):
+    if found.level == HARD or says_it_happened(text):
         return HARD
     asks_more = _asks_more(_without(text, [found]))
     if found.level == IF_TOLD:
-        return BARE if asks_more or tells_of_the_present(text) else HARD
+        return BARE if asks_more or asks_of_any_time(text) else HARD
     return BARE if asks_more and states_a_rule(text, found.last) else HARD
 
 
 def _outside_names(text: str, found: list[Expression]) -> list[Expression]:
     """Return those that are no part of an identifier; "Monday-Wednesday" are two expressions and none."""
-    return [one for one in found if not any(_is_foreign(at, one, found) for at in joint(text, one.first, one.last))]
+    return [one for one in found if not any(_is_foreign(at, one, found) for at in joined_to(text, one.first, one.last))]
 
 
 def _is_foreign(at: int | None, one: Expression, found: list[Expression]) -> bool:
@@ -437,7 +437,7 @@ def _later(text: str, found: Expression, now: datetime) -> Expression:
     begin = start if isinstance(start, datetime) or _OWNS.match(text, found.last) else end
     if instant(begin, now) > now:
         return replace(found, span=(begin, spans.END), level=min(found.level, DATED))
-    is_hard = found.level == HARD or not _asks_more(_without(text, [found])) or tells_of_the_past(text)
+    is_hard = found.level == HARD or not _asks_more(_without(text, [found])) or says_it_happened(text)
     return replace(found, span=_until_now(begin, now), level=HARD if is_hard else found.level)
 
 
@@ -458,7 +458,7 @@ def _words(query: str, found: Expression, others: list[Expression], now: datetim
     hanging = [one for one in (found, *others) if one.hangs_on_now]
     said = query[found.first : found.last].strip()
     asks_more = _asks_more(_without(query, list({found, *hanging})))
-    is_habit = found.level == BARE and tells_of_the_present(query)
+    is_habit = found.level == BARE and asks_of_any_time(query)
     return TimeWords(start, end, said, found.level == HARD, asks_more or is_habit, _without(query, hanging))
 
 

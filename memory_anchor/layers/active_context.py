@@ -43,7 +43,7 @@ class ActiveContext:
         self._lock = threading.Lock()
         self._of: dict[tuple[str, str, str, str], tuple[Scope, TTLCache[str, _Value]]] = {}
 
-    def end_of(self, ttl_s: int) -> datetime:
+    def expiry_of(self, ttl_s: int) -> datetime:
         """Return when a value expires that is set now."""
         return self._clock.now() + timedelta(seconds=min(ttl_s, SESSION_TTL_S))
 
@@ -71,7 +71,7 @@ class ActiveContext:
             return {key: (_decoded(v.encoded), v.expires_at) for key, v in held[1].items()}
 
     @contextmanager
-    def taking(self, scope: Scope) -> Iterator[dict[str, Json]]:
+    def take(self, scope: Scope) -> Iterator[dict[str, Json]]:
         """Yield and forget everything alive in this conversation: whoever takes it owns it.
 
         Where the body fails, what was taken is in mind again, but for what was set meanwhile.
@@ -120,7 +120,7 @@ class ActiveContext:
             if _name(scope) in self._of or len(self._of) < CONVERSATIONS_MAX:
                 return
             oldest = next(iter(self._of.values()))[0]
-        with self.taking(oldest) as values:
+        with self.take(oldest) as values:
             self._on_evict(oldest, values)
 
     @staticmethod

@@ -13,7 +13,7 @@ from datetime import date, datetime, timedelta
 
 from cachetools import LRUCache
 
-from memory_anchor.activation import Weight, Weighted, as_important, first_priority
+from memory_anchor.activation import HasImportance, Weight, first_priority, with_highest_importance
 from memory_anchor.hashing import content_hash
 from memory_anchor.language.indexing import conversation_context
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, with_receipt
@@ -69,9 +69,9 @@ class EventDraft(Weight):
     redactions: tuple[str, ...] = ()
 
     @classmethod
-    def like(cls, one: Weighted, content: str, when: datetime) -> EventDraft:
+    def like(cls, one: HasImportance, content: str, when: datetime) -> EventDraft:
         """Return a wish to log this text under the key and with the weight of what says it."""
-        return cls(content, when, key=one.key).weighing(one)
+        return cls(content, when, key=one.key).with_importance_of(one)
 
 
 class EventLog:
@@ -116,7 +116,7 @@ class EventLog:
             self._last[_conversation(actor.scope)] = (seq, before, told_before)
             return outcomes
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Forget what was said last in every conversation; the store tells it anew."""
         with self._records.lock:
             self._last.clear()
@@ -194,7 +194,7 @@ class EventLog:
             content_hash=content_hash(draft.content),
             author=author,
         )
-        return as_important(memory, [draft])
+        return with_highest_importance(memory, [draft])
 
 
 def event_filter(

@@ -26,7 +26,7 @@ CAPS: Mapping[str, float] = {
 }
 
 
-UNCLAIMED = 0.9
+DEFAULT_CONFIDENCE = 0.9
 """The confidence of a plain statement that came without one."""
 
 
@@ -40,15 +40,15 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class ConfidenceGate:
     active: float = 0.9
     pending: float = 0.7
     caps: Mapping[str, float] = field(default_factory=lambda: dict(CAPS))
 
-    def assessed(self, text: str) -> tuple[float, str]:
+    def assess(self, text: str) -> tuple[float, str]:
         """Return the claim of a text that came without one, and the word by which it doubts itself ("" for none)."""
         doubt = hedge(text)
-        return (self.unsure, doubt) if doubt else (UNCLAIMED, "")
+        return (self.unsure, doubt) if doubt else (DEFAULT_CONFIDENCE, "")
 
     @property
     def unsure(self) -> float:
@@ -66,7 +66,7 @@ class Gate:
         doubt: str = "",
     ) -> Verdict:
         """Return what becomes of a claim of `claim` (0 to 1). quoted: extracted with a verbatim quote. doubt: the word
-        that `assessed` found, for the reason."""
+        that `assess` found, for the reason."""
         cap = self.caps["extracted_quoted" if origin is Origin.EXTRACTED and quoted else origin.value]
         confidence = min(claim, cap)
         capped = f" (claimed {claim:g}, capped at {cap:g} for {origin.value})" if claim > cap else ""
@@ -85,7 +85,7 @@ class Gate:
             return Verdict(Status.PENDING, confidence, waits)
         return Verdict(Status.ACTIVE, confidence, f"confidence {confidence:g}{capped} passes the gate")
 
-    def lowered(self, memory: Memory, caller: Caller) -> Memory | None:
+    def as_agent_claim(self, memory: Memory, caller: Caller) -> Memory | None:
         """Return an imported version as the word of an agent, None where the gate keeps it out.
 
         Origins that count for more become `agent`, confidence is capped, citations are trusted no more than an agent,

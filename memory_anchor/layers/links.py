@@ -36,7 +36,7 @@ LinkKind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
+class MemoryLink:
     """text: how the other memory begins."""
 
     kind: LinkKind
@@ -44,15 +44,15 @@ class Tie:
     text: str
 
 
-def links_of(store: MemoryStore, memory: Memory, reader: Scope) -> tuple[Tie, ...]:
+def links_of(store: MemoryStore, memory: Memory, reader: Scope) -> tuple[MemoryLink, ...]:
     """Return what a memory is connected with, firm links first, each other memory once."""
     seen = {memory.id}
-    found: list[Tie] = []
+    found: list[MemoryLink] = []
     for kind, other in _others(store, memory, tuple(sorted(audiences(reader)))):
         if other.id not in seen and sum(one.kind == kind for one in found) < EACH_MAX and len(found) < LINKS_MAX:
             seen.add(other.id)
             text = " ".join(other.content.split())
-            found.append(Tie(kind, other.id, text if len(text) <= TEXT_CHARS else f"{text[: TEXT_CHARS - 1]}…"))
+            found.append(MemoryLink(kind, other.id, text if len(text) <= TEXT_CHARS else f"{text[: TEXT_CHARS - 1]}…"))
     return tuple(found)
 
 

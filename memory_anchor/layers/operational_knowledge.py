@@ -21,9 +21,9 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from memory_anchor import beneath
-from memory_anchor.beneath import Seen
+from memory_anchor.beneath import FoundFile
 from memory_anchor.errors import NotFound
-from memory_anchor.language.passages import HEADING_CHARS, PASSAGE_BYTES, cut, form_of, plain
+from memory_anchor.language.passages import HEADING_CHARS, PASSAGE_BYTES, cut, format_of, plain
 from memory_anchor.language.terms import is_chinese, terms
 from memory_anchor.model import Locator, OperationPassage
 from memory_anchor.quarantine import DEATHS, Quarantine
@@ -102,7 +102,7 @@ class _Passage:
 class _File:
     """One file as it was read last. wrong: why none of it counts, else ""."""
 
-    seen: Seen
+    seen: FoundFile
     text: str = ""
     passages: tuple[_Passage, ...] = ()
     wrong: str = ""
@@ -215,18 +215,18 @@ class OperationalKnowledge:
             return list(kept.values())
 
     @staticmethod
-    def _seen(root: Path, wrong: list[str]) -> list[Seen]:
+    def _seen(root: Path, wrong: list[str]) -> list[FoundFile]:
         """Return the names that may be operations; what keeps the folder itself from being read goes to `wrong`."""
         try:
-            found = list(beneath.walked(root, FOLDER, most=NAMES_MAX, depth=DEPTH_MAX))
+            found = list(beneath.walk(root, FOLDER, most=NAMES_MAX, depth=DEPTH_MAX))
         except OSError as error:
             wrong.append(f"{FOLDER} is left out: {error.strerror}")
             return []
         if len(found) >= NAMES_MAX:
             wrong.append(f"{FOLDER} holds more than {NAMES_MAX} names; the others are left out")
-        return [seen for seen in found if seen.wrong or PurePosixPath(seen.ref).suffix.lower() in SUFFIXES]
+        return [seen for seen in found if seen.problem or PurePosixPath(seen.ref).suffix.lower() in SUFFIXES]
 
-    def _read(self, root: Path, seen: Seen) -> _File:
+    def _read(self, root: Path, seen: FoundFile) -> _File:
         try:
             content = beneath.read(root, seen.ref, most_bytes=FILE_BYTES_MAX)
         except OSError as error:
@@ -239,16 +239,16 @@ class OperationalKnowledge:
             return _File(seen, wrong=f"byte {error.start} is not UTF-8; save it as UTF-8")
         if "\0" in text:
             return _File(seen, wrong="it is binary")
-        if self._quarantine.is_aside(text):
+        if self._quarantine.is_quarantined(text):
             return _File(seen, wrong=f"the engine ended {DEATHS} times while it read it")
         with self._quarantine.reading({ascii(seen.ref)[1:-1]: text}):
             return _File(seen, text, tuple(_cut(seen.ref, text)))
 
 
-def _misfit(seen: Seen, files: int, room: int) -> str:
+def _misfit(seen: FoundFile, files: int, room: int) -> str:
     """Return why a file is not read at all, "" for one that is."""
-    if seen.wrong:
-        return seen.wrong
+    if seen.problem:
+        return seen.problem
     if not seen.ref.isprintable():
         return "its name holds signs that cannot be shown; rename it"
     if seen.size > FILE_BYTES_MAX:
@@ -262,7 +262,7 @@ def _cut(ref: str, text: str) -> Iterator[_Passage]:
     path = PurePosixPath(ref)
     name, whole = path.stem, _title(text, path.stem)
     named = frozenset(terms(f"{name.replace('_', ' ')} {whole}"))
-    for passage in cut(plain(text), form_of(ref)):
+    for passage in cut(plain(text), format_of(ref)):
         title = passage.heading[-1] if passage.heading else whole
         yield _Passage(
             name=name,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.activation import GREATEST, ActivationSettings, leaning, strength_of, strength_word
+from memory_anchor.activation import GREATEST, ActivationSettings, relative_importance, strength_of, strength_word
 from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import phrase_text
-from memory_anchor.language.persons import worded
+from memory_anchor.language.persons import worded_for
 from memory_anchor.language.terms import holds, normal, terms
 from memory_anchor.model import (
     TRUST_OF_ORIGIN,
@@ -123,7 +123,7 @@ def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST
     checked = {Epistemic.VERIFIED: 1.0, Epistemic.REFUTED: -1.0}.get(memory.epistemic, 0.0) if memory.epistemic else 0.0
     if memory.origin is Origin.DOCUMENT:
         checked -= 0.5
-    told = _IMPORTANCE * leaning(memory) + _USE * used + _PINNED * float(memory.pinned)
+    told = _IMPORTANCE * relative_importance(memory) + _USE * used + _PINNED * float(memory.pinned)
     return told + _CHECKED * checked - _FADED * (1 - strength / GREATEST)
 
 
@@ -207,7 +207,7 @@ def snippet(
     cited = (_own_citation(memory), *memory.citations)
     return RetrievedSnippet(
         id=memory.id,
-        text=worded(memory, reader),
+        text=worded_for(memory, reader),
         score=round(ranked.score, 4),
         layer=memory.layer,
         type=memory.type.value,

@@ -103,11 +103,13 @@ class EmbeddingQueue:
                 points = [point for collection, point in taken if collection == layer.value]
                 found = [entry.memory for entry in self._store.get(layer.value, points)]
             else:
-                most = size + self._quarantine.aside()  # those keep being found
+                most = size + self._quarantine.count_quarantined()  # those keep being found
                 found = self._store.find(
                     layer.value, self._lacking, limit=most, order_by="recorded_at", descending=True
                 )
-            batch += [(layer.value, group) for group in self._quarantine.apart(found, lambda memory: memory.content)]
+            batch += [
+                (layer.value, group) for group in self._quarantine.safe_groups(found, lambda memory: memory.content)
+            ]
         return batch
 
 

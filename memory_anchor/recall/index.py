@@ -86,7 +86,7 @@ class Index:
 
         embed: wait for a row, as facts do; a text of more than `AWAITED_TOKENS` gets it behind all the same.
         """
-        if self._quarantine.is_aside(memory.content):  # stored all the same, and read by its id alone
+        if self._quarantine.is_quarantined(memory.content):  # stored all the same, and read by its id alone
             self._quarantine.rename(memory.content, named(memory))
             return Entry(memory, {}, SparseVector((), ()))
         with self._quarantine.reading({named(memory): memory.content}):
@@ -98,7 +98,7 @@ class Index:
         """Take a stored version into account at once: cached answers go, words count, a missing row is queued."""
         entry = written if isinstance(written, Entry) else Entry(written)
         memory, collection = entry.memory, entry.memory.layer.value
-        if collection not in (layer.value for layer in SEARCHED) or self._quarantine.is_aside(memory.content):
+        if collection not in (layer.value for layer in SEARCHED) or self._quarantine.is_quarantined(memory.content):
             return
         with self._lock:
             self._generation += 1
@@ -162,7 +162,7 @@ class Index:
                 return False
             newer = self._written_meanwhile or set()
             fresh = [entry for point, entry in entries.items() if point not in newer]
-            for group in self._quarantine.apart(fresh, _content):
+            for group in self._quarantine.safe_groups(fresh, _content):
                 with self._quarantine.reading({named(entry.memory): _content(entry) for entry in group}):
                     self._mirror.add_all({entry.memory.point_id: entry for entry in group}, collection)
             self._mirror.sign()
@@ -349,7 +349,7 @@ class Index:
         for layer in SEARCHED if missing else ():
             wanted = [point for point in missing if points[point] == layer.value]
             entries = self._store.get(layer.value, wanted, with_vectors=True)
-            for group in self._quarantine.apart(entries, _content):
+            for group in self._quarantine.safe_groups(entries, _content):
                 with self._quarantine.reading({named(entry.memory): _content(entry) for entry in group}), self._lock:
                     mirror.add_all({entry.memory.point_id: entry for entry in group}, layer.value)
         return mirror

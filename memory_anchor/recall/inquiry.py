@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from memory_anchor.language.questions import abroad
+from memory_anchor.language.questions import phrases_in_other_language
 from memory_anchor.language.terms import DATE_TERM, term_id, terms
 from memory_anchor.language.timewords import TimeWords, time_range
 from memory_anchor.recall.beside import beside
@@ -65,7 +65,7 @@ def questioned(
 
     def prepare() -> PreparedQuery:
         tells = says(text)
-        said = () if tells else abroad(text)  # a statement names more than it asks for
+        said = () if tells else phrases_in_other_language(text)  # a statement names more than it asks for
         ids = tuple(tuple(tuple(map(term_id, phrase)) for phrase in phrases) for phrases in said)
         question = PreparedQuery.of(text, project=project)
         return completed(replace(question, abroad=ids, says=tells))

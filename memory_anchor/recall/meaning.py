@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from cachetools import LRUCache
 
 from memory_anchor.errors import Unavailable, WrongEmbedder
-from memory_anchor.ports import DENSE, DENSE_LOCAL, Remembering
+from memory_anchor.ports import DENSE, DENSE_LOCAL, CachesQueries
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Embedder, EmbedderIdentity, Matrix
@@ -74,7 +74,7 @@ class QueryEmbedder:
     def forget(self, query: str) -> None:
         """Let the rows of a query go: the next time it is asked they are made anew."""
         for embedder in self.embedders.values():
-            if isinstance(embedder, Remembering):
+            if isinstance(embedder, CachesQueries):
                 embedder.forget(query)
 
     def written(self, text: str) -> tuple[str, Matrix] | None:

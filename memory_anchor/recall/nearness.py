@@ -93,7 +93,7 @@ class Nearness:
     def _embed(self, texts: Sequence[str]) -> dict[str, Matrix]:
         """Return each text's row, made now and kept. Raises Unavailable."""
         made: dict[str, Matrix] = {}
-        for group in self._quarantine.apart(texts, str):
+        for group in self._quarantine.safe_groups(texts, str):
             with self._quarantine.reading({f"a passage of {text_key(text)[:8]}": text for text in group}):
                 rows = self.rows(group)
             made |= {} if rows is None else dict(zip(group, rows, strict=True))

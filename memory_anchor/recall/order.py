@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memory_anchor.errors import MemoryAnchorError
-from memory_anchor.freshness import FreshnessChecker, worst
+from memory_anchor.freshness import FreshnessChecker, worst_freshness
 from memory_anchor.model import Freshness, RetrievedSnippet, SearchAnswer, Status
 from memory_anchor.recall.assembling import REFUTED, TO_VERIFY, Ranked
 from memory_anchor.recall.linked import places
@@ -92,9 +92,9 @@ def standing(answer: SearchAnswer, checker: FreshnessChecker | None) -> SearchAn
     warned: list[str] = []
     lowered = False
     for snippet in answer.snippets:
-        citations = snippet.citations if checker is None else checker.checked(snippet.citations)
+        citations = snippet.citations if checker is None else checker.with_freshness(snippet.citations)
         names = {tag.name for tag in snippet.tags}
-        weight = STALE_WEIGHT.get(worst(citations) or "fresh", 1.0)
+        weight = STALE_WEIGHT.get(worst_freshness(citations) or "fresh", 1.0)
         for name in names & set(TAG_WEIGHT):
             weight *= TAG_WEIGHT[name]
         if REFUTED in names:

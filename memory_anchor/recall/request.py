@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, Status
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.recall.relevance import WEAK_SHOWN
-from memory_anchor.versions import has_expired, was_found
+from memory_anchor.versions import has_expired, was_searchable
 from memory_anchor.where import AnyOf, Between, Condition, OneOf, StartsWith, Where
 
 SEARCHED = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
@@ -129,7 +129,7 @@ def admits(actor: Actor, request: SearchRequest, memory: Memory, *, now: datetim
             return False
     else:
         is_closed = memory.recorded_to is not None and memory.recorded_to <= request.as_of
-        is_hidden = not was_found(memory) and not (request.include_pending and memory.status is Status.PENDING)
+        is_hidden = not was_searchable(memory) and not (request.include_pending and memory.status is Status.PENDING)
         had_expired = has_expired(memory, request.as_of)
         if memory.recorded_at > request.as_of or is_closed or is_hidden or had_expired:
             return False

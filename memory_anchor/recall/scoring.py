@@ -139,19 +139,19 @@ def score(
         rows, dense = np.concatenate([rows, added]), np.concatenate([dense, near])
         facts = mirror.facts(rows)
     share = np.asarray(words.scores[rows] / max(mass, ranking.SPAN_EPSILON), dtype=np.float32)
-    worded = ranking.scaled(words.scores[rows], low=0.0)
+    worded_for = ranking.scaled(words.scores[rows], low=0.0)
     foreign = facts.scripts != question.script
     own = dense - np.float32(_level(mirror, question)) if is_levelled and foreign.any() else dense
     nearness = np.where(foreign, np.float32(relevance.ACROSS) * dense, own)
     meaning = ranking.stretched(nearness, span=ranking.LEAST_SPAN if question.says else ranking.RELATED_SPAN)
     if question.row is not None:
         # Not embedded yet is not far: until its row is there, a memory's words stand in for its meaning.
-        meaning = np.where(np.isnan(dense), worded, meaning)
+        meaning = np.where(np.isnan(dense), worded_for, meaning)
         # Nor does a memory in another language lack the query's words: there its meaning stands in for them.
-        worded = np.where(foreign, np.maximum(worded, meaning), worded)
+        worded_for = np.where(foreign, np.maximum(worded_for, meaning), worded_for)
     parts = {
         "dense": np.float32(weights.dense) * np.asarray(meaning, dtype=np.float32),
-        "words": np.float32(weights.words * covered) * worded,
+        "words": np.float32(weights.words * covered) * worded_for,
         "abroad": np.zeros(len(rows), dtype=np.float32),
     }
     if words.abroad is not None:

@@ -35,7 +35,7 @@ from urllib.parse import urlsplit
 from memory_anchor.context.context_reports import located
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, Unavailable
 from memory_anchor.fields import BaseRequest, Moment
-from memory_anchor.files import make_private, read_bounded, remove_durably, write_whole
+from memory_anchor.files import make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.json_values import Json, Record, items, number, one_of, optional_text, parsed, record, records, text
 from memory_anchor.model import (
     CITATION_KINDS,
@@ -269,7 +269,9 @@ class Outbox:
                 )
             self._last += 1
             kept = WaitingWrite(path, {"request_id": f"outbox-{self._new_token()}", **body}, local)
-            write_whole(self._folder / f"{self._last:012d}.json", json.dumps(asdict(kept), ensure_ascii=False).encode())
+            write_atomic(
+                self._folder / f"{self._last:012d}.json", json.dumps(asdict(kept), ensure_ascii=False).encode()
+            )
             self._waiting += 1
 
     def waiting(self) -> int:
@@ -309,8 +311,8 @@ class Outbox:
     def _set_aside(self, path: Path, why: str) -> None:
         make_private(self._refused)
         content = read_bounded(path, most_bytes=FILE_BYTES) or b""
-        write_whole(self._refused / path.name, content)
-        write_whole(self._refused / f"{path.stem}.txt", why.encode())
+        write_atomic(self._refused / path.name, content)
+        write_atomic(self._refused / f"{path.stem}.txt", why.encode())
         self._remove(path)
 
     def _remove(self, path: Path) -> None:
@@ -477,7 +479,7 @@ class RemoteMemory:
             while len(self._ids) > IDS_KEPT:
                 self._ids.popitem(last=False)
             make_private(self._ids_file.parent)
-            write_whole(self._ids_file, json.dumps(self._ids).encode())
+            write_atomic(self._ids_file, json.dumps(self._ids).encode())
 
     def _read_ids(self) -> OrderedDict[str, str]:
         try:

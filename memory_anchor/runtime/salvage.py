@@ -31,10 +31,10 @@ from memory_anchor.care import backup
 from memory_anchor.care.backup_manifest import Manifest
 from memory_anchor.care.purge import PURGE, PURGE_BEGUN
 from memory_anchor.errors import BadInput, MemoryAnchorError, StoreDamaged
-from memory_anchor.files import ours, write_whole
+from memory_anchor.files import ours, write_atomic
 from memory_anchor.hashing import content_hash
 from memory_anchor.json_values import Json, Record, parsed, record, records, text, texts, whole
-from memory_anchor.language.indexing import is_of, searched_words
+from memory_anchor.language.indexing import is_same_vector, searched_words
 from memory_anchor.model import COLLECTIONS, Layer, Memory, Status, point_id
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.runtime import engine
@@ -256,7 +256,7 @@ def _has_its_words(content: ShardContent, schema_version: int) -> bool:
     """Return whether every memory is indexed under its own words."""
     for point, (payload, _) in content.points.items():
         memory = _memory(point, payload, schema_version)
-        if memory is not None and not is_of(searched_words(memory), content.words.get(point, ())):
+        if memory is not None and not is_same_vector(searched_words(memory), content.words.get(point, ())):
             return False
     return True
 
@@ -458,9 +458,9 @@ def _swap(data_dir: Path, staging: Path, account: Account) -> None:
     aside = backup.next_aside(data_dir)
     account.changed, account.replaced = True, str(data_dir / aside)
     journal = {"staging": staging.name, "aside": aside, "old": ["store", SNAPSHOT_FILE]}
-    write_whole(data_dir / JOURNAL, json.dumps(journal).encode())
+    write_atomic(data_dir / JOURNAL, json.dumps(journal).encode())
     finish_restore(data_dir)
-    write_whole(data_dir / aside / ACCOUNT_FILE, json.dumps(account.to_json(), indent=1).encode())
+    write_atomic(data_dir / aside / ACCOUNT_FILE, json.dumps(account.to_json(), indent=1).encode())
 
 
 def _note(data_dir: Path, account: Account, now: datetime) -> None:

@@ -20,7 +20,7 @@ from collections import namedtuple
 from contextvars import ContextVar
 
 from memory_anchor.json_values import parsed
-from memory_anchor.switches import switched
+from memory_anchor.switches import parse_switch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def read_only_of(env: Mapping[str, str]) -> bool | None:
     if not words:
         return True if _file_is_read_only(env) else None
     try:
-        return True in [switched(word) for word in words]
+        return True in [parse_switch(word) for word in words]
     except ValueError as error:
         raise Misread(f"setting {READ_ONLY!r} in environment is {words[-1][:80]!r}; {error}") from None
 
@@ -269,7 +269,7 @@ def _file_is_read_only(env: Mapping[str, str]) -> bool:
     name, _, word = told[0].split(" #")[0].partition(":") if len(told) == 1 else ("", "", "")
     if name == READ_ONLY:
         try:
-            return switched(word.strip().strip("'\""))
+            return parse_switch(word.strip().strip("'\""))
         except ValueError:
             pass
     # Written in another way than one plain line: the settings themselves say what it means, 150 ms slower.
@@ -317,7 +317,7 @@ def is_without_memory(env: Mapping[str, str]) -> bool:
     """Return whether this session goes without memory. Raises Misread: a word that says neither."""
     word = env.get(NO_MEMORY_NAME, "").strip()
     try:
-        return bool(word) and switched(word)
+        return bool(word) and parse_switch(word)
     except ValueError as error:
         raise Misread(f"{NO_MEMORY_NAME} is {word[:80]!r}; {error}") from None
 

@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.system import SystemClock, new_token
 from memory_anchor.care.waiting import BATCHES, PURGED_ITEM
-from memory_anchor.errors import BadInput, ChangedMeanwhile, NotFound, TooMany, Unavailable, decided_anew
+from memory_anchor.errors import BadInput, ChangedMeanwhile, NotFound, TooMany, Unavailable, retry_on_conflict
 from memory_anchor.hashing import stable_hash
 from memory_anchor.json_values import Record, parsed, record, records, text
 from memory_anchor.ports import MemoryStore, SharedRecord, SharedRecords
@@ -135,7 +135,7 @@ class Batches:
             return batch.report()
 
         with self._lock:
-            return decided_anew(kept)
+            return retry_on_conflict(kept)
 
     def report(self, id_: str, *, account: str, user: str) -> Record:
         """Return how far a batch is. Raises NotFound: none of this account and user."""
@@ -189,7 +189,7 @@ class Batches:
             self._records.delete(name, before=revision)
 
         with self._lock:
-            decided_anew(end)
+            retry_on_conflict(end)
             self._names().pop(batch.id, None)
 
     def take_over(self, data_dir: Path) -> None:

@@ -31,9 +31,9 @@ from memory_anchor.errors import (
     NotFound,
     Refused,
     StoreDamaged,
-    decided_anew,
+    retry_on_conflict,
 )
-from memory_anchor.files import exclusive, read_bounded, write_whole
+from memory_anchor.files import file_lock, read_bounded, write_atomic
 from memory_anchor.identity.elsewhere import KEY_RECORD, credential_of
 from memory_anchor.identity.keys import Approver, KeyRing, Signer, is_public, signed_by, signer_of
 from memory_anchor.json_values import Json
@@ -272,7 +272,7 @@ class KeyFile:
 
     def _write(self, held: Mapping[str, AccessKey]) -> None:
         told = {"format": 1, "keys": [asdict(one) for one in held.values()]}
-        write_whole(self._path, (json.dumps(told, ensure_ascii=False, indent=1) + "\n").encode())
+        write_atomic(self._path, (json.dumps(told, ensure_ascii=False, indent=1) + "\n").encode())
 
     def _note_use(self, id_: str, now: datetime) -> None:
         with self._lock:
@@ -291,7 +291,7 @@ class KeyFile:
             told = {id_: max(there.get(id_, ""), self._used.get(id_, "")) for id_ in (*there, *self._used)}
             self._records.write(USED, json.dumps(told).encode(), before=revision, durable=False)
 
-        decided_anew(write)
+        retry_on_conflict(write)
 
     def _read_used(self) -> tuple[dict[str, str], str]:
         held = self._records.read(USED)
@@ -307,7 +307,7 @@ class KeyFile:
     def _changing(self) -> Iterator[None]:
         """Hold the keys for one change: of this machine, and of every replica where there are several."""
         alone: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        with alone if self._sharing is None else self._sharing.changing(), exclusive(self._folder / LOCK_FILE):
+        with alone if self._sharing is None else self._sharing.changing(), file_lock(self._folder / LOCK_FILE):
             yield
 
 

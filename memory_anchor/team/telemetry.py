@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memory_anchor.errors import extra_missing
-from memory_anchor.files import make_private, read_bounded, write_whole
+from memory_anchor.files import make_private, read_bounded, write_atomic
 from memory_anchor.heeded import Told, traces_of
 from memory_anchor.hooks import heeded_by
 from memory_anchor.ingest.messages import conversation as read_messages
@@ -174,7 +174,7 @@ class VariantUse:
     def _write(self) -> None:
         if self._counts:
             make_private(self._path.parent)
-            write_whole(
+            write_atomic(
                 self._path,
                 json.dumps({name: asdict(one) for name, one in self._counts.items()}).encode(),
                 durable=False,

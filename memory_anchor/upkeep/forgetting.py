@@ -35,7 +35,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from memory_anchor.activation import FADING, age_days, as_important, last_used_at, strength_of
+from memory_anchor.activation import FADING, age_days, last_used_at, strength_of, with_highest_importance
 from memory_anchor.hashing import content_hash
 from memory_anchor.model import Caller, Citation, Layer, Memory, MemoryType, Origin, Status, Trust, WriteMode
 from memory_anchor.rights import HUMAN_AUTHOR, Deed, may
@@ -414,4 +414,4 @@ def digest_memory(group: Sequence[Memory], *, at: datetime, author: str) -> Memo
         author=author,
         reason=f"stands for {len(group)} archived memories",
     )
-    return as_important(told, group)
+    return with_highest_importance(told, group)

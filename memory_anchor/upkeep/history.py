@@ -35,7 +35,15 @@ from memory_anchor.model import Memory, Origin, Scope, Status, audiences
 from memory_anchor.ports import MemoryStore
 from memory_anchor.rights import HUMAN_AUTHOR, pinned_by_a_human
 from memory_anchor.upkeep.upkeep import COLLECTIONS_KEPT, Change, Planned, Upkeep, batches, write
-from memory_anchor.versions import FieldValue, believed_at, changed_fields, revise, same_meaning, saying, written_by
+from memory_anchor.versions import (
+    FieldValue,
+    believed_at,
+    changed_fields,
+    revise,
+    same_meaning,
+    with_meaning_of,
+    written_by,
+)
 from memory_anchor.where import AnyOf, Between, Condition, OneOf, Where
 
 HISTORY_COLLECTIONS = ("event_log", "verified_fact", "identity_schema")
@@ -374,7 +382,7 @@ def apply(up: Upkeep, plan: UndoPlan, *, at: datetime, author: str, written_in: 
         if (step.deed or step.current.id) in gone:  # a plan of before a kill, carried out in part
             continue
         now = step.current
-        back = replace(now, status=Status.ARCHIVED) if step.target is None else saying(now, step.target)
+        back = replace(now, status=Status.ARCHIVED) if step.target is None else with_meaning_of(now, step.target)
         revision = revise(now, back, at=at, author=author, reason=reason, written_in=written_in)
         deeds.setdefault(step.deed, []).append(Change(revision, source=step.target))
     written: list[Memory] = []

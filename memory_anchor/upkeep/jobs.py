@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, StoreBusy, Unavailable, report
-from memory_anchor.files import write_whole
+from memory_anchor.files import write_atomic
 from memory_anchor.foreground import behind
 from memory_anchor.ports import Clock
 from memory_anchor.upkeep.leases import Lease, NoLease
@@ -269,4 +269,4 @@ def _save(path: Path, states: Mapping[str, JobState]) -> None:
         },
         indent=1,
     )
-    write_whole(path, text.encode())
+    write_atomic(path, text.encode())

@@ -11,7 +11,7 @@ looked, so two runners for a moment would cost work and no memory. Clocks of the
 One item of a pushed batch, or a purge, at a time: over all replicas of a service.
 
 What a purge looks for must not be written by another replica behind its back: it waits until that item is stored, and
-what is read after it is what the purge left of the batch. Two leases stand for the two locks of `InTurn`, so whoever
+what is read after it is what the purge left of the batch. Two leases stand for the two locks of `FairLock`, so whoever
 waits comes before the one that held it last. Both are renewed while it is held and end by themselves with their
 process.
 """
@@ -28,8 +28,8 @@ from types import TracebackType
 from typing import Protocol
 
 from memory_anchor.errors import MemoryAnchorError, Unavailable
-from memory_anchor.files import write_whole
-from memory_anchor.foreground import InTurn
+from memory_anchor.files import write_atomic
+from memory_anchor.foreground import FairLock
 from memory_anchor.ports import Clock, MemoryStore
 
 JOBS = "jobs"
@@ -106,7 +106,7 @@ def runner_id(path: Path, new: Callable[[], str]) -> str:
         if kept := path.read_text(encoding="ascii").strip():
             return kept
     made = new()
-    write_whole(path, made.encode())
+    write_atomic(path, made.encode())
     return made
 
 
@@ -126,7 +126,7 @@ class SharedInTurn:
             for name in (NEXT, HELD)
         )
         self._monotonic = monotonic
-        self._here = InTurn()
+        self._here = FairLock()
         self._over = threading.Event()
 
     def __enter__(self) -> None:

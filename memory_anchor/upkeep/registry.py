@@ -28,7 +28,7 @@ from typing import Protocol
 
 from pydantic import BaseModel, Field
 
-from memory_anchor.activation import as_important
+from memory_anchor.activation import with_highest_importance
 from memory_anchor.errors import Unavailable
 from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.candidates import gap_size
@@ -397,7 +397,7 @@ def _merge(kept: Memory, gone: Memory, at: datetime) -> list[Change]:
         gap=max((kept.gap, gone.gap), key=gap_size),
     )
     reason = f"merged with {gone.version_id}, which says the same"
-    union = revise(kept, as_important(both, (kept, gone)), at=at, author=MERGE_AUTHOR, reason=reason)
+    union = revise(kept, with_highest_importance(both, (kept, gone)), at=at, author=MERGE_AUTHOR, reason=reason)
     ended = replace(gone, status=Status.SUPERSEDED)
     end = revise(gone, ended, at=at, author=MERGE_AUTHOR, reason=f"merged into {kept.id}")
     return [Change(union), Change(end)]

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
-from memory_anchor.activation import age_days, confidence_of, to_verify
-from memory_anchor.errors import decided_anew
+from memory_anchor.activation import age_days, confidence_of, needs_verifying
+from memory_anchor.errors import retry_on_conflict
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
 from memory_anchor.json_values import optional_text, record, text, whole
 from memory_anchor.language.indexing import searched_words
@@ -92,7 +92,7 @@ def mark_to_verify(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobR
 def _to_mark(up: Upkeep, at: datetime, limits: Limits) -> Iterable[Change]:
     for fact in scan(up, FACTS, live(), limits):
         marked = any(tag.name == TO_VERIFY for tag in fact.tags)
-        wanted = to_verify(fact, at, up.activation)
+        wanted = needs_verifying(fact, at, up.activation)
         if marked == wanted:
             continue
         left = confidence_of(fact, at, up.activation)
@@ -273,7 +273,7 @@ def _renewed(up: Upkeep, name: str, page: list[Entry]) -> int:
             up.store.put(name, [replace(entry, words=searched_words(entry.memory)) for entry in entries])
 
         with up.lock:  # nobody may close a version between reading and writing it
-            decided_anew(put)
+            retry_on_conflict(put)
     return len(stale)
 
 

@@ -26,7 +26,7 @@ from datetime import datetime, time, timedelta
 from pathlib import Path
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of, strength_word
-from memory_anchor.files import write_whole
+from memory_anchor.files import write_atomic
 from memory_anchor.json_values import Json
 from memory_anchor.model import FOUND_STATES, HISTORY, USAGE_KEPT, Layer, Memory, Scope, Usage, audiences
 from memory_anchor.ports import Clock, MemoryStore
@@ -296,7 +296,7 @@ class UsageBuffer:
             return
         days = _added(_load_tally(self._tally_file), tally)
         kept = {day: days[day] for day in sorted(days)[-TALLY_DAYS:]}
-        write_whole(self._tally_file, json.dumps(kept).encode())
+        write_atomic(self._tally_file, json.dumps(kept).encode())
 
 
 def added_usage(usage: Usage, waiting: _Waiting) -> Usage:

@@ -17,9 +17,9 @@ from itertools import islice
 from pathlib import Path
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings
-from memory_anchor.errors import decided_anew
-from memory_anchor.files import make_private, remove_durably, write_whole
-from memory_anchor.foreground import InTurn
+from memory_anchor.errors import retry_on_conflict
+from memory_anchor.files import make_private, remove_durably, write_atomic
+from memory_anchor.foreground import FairLock
 from memory_anchor.json_values import Json, Record, parsed
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.layers.records import audit_of
@@ -129,7 +129,7 @@ class Upkeep:
     tags: TagNeighbours | None = None
     recalled: RecalledTogether | None = None
     stand_aside: Callable[[], None] = _nobody_waits
-    batch_item: AbstractContextManager[bool | None] = field(default_factory=InTurn)
+    batch_item: AbstractContextManager[bool | None] = field(default_factory=FairLock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def write(
         return entries, written
 
     with up.lock:
-        entries, written = decided_anew(put)
+        entries, written = retry_on_conflict(put)
     if written:
         up.on_write(entries)
     return written
@@ -297,7 +297,7 @@ def save_state(up: Upkeep, name: str, state: Record) -> None:
     if up.state_dir is None:
         return
     make_private(up.state_dir)
-    write_whole(up.state_dir / f"{name}.json", json.dumps(state, ensure_ascii=False).encode())
+    write_atomic(up.state_dir / f"{name}.json", json.dumps(state, ensure_ascii=False).encode())
 
 
 def drop_state(up: Upkeep, name: str) -> None:

@@ -194,7 +194,7 @@ def cited(root: Path, *refs: str) -> dict[str, tuple[str | None, str]]:
     from memory_anchor.freshness import sealed
 
     made = [sealed(Citation("file", ref, locator=Locator(20, 22)), texts[ref]) for ref in refs]
-    return {was.ref: (now.freshness, now.ref) for was, now in zip(made, checker.checked(made), strict=True)}
+    return {was.ref: (now.freshness, now.ref) for was, now in zip(made, checker.with_freshness(made), strict=True)}
 
 
 def test_git_itself_would_run_them(trap: Trap) -> None:

@@ -244,7 +244,7 @@ def test_only_facts_lose_confidence_and_only_after_the_grace_period_are_they_to_
 
     assert act.confidence_of(fact, at(100), settings) == pytest.approx(0.45)
     assert act.confidence_of(a_memory(confidence=0.9), at(100), settings) == 0.9
-    assert [act.to_verify(fact, at(d), settings) for d in (30, 59, 60, 300)] == [False, False, True, True]
-    assert not act.to_verify(replace(fact, corroborated_at=at(290)), at(300), settings)
-    assert not act.to_verify(replace(fact, pinned=True), at(300), settings)
-    assert not act.to_verify(a_memory(confidence=0.1), at(300), settings)
+    assert [act.needs_verifying(fact, at(d), settings) for d in (30, 59, 60, 300)] == [False, False, True, True]
+    assert not act.needs_verifying(replace(fact, corroborated_at=at(290)), at(300), settings)
+    assert not act.needs_verifying(replace(fact, pinned=True), at(300), settings)
+    assert not act.needs_verifying(a_memory(confidence=0.1), at(300), settings)

@@ -188,7 +188,7 @@ def test_a_value_that_cannot_be_read_costs_no_other(core: Core, agent: Actor, an
     """Rule L1.robust: it is told as its text; readers and the session's end go on."""
     anchor.set_active("topic", "search")
     active = core.services.active
-    active.set(core.anchor(agent).actor.scope, "torn", '{"a":', expires_at=active.end_of(60))
+    active.set(core.anchor(agent).actor.scope, "torn", '{"a":', expires_at=active.expiry_of(60))
 
     assert {key: value for key, (value, _) in anchor.active().items()} == {"topic": "search", "torn": '{"a":'}
     (ended,) = anchor.end_session()

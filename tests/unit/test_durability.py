@@ -13,7 +13,7 @@ import pytest
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.durability import Durability, SyncedLock
 from memory_anchor.errors import Unavailable
-from memory_anchor.files import write_whole
+from memory_anchor.files import write_atomic
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.testing import HashEmbedder, ephemeral_core
@@ -58,10 +58,10 @@ def test_one_sync_serves_all_who_wrote_before_it_began() -> None:
         began.set()
         assert go.wait(SOON_S)
 
-    first = threading.Thread(target=durability.wrote, args=("store", "a", sync))
+    first = threading.Thread(target=durability.note_write, args=("store", "a", sync))
     first.start()
     assert began.wait(SOON_S)
-    others = [threading.Thread(target=durability.wrote, args=("store", "a", sync)) for _ in range(WRITERS)]
+    others = [threading.Thread(target=durability.note_write, args=("store", "a", sync)) for _ in range(WRITERS)]
     for thread in others:
         thread.start()
     while durability.written < 1 + WRITERS:
@@ -85,7 +85,7 @@ def test_the_next_writer_decides_while_this_one_waits_for_the_disk() -> None:
 
     def write() -> None:
         with lock, lock:
-            durability.wrote("store", "a", slow)
+            durability.note_write("store", "a", slow)
 
     def look() -> None:
         with lock:
@@ -109,12 +109,12 @@ def test_two_files_of_a_group_reach_the_disk_in_order() -> None:
     durability, log = Durability(), []
 
     with SyncedLock(durability):
-        durability.wrote("store", "facts", lambda: log.append("facts"))
-        durability.ordered("store", "facts")
+        durability.note_write("store", "facts", lambda: log.append("facts"))
+        durability.sync_others("store", "facts")
         assert log == []
-        durability.ordered("store", "events")
+        durability.sync_others("store", "events")
         assert log == ["facts"]
-        durability.wrote("store", "events", lambda: log.append("events"))
+        durability.note_write("store", "events", lambda: log.append("events"))
 
     assert log == ["facts", "events"]
 
@@ -122,7 +122,7 @@ def test_two_files_of_a_group_reach_the_disk_in_order() -> None:
 def test_batch_answers_at_once_and_syncs_within_its_bound() -> None:
     """Rule power: store.sync=batch loses at most what was written within store.sync_ms."""
     synced = threading.Event()
-    Durability("batch", sync_ms=30).wrote("store", "a", synced.set)
+    Durability("batch", sync_ms=30).note_write("store", "a", synced.set)
 
     assert not synced.is_set()
     assert synced.wait(SOON_S)
@@ -136,9 +136,9 @@ def test_a_disk_that_does_not_confirm_is_never_trusted_again() -> None:
         raise OSError(5, "Input/output error")
 
     with pytest.raises(Unavailable, match="did not confirm"):
-        durability.wrote("store", "a", refuse)
+        durability.note_write("store", "a", refuse)
     with pytest.raises(Unavailable, match="did not confirm"):
-        durability.ordered("store", "a")
+        durability.sync_others("store", "a")
 
 
 def _synced_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -177,7 +177,7 @@ def test_a_saved_memory_and_its_record_are_synced_before_the_answer(
 def test_a_file_replaced_whole_is_synced_with_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule power: the content, the name, and the name of each folder that was made for it."""
     files = _synced_files(monkeypatch)
-    write_whole(tmp_path / "a" / "b" / "key.json", b"{}")
+    write_atomic(tmp_path / "a" / "b" / "key.json", b"{}")
 
     assert [str(tmp_path), str(tmp_path / "a")] == files[:2]
     assert files[2].startswith(str(tmp_path / "a" / "b" / ".key.json."))

@@ -75,9 +75,9 @@ def test_what_was_logged_before_but_happened_on_another_day_is_no_context(anchor
     """Rule name: a talk is one conversation on one day; a connection in which months are told is many of them."""
     anchor.log_event("We won the school's race.", when="2025-03-07")
     second = anchor.get(anchor.log_event("The bridge was closed.", when="2025-12-25").id)
-    core.services.events.forget()
+    core.services.events.clear_cache()
     third = anchor.get(anchor.log_event("It opened again.", when="2025-12-25").id)
-    core.services.events.forget()
+    core.services.events.clear_cache()
     fourth = anchor.get(anchor.log_event("The lamp was mended.", when="2026-01-02").id)
 
     assert (second.context, third.context, fourth.context) == ("", "The bridge was closed.", "")

@@ -15,7 +15,7 @@ from memory_anchor.ingest.extraction import Rows, extract_by_rules, memories_of,
 from memory_anchor.ingest.messages import MAX_MESSAGES, Message, conversation, plain
 from memory_anchor.ingest.worth import KINDS, Numbers, Said, Worth, reads_rows_of
 from memory_anchor.language.fences import fence
-from memory_anchor.language.perspective import spoken_by
+from memory_anchor.language.perspective import with_speaker
 from memory_anchor.model import MemoryType, Trust
 from memory_anchor.recall.nearness import Nearness
 
@@ -404,9 +404,9 @@ def test_blocks_and_aliases_of_roles_are_understood() -> None:
 
 def test_the_speaker_is_put_in_front_and_no_verb_is_touched() -> None:
     """Rule: whole words only; "previously" is no verb."""
-    assert spoken_by("I previously mentioned my dog.", speaker="user") == "User: I previously mentioned my dog."
-    assert spoken_by("eu-central-1", speaker="user") == "eu-central-1"
-    assert spoken_by("我觉得我说过", speaker="user") == "用户：我觉得我说过"
+    assert with_speaker("I previously mentioned my dog.", speaker="user") == "User: I previously mentioned my dog."
+    assert with_speaker("eu-central-1", speaker="user") == "eu-central-1"
+    assert with_speaker("我觉得我说过", speaker="user") == "用户：我觉得我说过"
 
 
 def test_a_conversation_of_many_decisions_is_read_fast() -> None:

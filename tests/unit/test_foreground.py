@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from timekit import a_memory, current, day, put, upkeep
 
-from memory_anchor.foreground import InTurn, RequestGate
+from memory_anchor.foreground import FairLock, RequestGate
 from memory_anchor.model import Status
 from memory_anchor.testing import ephemeral_core
 from memory_anchor.upkeep.forgetting import forget
@@ -22,7 +22,7 @@ WAIT_S = 10.0
 def passes(foreground: RequestGate) -> threading.Event:
     """Return an event that is set once background work was let pass, in a thread of its own."""
     passed = threading.Event()
-    threading.Thread(target=lambda: (foreground.let_pass(), passed.set()), daemon=True).start()
+    threading.Thread(target=lambda: (foreground.wait_until_quiet(), passed.set()), daemon=True).start()
     return passed
 
 
@@ -36,7 +36,7 @@ def test_background_work_goes_on_when_the_last_request_is_answered():
     foreground, passed = RequestGate(time.monotonic, patience_s=FOR_EVER), threading.Event()
 
     def background():
-        foreground.let_pass()
+        foreground.wait_until_quiet()
         passed.set()
 
     with foreground:
@@ -63,7 +63,7 @@ def test_the_background_goes_on_once_it_is_quiet():
     foreground = RequestGate(time.monotonic, patience_s=FOR_EVER, quiet_s=0.001)
     with foreground:
         pass
-    worker = threading.Thread(target=foreground.let_pass, daemon=True)
+    worker = threading.Thread(target=foreground.wait_until_quiet, daemon=True)
     worker.start()
     worker.join(WAIT_S)
 
@@ -84,7 +84,7 @@ def test_a_request_that_fails_is_no_longer_in_work():
 def test_a_long_request_slows_a_job_and_never_stops_it():
     """Rule: patience is bounded."""
     foreground = RequestGate(time.monotonic, patience_s=0.001)
-    up = replace(upkeep(max_archived_share=1.0), stand_aside=foreground.let_pass)
+    up = replace(upkeep(max_archived_share=1.0), stand_aside=foreground.wait_until_quiet)
     put(up, *(a_memory(f"e{i}") for i in range(40)))
 
     with foreground:
@@ -126,7 +126,7 @@ def test_a_core_gives_its_jobs_the_requests_to_stand_aside_for(tmp_path):
     """Rule: wired."""
     core = ephemeral_core(tmp_path)
 
-    assert core.upkeep.stand_aside == core.foreground.let_pass
+    assert core.upkeep.stand_aside == core.foreground.wait_until_quiet
 
 
 def test_a_started_core_says_once_that_it_has_settled(tmp_path):
@@ -157,7 +157,7 @@ class Asked:
 
 def test_a_loop_over_a_lock_lets_in_who_waits():
     """Rule: a purge that waits for an item of a batch is next, however many items the batch still has."""
-    lock, inner, order = InTurn(), Asked(), []
+    lock, inner, order = FairLock(), Asked(), []
     lock._held = inner
 
     def purge():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.git import WorkingTree
-from memory_anchor.freshness import FreshnessChecker, blob_id, check, sealed, worst
+from memory_anchor.freshness import FreshnessChecker, blob_id, check, sealed, worst_freshness
 from memory_anchor.model import Citation, Locator
 
 TEXT = "import os\n\ndef one():\n    return 1\n\ndef two():\n    return 2\n"
@@ -74,7 +74,7 @@ def test_what_cannot_be_compared_is_not_guessed():
     assert sealed(Citation("url", "https://x.org"), TEXT).locator.sha is None
     assert check(Locator(1, 2), TEXT).freshness is None
     there_is_nothing = (Citation("url", "https://x.org"), Citation("file", "a.py"))
-    assert FreshnessChecker(Files()).checked(there_is_nothing) == there_is_nothing
+    assert FreshnessChecker(Files()).with_freshness(there_is_nothing) == there_is_nothing
 
 
 @given(
@@ -114,7 +114,7 @@ def test_a_changed_file_is_seen_at_once():
     checker.check(cite(3, 4))
     files.files["a.py"], files.stamps["a.py"] = "#\n" + TEXT, "1"
 
-    (now,) = checker.checked([cite(3, 4)])
+    (now,) = checker.with_freshness([cite(3, 4)])
 
     assert (now.freshness, now.locator.line_start, now.locator.line_end) == ("moved", 4, 5)
     del files.files["a.py"]
@@ -140,12 +140,12 @@ def repository(tmp_path):
 
 
 def cited_in(root, ref="src/记忆 one.py"):
-    (citation,) = FreshnessChecker(WorkingTree(root)).sealed([Citation("file", ref, locator=Locator(20, 22))])
+    (citation,) = FreshnessChecker(WorkingTree(root)).with_line_hashes([Citation("file", ref, locator=Locator(20, 22))])
     return citation
 
 
 def seen(root, citation):
-    (now,) = FreshnessChecker(WorkingTree(root)).checked([citation])
+    (now,) = FreshnessChecker(WorkingTree(root)).with_freshness([citation])
     return now.freshness, now.ref, now.locator.line_start, now.locator.line_end
 
 
@@ -219,8 +219,8 @@ def test_the_worst_citation_speaks_for_the_memory():
     """Rule: stale facts are marked and rank lower."""
     told = [Citation("file", "a", freshness=f) for f in ("fresh", "stale", "moved")]
 
-    assert worst(told) == "stale"
-    assert worst([Citation("url", "x")]) is None
+    assert worst_freshness(told) == "stale"
+    assert worst_freshness([Citation("url", "x")]) is None
 
 
 def test_a_working_tree_is_read_inside_its_root_only(tmp_path):
@@ -238,7 +238,7 @@ def test_a_working_tree_is_read_inside_its_root_only(tmp_path):
     for ref in ("../secret", "link", str(tmp_path / "secret"), "missing", "", "a\x00b", ".", "loop"):
         assert (tree.text(ref), tree.stamp(ref)) == (None, None), ref
     assert tree.text("bytes") is None
-    (sealed_one,) = FreshnessChecker(tree).sealed([Citation("file", "a.py", locator=Locator(3, 4))])
+    (sealed_one,) = FreshnessChecker(tree).with_line_hashes([Citation("file", "a.py", locator=Locator(3, 4))])
     assert FreshnessChecker(tree).check(sealed_one).freshness == "fresh"
     (root / "a.py").unlink()
     assert FreshnessChecker(tree).check(sealed_one).freshness == "gone"

@@ -12,7 +12,7 @@ from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.language import questions
-from memory_anchor.language.questions import CONCEPTS_MAX, abroad
+from memory_anchor.language.questions import CONCEPTS_MAX, phrases_in_other_language
 from memory_anchor.model import Actor
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock
@@ -73,6 +73,6 @@ def test_every_line_of_the_glossary_has_both_languages() -> None:
 @given(st.text(max_size=200))
 def test_any_text_is_looked_up_within_bounds(text: str) -> None:
     """Rule search.across: at most so many words, and each says something."""
-    found = abroad(text)
+    found = phrases_in_other_language(text)
     assert len(found) <= CONCEPTS_MAX
     assert all(phrase for phrases in found for phrase in phrases)

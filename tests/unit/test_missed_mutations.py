@@ -96,7 +96,7 @@ def test_a_new_process_tells_one_conversation_id_in_two_projects_apart(
     elsewhere = core.anchor(replace(agent, project_dir=str(tmp_path / "elsewhere")))
     for text in ("The blue vault was opened", "The blue vault was closed"):
         anchor.log_event(text)
-    core.services.events.forget()
+    core.services.events.clear_cache()
 
     told = elsewhere.get(elsewhere.log_event("Lunch was late").id)
 

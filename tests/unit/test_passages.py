@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.core import Core
-from memory_anchor.language.passages import PASSAGE_BYTES, WHOLE_BYTES, Form, Passage, cut, form_of, plain
+from memory_anchor.language.passages import PASSAGE_BYTES, WHOLE_BYTES, Form, Passage, cut, format_of, plain
 from memory_anchor.model import Actor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,7 +171,7 @@ def test_a_passage_of_l4_cites_its_lines(project: Path, core: Core, agent: Actor
 
 
 def test_a_suffix_says_how_a_file_is_read() -> None:
-    assert [form_of(name) for name in ("a.MD", "b.py", "c.rs", "d.rst", "e")] == [
+    assert [format_of(name) for name in ("a.MD", "b.py", "c.rs", "d.rst", "e")] == [
         "markdown",
         "python",
         "code",

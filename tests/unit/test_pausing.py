@@ -12,7 +12,7 @@ from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Refused, Unavailable
 from memory_anchor.hooks import Hooks
 from memory_anchor.model import Actor, Scope
-from memory_anchor.pausing import FLAG, lasting, pause_of
+from memory_anchor.pausing import FLAG, parse_duration, pause_of
 from memory_anchor.testing import ManualClock, ephemeral_core
 
 
@@ -69,7 +69,7 @@ def test_a_flag_of_an_older_version_or_a_torn_one_pauses(core: Core) -> None:
 def test_a_time_that_is_none_is_refused(text: str) -> None:
     """Issue 15, pause: one sentence with what is allowed."""
     with pytest.raises(BadInput, match="30m, 2h, 1d"):
-        lasting(text)
+        parse_duration(text)
 
 
 def test_a_status_line_tells_what_was_told_and_saved(core: Core, clock: ManualClock) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.quarantine import FOLDER, MARKER, RECORD, Quarantine, Suspect, record_of, text_key
+from memory_anchor.quarantine import FOLDER, MARKER, RECORD, Quarantine, Suspect, suspects_of, text_key
 
 COST_S = 0.001
 
@@ -23,10 +23,10 @@ def died(folder: Path, *texts: str, name: str = "1-1") -> None:
 def test_a_text_that_was_alone_at_two_deaths_is_aside(tmp_path: Path) -> None:
     """Attack A9: one death is none's fault; the second sets it aside, by a name that tells nothing of it."""
     died(tmp_path, "poison")
-    assert not Quarantine(tmp_path).is_aside("poison")
+    assert not Quarantine(tmp_path).is_quarantined("poison")
     died(tmp_path, "poison", name="2-1")
-    assert Quarantine(tmp_path).is_aside("poison")
-    assert list(record_of(tmp_path).values()) == [Suspect("memory poison", 2, "")]
+    assert Quarantine(tmp_path).is_quarantined("poison")
+    assert list(suspects_of(tmp_path).values()) == [Suspect("memory poison", 2, "")]
     assert list((tmp_path / FOLDER).iterdir()) == [tmp_path / FOLDER / RECORD]
 
 
@@ -35,14 +35,14 @@ def test_of_a_batch_nothing_is_aside_before_it_was_alone(tmp_path: Path) -> None
     for number in range(3):
         died(tmp_path, "a", "b", "poison", name=str(number))
     quarantine = Quarantine(tmp_path)
-    assert quarantine.aside() == 0
-    assert quarantine.apart(["a", "fine", "b", "poison"], str) == [["fine"], ["a"], ["b"], ["poison"]]
+    assert quarantine.count_quarantined() == 0
+    assert quarantine.safe_groups(["a", "fine", "b", "poison"], str) == [["fine"], ["a"], ["b"], ["poison"]]
     for text in ("a", "b"):
         with quarantine.reading({text: text}):
             pass
     died(tmp_path, "poison", name="next")
     after = Quarantine(tmp_path)
-    assert after.apart(["a", "b", "poison"], str) == [["a", "b"]]
+    assert after.safe_groups(["a", "b", "poison"], str) == [["a", "b"]]
 
 
 def test_another_step_clears_nobody(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_another_step_clears_nobody(tmp_path: Path) -> None:
     died(tmp_path, "poison")
     with (quarantine := Quarantine(tmp_path)).reading({"poison": "poison"}, step="embed"):
         pass
-    assert record_of(tmp_path) and quarantine.apart(["fine", "poison"], str) == [["fine"], ["poison"]]
+    assert suspects_of(tmp_path) and quarantine.safe_groups(["fine", "poison"], str) == [["fine"], ["poison"]]
 
 
 def test_an_error_an_orderly_end_and_a_cut_marker_are_no_death(tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_an_error_an_orderly_end_and_a_cut_marker_are_no_death(tmp_path: Path) -
     left.__enter__()
     quarantine.close()
     (tmp_path / FOLDER / f"cut{MARKER}").write_text('{"ab')
-    assert Quarantine(tmp_path).apart(["text"], str) == [["text"]]
-    assert record_of(tmp_path) == {}
+    assert Quarantine(tmp_path).safe_groups(["text"], str) == [["text"]]
+    assert suspects_of(tmp_path) == {}
 
 
 def test_a_marker_is_counted_once_also_where_the_count_is_cut_off(tmp_path: Path) -> None:
@@ -71,15 +71,15 @@ def test_a_marker_is_counted_once_also_where_the_count_is_cut_off(tmp_path: Path
     died(tmp_path, "poison")
     Quarantine(tmp_path)
     died(tmp_path, "poison")  # as if the marker had been left lying
-    assert not Quarantine(tmp_path).is_aside("poison")
+    assert not Quarantine(tmp_path).is_quarantined("poison")
 
 
 def test_a_new_release_and_a_removed_record_give_another_chance(tmp_path: Path) -> None:
     """Attack A9: what `doctor` names as the cure, and an upgrade."""
     for number in range(2):
         died(tmp_path, "poison", name=str(number))
-    assert Quarantine(tmp_path, release="1").is_aside("poison")
-    assert not Quarantine(tmp_path, release="2").is_aside("poison")
+    assert Quarantine(tmp_path, release="1").is_quarantined("poison")
+    assert not Quarantine(tmp_path, release="2").is_quarantined("poison")
 
 
 def test_marking_costs_less_than_a_millisecond_and_no_folder_costs_nothing(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.freshness import FreshnessChecker, sealed, worst
+from memory_anchor.freshness import FreshnessChecker, sealed, worst_freshness
 from memory_anchor.ingest.candidates import Candidate, fresh_only
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Citation, Epistemic, Layer, Locator, MemoryType, RetrievedSnippet, SearchAnswer, Tag
@@ -52,7 +52,7 @@ def test_what_no_longer_stands_in_the_code_ranks_lower_and_is_marked():
     told = standing(answer, FreshnessChecker(Files()))
 
     assert [(s.id, s.score) for s in told.snippets] == [("fresh", 0.7), ("none", 0.6), ("stale", 0.54), ("gone", 0.48)]
-    assert [worst(s.citations) for s in told.snippets] == ["fresh", None, "stale", "gone"]
+    assert [worst_freshness(s.citations) for s in told.snippets] == ["fresh", None, "stale", "gone"]
 
 
 def test_what_is_to_verify_ranks_lower_and_a_refuted_idea_is_a_warning():

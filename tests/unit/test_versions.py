@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memory_anchor import versions
 from memory_anchor.model import Layer, Memory, MemoryType, Receipt, Scope, Status, Usage
-from memory_anchor.versions import believed_at, changed_fields, revise, same_meaning, saying, written_by
+from memory_anchor.versions import believed_at, changed_fields, revise, same_meaning, with_meaning_of, written_by
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -87,7 +87,7 @@ def test_the_meaning_of_a_version_given_back_says_the_same_again():
     other = replace(first, content="Deploy with nix", importance=0.9)
     second = revise(first, other, at=T0, author="a", reason="r").new
 
-    third = revise(second, saying(second, first), at=T0, author="b", reason="undo").new
+    third = revise(second, with_meaning_of(second, first), at=T0, author="b", reason="undo").new
 
     assert same_meaning(first, third)
     assert not same_meaning(first, second)

@@ -147,7 +147,7 @@ def test_a_recorded_handshake_is_kept_per_project_profile_and_rights(tmp_path: P
     for forged in ({**evil, "key": handshake.key(caller)}, {"key": handshake.key(caller), "profile": evil}, []):
         note.write_text(json.dumps(forged))
         assert handshake.load(data, caller) == standard
-    handshake.forget(data)
+    handshake.clear_cache(data)
     assert list((tmp_path / handshake.FOLDER).iterdir()) == []
 
 

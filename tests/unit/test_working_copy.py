@@ -413,7 +413,7 @@ def test_batches_that_wait_are_bounded_over_all_replicas(records: Cuttable, monk
 def test_the_first_answer_of_a_deed_is_known_to_the_other_replica(records: Cuttable) -> None:
     """Rule name: a request of many writes goes on at another replica where it was cut off."""
     one, two = (FirstAnswers(None, records) for _ in range(2))
-    one.note({"from": 3}, "deed", "nonce")
-    assert two.noted("deed", "nonce") == {"from": 3}
+    one.write_note({"from": 3}, "deed", "nonce")
+    assert two.read_note("deed", "nonce") == {"from": 3}
     assert one.once("key", "asked", lambda: {"saved": 1}, lasting=True) == {"saved": 1}
     assert two.once("key", "asked", lambda: {"saved": 2}, lasting=True) == {"saved": 1}
