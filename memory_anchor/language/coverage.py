@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import CJK, stem
-from memory_anchor.language.words import listed
+from memory_anchor.language.words import LETTERS, either, listed
 
 COMPARED_CHARS = 2_000
 """A longer text is never proven to be covered."""
@@ -30,16 +30,8 @@ _PIECE = re.compile(
 )
 CLAUSE_END = ","
 ALIKE_AT_LEAST, ALIKE_BY_WORDS = 0.19, 0.79
-DENIES = bounded(
-    r"(?<![a-z])(?:not|no|never|none|nobody|nothing|without|cannot|nor|neither|stop(?:ped|s)?|quit|[a-z]+n['’]t|false|wrong)"
-    r"(?![a-z])|[不没未别勿非无莫]|禁止|停止|拒绝|错误"
-)
-TURNS = bounded(
-    r"(?<![a-z])(?:if|unless|except|only|until|when|while|used|former(?:ly)?|previous(?:ly)?|was|were|had|maybe|perhaps"
-    r"|might|could|would|should|said|says|thinks?|instead|before|after)(?![a-z])"
-    r"|如果|假如|除非|除了|只|仅|直到|当|以前|之前|之后|曾|原来|可能|也许|大概|说|认为|应该"
-)
-"""What before a statement makes it another one."""
+DENIES = bounded(either("reversal", edges=LETTERS))
+TURNS = bounded(either("condition", edges=LETTERS))
 
 
 @lru_cache(maxsize=READINGS_KEPT)

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
+from memory_anchor.language.words import any_phrase
 from memory_anchor.model import Trust
 
 WEAK_SIGN = "‹"
@@ -337,31 +338,7 @@ def strip_fenced(text: str) -> str:
     return split_fenced(text)[0]
 
 
-_INJECTION = re.compile(
-    r"(?:ignore|disregard|forget|override|bypass|drop)\s(?:\w{1,12}\s){0,4}?(?:previous|prior|above|earlier|preceding|existing|your|all|system|safety)\s"
-    r"(?:\w{1,12}\s){0,3}?(?:instruction|prompt|rule|guideline|direction|message|context|constraint|polic)"
-    r"|(?:new|updated|real|actual|hidden|secret)\s(?:system\s)?(?:instructions?|prompt)\s{0,2}[:：]"
-    r"|you\s(?:are|must)\snow\s(?:act|be|obey|in|a\s|an\s|the\s|dan|free|jailbroken|unrestricted)|(?:act|behave|pretend)\s(?:as|like)\s(?:if\s)?(?:you|an?\s(?:unrestricted|admin|root|evil))"
-    r"|(?:reveal|print|show|repeat|output|leak|exfiltrate)\s(?:\w{1,12}\s){0,3}?(?:system\sprompt|hidden\sprompt|your\sinstructions|your\sprompt|api\skeys?|credentials|secrets|passwords|environment\svariables)"
-    r"|(?:do\snot|don'?t|never)\s(?:tell|inform|mention|alert|notify|show)\s(?:this\s)?(?:\w{1,8}\s){0,3}?(?:the\s)?(?:user|human|operator|anyone)"
-    r"|without\s(?:telling|asking|informing|notifying)\s(?:the\s)?(?:user|human|anyone)"
-    r"|(?:assistant|ai|model|agent|claude|codex|gpt|llm)s?(?:\sreading\sthis)?\s{0,1},?\s(?:you\s)?(?:must|should|shall|please|need\sto)\s(?:now\s|always\s|immediately\s|also\s|first\s){0,2}(?:run|execute|send|upload|delete|ignore|call|open|fetch|install|post|email|approve|push|reveal|print|disable|save|remember)"
-    r"|(?:send|upload|post|forward|exfiltrate|email)\s(?:[\w.]{1,20}\s){0,6}?to\s(?:https?://|attacker|evil|\S{1,40}@)"
-    r"|(?:curl|wget)\s[^\n|]{1,200}\|\s{0,2}(?:ba|z)?sh|rm\s-rf\s[/~]"
-    r"|<\|[\w ]{1,30}\|>|\[/?(?:INST|SYS)\]|<<SYS>>|^\s{0,4}(?:###\s{0,2})?"
-    r"(?:system|developer)(?:\s(?:prompt|message))?\s{0,2}[:：]"
-    r"|</?(?:system|recalled-memory|system-reminder|instructions?)[\s>/]"
-    r"|important\s(?:instructions?|message)\sfor\s(?:the\s)?(?:ai|assistant|agent|model|llm)"
-    r"|(?:jailbreak|developer\smode\s(?:enabled|on)|god\smode)"
-    r"|(?:忽略|无视|忘记|忘掉|不要理会|绕过|覆盖|违反)[^。\n]{0,8}?(?:之前|以前|以上|上面|上述|先前|前面|所有|全部|系统|你的|安全)[^。\n]{0,10}?(?:指令|指示|提示|规则|要求|设定|约束|限制|命令|内容)"
-    r"|(?:你现在是|从现在(?:起|开始)[,，]?\s?你(?:是|必须|要|将|不)|你必须(?:立即|马上|现在|立刻)?(?:执行|运行|发送|上传|删除|服从|调用)|假装你是|扮演一个(?:没有|不受))"
-    r"|(?:输出|泄露|透露|显示|打印|告诉我|重复)[^。\n]{0,8}(?:系统提示|提示词|system\s?prompt|环境变量|你的指令|密钥|密码)"
-    r"|(?:不要|别|切勿|不得|无需)(?:告诉|告知|通知|提醒|让)[^。\n]{0,4}(?:用户|人类|任何人|主人)|(?:瞒着|不经)(?:用户|主人)"
-    r"|(?:请|务必|立即|马上)?(?:执行|运行)(?:以下|下面|下列|这条|这段)(?:的)?(?:命令|指令|脚本|代码)"
-    r"|(?:把|将)[^。\n]{1,30}(?:发送|上传|发|转发|提交)(?:到|至|给)\s?(?:https?|这个(?:网址|地址)|攻击|以下)"
-    r"|(?:新的?|真正的)(?:系统)?(?:指令|提示词)\s{0,2}[:：]|(?:越狱|开发者)模式|(?:^|\n)\s{0,4}(?:系统|系统提示|系统消息)\s{0,2}[:：]",
-    re.I | re.M,
-)
+_INJECTION = re.compile("|".join(any_phrase("instruction", one) for one in ("english", "chinese")), re.I | re.M)
 
 
 def instruction_like(text: str) -> bool:

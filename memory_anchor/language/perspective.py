@@ -22,6 +22,7 @@ from enum import StrEnum
 
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import is_chinese
+from memory_anchor.language.words import any_phrase, either
 
 TITLE_CHARS = 80
 
@@ -31,15 +32,8 @@ class Perspective(StrEnum):
     THIRD_PERSON = "third-person"
 
 
-_OPENING = bounded(
-    r"^(?:(?:well|so|and|but|also|oh|ok(?:ay)?|actually|btw|by the way|fyi|honestly|yeah|yes|no|hmm|hi|hey|hello|sure"
-    r"|great|thanks|please|just so you know)[,!\s]+)+(?=\S)",
-    re.I,
-)
-_OPENING_ZH = bounded(
-    r"^(?:(?:其实|对了|另外|还有|顺便说一下|哦|嗯|那个|不过|但是|而且|你好|您好|好的|谢谢"
-    r"|请)[,，、！!\s]*)+(?=\S)"
-)
+_OPENING = bounded(rf"^(?:(?:{any_phrase('opening', 'english')})[,!\s]+)+(?=\S)", re.I)
+_OPENING_ZH = bounded(rf"^(?:(?:{any_phrase('opening', 'chinese')})[,，、！!\s]*)+(?=\S)")
 _NAME_OF = {"user": ("User", "用户"), "assistant": ("The agent", "助手")}
 
 
@@ -78,24 +72,7 @@ BEFORE, SHOWN = 12, 24
 """Characters looked at before a word for the start of its sentence, and characters of it that an answer names."""
 _QUOTED = bounded(r"`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」|《[^》\n]*》|(?<![\w'])'[^'\n]{2,}'(?!\w)")
 _SELF = r"(?:['’](?:m|d|re))? (?:also |just |only |personally |really |still )?"
-_HEDGE = bounded(
-    r"(?<![\w-])(?:maybe|perhaps|probably|possibly|presumably|apparently|supposedly|allegedly|conceivably|might|seems?"
-    r"|seemingly|unsure|uncertain|unconfirmed|unverified|unclear|iirc|afaik|idk|tbc|tbd|not (?:\w+ )?(?:sure|certain)"
-    r"|could be|could have been|(?:most |very |quite )?likely(?! to)|looks? (?:like|as if)"
-    r"|appears? to be|rumou?r(?:s|ed)?"
-    r"|can['’]?t (?:quite )?remember|(?:don['’]t|do not|doesn['’]t) (?:quite |really )?know (?:if|whether|for sure)"
-    rf"|i{_SELF}(?:think|thought|guess|suppose|assume|suspect|reckon|believe|imagine|heard|doubt)(?! (?:in|through))"
-    rf"|we{_SELF}(?:think|guess|suspect|believe|reckon)(?! (?:in|through))"
-    r"|if (?:i|we) (?:recall|remember)(?: \w+)?|as far as (?:i|we) (?:know|remember|can tell)"
-    r"|to be (?:confirmed|verified)"
-    r"|(?:i|we) (?:may|could) be (?:wrong|mistaken)|don['’]t quote me)(?![\w-])"
-    r"|也许|或许|大概(?![有0-9一二两三四五六七八九十百千万])|(?<![尽不])可能(?!性|的话|会话)|说不定|没准(?=[儿是在会要没能就已还今明下])|(?<![^，。；！？、：\s])没准(?![备时许确])|兴许|恐怕|估计(?=[^，。；值量\s])"
-    r"|好像|似乎|貌似|疑似|八成(?=[是在会要没])|多半|想必|不(?:太|大|很|敢)?(?:确定|清楚|肯定|一定)(?!性|因素|能)"
-    r"|拿不准|没把握|记不清|吃不准|我[还也就]?(?:猜|觉得|感觉|怀疑|估摸|认为|以为|想应该)|听说|据说|印象(?:中|里)"
-    r"|(?:如果|要是)?没记错|记得(?:好像|应该)|(?:未|没|没有|尚未|有待|待)(?:经)?(?:确认|证实|核实)|应该[^，。；\n]{1,30}吧"
-    r"|[^，。；\s]吧(?=[。，；！\s]|$)",
-    re.IGNORECASE,
-)
+_HEDGE = bounded(either("doubt", edges=(r"(?<![\w-])", r"(?![\w-])")), re.IGNORECASE)
 _QUESTION = bounded(r"(?<=\w)\s?[?？](?=[\s)）]|$)|(?:吗|(?<![什怎那这多要])么)(?=[。！\s]|$)")
 _INSIDE = bounded(r"[\w,;:]\s+$")
 

@@ -27,6 +27,7 @@ from itertools import islice, pairwise
 from operator import ne
 
 from memory_anchor.language.randomness import classes, machine_made_chance
+from memory_anchor.language.words import any_phrase
 
 Span = tuple[int, int, str]
 """Start, end and kind of one secret."""
@@ -59,23 +60,11 @@ _HEX = re.compile(r"[0-9a-f]{12,}|[0-9A-F]{12,}")
 _VENDORS = re.compile(r"[A-Za-z][A-Za-z0-9]{1,11}[_.](?:[A-Za-z0-9]{1,16}[_.]){0,3}[A-Za-z0-9]{24,}")
 """The form vendors have agreed on: a short name, a low line or a dot, a long body."""
 _PATH = re.compile(r"(?:^|/)[a-z]{4,40}(?:/|$)|\.[a-z]{1,5}\d?$")
-_SAYS_CHOSEN = (
-    r"pass(?:word|wd|phrase|code|wort)s?"
-    r"|(?<![a-z])(?:-{1,2}[a-z]{0,16}pass|pass|pwd|kennwort|mot de passe|contrase(?:ñ|n)a|senha"
-    r"|wachtwoord|пароль)|パスワード|비밀번호|密码|口令|暗号"
+_SAYS_CHOSEN = any_phrase("secret_labels", "password")
+_LABELS = "|".join(
+    f"(?P<{kind}>{any_phrase('secret_labels', kind)})" for kind in ("password", "private", "token", "api_key", "other")
 )
-_HELD = "(?:api|app|auth|access|secret|private|master|account|service|client|server|admin|write|signing|encryption)"
-"""Whose key it is, where the two are written as one word."""
-_WORDS = re.compile(
-    rf"(?:(?P<password>{_SAYS_CHOSEN})|(?P<private>(?<![a-z])private|私钥)"
-    r"|(?P<token>tokens?|bearer|令牌|cookie|webhooks?|authorization"
-    r"|(?<![a-z])(?:sessions?|sid|oauth|otp|totp|2fa|recovery|backup codes?|seed|login)|恢复码|备用码|种子|加签|激活码)"
-    rf"|(?P<api_key>secrets?|credentials?|access_?key|(?<![a-z])(?:psk|(?:{_HELD}[ _-]?)?keys?)"
-    r"|(?<![a-z])(?:salt|auth|akid|sk|ak)|密钥|秘钥|密匙|钥匙|凭证|凭据|授权码|鉴权)"
-    r"|(?P<other>(?<![a-z])(?:commits?|sha\d{0,3}(?:sum)?|md5(?:sum)?|checksums?|hash(?:es)?|digests?|etag|fingerprint|ids?|uuid|guid|trace"
-    r"|span|requests?|build|versions?|integrity|cache|primary|foreign|public|object|image|layer|revision|branch|diff"
-    r"|ssh-[a-z0-9]{2,10}|tracking|order|isbn)|摘要|提交|指纹|校验|版本|镜像|编号|会话|工单|回滚|公钥|主键|缓存))(?!(?<=[a-z0-9])[a-z])"
-)
+_WORDS = re.compile(rf"(?:{_LABELS})(?!(?<=[a-z0-9])[a-z])")
 """What a word says of a token near by, in the name of its group."""
 _NOT_SECRET_BEFORE = re.compile(
     r"(?:sha\d{1,3}[-:]|h1:|base64,|md5[-:]|ssh-[a-z0-9]{2,12} |ecdsa-[a-z0-9-]{2,20} |fingerprint\W{1,4}|[@#]|v="
@@ -346,11 +335,7 @@ _TOLD_WORD = re.compile(
     r"(?=[，。,.!！]|\s?$|\s(?!加密|编码|哈希|存|格式|类型|算法)[\u4e00-\u9fff]))"
 )
 """A plain word that a sentence ends with, or that stands among Chinese ones."""
-_NO_WORD = re.compile(
-    r".{2,}(?:ed|able|ible|ing|ary|al|ous|ory|ive|ful|less)|wrong|weak|strong|empty|short|secure|insecure|random|unique"
-    r"|unknown|valid|invalid|simple|correct|incorrect|always|never|there|fine|known|sh?own|hidden|given|again|gone|plain"
-    r"|bcrypt|scrypt|argon|base|utf|null|none|undefined|string|stale|unset|similar|different|permanent|relevant|transparent|redundant|later|first|token|secret"
-)
+_NO_WORD = re.compile(any_phrase("no_password", "english"))
 _ANSWER = re.compile(
     r"(?:security question|secret question|maiden name|密保|安全问题)[^\n.。:：]{0,50}"
     r"(?:(?<![a-z])is\s|[:：=]|是|为)\s{0,2}"

@@ -1,17 +1,21 @@
-"""The words that the readers of language know one by one: `words.toml`, English and Chinese side by side, read once.
+"""Words and phrases that the readers of language know one by one: `words.toml`, English beside Chinese, read once.
 
-Tables are data, so that whoever adds a word touches no code; how words stand together is told by expressions in the
-modules that read them. Rejected: whole expressions in the tables, which nothing could check there.
+The tables are data, so that whoever adds a word touches no code. A phrase may be an expression of its own (`needs?`);
+how phrases stand together in a sentence is written in the modules that read them.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from memory_anchor.json_values import Json, text, texts
+from memory_anchor.json_values import Json, record, text, texts
+
+LETTERS = (r"(?<![a-z])", r"(?![a-z])")
+"""The edges of an English phrase beside which Chinese may stand: both count as word characters for `\\b`."""
 
 
 @lru_cache(maxsize=1)
@@ -38,6 +42,23 @@ def placed(group: str, name: str, *, first: int = 0) -> dict[str, int]:
     return {word.lower(): place for place, word in enumerate(listed(group, name), start=first)}
 
 
+def any_phrase(name: str, language: str) -> str:
+    """Return the source of an expression that matches one of the phrases of a list, in its order."""
+    phrases = re.split(r"\s\|\s|\n", text(record(table("phrases")[name])[language]).strip())
+    return "|".join(phrases)
+
+
+def either(name: str, *, edges: tuple[str, str] = (r"\b", r"\b")) -> str:
+    """Return the source for one of a list's phrases: English ones between these edges, or Chinese ones anywhere.
+
+    >>> either("only", edges=LETTERS)
+    '(?<![a-z])(?:only|exactly|solely|just)(?![a-z])|只|仅|唯一'
+    """
+    before, after = edges
+    chinese = f"|{any_phrase(name, 'chinese')}" if "chinese" in record(table("phrases")[name]) else ""
+    return f"{before}(?:{any_phrase(name, 'english')}){after}{chinese}"
+
+
 def sides(name: str, *, between: str, within: str) -> tuple[tuple[frozenset[str], ...], ...]:
     """Return a list of the slots: for each line its sides, and of each side the words."""
     lines = texts(_tables()["slots"][name])
@@ -52,6 +73,6 @@ def base_forms() -> dict[str, str]:
 
     A form that is also a word of its own ("saw", "left") meets both its meanings, in queries alike.
     """
-    said = "|".join(text(_tables()["irregular"][name]) for name in ("verbs", "nouns"))
-    families = (family.split() for family in said.replace("\n", "|").split("|"))
+    lists = "|".join(text(_tables()["irregular"][name]) for name in ("verbs", "nouns"))
+    families = (family.split() for family in lists.replace("\n", "|").split("|"))
     return {form: base for base, *forms in filter(None, families) for form in forms}
