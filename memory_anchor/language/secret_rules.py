@@ -13,9 +13,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from memory_anchor.json_values import optional_text, records, text
 from memory_anchor.language.randomness import machine_made_chance
 from memory_anchor.language.secret_context import LIKELY_MADE, Span, in_order, is_wordy
-from memory_anchor.language.words import listed
+from memory_anchor.language.words import listed, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +186,6 @@ def _is_email(match: re.Match[str]) -> bool:
     return not (_NOT_MAIL.search(before) or _IN_URL.search(before))
 
 
-def _published(kind: str, prefixes: str, body: str, *hints: str, right: str = _R, digit: bool = False) -> Rule:
-    """Return the rule of a vendor's prefix; `digit`: what follows must hold one, since words look like that too."""
-    accept = _has_digit if digit else None
-    return Rule(kind, re.compile(rf"{_L}(?:{prefixes}){body}{right}"), hints, accept)
-
-
 def _has_digit(match: re.Match[str]) -> bool:
     return any(character.isdigit() for character in match.group()[4:])
 
@@ -203,133 +198,15 @@ def _is_international(match: re.Match[str]) -> bool:
     return len(_digits(match.group("s"))) >= 9 and _is_phone(match)
 
 
-_PUBLISHED: tuple[Rule, ...] = (
-    _published(
-        "jwt", "eyJ", r"[A-Za-z0-9_-]{8,2000}\.[A-Za-z0-9_-]{8,4000}(?:\.[A-Za-z0-9_-]{0,2000})?", "eyj", right=""
-    ),
-    Rule("api_key", re.compile(rf"{_L}sk-[A-Za-z0-9_-]{{12,240}}"), ("sk-",), _is_sk),
-    _published("api_key", "AKIA|ASIA|ABIA|ACCA", "[A-Z0-9]{12,32}", "akia", "asia", "abia", "acca"),
-    _published("api_key", "AIza", "[A-Za-z0-9_-]{30,60}", "aiza"),
-    _published("api_key", "[sr]k_(?:live|test)_|whsec_", "[A-Za-z0-9]{10,120}", "k_live_", "k_test_", "whsec_"),
-    _published("api_key", "LTAI|AKID", "[A-Za-z0-9]{12,40}", "ltai", "akid"),
-    _published("api_key", r"SG\.", r"[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16,64}", "sg."),
-    _published("api_key", "SK|AC", "[0-9a-f]{32}", "sk", "ac"),
-    _published("api_key", "dapi|key-", "[0-9a-f]{32}(?:-[0-9])?", "dapi", "key-"),
-    Rule(
-        "api_key", re.compile(rf"[0-9a-f](?<![A-Za-z0-9_][0-9a-f])[0-9a-f]{{31}}(?:\.[A-Za-z0-9]{{16}}|-us\d\d?){_R}")
-    ),
-    _published(
-        "api_key",
-        "gsk_|xai-|pplx-|tvly-|fc-",
-        "[A-Za-z0-9_-]{16,240}",
-        "gsk_",
-        "xai-",
-        "pplx-",
-        "tvly-",
-        "fc-",
-        digit=True,
-    ),
-    _published(
-        "api_key",
-        "r8_|pcsk_|e2b_|lin_api_|ntn_|sbp_",
-        "[A-Za-z0-9_]{16,240}",
-        "r8_",
-        "pcsk_",
-        "e2b_",
-        "lin_api_",
-        "ntn_",
-        "sbp_",
-        digit=True,
-    ),
-    _published(
-        "api_key",
-        "NRAK-|PMAK-|nvapi-|voyage-|jina_",
-        "[A-Za-z0-9_-]{16,240}",
-        "nrak-",
-        "pmak-",
-        "nvapi-",
-        "voyage-",
-        "jina_",
-        digit=True,
-    ),
-    _published(
-        "api_key",
-        "AGE-SECRET-KEY-1|GOCSPX-|sq0csp-|phx_|phc_",
-        "[A-Za-z0-9_-]{16,240}",
-        "age-sec",
-        "gocspx-",
-        "sq0csp-",
-        "phx_",
-        "phc_",
-    ),
-    _published(
-        "token", "gh[pousr]_|github_pat_", "[A-Za-z0-9_]{16,255}", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"
-    ),
-    _published(
-        "token",
-        "gl(?:pat|dt|rt|ptt|soat|cbt)-",
-        "[A-Za-z0-9_-]{16,64}",
-        "glpat-",
-        "gldt-",
-        "glrt-",
-        "glptt-",
-        "glsoat-",
-        "glcbt-",
-    ),
-    _published("token", r"xox[abeoprs][-.]|xapp-", "[A-Za-z0-9.-]{10,250}", "xox", "xapp-", right=""),
-    _published("token", "npm_|hf_|api_org_", "[A-Za-z0-9]{20,64}", "npm_", "hf_", "api_org_"),
-    _published("token", "pypi-Ag", "[A-Za-z0-9_-]{16,400}", "pypi-ag", right=""),
-    _published(
-        "token",
-        "do[opr]_v1_|shp(?:at|ca|pa|ss)_",
-        "[A-Za-z0-9]{16,120}",
-        "_v1_",
-        "shpat_",
-        "shpca_",
-        "shppa_",
-        "shpss_",
-    ),
-    _published(
-        "token",
-        "gls?[ac]_|sntry[su]_|pscale_(?:tkn|pw)_|rubygems_",
-        "[A-Za-z0-9_=+/-]{16,250}",
-        "glsa_",
-        "glc_",
-        "sntry",
-        "pscale_",
-        "rubygems_",
-        right="",
-    ),
-    _published("token", "CFPAT-|AT[AC]TT3", "[A-Za-z0-9_=+/-]{16,250}", "cfpat-", "atatt3", "atctt3", right=""),
-    _published(
-        "token",
-        r"hv[sbr]\.|dp\.(?:pt|st|ct|sa)\.|ya29\.|EAAC",
-        "[A-Za-z0-9_-]{20,400}",
-        "hvs.",
-        "hvb.",
-        "hvr.",
-        "dp.",
-        "ya29.",
-        "eaac",
-        right="",
-        digit=True,
-    ),
-    Rule(
-        "token",
-        re.compile(r"\d(?<![0-9A-Za-z_:/.]\d)\d{7,9}:[A-Za-z0-9_-]{33,40}(?![A-Za-z0-9_-])"),
-        (":",),
-        numeric=True,
-    ),
-    Rule(
-        "token",
-        re.compile(r"hooks\.slack\.com/(?:services|workflows)/(?P<s>[A-Za-z0-9_/]{20,120})"),
-        ("hooks.slack.com",),
-    ),
-    Rule("token", re.compile(r"/api/webhooks/(?P<s>\d{15,22}/[A-Za-z0-9_-]{40,100})"), ("/api/webhooks/",)),
-    Rule(
-        "token", re.compile(r"(?:access_token|send\?key)=(?P<s>[A-Za-z0-9_-]{16,400})"), ("access_token=", "send?key=")
-    ),
-)
+def _published() -> Iterator[Rule]:
+    """Yield the rules of the key formats in `words.toml`."""
+    checks = {"digit": _has_digit, "sk": _is_sk}
+    for row in records(table("secret_formats")["published"]):
+        end = "" if row.get("open") else _R
+        pattern = optional_text(row.get("pattern")) or f"{_L}(?:{row['prefix']}){row['body']}{end}"
+        hints, check = text(row.get("hints"), "").split(), checks.get(text(row.get("check"), ""))
+        yield Rule(text(row["kind"]), re.compile(pattern), tuple(hints), check, numeric=bool(row.get("numeric")))
+
 
 _HASHES = Rule(
     "password",
@@ -524,4 +401,4 @@ _PEOPLE: tuple[Rule, ...] = (
     ),
 )
 
-RULES: tuple[Rule, ...] = (*_PUBLISHED, _HASHES, *_WORDED, *_PEOPLE)
+RULES: tuple[Rule, ...] = (*_published(), _HASHES, *_WORDED, *_PEOPLE)
