@@ -1,6 +1,6 @@
-"""How present a memory is: activation, strength 0 to 100, confidence over time. Pure numbers, no clock, no store.
+"""How well a memory is remembered: activation, strength 0 to 100, confidence over time. Pure: no clock, no store.
 
-Two activation formulas, by setting, both from cognitive science and named for what they are:
+Two activation formulas, by setting, both from cognitive science:
 
 - `act_r` (default): the ACT-R base-level equation B = ln(sum of t_j ** -d), the log of the summed odds that each past
   use still matters (Anderson & Lebiere 1998, "The Atomic Components of Thought", ch. 4). A memory keeps its last k
@@ -158,8 +158,8 @@ def seed_activation(age_days: float, uses: float, *, similarity: float = 0.0, no
 def seeded_noise(memory_id: str, *, seed: int = 0, spread: float = NOISE_SPREAD) -> float:
     """Return Gaussian noise of one memory, the same for all its life.
 
-    It keeps decay from being a fixed death sentence for what is rare and important. Rejected: a new draw each night,
-    where the first bad draw decides: 16 days of life became 11.
+    It lets some rare memories outlive the fixed schedule of decay. Rejected: a new draw each night, where the first bad
+    draw decides: 16 days of life became 11.
     """
     if not spread:
         return 0.0
@@ -240,7 +240,7 @@ def strength_word(value: float) -> Strength:
 
 
 class HasImportance(Protocol):
-    """What says how important it is, 0 to 1, and what it is called: a memory, or what is to become one."""
+    """A memory or a draft of one: it has a key and an importance, 0 to 1."""
 
     @property
     def key(self) -> str: ...
@@ -250,37 +250,36 @@ class HasImportance(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
-    """What is to become a memory, as far as it weighs: how important it is, 0 to 1."""
+    """The importance of a draft, 0 to 1; drafts inherit it, so that they need not name it."""
 
     importance: float = PLAIN_IMPORTANCE
 
-    def with_importance_of(self, of: HasImportance) -> Self:
-        """Return it as important as this."""
-        return replace(self, importance=of.importance)
+    def with_importance_of(self, source: HasImportance) -> Self:
+        return replace(self, importance=source.importance)
 
 
-def relative_importance(of: HasImportance) -> float:
-    """Return how much more important than a plain memory something is, -1 to 1."""
-    return 2 * (of.importance - PLAIN_IMPORTANCE)
+def relative_importance(memory: HasImportance) -> float:
+    """Return how much more important than the default a memory is, -1 to 1."""
+    return 2 * (memory.importance - PLAIN_IMPORTANCE)
 
 
-def first_priority(of: HasImportance) -> float:
+def first_priority(memory: HasImportance) -> float:
     """Return the priority a memory starts with, 0 to 100."""
-    return round(of.importance * 100, 1)
+    return round(memory.importance * 100, 1)
 
 
-def merged_priority(priority: float, again: HasImportance | None = None) -> float:
+def merged_priority(priority: float, repeat: HasImportance | None = None) -> float:
     """Return the priority, 0 to 200, of a memory that was said again.
 
     >>> merged_priority(195)
     200.0
     """
-    return min(MAX_PRIORITY, max(priority, first_priority(again) if again is not None else 0.0) + MERGE_BONUS)
+    return min(MAX_PRIORITY, max(priority, first_priority(repeat) if repeat is not None else 0.0) + MERGE_BONUS)
 
 
-def with_highest_importance(memory: Memory, of: Iterable[HasImportance]) -> Memory:
-    """Return the memory as important as the most important of these."""
-    return replace(memory, importance=max(one.importance for one in of))
+def with_highest_importance(memory: Memory, sources: Iterable[HasImportance]) -> Memory:
+    """Return the memory with the highest importance among these."""
+    return replace(memory, importance=max(source.importance for source in sources))
 
 
 def confidence_now(confidence: float, *, age_days: float, half_life_days: float) -> float:
@@ -295,8 +294,8 @@ def confidence_now(confidence: float, *, age_days: float, half_life_days: float)
 def priority_bonus(memory: Memory, now: datetime, settings: ActivationSettings = DEFAULTS) -> float:
     """Return what strength is multiplied by: 1 for a memory as it was written, more where it was said again.
 
-    Half of a memory's standing is its priority, 0 to 200, against the one it began with; where its agent's settings
-    say so, priority * factor ** days without use is left of it.
+    Half of the multiplier is its priority, 0 to 200, relative to the first one; where its agent's settings say so,
+    priority fades to priority * factor ** days without use.
     """
     left, factor = memory.priority, settings.priority_factors.get(memory.scope.agent, 1.0)
     if factor < 1.0:
@@ -305,7 +304,7 @@ def priority_bonus(memory: Memory, now: datetime, settings: ActivationSettings =
 
 
 def age_days(since: datetime, now: datetime) -> float:
-    """Return days from `since` to `now`, never below 0: a clock that went back makes nothing younger than new."""
+    """Return days from `since` to `now`, never below 0, even where a clock went back."""
     return max(0.0, (now - since).total_seconds() / DAY_S)
 
 
@@ -331,9 +330,9 @@ def activation_of(memory: Memory, now: datetime, settings: ActivationSettings = 
 def strength_of(
     memory: Memory, now: datetime, settings: ActivationSettings = DEFAULTS, *, with_noise: bool = True
 ) -> float:
-    """Return the strength 0 to 100 of a memory at `now`: what is shown, and what decides whether it is forgotten.
+    """Return the strength 0 to 100 of a memory at `now`: shown to users, and what decides whether it is archived.
 
-    A pinned one does not fade. with_noise: False for an order, which noise would only blur.
+    A pinned one does not fade. with_noise: False for ranking, which noise would only blur.
     """
     if memory.pinned:
         return GREATEST

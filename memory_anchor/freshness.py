@@ -1,12 +1,12 @@
-"""Whether what a memory cites still stands: fresh, moved, stale or gone. Pure; files come in through a port.
+"""Whether what a memory cites still holds: fresh, moved, stale or gone. Pure; files come in through a port.
 
-A citation into a repository carries the lines it read and a hash of them. On recall the lines are looked at again: the
-same text in the same place is fresh, elsewhere in the file or in the file it became moved (with the new path and
-lines), nowhere stale; a file that is nowhere is gone. A renamed file that says something else now is stale, at its new
-path; a namesake counts only when the cited lines stand in it. Lines are compared without their surrounding white space,
-so that re-indenting and line ends change nothing. An answer costs one stat of a file seen before: results are kept by
-the Git blob id of the text, and blob ids by the file's stamp, so touching a file or switching branches back and forth
-re-reads it but compares nothing again.
+A citation into a repository carries the lines it read and a hash of them. On recall the lines are compared again: the
+same text in the same place is fresh, somewhere else in the file or in the file it became moved (with the new path and
+lines), nowhere stale; a file that is nowhere is gone. A renamed file whose text differs now is stale, at its new path;
+a file of the same name counts only when the cited lines are in it. Lines are compared without their surrounding white
+space, so that re-indenting and line ends change nothing. A check costs one stat of a file seen before: results are kept
+by the Git blob id of the text, and blob ids by the file's stamp, so touching a file or switching branches back and
+forth re-reads it but compares nothing again.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ class SourceFiles(Protocol):
         ...
 
     def elsewhere(self, ref: str) -> Sequence[tuple[str, bool]]:
-        """Return where a file that is not there may be now: (ref, whether it is known to be that file), likeliest
-        first."""
+        """Return where a missing file may be now: (ref, whether it is known to be that file), likeliest first."""
         ...
 
 
@@ -68,11 +67,11 @@ def blob_id(text: str) -> str:
     >>> blob_id("hello\\n")
     'ce013625030ba8dba906f756967f9e9ca394464a'
     """
-    stored = text.encode("utf-8", "surrogatepass")
-    return hashlib.sha1(b"blob %d\0" % len(stored) + stored, usedforsecurity=False).hexdigest()
+    content = text.encode("utf-8", "surrogatepass")
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def sealed(citation: Citation, text: str | None) -> Citation:
+def with_line_hash(citation: Citation, text: str | None) -> Citation:
     """Return a file citation with the hash of the lines it names (the whole file when it names none).
 
     Lines past the end, and a file that is not there, leave it without a hash: there is nothing to compare with later.
@@ -88,9 +87,9 @@ def sealed(citation: Citation, text: str | None) -> Citation:
 
 
 def check(locator: Locator, text: str | None) -> Checked:
-    """Return how a citation into a file stands now. text: the file as it is, None when it is not there.
+    """Return how a citation into a file compares with its text now, None when the file is not there.
 
-    Of several places where the lines now are, the nearest to the old one is given.
+    Of several places where the lines now are, the nearest to the old one is returned.
     """
     if text is None:
         return Checked("gone")
@@ -104,16 +103,15 @@ def check(locator: Locator, text: str | None) -> Checked:
     if last <= len(lines) and lines_hash(lines[first - 1 : last]) == locator.sha:
         return Checked("fresh", (first, last))
     size = last - first + 1
-    if len(lines) > LINES_MAX:
-        return Checked("stale")
-    for start in sorted(range(len(lines) - size + 1), key=lambda i: (abs(i - first + 1), i)):
-        if lines_hash(lines[start : start + size]) == locator.sha:
-            return Checked("moved", (start + 1, start + size))
+    if len(lines) <= LINES_MAX:
+        for start in sorted(range(len(lines) - size + 1), key=lambda i: (abs(i - first + 1), i)):
+            if lines_hash(lines[start : start + size]) == locator.sha:
+                return Checked("moved", (start + 1, start + size))
     return Checked("stale")
 
 
 class FreshnessChecker:
-    """Checks citations against files, remembering what it compared. Thread-safe."""
+    """Checks citations against files and caches the comparisons. Thread-safe."""
 
     def __init__(self, files: SourceFiles) -> None:
         self._files = files
@@ -123,41 +121,34 @@ class FreshnessChecker:
         self._results: dict[tuple[str, Locator], Checked] = {}
 
     def check(self, citation: Citation) -> Checked:
-        """Return how a citation of a file stands, one with a hash of its lines."""
-        found = self._compared(citation.ref, citation.locator)
-        return self._followed(citation) if found is None else found
-
-    def _followed(self, citation: Citation) -> Checked:
-        """Return how a citation stands whose file is not there: in the file it became, if it can be found."""
+        """Return how a citation of a file with a hash of its lines compares now, in the file or the one it became."""
+        result = self._compare(citation.ref, citation.locator)
+        if result is not None:
+            return result
         for ref, is_known in self._files.elsewhere(citation.ref):
-            found = self._compared(ref, citation.locator)
-            if found is None or found.freshness not in ("fresh", "moved", "stale"):
-                continue
-            if found.freshness != "stale":
-                return Checked("moved", found.lines, ref)
-            if is_known:
+            moved = self._compare(ref, citation.locator)
+            if moved is not None and moved.freshness in ("fresh", "moved"):
+                return Checked("moved", moved.lines, ref)
+            if is_known and moved is not None and moved.freshness == "stale":
                 return Checked("stale", None, ref)
         return Checked("gone")
 
-    def _compared(self, ref: str, locator: Locator) -> Checked | None:
-        """Return how lines stand in one file, None when it is not there."""
+    def _compare(self, ref: str, locator: Locator) -> Checked | None:
+        """Return how the cited lines compare with one file, None when it is not there."""
         stamp = self._files.stamp(ref)
         if stamp is None:
             return None
         with self._lock:
             known = self._blobs.get(ref)
-            if known is not None and known[0] == stamp:
-                result = self._results.get((known[1], locator))
-                if result is not None:
-                    return result
+            if known is not None and known[0] == stamp and (result := self._results.get((known[1], locator))):
+                return result
         text = self._files.text(ref)
         if text is None:
             return None
         blob = blob_id(text)
         with self._lock:
             result = self._results.get((blob, locator))
-        if result is None:
-            result = check(locator, text)
+        result = result or check(locator, text)
         with self._lock:
             if len(self._results) >= CACHED_MAX:
                 self._results.clear()
@@ -169,28 +160,28 @@ class FreshnessChecker:
     def with_freshness(self, citations: Iterable[Citation]) -> tuple[Citation, ...]:
         """Return the citations with their freshness, moved ones with the path and the lines where the text is now.
 
-        Only citations of files with a hash can be told; the others stay as they are.
+        Only citations of files with a hash can be checked; the others stay as they are.
         """
         return tuple(
-            self._checked(one) if one.kind == "file" and one.locator.sha is not None else one for one in citations
+            self._updated(citation) if citation.kind == "file" and citation.locator.sha is not None else citation
+            for citation in citations
         )
 
     def with_line_hashes(self, citations: Iterable[Citation]) -> tuple[Citation, ...]:
         """Return citations with the hash of what they name now; done once, when a memory is written."""
-        return tuple(sealed(c, self._files.text(c.ref)) if c.kind == "file" else c for c in citations)
+        return tuple(with_line_hash(c, self._files.text(c.ref)) if c.kind == "file" else c for c in citations)
 
-    def _checked(self, citation: Citation) -> Citation:
-        found = self.check(citation)
+    def _updated(self, citation: Citation) -> Citation:
+        result = self.check(citation)
         place = citation.locator
-        if found.freshness == "moved" and found.lines is not None:
-            place = replace(place, line_start=found.lines[0], line_end=found.lines[1])
-        if found.ref is not None:
-            was = citation.title or f"was {citation.ref}"
-            return replace(citation, ref=found.ref, title=was, locator=place, freshness=found.freshness)
-        return replace(citation, locator=place, freshness=found.freshness)
+        if result.freshness == "moved" and result.lines is not None:
+            place = replace(place, line_start=result.lines[0], line_end=result.lines[1])
+        if result.ref is not None:
+            citation = replace(citation, ref=result.ref, title=citation.title or f"was {citation.ref}")
+        return replace(citation, locator=place, freshness=result.freshness)
 
 
 def worst_freshness(citations: Iterable[Citation]) -> Freshness | None:
-    """Return the worst freshness among citations, None when none can be told: what ranking lowers a memory by."""
-    told = [c.freshness for c in citations if c.freshness is not None]
-    return max(told, key=_SEVERITY.__getitem__, default=None)
+    """Return the worst freshness among citations, None when none is known: what ranking lowers a memory by."""
+    known = [citation.freshness for citation in citations if citation.freshness is not None]
+    return max(known, key=_SEVERITY.__getitem__, default=None)

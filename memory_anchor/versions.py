@@ -1,8 +1,8 @@
 """How one version of a memory becomes the next: pure, the only place that counts versions.
 
 A version's content never changes once stored. Whatever alters a memory (an edit, an approval, forgetting, undoing)
-writes a new version and closes the old one in one batch, so that history, `as_of` and undo need no log beside the
-store. Usage and receipts belong to the memory and not to a version: they move on to the new one.
+writes a new version and closes the old one in one batch, so that history, `as_of` and undo need no separate log. Usage
+and receipts belong to the memory and not to a version: they move on to the new one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memory_anchor.model import FOUND_STATES, Citation, Memory, Tag
 from memory_anchor.where import Between, Condition
 
 FieldValue: TypeAlias = "Json | Enum | datetime | Tag | Citation | Sequence[Tag | Citation]"
-"""What a field of meaning holds."""
+"""The value of a field of meaning."""
 BOOKKEEPING = frozenset(
     {
         "id",
@@ -42,12 +42,12 @@ BOOKKEEPING = frozenset(
 MEANING = tuple(field.name for field in fields(Memory) if field.name not in BOOKKEEPING)
 """Fields that a revision may change and that undo gives back."""
 RAISED_IN_PLACE = "priority"
-"""A repeat raises it as it counts a use, without a version, so it alone makes no two versions differ."""
+"""A repeat raises it without a new version, so two versions that differ in it alone say the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """The two points that one change writes, together or not at all."""
+    """The two points that one change writes in one batch."""
 
     new: Memory
     closed: Memory
@@ -58,7 +58,7 @@ def revise(
 ) -> Revision:
     """Return the next version of `current`, and `current` closed at the same instant.
 
-    changed: `current` as it is to be, of the same bookkeeping.
+    changed: `current` with the new values, bookkeeping untouched.
     at: when the change was made; a clock that went back counts as the instant `current` was recorded, so that no
     version ends before it began. written_in: the conversation that made the change, "" for jobs.
     Raises ValueError: `current` is history already, or `changed` differs in a bookkeeping field.
@@ -94,13 +94,13 @@ def revise(
 
 
 def with_meaning_of(current: Memory, what: Memory) -> Memory:
-    """Return `current` as it is to be so that it says what another version says."""
+    """Return `current` with every field of meaning taken from another version."""
     return replace(current, **{name: getattr(what, name) for name in MEANING})
 
 
 def same_meaning(one: Memory, other: Memory) -> bool:
     """Return whether two versions say the same, whoever wrote them and whenever."""
-    return all(getattr(one, name) == getattr(other, name) for name in MEANING if name != RAISED_IN_PLACE)
+    return changed_fields(one, other).keys() <= {RAISED_IN_PLACE}
 
 
 def changed_fields(older: Memory, newer: Memory) -> dict[str, tuple[FieldValue, FieldValue]]:
@@ -122,20 +122,20 @@ def believed_at(versions: Iterable[Memory], instant: datetime) -> Memory | None:
 
     Versions of one memory never overlap, so there is at most one; the highest wins should a crash have left two.
     """
-    found = [v for v in versions if v.recorded_at <= instant and (v.recorded_to is None or instant < v.recorded_to)]
-    return max(found, key=lambda v: v.version, default=None)
+    believed = (v for v in versions if v.recorded_at <= instant and (v.recorded_to is None or instant < v.recorded_to))
+    return max(believed, key=lambda v: v.version, default=None)
 
 
 def has_expired(memory: Memory, at: datetime) -> bool:
-    """Return whether an event's time to live is over at `at` (rule L2.ttl), whenever the job comes to archive it."""
+    """Return whether an event's time to live is over at `at` (rule L2.ttl), archived already or not."""
     return memory.expires_at is not None and memory.expires_at <= at
 
 
 def expired_by(at: datetime) -> Condition:
-    """Return the same for a filter, to be put where nothing may match; what never expires has no such field."""
+    """Return the condition, for `none_of` of a filter, that an event has expired; without a TTL the field is missing."""
     return Between("expires_at", below=at + timedelta(microseconds=1))
 
 
 def was_searchable(version: Memory) -> bool:
-    """Return whether a plain search found this version while it was the current one."""
+    """Return whether a plain search could find this version while it was the current one."""
     return version.status.value in FOUND_STATES

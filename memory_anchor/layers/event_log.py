@@ -1,8 +1,8 @@
 """L2 `event_log`: what happened, with when, where and who (strategy section 2, L2).
 
-Events are stored with their words at once and embedded behind. Within a conversation each gets the next sequence number
-(turns often share one time) and the text of the one before as extra searchable context. Expiry archives; promotion
-keeps the event as the fact's source.
+Events are searchable by words at once and embedded in the background. Within a conversation each gets the next sequence
+number (turns often share one time) and the text of the one before as extra searchable context. Expiry archives;
+promotion keeps the event as the fact's source.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _Position = tuple[int, str, tuple[str, date] | None]
 
 @dataclass(frozen=True, slots=True)
 class EventDraft(Weight):
-    """A checked wish to log an event; times are aware UTC."""
+    """A checked request to log an event; times are aware UTC."""
 
     content: str
     when: datetime
@@ -69,9 +69,9 @@ class EventDraft(Weight):
     redactions: tuple[str, ...] = ()
 
     @classmethod
-    def like(cls, one: HasImportance, content: str, when: datetime) -> EventDraft:
-        """Return a wish to log this text under the key and with the weight of what says it."""
-        return cls(content, when, key=one.key).with_importance_of(one)
+    def like(cls, source: HasImportance, content: str, when: datetime) -> EventDraft:
+        """Return a draft of this text with the key and the weight of its source."""
+        return cls(content, when, key=source.key).with_importance_of(source)
 
 
 class EventLog:
@@ -80,7 +80,7 @@ class EventLog:
         self._last: LRUCache[tuple[str, str, str], _Position] = LRUCache(CONVERSATIONS_REMEMBERED)
 
     def log(self, actor: Actor, draft: EventDraft, request: Request | None = None) -> WriteOutcome:
-        """Store one event and return `added`, or the first answer when this request was answered before."""
+        """Store one event and return `added`, or the stored answer when this request was answered before."""
         return self.log_all(actor, [draft], request)[0]
 
     def log_all(self, actor: Actor, drafts: Sequence[EventDraft], request: Request | None = None) -> list[WriteOutcome]:
@@ -89,20 +89,19 @@ class EventLog:
             done = self._records.replayed(request)
             if done is not None:
                 return [done]
-            seq, before, told_before = self._position(actor.scope)
+            in_conversation = bool(actor.scope.conversation)
+            seq, before, readers_before = self._position(actor.scope)
             memories: list[Memory] = []
             outcomes: list[WriteOutcome] = []
             for draft in drafts:
-                if actor.scope.conversation:
-                    seq += 1
-                memory = self._memory(actor, draft, seq=seq if actor.scope.conversation else None)
-                # What went before is searched with this event, so only for the very same readers and of the same talk.
-                told = memory.audience, memory.happened_at.date()
-                memory = replace(memory, context=before if told == told_before else "")
-                before, told_before = conversation_context(draft.content) if actor.scope.conversation else "", told
-                waits = memory.status is Status.PENDING
+                seq += in_conversation
+                memory = self._memory(actor, draft, seq=seq if in_conversation else None)
+                # The text before is searched with this event, so only for the very same readers and the same day.
+                readers = memory.audience, memory.happened_at.date()
+                memory = replace(memory, context=before if readers == readers_before else "")
+                before, readers_before = conversation_context(draft.content) if in_conversation else "", readers
                 outcome = WriteOutcome(
-                    Outcome.PENDING if waits else Outcome.ADDED,
+                    Outcome.PENDING if memory.status is Status.PENDING else Outcome.ADDED,
                     memory.id,
                     Layer.EVENT_LOG,
                     memory.status,
@@ -113,11 +112,11 @@ class EventLog:
                 outcomes.append(outcome)
             entries = [self._records.entry(memory, embed=False) for memory in memories]
             self._records.commit(entries, kind="log", by=author_of(actor))
-            self._last[_conversation(actor.scope)] = (seq, before, told_before)
+            self._last[_conversation(actor.scope)] = (seq, before, readers_before)
             return outcomes
 
     def clear_cache(self) -> None:
-        """Forget what was said last in every conversation; the store tells it anew."""
+        """Forget the last event of every conversation; it is read from the store again."""
         with self._records.lock:
             self._last.clear()
 
@@ -145,21 +144,15 @@ class EventLog:
         )
 
     def _position(self, scope: Scope) -> _Position:
-        """Return the last sequence number of this conversation, the text before, who reads that and its day."""
-        if not scope.conversation:
-            return 0, "", None
+        """Return the position after the last event of this conversation."""
         name = _conversation(scope)
-        if name not in self._last:
-            last = self._records.last_of_conversation(scope)
-            told = (last.audience, last.happened_at.date()) if last else None
-            self._last[name] = (
-                (last.conversation_seq or 0, conversation_context(last.content), told) if last else (0, "", None)
-            )
-        return self._last[name]
+        if scope.conversation and name not in self._last and (last := self._records.last_of_conversation(scope)):
+            readers = (last.audience, last.happened_at.date())
+            self._last[name] = (last.conversation_seq or 0, conversation_context(last.content), readers)
+        return self._last.get(name, (0, "", None)) if scope.conversation else (0, "", None)
 
     def _memory(self, actor: Actor, draft: EventDraft, *, seq: int | None) -> Memory:
         now = self._records.clock.now()
-        author = author_of(actor)
         waits = refusal(Deed.SAVE_FOR_ACCOUNT, actor.caller) if draft.visibility is Visibility.ACCOUNT else ""
         memory = Memory(
             id=self._records.new_id(),
@@ -188,11 +181,11 @@ class EventLog:
             where=draft.where,
             who=draft.who,
             ttl_days=draft.ttl_days,
-            # Age counts from when it was recorded: an old event told today still lives its days.
+            # Age counts from when it was recorded: an old event logged today still gets its full time.
             expires_at=now + timedelta(days=draft.ttl_days) if draft.ttl_days else None,
             questions=draft.questions,
             content_hash=content_hash(draft.content),
-            author=author,
+            author=author_of(actor),
         )
         return with_highest_importance(memory, [draft])
 

@@ -1,8 +1,8 @@
 """The confidence gate of L3: a claim counts only as far as its origin carries.
 
-A model's own confidence is not evidence. The claim is capped by who makes it, and only somebody else saying the same
+A model's own confidence is not evidence. The claim is capped by who makes it, and only another origin saying the same
 raises what is stored. Where nobody claims anything, the words decide: a statement that doubts itself starts below the
-threshold, half way to what is turned away. Thresholds follow the strategy document, section 2 (L3): >= 0.9 active, 0.7
+threshold, half way to what is rejected. Thresholds follow the strategy document, section 2 (L3): >= 0.9 active, 0.7
 to 0.9 pending, below rejected. The gate acts when writing; confidence that decays later never archives anything.
 """
 
@@ -24,8 +24,6 @@ CAPS: Mapping[str, float] = {
     "document": 0.69,
     "system": 1.0,
 }
-
-
 DEFAULT_CONFIDENCE = 0.9
 """The confidence of a plain statement that came without one."""
 
@@ -52,7 +50,7 @@ class ConfidenceGate:
 
     @property
     def unsure(self) -> float:
-        """The claim of what waits for review without being turned away."""
+        """The claim of what waits for review without being rejected."""
         return round((self.active + self.pending) / 2, 3)
 
     def judge(
@@ -69,24 +67,20 @@ class ConfidenceGate:
         that `assess` found, for the reason."""
         cap = self.caps["extracted_quoted" if origin is Origin.EXTRACTED and quoted else origin.value]
         confidence = min(claim, cap)
-        capped = f" (claimed {claim:g}, capped at {cap:g} for {origin.value})" if claim > cap else ""
-        capped += f' (assessed: it says "{doubt}")' if doubt else ""
+        reason = f"confidence {confidence:g}"
+        reason += f" (claimed {claim:g}, capped at {cap:g} for {origin.value})" if claim > cap else ""
+        reason += f' (assessed: it says "{doubt}")' if doubt else ""
         if confidence < self.pending:
-            return Verdict(
-                None, confidence, f"confidence {confidence:g}{capped} is below {self.pending:g}, so nothing was stored"
-            )
+            return Verdict(None, confidence, f"{reason} is below {self.pending:g}, so nothing was stored")
         if confidence < self.active:
-            return Verdict(
-                Status.PENDING,
-                confidence,
-                f"confidence {confidence:g}{capped} is below {self.active:g}: it waits for `memory-anchor review`",
-            )
+            waits = f"{reason} is below {self.active:g}: it waits for `memory-anchor review`"
+            return Verdict(Status.PENDING, confidence, waits)
         if visibility is Visibility.ACCOUNT and (waits := refusal(Deed.SAVE_FOR_ACCOUNT, caller)):
             return Verdict(Status.PENDING, confidence, waits)
-        return Verdict(Status.ACTIVE, confidence, f"confidence {confidence:g}{capped} passes the gate")
+        return Verdict(Status.ACTIVE, confidence, f"{reason} passes the gate")
 
     def as_agent_claim(self, memory: Memory, caller: Caller) -> Memory | None:
-        """Return an imported version as the word of an agent, None where the gate keeps it out.
+        """Return an imported version as if an agent had said it, None where the gate keeps it out.
 
         Origins that count for more become `agent`, confidence is capped, citations are trusted no more than an agent,
         and what an import cannot know is dropped: receipts, use, corroboration.
@@ -96,15 +90,15 @@ class ConfidenceGate:
         is_gated = memory.layer is Layer.VERIFIED_FACT and memory.status in (Status.ACTIVE, Status.PENDING)
         if is_gated and verdict.status is None:
             return None
-        waits = is_gated and verdict.status is Status.PENDING
+        trust = TRUST_OF_ORIGIN[origin]
         return replace(
             memory,
             origin=origin,
             confidence=verdict.confidence,
-            status=Status.PENDING if waits else memory.status,
+            status=Status.PENDING if is_gated and verdict.status is Status.PENDING else memory.status,
             citations=tuple(
-                one if one.trust is Trust.UNTRUSTED else replace(one, trust=TRUST_OF_ORIGIN[origin])
-                for one in memory.citations
+                citation if citation.trust is Trust.UNTRUSTED else replace(citation, trust=trust)
+                for citation in memory.citations
             ),
             priority=min(memory.priority, first_priority(memory)),
             corroborated_at=None,

@@ -1,7 +1,7 @@
 """L4 `operational_knowledge`: how things are done, read from `.ai/operations/` of the working tree.
 
 Files are cut by the one chunker of the tree (`language.passages`) and keep their lines; a question is matched against
-file names and passages by the same terms as every search, with the passage's rarity in this folder, and by meaning,
+file names and passages by the same terms as every search, weighted by their rarity in this folder, and by meaning,
 which is what finds a passage in the other language. Nothing is copied into the store: Git is the record, and files
 are read again when their time or size changes. Read-only for agents.
 
@@ -33,7 +33,7 @@ SUFFIXES = frozenset({".md", ".markdown", ".yaml", ".yml", ".json", ".txt"})
 FILES_MAX = 200
 FILE_BYTES_MAX = 256 * 1024
 FOLDER_BYTES_MAX = 4 * 1024 * 1024
-"""Of all files together: what is cut into passages while somebody's first search waits."""
+"""Of all files together: they are cut into passages while somebody's first search waits."""
 NAMES_MAX = 2_000
 DEPTH_MAX = 8
 """Names below the folder that are looked at, and folders below each other."""
@@ -43,7 +43,7 @@ NAME_WEIGHT = 2.0
 FLOOR = 0.12
 """Share of the question's rarity mass a passage must cover to be an answer at all."""
 COVERED = 0.5
-"""The share from which words have found it, and no question waits for its meaning."""
+"""The share from which words alone have found it, and no question waits for its embedding."""
 SAME_MEANING = 0.55
 """Centred cosine from which a passage in the question's own language answers without sharing words."""
 OTHER_LANGUAGE = (0.34, 0.26)
@@ -55,16 +55,16 @@ questions both ways (at 0.55 for none of 60); 0 and 1 of 30 questions about othe
 right passage taken out, 9 and 7 of 30 got one of the 29 others. Within a language at 0.55: found 24 and 25 of 30, and
 no wrong answer at all; words find the rest there.
 """
-LEAST_MEANT = 0.5
-"""Relevance that a passage has at least which answers by its meaning at these bars, measured apart from the judge."""
+LEAST_BY_MEANING = 0.5
+"""The least relevance of a passage above these bars, measured apart from the judge."""
 ABOUT_AS_GOOD = 0.8
-"""Share of the nearest passage's cosine from which another answers by meaning beside it."""
-MEANT_CHARS = (200, 100)
+"""Share of the nearest passage's cosine from which another one answers by meaning too."""
+EMBEDDED_CHARS = (200, 100)
 """Of titles and first lines together that are embedded, in English and in Chinese: 30 to 70 ms a passage, 2 cores."""
-MEANT_MAX = 500
+EMBEDDED_MAX = 500
 """Passages of a folder compared by meaning; those that open a file come first."""
 AT_ONCE = 4
-"""Passages embedded while a question waits; the rest is embedded behind."""
+"""Passages embedded while a question waits; the rest is embedded in the background."""
 
 _HEADING = re.compile(r"^#{1,6}[^\S\n]+(\S.*)$", re.MULTILINE)
 _MARKS = re.compile(r"^#{1,6}\s.*$|^[\s>*+-]+", re.MULTILINE)
@@ -90,9 +90,11 @@ class _Passage:
     path: str
     title: str
     text: str
-    bag: Counter[str]
-    named: frozenset[str]
-    meant: str
+    terms: Counter[str]
+    name_terms: frozenset[str]
+    """Terms of the file's name and title, and of its own title."""
+    embedded: str
+    """What is embedded for it."""
     opens: bool
     """Whether its file begins with it."""
     locator: Locator
@@ -100,26 +102,26 @@ class _Passage:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """One file as it was read last. wrong: why none of it counts, else ""."""
+    """One file as it was read last. problem: why none of it counts, else ""."""
 
-    seen: FoundFile
+    found: FoundFile
     text: str = ""
     passages: tuple[_Passage, ...] = ()
-    wrong: str = ""
+    problem: str = ""
 
     @property
     def inside(self) -> PurePosixPath:
         """Its path below the folder of operations."""
-        return PurePosixPath(self.seen.ref).relative_to(FOLDER)
+        return PurePosixPath(self.found.ref).relative_to(FOLDER)
 
 
 class OperationalKnowledge:
     def __init__(
-        self, project_dir: Path | None, meaning: TextEmbedder | None = None, quarantine: Quarantine | None = None
+        self, project_dir: Path | None, embedder: TextEmbedder | None = None, quarantine: Quarantine | None = None
     ) -> None:
         self._quarantine = quarantine or Quarantine()
         self._root = project_dir
-        self._meaning = meaning
+        self._embedder = embedder
         self._lock = threading.Lock()
         self._files: dict[str, _File] = {}
         """By path below the project."""
@@ -130,44 +132,46 @@ class OperationalKnowledge:
     ) -> list[OperationPassage]:
         """Return the passages that say how to do `task`, best first, at most one a heading; empty when none fits.
 
-        waits: whether a few passages may be embedded before this returns; otherwise all are embedded behind. judge:
-        says how relevant each passage is; with it those that words or meaning alone would leave out are returned too.
+        waits: whether a few passages may be embedded before this returns; otherwise all are, in the background.
+        judge: says how relevant each passage is; with it those that words or meaning would leave out are returned too.
         """
-        passages = self._current()
-        asked = Counter(terms(task))
-        if not passages or not asked:
+        passages = [passage for file in self._current_files() for passage in file.passages]
+        wanted = Counter(terms(task))
+        if not passages or not wanted:
             return []
-        holders = Counter(term for p in passages for term in set(p.bag) | p.named)
-        rarity = {term: math.log(1 + len(passages) / (1 + holders[term])) for term in asked}
+        holders = Counter(term for p in passages for term in set(p.terms) | p.name_terms)
+        rarity = {term: math.log(1 + len(passages) / (1 + holders[term])) for term in wanted}
         mass = sum(rarity.values()) or 1.0
-        covered = [sum(rarity[t] for t in asked if t in p.bag or t in p.named) / mass for p in passages]
-        near = self._near(task, passages, at_once=AT_ONCE if waits and max(covered) < COVERED else 0)
-        means_it = _answering(task, near)
-        cosines = [near.get(p.meant, 0.0) or math.nan for p in passages]
-        judged = judge(task, cosines, covered, [p.meant for p in passages]) if judge else [1.0] * len(passages)
+        shares = [sum(rarity[t] for t in wanted if t in p.terms or t in p.name_terms) / mass for p in passages]
+        cosines = self._cosines(task, passages, at_once=AT_ONCE if waits and max(shares) < COVERED else 0)
+        near = _near_in_meaning(task, cosines)
+        relevances: Sequence[float] = [1.0] * len(passages)
+        if judge:
+            known = [cosines.get(p.embedded, 0.0) or math.nan for p in passages]
+            relevances = judge(task, known, shares, [p.embedded for p in passages])
         scored = []
-        for passage, share, chance in zip(passages, covered, judged, strict=True):
-            if share < FLOOR and passage.meant not in means_it and judge is None:
+        for passage, share, relevance in zip(passages, shares, relevances, strict=True):
+            is_near = passage.embedded in near
+            if share < FLOOR and not is_near and judge is None:
                 continue
-            if passage.meant in means_it:
-                chance = max(chance, LEAST_MEANT)
             words = sum(
-                rarity[t] * (passage.bag[t] / (passage.bag[t] + 1.2) + NAME_WEIGHT * (t in passage.named))
-                for t in asked
+                rarity[t] * (passage.terms[t] / (passage.terms[t] + 1.2) + NAME_WEIGHT * (t in passage.name_terms))
+                for t in wanted
             )
-            scored.append((words / mass + max(0.0, near.get(passage.meant, 0.0)), passage, chance))
-        scored.sort(key=lambda found: (-found[2], -found[0], found[1].path, found[1].title))
+            score = words / mass + max(0.0, cosines.get(passage.embedded, 0.0))
+            scored.append((max(relevance, LEAST_BY_MEANING) if is_near else relevance, score, passage))
+        scored.sort(key=lambda row: (-row[0], -row[1], row[2].path, row[2].title))
         return [
-            OperationPassage(p.name, p.path, p.title, p.text, round(score, 4), chance, p.locator)
-            for score, p, chance in scored[:limit]
+            OperationPassage(p.name, p.path, p.title, p.text, round(score, 4), relevance, p.locator)
+            for relevance, score, p in scored[:limit]
         ]
 
-    def _near(self, task: str, passages: Sequence[_Passage], *, at_once: int) -> dict[str, float]:
-        """Return the cosine of the task with each text that stands for a passage."""
-        if self._meaning is None:
+    def _cosines(self, task: str, passages: Sequence[_Passage], *, at_once: int) -> dict[str, float]:
+        """Return the cosine of the task with each embedded text; none without an embedder."""
+        if self._embedder is None:
             return {}
-        texts = [p.meant for p in sorted(passages, key=lambda p: not p.opens)][:MEANT_MAX]
-        return dict(zip(texts, self._meaning(task, texts, at_once=at_once), strict=True))
+        texts = [p.embedded for p in sorted(passages, key=lambda p: not p.opens)][:EMBEDDED_MAX]
+        return dict(zip(texts, self._embedder(task, texts, at_once=at_once), strict=True))
 
     def read(self, name: str) -> OperationPassage:
         """Return one whole file by its name (with or without suffix). Raises NotFound with the names there are."""
@@ -175,12 +179,13 @@ class OperationalKnowledge:
         for file in files:
             if name in (str(file.inside), file.inside.stem, str(file.inside.with_suffix(""))):
                 stem = file.inside.stem
-                return OperationPassage(stem, file.seen.ref, _title(file.text, stem), file.text, 1.0)
+                return OperationPassage(stem, file.found.ref, _title(file.text, stem), file.text, 1.0)
         known = ", ".join(sorted(file.inside.stem for file in files)) or "none"
         raise NotFound(f"no operation {name!r} under {FOLDER}; there are: {known}")
 
     def names(self) -> list[str]:
-        return sorted({passage.name for passage in self._current()})
+        """Return the names of the files that have something to read."""
+        return sorted({passage.name for file in self._current_files() for passage in file.passages})
 
     def problems(self) -> tuple[str, ...]:
         """Return one sentence for each file or link of the folder that is left out, at most `PROBLEMS_MAX`."""
@@ -188,90 +193,88 @@ class OperationalKnowledge:
         with self._lock:
             return self._problems
 
-    def _current(self) -> tuple[_Passage, ...]:
-        return tuple(passage for file in self._current_files() for passage in file.passages)
-
     def _current_files(self) -> list[_File]:
         """Return the files that can be read, in order; those that changed are read again."""
         if self._root is None:
             return []
-        kept: dict[str, _File] = {}
-        wrong: list[str] = []
-        room = FOLDER_BYTES_MAX
+        files: dict[str, _File] = {}
+        problems: list[str] = []
+        bytes_left = FOLDER_BYTES_MAX
         with self._lock:
-            for seen in self._seen(self._root, wrong):
-                misfit = _misfit(seen, len(kept), room)
-                file = self._files.get(seen.ref)
-                if misfit:
-                    file = _File(seen, wrong=misfit)
-                elif file is None or file.seen != seen or file.wrong:
-                    file = self._read(self._root, seen)
-                room -= seen.size  # also of those that are no text: they were read
-                if file.wrong:
-                    wrong.append(f"{ascii(seen.ref)[1:-1]} is left out: {file.wrong}")
+            for found in self._found_files(self._root, problems):
+                file = self._files.get(found.ref)
+                if problem := _why_unread(found, len(files), bytes_left):
+                    file = _File(found, problem=problem)
+                elif file is None or file.found != found:
+                    file = self._read(self._root, found)
+                bytes_left -= found.size  # also of those that are no text: they were read
+                if file.problem:
+                    problems.append(f"{ascii(found.ref)[1:-1]} is left out: {file.problem}")
                 else:
-                    kept[seen.ref] = file
-            self._files, self._problems = kept, tuple(wrong[:PROBLEMS_MAX])
-            return list(kept.values())
+                    files[found.ref] = file
+            self._files, self._problems = files, tuple(problems[:PROBLEMS_MAX])
+            return list(files.values())
 
     @staticmethod
-    def _seen(root: Path, wrong: list[str]) -> list[FoundFile]:
-        """Return the names that may be operations; what keeps the folder itself from being read goes to `wrong`."""
+    def _found_files(root: Path, problems: list[str]) -> list[FoundFile]:
+        """Return the files that may be operations; what keeps the folder itself from being read goes to `problems`."""
         try:
             found = list(beneath.walk(root, FOLDER, most=NAMES_MAX, depth=DEPTH_MAX))
         except OSError as error:
-            wrong.append(f"{FOLDER} is left out: {error.strerror}")
+            problems.append(f"{FOLDER} is left out: {error.strerror}")
             return []
         if len(found) >= NAMES_MAX:
-            wrong.append(f"{FOLDER} holds more than {NAMES_MAX} names; the others are left out")
-        return [seen for seen in found if seen.problem or PurePosixPath(seen.ref).suffix.lower() in SUFFIXES]
+            problems.append(f"{FOLDER} holds more than {NAMES_MAX} names; the others are left out")
+        return [file for file in found if file.problem or PurePosixPath(file.ref).suffix.lower() in SUFFIXES]
 
-    def _read(self, root: Path, seen: FoundFile) -> _File:
+    def _read(self, root: Path, found: FoundFile) -> _File:
         try:
-            content = beneath.read(root, seen.ref, most_bytes=FILE_BYTES_MAX)
+            content = beneath.read(root, found.ref, most_bytes=FILE_BYTES_MAX)
         except OSError as error:
-            return _File(seen, wrong=f"it cannot be read ({error.strerror})")
+            return _File(found, problem=f"it cannot be read ({error.strerror})")
         if content is None:
-            return _File(seen, wrong="it went away while it was read")
+            return _File(found, problem="it went away while it was read")
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            return _File(seen, wrong=f"byte {error.start} is not UTF-8; save it as UTF-8")
+            return _File(found, problem=f"byte {error.start} is not UTF-8; save it as UTF-8")
         if "\0" in text:
-            return _File(seen, wrong="it is binary")
+            return _File(found, problem="it is binary")
         if self._quarantine.is_quarantined(text):
-            return _File(seen, wrong=f"the engine ended {DEATHS} times while it read it")
-        with self._quarantine.reading({ascii(seen.ref)[1:-1]: text}):
-            return _File(seen, text, tuple(_cut(seen.ref, text)))
+            return _File(found, problem=f"the engine ended {DEATHS} times while it read it")
+        with self._quarantine.reading({ascii(found.ref)[1:-1]: text}):
+            return _File(found, text, tuple(_passages(found.ref, text)))
 
 
-def _misfit(seen: FoundFile, files: int, room: int) -> str:
+def _why_unread(found: FoundFile, files: int, bytes_left: int) -> str:
     """Return why a file is not read at all, "" for one that is."""
-    if seen.problem:
-        return seen.problem
-    if not seen.ref.isprintable():
+    if found.problem:
+        return found.problem
+    if not found.ref.isprintable():
         return "its name holds signs that cannot be shown; rename it"
-    if seen.size > FILE_BYTES_MAX:
-        return f"it has {seen.size} bytes; allowed are {FILE_BYTES_MAX}"
+    if found.size > FILE_BYTES_MAX:
+        return f"it has {found.size} bytes; allowed are {FILE_BYTES_MAX}"
     if files >= FILES_MAX:
         return f"there are more than {FILES_MAX} files"
-    return f"all files together have more than {FOLDER_BYTES_MAX} bytes" if seen.size > room else ""
+    return f"all files together have more than {FOLDER_BYTES_MAX} bytes" if found.size > bytes_left else ""
 
 
-def _cut(ref: str, text: str) -> Iterator[_Passage]:
+def _passages(ref: str, text: str) -> Iterator[_Passage]:
     path = PurePosixPath(ref)
-    name, whole = path.stem, _title(text, path.stem)
-    named = frozenset(terms(f"{name.replace('_', ' ')} {whole}"))
+    name, file_title = path.stem, _title(text, path.stem)
+    name_terms = frozenset(terms(f"{name.replace('_', ' ')} {file_title}"))
     for passage in cut(plain(text), format_of(ref)):
-        title = passage.heading[-1] if passage.heading else whole
+        title = passage.heading[-1] if passage.heading else file_title
+        lines = " ".join(_MARKS.sub("", passage.text[:PASSAGE_BYTES]).split())
+        embedded = f"{file_title}. {title}. {lines}"
         yield _Passage(
             name=name,
             path=ref,
             title=title,
             text=passage.text,
-            bag=Counter(terms(f"{title}\n{passage.text}")),
-            named=named | set(terms(title)),
-            meant=_meant(whole, title, passage.text),
+            terms=Counter(terms(f"{title}\n{passage.text}")),
+            name_terms=name_terms | set(terms(title)),
+            embedded=embedded[: EMBEDDED_CHARS[is_chinese(embedded)]],
             opens=passage.opens,
             locator=Locator(passage.line_start, passage.line_end, heading=passage.heading),
         )
@@ -281,23 +284,17 @@ def _title(text: str, stem: str) -> str:
     head = _HEADING.search(text)
     if head is None:
         return stem.replace("_", " ")
-    said = head[1].rstrip()
-    return (said.rstrip("#").rstrip() or said)[:HEADING_CHARS]
+    title = head[1].rstrip()
+    return (title.rstrip("#").rstrip() or title)[:HEADING_CHARS]
 
 
-def _meant(whole: str, title: str, part: str) -> str:
-    """Return what is embedded for a part of a section: its file's title, its own, and its first lines."""
-    said = f"{whole}. {title}. {' '.join(_MARKS.sub('', part[:PASSAGE_BYTES]).split())}"
-    return said[: MEANT_CHARS[is_chinese(said)]]
-
-
-def _answering(task: str, near: Mapping[str, float]) -> set[str]:
+def _near_in_meaning(task: str, cosines: Mapping[str, float]) -> set[str]:
     """Return the texts that answer by their meaning alone: near enough, and about as near as the nearest."""
-    script = is_chinese(task)
-    found = {
+    in_chinese = is_chinese(task)
+    near = {
         text: cosine
-        for text, cosine in near.items()
-        if cosine >= (SAME_MEANING if is_chinese(text) == script else OTHER_LANGUAGE[script])
+        for text, cosine in cosines.items()
+        if cosine >= (SAME_MEANING if is_chinese(text) == in_chinese else OTHER_LANGUAGE[in_chinese])
     }
-    least = max(found.values(), default=0.0) * ABOUT_AS_GOOD
-    return {text for text, cosine in found.items() if cosine >= least}
+    least = max(near.values(), default=0.0) * ABOUT_AS_GOOD
+    return {text for text, cosine in near.items() if cosine >= least}

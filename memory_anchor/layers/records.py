@@ -1,11 +1,11 @@
 """Reading and writing versions: the one place where memories reach the store.
 
 Every write of L2 and L3 goes through `commit`: derived words and vectors are made here, new versions and the closed old
-ones of one collection land in one atomic upsert, the audit record follows, and searches are told. `lock` serialises
-read-check-write, so two agents changing one memory are compared, never overwritten; embedding happens before it.
+ones of one collection land in one atomic upsert, the audit record follows, and search indexes are updated. `lock`
+serialises read-check-write, so two agents changing one memory are compared, never overwritten; embedding comes first.
 
 Requests are idempotent: the outcome is stored with the memory it wrote (`Receipt`), found again by a keyword index, so
-a repeat after a crash gets the first answer. Across collections the record that keeps the truth is written first.
+a repeat after a crash gets the first answer. Across collections the authoritative record is written first.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from memory_anchor.where import Between, OneOf, Where
 
 VERSIONS_MAX = 1_000
 """Versions of one memory that `history` returns at most."""
-SEARCHED_BESIDE = ("key", "tags", "questions", "where", "who", "citations", "context")
-"""What a memory is found by besides its embedded text; see `searched_words`."""
+ALSO_SEARCHED = ("key", "tags", "questions", "where", "who", "citations", "context")
+"""Fields a memory is found by besides its embedded text; see `searched_words`."""
 RECORD_COLLECTIONS = (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What makes a repeat recognisable: keys to look under, and a hash of what was asked.
+    """What makes a repeat recognisable: the key to look under, and a hash of what was requested.
 
     explicit: the caller named the request, so the same name with other content is an error.
     """
@@ -69,13 +69,11 @@ def request_of(actor: Actor, request_id: str, tool: str, asked: Mapping[str, Jso
     """Return how this call is recognised again: by `request_id`, else by the transport's nonce, else not at all."""
     fingerprint = stable_hash(tool, json.dumps(asked, ensure_ascii=False, sort_keys=True, default=str))
     if request_id:
-        scope = actor.scope  # one name in two projects or conversations, or of two clients, is two requests
-        person = (actor.person,) if actor.person else ()  # nor of two people
-        whose = (scope.account, scope.project, actor.client, scope.conversation, *person)
-        return Request(stable_hash("request", *whose, request_id), fingerprint, True)
-    if actor.nonce:
-        return Request(stable_hash("nonce", actor.nonce), fingerprint, False)
-    return None
+        scope = actor.scope  # one name in two projects or conversations, or of two clients or people, is two requests
+        person = (actor.person,) if actor.person else ()
+        owner = (scope.account, scope.project, actor.client, scope.conversation, *person)
+        return Request(stable_hash("request", *owner, request_id), fingerprint, True)
+    return Request(stable_hash("nonce", actor.nonce), fingerprint, False) if actor.nonce else None
 
 
 class Records:
@@ -91,9 +89,9 @@ class Records:
         lock: AbstractContextManager[bool | None] | None = None,
         written: Callable[[], int] | None = None,
     ) -> None:
-        """entry_of(memory, embed=bool): a version with its derived words and, when `embed`, its vector.
+        """entry_of(memory, embed=bool): makes a version's derived words and, when `embed`, its vector.
 
-        on_write: told every version that was stored, as stored. lock: the writers' lock, reentrant. written: how
+        on_write: gets every version that was stored, as stored. lock: the writers' lock, reentrant. written: how
         often the store was written to, by anybody; None where that is not known.
         """
         self.store = store
@@ -114,9 +112,8 @@ class Records:
             conditions.append(OneOf("audience", tuple(sorted(audiences(reader)))))
         where = Where(tuple(conditions), (OneOf("state", (HISTORY,)),))
         for collection in RECORD_COLLECTIONS:
-            found = self.store.find(collection, where, limit=1)
-            if found:
-                return found[0]
+            for memory in self.store.find(collection, where, limit=1):
+                return memory
         raise NotFound(f"no memory {memory_id!r} here; `search_memory` or `memory-anchor list` gives the ids there are")
 
     def versions(self, memory_id: str, reader: Scope | None) -> list[Memory]:
@@ -141,13 +138,11 @@ class Records:
                 OneOf("state", live),
             )
         )
-        found = self.store.find(memory.layer.value, where, limit=16)
-        return min(found, key=lambda m: (m.recorded_at, m.id), default=None)
+        repeats = self.store.find(memory.layer.value, where, limit=16)
+        return min(repeats, key=lambda m: (m.recorded_at, m.id), default=None)
 
     def last_of_conversation(self, scope: Scope) -> Memory | None:
         """Return the latest event of this conversation by sequence number, if any."""
-        if not scope.conversation:
-            return None
         where = Where(
             (
                 OneOf("conversation", (scope.conversation,)),
@@ -156,8 +151,8 @@ class Records:
                 Between("recorded_to", at_least=FOREVER),
             )
         )
-        found = self.store.find(Layer.EVENT_LOG.value, where, limit=1, order_by="conversation_seq", descending=True)
-        return found[0] if found else None
+        events = self.store.find(Layer.EVENT_LOG.value, where, limit=1, order_by="conversation_seq", descending=True)
+        return events[0] if events else None
 
     # --- idempotence -----------------------------------------------------------------------------------------
 
@@ -170,9 +165,7 @@ class Records:
             return None
         for collection in RECORD_COLLECTIONS:
             for memory in self.store.find(collection, Where((OneOf("request_keys", (request.key,)),)), limit=4):
-                for receipt in memory.receipts:
-                    if receipt.key != request.key:
-                        continue
+                for receipt in (receipt for receipt in memory.receipts if receipt.key == request.key):
                     if receipt.fingerprint == request.fingerprint:
                         return outcome_from(receipt.outcome)
                     if request.explicit:
@@ -185,31 +178,31 @@ class Records:
     # --- writing ---------------------------------------------------------------------------------------------
 
     def entry(self, memory: Memory, *, embed: bool) -> Entry:
-        """Return a version with its words, and its vector when `embed` (else it is embedded later, behind)."""
+        """Return a version with its words, and its vector when `embed` (else it is embedded in the background)."""
         try:
             return self._entry_of(memory, embed=embed)
-        except Unavailable:  # by words at once, by meaning when the embedder is back
+        except Unavailable:  # found by words at once, by meaning when the embedder is back
             return self._entry_of(memory, embed=False)
 
     def commit(self, new: Sequence[Entry] = (), *, revisions: Sequence[Revision] = (), kind: str, by: str) -> None:
-        """Write new memories, next versions and the ends of those before: one atomic batch a collection, then audit,
-        then searches.
+        """Write new memories, next versions and the closed ones before: one atomic batch a collection, then audit,
+        then the search indexes.
 
-        New ones are given in the order in which their collections must be written. Closed versions keep their vectors.
+        new: in the order in which their collections must be written. Closed versions keep their vectors.
         """
         at = self.clock.now()
-        ends: dict[str, list[str]] = {}
+        old_points: dict[str, list[str]] = {}
         for step in revisions:
-            ends.setdefault(step.closed.layer.value, []).append(step.closed.point_id)
+            old_points.setdefault(step.closed.layer.value, []).append(step.closed.point_id)
         before = {
             entry.memory.point_id: entry
-            for collection, points in ends.items()
+            for collection, points in old_points.items()
             for entry in self.store.get(collection, points, with_vectors=True)
         }
         entries = [*new, *(self._next_entry(step, before.get(step.closed.point_id)) for step in revisions)]
         closed = [step.closed for step in revisions if step.closed.point_id in before]
         batches: dict[str, list[Entry]] = {}
-        for entry in (*entries, *(replace(before[one.point_id], memory=one) for one in closed)):
+        for entry in (*entries, *(replace(before[version.point_id], memory=version) for version in closed)):
             batches.setdefault(entry.memory.layer.value, []).append(entry)
         with self._audit.recording(kind, [audit_of([entry.memory for entry in entries])], by=by, at=at):
             for collection, batch in batches.items():
@@ -217,11 +210,11 @@ class Records:
         self._on_write([entry for batch in batches.values() for entry in batch])
 
     def _next_entry(self, step: Revision, before: Entry | None) -> Entry:
-        """Return the entry of a new version; what stays as it was keeps its vector and its words."""
+        """Return the entry of a new version; its vector and words are reused where their text did not change."""
         new, closed = step.new, step.closed
         if before is None or embedded_text(new) != embedded_text(closed):
             return self.entry(new, embed=new.layer is Layer.VERIFIED_FACT)
-        if all(getattr(new, name) == getattr(closed, name) for name in SEARCHED_BESIDE):
+        if all(getattr(new, name) == getattr(closed, name) for name in ALSO_SEARCHED):
             return replace(before, memory=new)
         return replace(self.entry(new, embed=False), vectors=before.vectors)
 
@@ -238,7 +231,7 @@ class Records:
 
 
 def audit_of(written: Sequence[Memory]) -> dict[str, Json]:
-    """Return the one audit record of versions written together: each record is a disk sync, and this is one deed."""
+    """Return the one audit record of versions written together: each record costs a disk sync."""
     records = [audit_record(memory) for memory in written]
     return records[0] if len(records) == 1 else {"memories": records}
 
@@ -262,7 +255,7 @@ def used_at(usage: Usage, at: datetime) -> Usage:
 
 
 def with_receipt(memory: Memory, request: Request | None, outcome: WriteOutcome) -> Memory:
-    """Return the version with the answer to this request stored beside it."""
+    """Return the version with the answer to this request among its receipts."""
     if request is None:
         return memory
     receipt = Receipt(request.key, request.fingerprint, outcome_to(outcome))
@@ -299,17 +292,18 @@ def outcome_from(stored: Mapping[str, Json]) -> WriteOutcome:
 def author_of(actor: Actor) -> str:
     """Return who wrote it, as history and audit show it: `agent:claude-code`, `human:me`, `system:…`.
 
-    Who came in with an access key stands behind its agent: `agent:codex for eve`.
+    A person with an access key comes after the agent: `agent:codex for eve`.
     """
-    name = actor.scope.user if is_human(actor.caller) else actor.scope.agent or actor.client
-    told = f" for {actor.person}" if actor.person and not is_human(actor.caller) else ""
-    return f"{actor.caller.value}:{name}{told}"
+    if is_human(actor.caller):
+        return f"{actor.caller.value}:{actor.scope.user}"
+    person = f" for {actor.person}" if actor.person else ""
+    return f"{actor.caller.value}:{actor.scope.agent or actor.client}{person}"
 
 
 def cited_by(actor: Actor, origin: Origin, citations: Iterable[Citation]) -> tuple[Citation, ...]:
     """Return citations with the writer's scope, and no more trust than the writer has."""
-    trust = TRUST_OF_ORIGIN[origin]
-    return tuple(replace(one, scope=one.scope or replace(actor.scope, across=()), trust=trust) for one in citations)
+    scope, trust = replace(actor.scope, across=()), TRUST_OF_ORIGIN[origin]
+    return tuple(replace(citation, scope=citation.scope or scope, trust=trust) for citation in citations)
 
 
 def newest_first(memories: Iterable[Memory]) -> list[Memory]:
