@@ -1,12 +1,12 @@
-"""Files below one folder that somebody else filled: no link is followed, nothing outside is touched, nothing waits.
+"""Files beneath one untrusted folder: no link is followed, nothing outside is touched, no call blocks.
 
-A repository is an archive of a stranger until its owner says otherwise, and any name in it may be a link to the
-user's keys, a pipe that nobody writes to, or a file of any size. Each part of a path is opened below the one before it
+A repository may come from a stranger, and any name in it may be a link to the user's keys, a pipe that nobody writes
+to, or a file of any size. Each part of a path is opened below the one before it
 (`openat` with `O_NOFOLLOW`), so that nothing can be swapped between a check and its use. Rejected: resolving the path
 and comparing, which looks at one file and opens another. Where the system has no `openat` (Windows) the path is
 resolved and compared after all; docs/security.md says so.
 
-`root` itself may be reached through links: it is the caller's own word. What lies below it is not.
+`root` itself may be reached through links, because the caller names it; nothing below it may.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _COMMON
 _FILE = os.O_RDONLY | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0) | _COMMON
 LINK = "it is a link, or lies behind one, and links are not followed"
 TOO_DEEP = "it lies too many folders down"
+_NOT_REGULAR = "it is not a regular file"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """One name found by `walked`. ref: its path below the root. wrong: why it is not a file to read, else ""."""
+    """One name found by `walk`. ref: its path below the root. problem: why it is not a file to read, else ""."""
 
     ref: str
     mtime_ns: int
@@ -54,9 +55,11 @@ def read(root: Path, ref: PurePath | str, *, most_bytes: int) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     with os.fdopen(handle, "rb") as file:
-        _checked(handle, ref, most_bytes)
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, _NOT_REGULAR, str(ref))
+        content = file.read(most_bytes + 1) if status.st_size <= most_bytes else b""
+    if max(status.st_size, len(content)) > most_bytes:
         raise OSError(errno.EFBIG, f"it holds more than {most_bytes} bytes", str(ref))
     return content
 
@@ -68,14 +71,14 @@ def status(root: Path, ref: PurePath | str) -> os.stat_result | None:
     except OSError:
         return None
     try:
-        seen = os.fstat(handle)
+        result = os.fstat(handle)
     finally:
         os.close(handle)
-    return seen if stat.S_ISREG(seen.st_mode) else None
+    return result if stat.S_ISREG(result.st_mode) else None
 
 
 def walk(root: Path, folder: PurePath | str, *, most: int, depth: int) -> Iterator[FoundFile]:
-    """Yield every name below a folder in order, links and other oddities with what is wrong, at most `most` names.
+    """Yield every name below a folder in order, at most `most`; links and other oddities with their problem.
 
     depth: how many folders down. Nothing is yielded where there is no such folder.
     Raises OSError: `folder` is a link or cannot be listed.
@@ -85,9 +88,8 @@ def walk(root: Path, folder: PurePath | str, *, most: int, depth: int) -> Iterat
         at = _descended(root, parts)
     except (FileNotFoundError, NotADirectoryError):
         return
-    left = [most]
     with _closing(at):
-        yield from _below(at, PurePosixPath(*parts).as_posix() if parts else "", left, depth)
+        yield from _below(at, PurePosixPath(*parts).as_posix() if parts else "", [most], depth)
 
 
 def write(root: Path, ref: PurePath | str, content: bytes, *, mode: int = SHARED) -> None:
@@ -97,27 +99,27 @@ def write(root: Path, ref: PurePath | str, content: bytes, *, mode: int = SHARED
     `root`; nothing was written.
     """
     path = root / ref
-    *above, name = _own_parts(root, ref)
-    beside = f".{name[:40]}.{os.getpid()}.{threading.get_ident()}.tmp"
+    *above, name = _parts_to_write(root, ref)
+    temporary = f".{name[:40]}.{os.getpid()}.{threading.get_ident()}.tmp"
     try:
         root.mkdir(parents=True, exist_ok=True)
         at = _descended(root, above, make=True)
         with _closing(at):
-            kept = _mode_there(at, name)
+            old_mode = _mode_of(at, name)
             with contextlib.suppress(FileNotFoundError):
-                _unlink(at, beside)  # of a process of this number that was killed
-            handle = _at(at, beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON, mode)
+                _unlink(at, temporary)  # left by a killed process with this pid
+            handle = _at(at, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON, mode)
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(content)
                     file.flush()
-                    if kept is not None and hasattr(os, "fchmod"):
-                        os.fchmod(file.fileno(), kept)
+                    if old_mode is not None and hasattr(os, "fchmod"):
+                        os.fchmod(file.fileno(), old_mode)
                     os.fsync(file.fileno())
-                _replace(at, beside, name)
+                _replace(at, temporary, name)
             except OSError:
                 with contextlib.suppress(OSError):
-                    _unlink(at, beside)
+                    _unlink(at, temporary)
                 raise
             _sync(at)
     except OSError as error:
@@ -128,7 +130,7 @@ def write(root: Path, ref: PurePath | str, content: bytes, *, mode: int = SHARED
 
 def make_folder(root: Path, ref: PurePath | str) -> bool:
     """Make a folder below `root` with those above it; return whether it was missing. Raises as `write`."""
-    path, parts = root / ref, _own_parts(root, ref)
+    path, parts = root / ref, _parts_to_write(root, ref)
     try:
         at = _descended(root, parts[:-1], make=True)
         with _closing(at):
@@ -148,14 +150,14 @@ Place = int | str
 
 
 def _parts(ref: PurePath | str) -> list[str]:
-    said = os.fspath(ref).replace(os.sep, "/")
-    parts = [part for part in said.split("/") if part not in ("", ".")]
-    if said.startswith("/") or "\0" in said or ".." in parts or len(parts) > PARTS_MAX or Path(said).drive:
-        raise OSError(errno.EINVAL, "it is not a path below its folder", said)
+    path = os.fspath(ref).replace(os.sep, "/")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if path.startswith("/") or "\0" in path or ".." in parts or len(parts) > PARTS_MAX or Path(path).drive:
+        raise OSError(errno.EINVAL, "it is not a path below its folder", path)
     return parts
 
 
-def _own_parts(root: Path, ref: PurePath | str) -> list[str]:
+def _parts_to_write(root: Path, ref: PurePath | str) -> list[str]:
     """Return the parts of a path that is written to. Raises Refused: it does not lie below `root`."""
     with contextlib.suppress(OSError):
         if parts := _parts(ref):
@@ -170,7 +172,7 @@ def _opened(root: Path, ref: PurePath | str) -> int:
         try:
             return _at(at, name, _FILE)
         except OSError as error:
-            raise _told(error, at, name) from None
+            raise _as_link(error, at, name) from None
 
 
 def _descended(root: Path, parts: list[str], *, make: bool = False) -> Place:
@@ -192,7 +194,7 @@ def _folder_at(at: Place, name: str) -> Place:
     try:
         return os.open(name, _FOLDER, dir_fd=at)
     except OSError as error:
-        raise _told(error, at, name) from None
+        raise _as_link(error, at, name) from None
 
 
 def _at(at: Place, name: str, flags: int, mode: int = 0o600) -> int:
@@ -209,21 +211,13 @@ def _plain(folder: str, name: str) -> str:
     return path
 
 
-def _told(error: OSError, at: Place, name: str) -> OSError:
-    """Return the error; a link is told as one, whatever the system calls it."""
+def _as_link(error: OSError, at: Place, name: str) -> OSError:
+    """Return ELOOP where the name is a link, whatever the system calls it; else the error."""
     if isinstance(at, int) and error.errno in (errno.ENOTDIR, errno.EMLINK, errno.ELOOP):
         with contextlib.suppress(OSError):
             if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
                 return OSError(errno.ELOOP, LINK, name)
     return error
-
-
-def _checked(handle: int, ref: PurePath | str, most_bytes: int) -> None:
-    seen = os.fstat(handle)
-    if not stat.S_ISREG(seen.st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file", str(ref))
-    if seen.st_size > most_bytes:
-        raise OSError(errno.EFBIG, f"it holds more than {most_bytes} bytes", str(ref))
 
 
 def _below(at: Place, ref: str, left: list[int], depth: int) -> Iterator[FoundFile]:
@@ -237,51 +231,41 @@ def _below(at: Place, ref: str, left: list[int], depth: int) -> Iterator[FoundFi
     for name in sorted(names):
         path = f"{ref}/{name}" if ref else name
         try:
-            seen = _seen(at, name)
+            status = _status(at, name)
+            if stat.S_ISDIR(status.st_mode):
+                if depth <= 1:
+                    yield FoundFile(path, 0, 0, 0, TOO_DEEP)
+                    continue
+                below = _folder_at(at, name)
         except FileNotFoundError:
             continue
         except OSError as error:
-            yield FoundFile(path, 0, 0, 0, _why(error))
+            problem = LINK if error.errno == errno.ELOOP else f"it cannot be read ({error.strerror})"
+            yield FoundFile(path, 0, 0, 0, problem)
             continue
-        wrong = ""
-        if stat.S_ISDIR(seen.st_mode):
-            if depth <= 1:
-                yield FoundFile(path, 0, 0, 0, TOO_DEEP)
-                continue
-            try:
-                below = _folder_at(at, name)
-            except OSError as error:
-                yield FoundFile(path, 0, 0, 0, _why(error))
-                continue
+        if stat.S_ISDIR(status.st_mode):
             with _closing(below):
                 yield from _below(below, path, left, depth - 1)
             continue
-        if stat.S_ISLNK(seen.st_mode):
-            wrong = LINK
-        elif not stat.S_ISREG(seen.st_mode):
-            wrong = "it is not a regular file"
-        yield FoundFile(path, seen.st_mtime_ns, seen.st_size, seen.st_ino, wrong)
+        problem = LINK if stat.S_ISLNK(status.st_mode) else "" if stat.S_ISREG(status.st_mode) else _NOT_REGULAR
+        yield FoundFile(path, status.st_mtime_ns, status.st_size, status.st_ino, problem)
 
 
-def _seen(at: Place, name: str) -> os.stat_result:
+def _status(at: Place, name: str) -> os.stat_result:
     if isinstance(at, int):
         return os.stat(name, dir_fd=at, follow_symlinks=False)
     return Path(_plain(at, name)).lstat()
 
 
-def _why(error: OSError) -> str:
-    return LINK if error.errno == errno.ELOOP else f"it cannot be read ({error.strerror})"
-
-
-def _mode_there(at: Place, name: str) -> int | None:
+def _mode_of(at: Place, name: str) -> int | None:
     """Return the permissions of the file that is there. Raises OSError: it is a link."""
     try:
-        seen = _seen(at, name)
+        mode = _status(at, name).st_mode
     except FileNotFoundError:
         return None
-    if stat.S_ISLNK(seen.st_mode):
+    if stat.S_ISLNK(mode):
         raise OSError(errno.ELOOP, LINK, name)
-    return stat.S_IMODE(seen.st_mode) if stat.S_ISREG(seen.st_mode) else None
+    return stat.S_IMODE(mode) if stat.S_ISREG(mode) else None
 
 
 def _mkdir(at: Place, name: str) -> bool:

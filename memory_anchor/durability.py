@@ -1,16 +1,16 @@
 """When a write is on disk: one fsync of a file serves everyone who wrote to it before that fsync began.
 
-The engine's log and the audit trail lie in the page cache until somebody asks for them; a power cut takes what nobody
-asked for (measured: 101 of 272 acknowledged batches). So whoever writes says so here (`wrote`), and is answered after
-`settle`. Under `store.sync: always` that waits; concurrent writers share the fsync that the first of them runs (group
-commit). Under `batch` it waits for nothing, and a timer syncs what is due after `store.sync_ms`: a cut takes at most
-what was written within that time. `SyncedLock` is the writers' lock that settles after letting go, so that the next
-writer decides and writes while this one waits for the disk.
+The engine's log and the audit trail stay in the page cache until an fsync; a power cut loses the rest (measured: 101
+of 272 acknowledged batches). So every write is noted here (`note_write`) and acknowledged after `sync_by_mode`. Under
+`store.sync: always` that waits; concurrent writers share the fsync that the first of them runs (group commit). Under
+`batch` it does not wait, and a timer syncs after `store.sync_ms`: a power cut loses at most what was written within
+that time. `SyncedLock` is the writers' lock that syncs after it is released, so that the next writer decides and writes
+while this one waits for the disk.
 
-Invariants: what an answer says was asked for by fsync before the answer (`always`). Two files of one group (two
-collections) reach the disk in the order in which they were written, so that no version is closed on disk whose
-successor is not. An fsync that failed is never taken for one that worked: the kernel has forgotten those pages, so
-every later write is refused until the process starts anew.
+Invariants: what an answer reports was synced before the answer (`always`). Two files of one group (two collections)
+reach the disk in the order in which they were written, so that no version is closed on disk without its successor. A
+failed fsync never counts as done: the kernel has dropped those pages, so every later write is refused until the
+process restarts.
 """
 
 from __future__ import annotations
@@ -27,51 +27,50 @@ from memory_anchor.errors import MemoryAnchorError, Unavailable
 
 SYNC_MS = 200
 """How long `batch` may leave a write unsynced, unless `store.sync_ms` says otherwise."""
-SYNCED_BESIDE = 4
-"""Files synced at once beside the one that the caller syncs itself."""
-_TO_MS = 1000.0
-_syncing: ThreadPoolExecutor  # a thread a save took 5 % of it
+SYNC_THREADS = 4
+"""Files synced at once in addition to the one that the caller syncs itself."""
+_syncing: ThreadPoolExecutor  # a new thread for each save took 5 % of it
 Sync = Callable[[], None]
 Mode = Literal["always", "batch"]
 
 
 def _open_pool() -> None:
     global _syncing
-    _syncing = ThreadPoolExecutor(SYNCED_BESIDE, thread_name_prefix="syncing")
+    _syncing = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="syncing")
 
 
 _open_pool()
-# A fork has the pool and none of its threads: what is given to it would wait for ever.
+# A fork has the pool but none of its threads: what is submitted to it would wait for ever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_open_pool)
 
 
-class _Held(threading.local):
-    """How often this thread is inside of the writers' lock."""
+class _LockDepth(threading.local):
+    """How often this thread has entered the writers' lock."""
 
     depth = 0
 
 
 class Durability:
-    """What was written and is not yet synced, of one process. Thread-safe."""
+    """The unsynced writes of one process. Thread-safe."""
 
     def __init__(self, mode: Mode = "always", *, sync_ms: int = SYNC_MS) -> None:
-        """sync_ms: the bound of `batch`; without meaning for `always`."""
+        """sync_ms: the delay of `batch`; unused for `always`."""
         self.mode = mode
         self.sync_ms = sync_ms
         self._changed = threading.Condition()
         self._due: dict[tuple[str, str], Sync] = {}
         self._running: frozenset[tuple[str, str]] = frozenset()
         self.written = 0
-        """How often something was written so far."""
+        """Number of writes so far."""
         self._synced = 0
         self._busy = False
         self._failed = ""
         self._timer: threading.Timer | None = None
-        self.held = _Held()
+        self.lock_depth = _LockDepth()
 
     def check(self) -> None:
-        """Raise Unavailable when an fsync failed: nothing more is promised by this process."""
+        """Raise Unavailable when an fsync failed: this process writes nothing more."""
         if self._failed:
             raise Unavailable(
                 f"the disk did not confirm what was last written ({self._failed}); whether it is stored is unknown and "
@@ -79,19 +78,19 @@ class Durability:
             )
 
     def sync_others(self, group: str, name: str) -> None:
-        """Return when what was written to the group's other files is on disk; called before writing to `name`."""
+        """Return when earlier writes to the group's other files are on disk; called before writing to `name`."""
         self.check()
         with self._changed:
-            others = any(one[0] == group and one[1] != name for one in (*self._due, *self._running))
+            others = any(file[0] == group and file[1] != name for file in (*self._due, *self._running))
         if others:
             self.sync()
 
     def note_write(self, group: str, name: str, sync: Sync) -> None:
-        """Say that `name` was written to, after it was; `sync` makes it durable. Settles unless under the lock."""
+        """Record that `name` was written to; `sync` makes it durable. Syncs by mode unless under the lock."""
         with self._changed:
             self.written += 1
             self._due[group, name] = sync
-        if not self.held.depth:
+        if not self.lock_depth.depth:
             self.sync_by_mode()
 
     def sync_by_mode(self) -> None:
@@ -101,7 +100,7 @@ class Durability:
             return
         with self._changed:
             if self._synced < self.written and self._timer is None:
-                self._timer = threading.Timer(self.sync_ms / _TO_MS, self._when_due)
+                self._timer = threading.Timer(self.sync_ms / 1000, self._sync_due)
                 self._timer.daemon = True
                 self._timer.start()
 
@@ -132,35 +131,35 @@ class Durability:
                 self._changed.notify_all()
         self.check()
 
-    def _when_due(self) -> None:
+    def _sync_due(self) -> None:
         with self._changed:
             self._timer = None
-        with contextlib.suppress(Unavailable):  # the next write says so
+        with contextlib.suppress(Unavailable):  # the next write reports it
             self.sync()
 
 
 def _all_synced(syncs: Sequence[Sync]) -> str:
-    """Run them at once and return what went wrong, "" for nothing: a journal writes what waits for it together.
+    """Run them in parallel and return what went wrong, "" for nothing: a journal writes pending syncs together.
 
     With the log and the trail one after the other a save on a slow disk takes twice as long.
     """
-    ends: list[Sync] = [*syncs[:1]]
+    waits: list[Sync] = [*syncs[:1]]  # the first runs in this thread, while the others run in the pool
     for sync in syncs[1:]:
         try:
-            ends.append(_syncing.submit(sync).result)
-        except RuntimeError:  # the interpreter is ending and takes no more work: one after the other, then
-            ends.append(sync)
+            waits.append(_syncing.submit(sync).result)
+        except RuntimeError:  # the interpreter is shutting down and takes no more work: one after the other, then
+            waits.append(sync)
     failed: list[str] = []
-    for end in ends:  # the first is done here, beside the others
+    for wait in waits:
         try:
-            end()
+            wait()
         except (OSError, MemoryAnchorError) as error:
             failed.append(str(error))
     return "; ".join(failed)
 
 
 class SyncedLock:
-    """The writers' lock: reentrant, and when the outermost block has ended, what was written in it is on disk."""
+    """The writers' lock: reentrant; when the outermost block has ended, its writes are synced by mode."""
 
     def __init__(self, durability: Durability) -> None:
         self._durability = durability
@@ -168,13 +167,13 @@ class SyncedLock:
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        self._durability.held.depth += 1
+        self._durability.lock_depth.depth += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The order matters: first let go, then wait for the disk, also when the block failed.
-        self._durability.held.depth -= 1
+        # The order matters: first release, then wait for the disk, also when the block failed.
+        self._durability.lock_depth.depth -= 1
         self._lock.release()
-        if not self._durability.held.depth:
+        if not self._durability.lock_depth.depth:
             self._durability.sync_by_mode()

@@ -1,9 +1,9 @@
 """Small durable files: read with a bound, replaced whole, shared between processes under one lock.
 
 Keys, approved texts, proposals and the audit trail are a few kilobytes each and must survive a kill or a power cut at
-any moment: written beside their place, fsync'ed, renamed over it, and the folder fsync'ed. `file_lock` is an OS lock,
-which the kernel lets go of however the holder dies; its file is never deleted. Foreign errors become ours here and
-nowhere else.
+any moment: written to a temporary file, fsync'ed, renamed into place, and the folder fsync'ed. `file_lock` is an OS
+lock, which the kernel releases however the holder dies; its file is never deleted. The errors of the operating system
+become ours here and nowhere else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SYNCED_AT_ONCE = 16
 PIECE_BYTES = 1 << 20
 PATH_SHOWN = 80
 ASIDE_MAX = 1_000
-"""Names tried for what is set aside."""
+"""Names tried for what is moved aside."""
 
 if sys.platform == "win32":
     import msvcrt
@@ -72,13 +72,13 @@ def make_folder(folder: Path, *, mode: int = 0o777) -> None:
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
-    for one in reversed(missing):
-        one.mkdir(mode=mode, exist_ok=True)
-        sync_folder(one.parent)
+    for new in reversed(missing):
+        new.mkdir(mode=mode, exist_ok=True)
+        sync_folder(new.parent)
 
 
 def make_private(folder: Path) -> None:
-    """Make `folder` and its parents, readable by their owner alone where they are new."""
+    """Make `folder` readable by its owner alone; parents too where they are new."""
     try:
         make_folder(folder, mode=0o700)
         if stat.S_IMODE(folder.stat().st_mode) & 0o077:
@@ -88,12 +88,10 @@ def make_private(folder: Path) -> None:
 
 
 def read_own_file(path: Path, *, most: int, last: int = 0) -> bytes:
-    """Return the bytes of a regular file of this user, named by somebody who may not be: a hook's payload.
+    """Return the bytes of a regular file of this user whose path came from an untrusted caller: a hook's payload.
 
-    last: only so many at its end; 0 for all of it.
-
-    Opened without waiting and without following a link at its end, judged by what was opened, read in pieces: a device
-    or a pipe that nobody writes to costs neither memory nor a thread.
+    last: only so many at its end; 0 for all of it. Opened without blocking and without following a final link, judged
+    by the open handle and read in pieces: a device or a pipe that nobody writes to costs neither memory nor a thread.
     Raises NotFound: no such file. BadInput: no regular file, another user's, above `most` bytes, or not readable.
     """
     flags = os.O_RDONLY
@@ -108,15 +106,15 @@ def read_own_file(path: Path, *, most: int, last: int = 0) -> bytes:
     except ValueError:
         raise BadInput(f"{str(path)[:PATH_SHOWN]!r} is no path of a file.") from None
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise BadInput(f"{path} is no regular file; nothing was read of it.")
-        if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        if hasattr(os, "getuid") and status.st_uid != os.getuid():
             raise BadInput(f"{path} belongs to another user; nothing was read of it.")
-        if found.st_size > most:
-            raise BadInput(f"{path.name} has {found.st_size} bytes; allowed are {most}.")
-        if 0 < last < found.st_size:
-            os.lseek(handle, found.st_size - last, os.SEEK_SET)
+        if status.st_size > most:
+            raise BadInput(f"{path.name} has {status.st_size} bytes; allowed are {most}.")
+        if 0 < last < status.st_size:
+            os.lseek(handle, status.st_size - last, os.SEEK_SET)
         pieces: list[bytes] = []
         left = most + 1
         while left > 0 and (piece := os.read(handle, min(PIECE_BYTES, left))):
@@ -133,7 +131,7 @@ def read_own_file(path: Path, *, most: int, last: int = 0) -> bytes:
 
 @contextlib.contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`, waiting for whoever has it; threads of one process exclude each other too.
+    """Hold the lock file `path`, waiting until it is free; threads of one process exclude each other too.
 
     Its folder is made private. Keep what is inside short (no prompt, no network): the wait has no bound of its own.
     """
@@ -153,10 +151,7 @@ def file_lock(path: Path) -> Iterator[None]:
 
 
 def move_aside(path: Path, *, folder: bool = False) -> None:
-    """Rename what stands where a private file (or folder) of ours belongs and is none, a link too; it is kept.
-
-    Raises OSError.
-    """
+    """Rename a link or anything else that takes the place of a regular file (or folder) of ours. Raises OSError."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -164,7 +159,7 @@ def move_aside(path: Path, *, folder: bool = False) -> None:
     if stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode):
         return
     free = (path.with_name(f".{path.name}.aside-{number}") for number in range(ASIDE_MAX))
-    path.rename(next((one for one in free if not os.path.lexists(one)), path.with_name(f".{path.name}.aside")))
+    path.rename(next((name for name in free if not os.path.lexists(name)), path.with_name(f".{path.name}.aside")))
     sync_folder(path.parent)
 
 
@@ -173,34 +168,31 @@ def read_bounded(path: Path, *, most_bytes: int) -> bytes | None:
 
     Raises OSError: it is no file, cannot be read, or holds more than `most_bytes`. Never waits on a pipe or a device.
     """
-    found = read_with_stat(path, most_bytes=most_bytes)
-    return None if found is None else found[0]
+    result = read_with_stat(path, most_bytes=most_bytes)
+    return None if result is None else result[0]
 
 
 def read_with_stat(path: Path, *, most_bytes: int) -> tuple[bytes, os.stat_result] | None:
-    """Return the bytes of a regular file and what `stat` said of this very file before; else as `read_bounded`.
-
-    What replaces the file meanwhile is another one, so the bytes are those that it held.
-    """
+    """Return the bytes of a regular file and the `stat` of the same open file; else as `read_bounded`."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        if found.st_size > most_bytes:
+        if status.st_size > most_bytes:
             raise OSError(errno.EFBIG, f"more than {most_bytes} bytes", str(path))
         file = os.fdopen(handle, "rb")
     except OSError:
-        os.close(handle)  # fdopen leaves the descriptor of what it refuses open: a folder read often would end us
+        os.close(handle)  # fdopen does not close what it refuses: a folder read often would use up the descriptors
         raise
     with file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"more than {most_bytes} bytes", str(path))
-    return content, found
+    return content, status
 
 
 def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bool = True) -> None:
@@ -208,23 +200,23 @@ def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bo
 
     An existing file keeps its mode unless `mode` is private. A symbolic link is replaced, never followed.
     """
-    kept = _mode_of(path) if mode != PRIVATE else None
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    old_mode = _mode_of(path) if mode != PRIVATE else None
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         make_folder(path.parent)
-        beside.unlink(missing_ok=True)
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        temporary.unlink(missing_ok=True)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
-                if kept is not None:
-                    beside.chmod(kept)
+                if old_mode is not None:
+                    temporary.chmod(old_mode)
                 if durable:
                     sync_handle(file.fileno())
-            beside.replace(path)
+            temporary.replace(path)
         except OSError:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
         if durable:
             sync_folder(path.parent)
@@ -235,16 +227,16 @@ def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bo
 def _mode_of(path: Path) -> int | None:
     """Return the permissions of a regular file that is there already."""
     try:
-        found = path.lstat().st_mode
+        mode = path.lstat().st_mode
     except OSError:
         return None
-    return stat.S_IMODE(found) if stat.S_ISREG(found) else None
+    return stat.S_IMODE(mode) if stat.S_ISREG(mode) else None
 
 
-def replace_durably(beside: Path, path: Path) -> None:
-    """Rename a file that was written beside its place over it, both durable on return. Raises OSError."""
-    sync_file(beside)
-    beside.replace(path)
+def replace_durably(temporary: Path, path: Path) -> None:
+    """Rename a written temporary file into place, durable on return. Raises OSError."""
+    sync_file(temporary)
+    temporary.replace(path)
     sync_folder(path.parent)
 
 
@@ -264,7 +256,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename durable; file systems without that notion are left in peace."""
+    """Make a rename durable; does nothing on file systems that cannot."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -276,7 +268,7 @@ def sync_folder(folder: Path) -> None:
 def sync_tree(root: Path) -> None:
     """Return when every file and folder below `root`, and its own name, is on disk. Raises OSError.
 
-    Many at once: a journal writes what waits for it together (300 files of a shard: 20 ms instead of 90).
+    Many at once: a journal writes pending syncs together (300 files of a shard: 20 ms instead of 90).
     """
     folders = [root.parent, *(Path(folder) for folder, _, _ in os.walk(root))]
     files = [Path(folder) / name for folder, _, names in os.walk(root) for name in names]

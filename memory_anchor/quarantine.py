@@ -1,13 +1,13 @@
-"""Texts over which the engine died twice: set aside, so that no restart meets them again.
+"""Quarantine: texts that crashed the engine twice are left out, so that no restart processes them again.
 
-While a text is read into what searches need, or embedded, a marker file says so. A process that dies leaves its markers
-behind, and the next one counts them: what was alone under a marker had a death of its own, what stood among others is
-taken alone next time. After `DEATHS` a text is left out, and `doctor` names it. A new version of Memory Anchor, or
-taking the record away, gives it another chance.
+While a text is indexed or embedded, a marker file names it. A process that dies leaves its markers, and the next one
+counts them: a text alone in its marker is charged with the crash, texts that share a marker are processed alone next
+time. After `DEATHS` crashes a text is left out, and `doctor` names it. A new version of Memory Anchor, or removing the
+record, gives it another chance.
 
 A marker is a small file, made and removed in some 60 us. It outlives its process without being synced; a power cut is
-no fault of a text. Rejected: catching the death, because SIGKILL and a crash below Python cannot be caught; a count in
-the memory, because writing it is work on that very memory. Only whoever holds the store's lock counts and marks.
+no fault of a text. Rejected: catching the crash, because SIGKILL and a crash below Python cannot be caught; a count in
+the memory, because writing it is work on that very memory. Only the holder of the store's lock counts and marks.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ DEATHS = 2
 KEY_DIGITS = 32
 RECORD_BYTES_MAX = 1 << 20
 MARKERS_MAX = 1_000
-"""Markers of one death that are counted; a process has a handful of threads."""
+"""Markers of one crash that are counted; a process has a handful of threads."""
 Item = TypeVar("Item")
 
 
 class Suspect(NamedTuple):
-    """A text by what a human knows it by, how often a process died over it, and what it did with it the last time."""
+    """A text that may crash the engine. name: for humans. step: what was done with it at the last crash."""
 
     name: str
     deaths: int
@@ -49,17 +49,17 @@ class Suspect(NamedTuple):
 
 
 def text_key(text: str) -> str:
-    """Return what a text is known by here: no word of it."""
+    """Return the key of a text in the record, which holds no word of it."""
     return stable_hash(text)[:KEY_DIGITS]
 
 
 def suspects_of(folder: Path) -> dict[str, Suspect]:
-    """Return the suspects of a data folder by their keys; an unreadable record is none. Reads only."""
-    return _record(folder / FOLDER / RECORD)[1]
+    """Return the suspects of a data folder by their keys, none where the record cannot be read. Reads only."""
+    return _read_record(folder / FOLDER / RECORD)[1]
 
 
 def findings(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield a sentence for each text of a data folder that is left out, and what tries it once more."""
+    """Yield a sentence for each quarantined text of a data folder, and the command that tries it once more."""
     cure = f"memory-anchor engine stop && rm {shlex.quote(str(folder / FOLDER / RECORD))} tries it once more"
     for suspect in suspects_of(folder).values():
         if suspect.is_quarantined:
@@ -70,9 +70,9 @@ def findings(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 class Quarantine:
-    """Thread-safe. folder: the data folder; None: nothing is marked, nothing is aside.
+    """Thread-safe. folder: the data folder; None: nothing is marked or quarantined.
 
-    release: of this program. run: what no other process was called, since process ids come again.
+    release: of this program. run: unique to this process, since process ids are reused.
     """
 
     def __init__(
@@ -87,54 +87,52 @@ class Quarantine:
         self._release = release
         self._lock = threading.Lock()
         self._numbers, self._run = count(), run
-        self._own: set[Path] = set()
+        self._markers: set[Path] = set()
         self._suspects = dict(known or {})
         if self._folder is not None:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._count(self._folder)
 
     def _count(self, folder: Path) -> None:
-        """Take the markers of processes that died into account, each once, also where this one dies meanwhile."""
-        release, suspects, counted = _record(folder / RECORD)
+        """Count the markers of dead processes, each once, even if this process dies meanwhile."""
+        release, suspects, counted = _read_record(folder / RECORD)
         self._suspects = suspects if release == self._release else {}
         markers = sorted(folder.glob(f"*{MARKER}"))[:MARKERS_MAX]
-        fresh = [marker for marker in markers if marker.name not in counted]
-        for marker in fresh:
-            step, items = _marked(marker)
-            for key, name in items.items():
+        new = [marker for marker in markers if marker.name not in counted]
+        for marker in new:
+            step, names = _read_marker(marker)
+            for key, name in names.items():
                 before = self._suspects[key].deaths if key in self._suspects else 0
-                self._suspects[key] = Suspect(name, before + 1 if len(items) == 1 else max(before, 1), step)
-        if fresh or suspects != self._suspects:
-            self._keep([marker.name for marker in markers])
+                self._suspects[key] = Suspect(name, before + 1 if len(names) == 1 else max(before, 1), step)
+        if new or suspects != self._suspects:
+            self._save([marker.name for marker in markers])
         for marker in markers:
             marker.unlink(missing_ok=True)
 
-    def _keep(self, counted: Sequence[str] = ()) -> None:
+    def _save(self, counted: Sequence[str] = ()) -> None:
         if self._folder is not None:
             content = {"release": self._release, "items": self._suspects, "counted": list(counted)}
             write_atomic(self._folder / RECORD, json.dumps(content).encode())
 
     def is_quarantined(self, text: str) -> bool:
-        """Return whether a text is left out; where nothing is suspected this costs nothing."""
-        if not self._suspects:
-            return False
-        suspect = self._suspects.get(text_key(text))
+        """Return whether a text is left out."""
+        suspect = self._suspects.get(text_key(text)) if self._suspects else None
         return suspect is not None and suspect.is_quarantined
 
     def rename(self, text: str, name: str) -> None:
-        """Call a text that is left out by the name it was stored under; what died while it was stored had none."""
+        """Record the name a quarantined text was stored under; one that crashed while it was stored had none yet."""
         key = text_key(text)
         with self._lock:
             if (suspect := self._suspects.get(key)) and suspect.name != name:
                 self._suspects[key] = suspect._replace(name=name)
-                self._keep()
+                self._save()
 
     def count_quarantined(self) -> int:
-        """Return how many texts are left out."""
+        """Return how many texts are quarantined."""
         return sum(suspect.is_quarantined for suspect in self._suspects.values())
 
     def safe_groups(self, items: Iterable[Item], text: Callable[[Item], str]) -> list[list[Item]]:
-        """Return what may be read, in groups: all that nothing speaks against together, each suspect alone."""
+        """Return what may be read, in groups: all without suspicion together, each suspect alone."""
         if not self._suspects:
             return [group] if (group := list(items)) else []
         clear: list[Item] = []
@@ -149,52 +147,51 @@ class Quarantine:
 
     @contextlib.contextmanager
     def reading(self, texts: Mapping[str, str], *, step: str = "") -> Iterator[None]:
-        """Mark texts (name -> text) for as long as the block runs.
+        """Mark texts (name -> text) while the block runs.
 
-        step: what is done with them; a suspect that comes through the step it was suspected for is none any more.
+        step: what is done with them; a suspect that survives the step it was suspected for is cleared.
         """
         if self._folder is None or not texts:
             yield
             return
         keys = {text_key(text): name for name, text in texts.items()}
         marker = self._folder / f"{os.getpid()}-{self._run}-{next(self._numbers)}{MARKER}"
-        self._own.add(marker)
+        self._markers.add(marker)
         with contextlib.suppress(OSError):  # a full disk must not keep anything from being read
             marker.write_bytes(json.dumps({"step": step, "texts": keys}).encode())
         try:
             yield
         finally:
-            self._own.discard(marker)
+            self._markers.discard(marker)
             with contextlib.suppress(OSError):
                 marker.unlink(missing_ok=True)
-        if any(key in self._suspects and self._suspects[key].step == step for key in keys if self._suspects):
-            with self._lock:
-                cleared = {key for key in keys if key in self._suspects and self._suspects[key].step == step}
-                self._suspects = {key: one for key, one in self._suspects.items() if key not in cleared}
-                self._keep()
+        with self._lock:
+            if cleared := {key for key in keys if key in self._suspects and self._suspects[key].step == step}:
+                self._suspects = {key: suspect for key, suspect in self._suspects.items() if key not in cleared}
+                self._save()
 
     def close(self) -> None:
-        """Take this process's markers away: it ends in order, and a thread it leaves in the middle is no suspect."""
-        for marker in list(self._own):
+        """Remove this process's markers: after an orderly end, a text still being read is no suspect."""
+        for marker in list(self._markers):
             with contextlib.suppress(OSError):
                 marker.unlink(missing_ok=True)
 
 
-def _marked(marker: Path) -> tuple[str, dict[str, str]]:
-    """Return what was done with which texts (key -> name)."""
+def _read_marker(path: Path) -> tuple[str, dict[str, str]]:
+    """Return the step of a marker and its texts (key -> name)."""
     try:
-        found = json.loads(marker.read_bytes()[:RECORD_BYTES_MAX])
-        return str(found["step"]), {str(key): str(name) for key, name in found["texts"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # cut off: nothing had been read yet
+        marker = json.loads(path.read_bytes()[:RECORD_BYTES_MAX])
+        return str(marker["step"]), {str(key): str(name) for key, name in marker["texts"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # incomplete: nothing had been read yet
         return "", {}
 
 
-def _record(path: Path) -> tuple[str, dict[str, Suspect], frozenset[str]]:
-    """Return the release that wrote a record, its suspects, and the markers that it counts already."""
+def _read_record(path: Path) -> tuple[str, dict[str, Suspect], frozenset[str]]:
+    """Return the release that wrote a record, its suspects, and the markers that it counted already."""
     try:
-        found = json.loads(path.read_bytes()[:RECORD_BYTES_MAX])
-        items = found["items"].items()
+        record = json.loads(path.read_bytes()[:RECORD_BYTES_MAX])
+        items = record["items"].items()
         suspects = {str(key): Suspect(str(name), int(deaths), str(step)) for key, (name, deaths, step) in items}
-        return str(found["release"]), suspects, frozenset(map(str, found["counted"]))
+        return str(record["release"]), suspects, frozenset(map(str, record["counted"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "", {}, frozenset()

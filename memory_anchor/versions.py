@@ -132,7 +132,7 @@ def has_expired(memory: Memory, at: datetime) -> bool:
 
 
 def expired_by(at: datetime) -> Condition:
-    """Return the condition, for `none_of` of a filter, that an event has expired; without a TTL the field is missing."""
+    """Return the condition, for `none_of` of a filter, that an event has expired; no TTL, no such field."""
     return Between("expires_at", below=at + timedelta(microseconds=1))
 
 
