@@ -1,11 +1,11 @@
-"""YAML from elsewhere, measured before anything is built from it.
+"""Untrusted YAML, measured before anything is built from it.
 
-A project's files come with whoever wrote the repository. 700 bytes of aliases stand for a gigabyte, and a list of
+A project's files come from whoever wrote the repository. 700 bytes of aliases expand to a gigabyte, and a list of
 20,000 entries keeps a parser in Python busy for a minute. So a text's events are counted first, as libyaml reads them,
-and the reading ends at the first that is too many: an alias counts what it stands for, so what passes is small however
-it is expanded afterwards. Rejected: counting characters that look like aliases, which comments and quoted text hold.
+up to the first beyond the bound: an alias counts what it stands for, so what passes stays small when it is expanded.
+Rejected: counting characters that look like aliases, which comments and quoted text have too.
 
-`read_file` reads a settings file so: a name said twice in it is an error, and nothing here knows a setting's name.
+`read_file` reads a settings file this way, in which a repeated name is an error; it knows no setting's name.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MAX_SETTINGS_BYTES = 256 * 1024
 
 
 class TooMuchYaml(yaml.YAMLError):
-    """The text stands for more than is allowed; one clause, which names the line and never quotes the text."""
+    """The text expands beyond the bounds; the message names the line and never quotes the text."""
 
 
 def check(text: str, *, most_nodes: int = MAX_NODES) -> None:
-    """Return when building `text` makes at most `most_nodes` nodes, `MAX_DEPTH` deep.
+    """Check that building `text` makes at most `most_nodes` nodes, `MAX_DEPTH` deep.
 
-    Raises TooMuchYaml: it would make more, or an alias stands inside what it names. yaml.YAMLError: it is no YAML.
+    Raises TooMuchYaml: it would make more, or an alias is inside of its own anchor. yaml.YAMLError: it is no YAML.
     """
     sizes: dict[str, int] = {}
     opened: list[tuple[str | None, int]] = []
@@ -63,27 +63,25 @@ def check(text: str, *, most_nodes: int = MAX_NODES) -> None:
             raise TooMuchYaml(f"line {line} is beyond the {most_nodes} values allowed, aliases counted in full")
 
 
-class _Doubled(Exception):
-    def __init__(self, line: int) -> None:
-        super().__init__()
-        self.line = line
+class _RepeatedName(Exception):
+    """Its argument is the line."""
 
 
-class _EachOnce(yaml.SafeLoader):
-    """Takes no name twice in one mapping; YAML itself would keep the last one silently."""
+class _UniqueNames(yaml.SafeLoader):
+    """Refuses a name that is repeated in one mapping; YAML itself would keep the last one silently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Json]:
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for at, (key, _) in enumerate(node.value):
             if isinstance(key, yaml.ScalarNode) and key.value in names[:at]:
-                raise _Doubled(key.start_mark.line + 1)
+                raise _RepeatedName(key.start_mark.line + 1)
         return super().construct_mapping(node, deep)
 
 
 def read_file(path: Path, *, is_foreign: bool = False) -> dict[str, Json]:
-    """Return what a YAML file sets, nothing where there is none.
+    """Return the settings of a YAML file, nothing where there is none.
 
-    is_foreign: whoever wrote the repository wrote it, so that no link is followed: errors quote what was read.
+    is_foreign: it comes with a repository, so no link is followed: errors would quote the file it leads to.
     Raises BadInput: too large, or not a mapping that YAML can read.
     """
     if not path.is_file() and not (is_foreign and path.is_symlink()):
@@ -91,18 +89,20 @@ def read_file(path: Path, *, is_foreign: bool = False) -> dict[str, Json]:
     if path.is_file() and path.stat().st_size > MAX_SETTINGS_BYTES:
         raise BadInput(f"settings file {path} is {path.stat().st_size} bytes; allowed are {MAX_SETTINGS_BYTES}")
     try:
-        told = beneath.read(path.parent, path.name, most_bytes=MAX_SETTINGS_BYTES) if is_foreign else path.read_bytes()
-        text = (told or b"").decode("utf-8")
+        content = (
+            beneath.read(path.parent, path.name, most_bytes=MAX_SETTINGS_BYTES) if is_foreign else path.read_bytes()
+        )
+        text = (content or b"").decode("utf-8")
         check(text)
-        value = yaml.load(text, _EachOnce)  # noqa: S506 - a safe loader
+        value = yaml.load(text, _UniqueNames)  # noqa: S506 - a safe loader
     except OSError as error:
         raise BadInput(f"settings file {path} cannot be read ({error.strerror}); mend it or move it away") from None
     except TooMuchYaml as error:
         raise BadInput(f"settings file {path}: {error}; mend it or move it away") from None
     except RecursionError:
         raise BadInput(f"settings file {path} is nested too deeply; mend it or move it away") from None
-    except _Doubled as error:
-        raise BadInput(f"settings file {path} says at line {error.line} what it said before; keep one") from None
+    except _RepeatedName as error:
+        raise BadInput(f"settings file {path} says at line {error} what it said before; keep one") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         at = f" at line {line + 1}" if line is not None else ""

@@ -1,11 +1,11 @@
-"""Requests first: background work stands aside while somebody waits for an answer.
+"""Requests first: background work yields while a request is being answered.
 
-Python runs one thread at a time, so a job that computes in one thread makes a search in another wait for its turn, up
-to the switch interval at every call that let go of the interpreter. Measured over 15,000 memories, a search took 2.4
-times as long beside a job. So front ends say when a request is in work, and background loops ask between small pieces
-of their own. An agent that asks several things in a row leaves a millisecond or two between them, no time for a piece:
-it would be in the next request's way. Patience is bounded: a request that takes long (a model's answer) slows a job
-down and never stops it. Rejected: priorities of the operating system, which do not know the interpreter's lock.
+Python runs one thread at a time, so a job that computes in one thread makes a search in another wait for the
+interpreter, up to the switch interval at every call that released it. Measured over 15,000 memories, a search took 2.4
+times as long during a job. So front ends enter the gate for each request, and background loops wait for quiet between
+small pieces of work. An agent that sends several requests in a row leaves a millisecond or two between them, too short
+for a piece. Waiting is bounded: a long request (a model's answer) slows a job down and never stops it. Rejected:
+priorities of the operating system, which do not know the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -17,34 +17,30 @@ from contextvars import ContextVar
 from types import TracebackType
 
 PATIENCE_S = 0.2
-"""One wait at most; then the background does one piece and asks again."""
+"""The longest wait; then the background does one piece of work."""
 QUIET_S = 0.03
-"""Nobody has asked for as long when the background goes on."""
+"""Without a request for so long, the background goes on."""
 
-
-_BEHIND: ContextVar[bool] = ContextVar("behind", default=False)
+_BACKGROUND: ContextVar[bool] = ContextVar("background", default=False)
 
 
 @contextmanager
-def behind() -> Iterator[None]:
-    """Say that nobody waits for what is done here: a job, what a hook sets off after its answer."""
-    before = _BEHIND.set(True)
+def in_background() -> Iterator[None]:
+    """Mark the block as work that no caller waits for: a job, or what a hook starts after its answer."""
+    before = _BACKGROUND.set(True)
     try:
         yield
     finally:
-        _BEHIND.reset(before)
+        _BACKGROUND.reset(before)
 
 
 def is_background() -> bool:
-    """Return whether nobody waits for this."""
-    return _BEHIND.get()
+    """Return whether no caller waits for this code."""
+    return _BACKGROUND.get()
 
 
 class RequestGate:
-    """How many requests are in work, and since when none is. Thread-safe; `with foreground:` around each.
-
-    monotonic: seconds that never go back.
-    """
+    """Counts the requests in progress. Thread-safe; `with foreground:` around each. monotonic: seconds."""
 
     def __init__(
         self, monotonic: Callable[[], float], *, patience_s: float = PATIENCE_S, quiet_s: float = QUIET_S
@@ -68,7 +64,7 @@ class RequestGate:
                 self._idle.notify_all()
 
     def wait_until_quiet(self) -> None:
-        """Return when nobody has asked for `quiet_s`, or after `patience_s`. Never asked while a lock is held."""
+        """Return after `quiet_s` without a request, or after `patience_s`. Never called while a lock is held."""
         until = self._monotonic() + self._patience_s
         with self._idle:
             while (left := until - (now := self._monotonic())) > 0:
@@ -79,22 +75,22 @@ class RequestGate:
 
 
 class FairLock:
-    """A lock that whoever waits gets before the one that held it last: a long loop over it lets others in between."""
+    """A lock that a waiting thread gets before the last holder: a loop that takes it again lets others in between."""
 
     def __init__(self) -> None:
-        self._next, self._held = threading.Lock(), threading.Lock()
+        self._turn, self._lock = threading.Lock(), threading.Lock()
 
     def acquire(self, *, blocking: bool = True) -> bool:
-        """Return whether it is held now, which it always is for `blocking`."""
-        if not self._next.acquire(blocking=blocking):
+        """Return whether it was acquired, which `blocking` always does."""
+        if not self._turn.acquire(blocking=blocking):
             return False
         try:
-            return self._held.acquire(blocking=blocking)
+            return self._lock.acquire(blocking=blocking)
         finally:
-            self._next.release()
+            self._turn.release()
 
     def release(self) -> None:
-        self._held.release()
+        self._lock.release()
 
     def __enter__(self) -> None:
         self.acquire()

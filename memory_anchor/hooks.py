@@ -30,7 +30,7 @@ from cachetools import LRUCache
 
 from memory_anchor import brief, inputs, terminal
 from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.foreground import behind
+from memory_anchor.foreground import in_background
 from memory_anchor.heeded import HEEDED, HeededFile, Told, heeded_in, traces_of
 from memory_anchor.ingest.extraction import sentences_of, weigh
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
@@ -206,7 +206,7 @@ class Hooks:
             return 0
         mode = chosen.mode if chosen.mode in UNATTENDED else WriteMode.FACTUAL.value
         waits = event == "SessionEnd" and chosen.mode not in UNATTENDED
-        with behind():
+        with in_background():
             done, _ = anchor.remember_conversation(newest(read), mode=mode, waits=waits)
         return len(done)
 

@@ -1,6 +1,6 @@
-"""Whether memory is paused, until when, and whether it says nothing either; and whether saving works.
+"""Whether memory is paused, until when, and whether recall is off too; and whether saving works.
 
-The flag is a file beside the store, so that every process and every later engine sees it. An empty one (as older
+The flag is a file in the data folder, so that every process and every later engine sees it. An empty one (as older
 versions wrote it) or one that cannot be read pauses writing until somebody ends it.
 """
 
@@ -20,26 +20,26 @@ from memory_anchor.files import write_atomic
 
 FLAG = "paused"
 LONGEST = timedelta(days=365)
-_LASTS = re.compile(r"\s*(\d{1,5})\s*(m|min|h|d)\s*", re.ASCII)
+_DURATION = re.compile(r"\s*(\d{1,5})\s*(m|min|h|d)\s*", re.ASCII)
 _UNIT = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """until: None for until somebody ends it. silent: nothing is told unasked either."""
+    """until: None for until somebody ends it. silent: nothing is recalled unprompted either."""
 
     until: datetime | None = None
     silent: bool = False
 
     def outlasts(self, other: Pause) -> bool:
-        """Return whether this one ends later than the other, or says less."""
+        """Return whether this one ends later than the other."""
         if self.until is None or other.until is None:
             return self.until is None and other.until is not None
         return self.until > other.until
 
 
 def pause_of(data_dir: Path, now: datetime) -> Pause | None:
-    """Return the pause that holds now, None for none."""
+    """Return the pause in force now, None for none."""
     try:
         text = (data_dir / FLAG).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -49,8 +49,8 @@ def pause_of(data_dir: Path, now: datetime) -> Pause | None:
     try:
         stored = json.loads(text)
         until = datetime.fromisoformat(stored["until"]) if stored.get("until") else None
-        found = Pause(until, bool(stored.get("silent")))
-        return found if until is None or now < until else None
+        pause = Pause(until, bool(stored.get("silent")))
+        return pause if until is None or now < until else None
     except (ValueError, TypeError, AttributeError, KeyError):
         return Pause()
 
@@ -61,20 +61,20 @@ def save_pause(data_dir: Path, pause: Pause) -> None:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Return how long `2h`, `30m` or `1d` is. Raises BadInput: nothing of the kind, nothing at all, or over a year.
+    """Return how long `2h`, `30m` or `1d` is. Raises BadInput: another text, zero, or over a year.
 
     >>> lasting("2h")
     datetime.timedelta(seconds=7200)
     """
-    found = _LASTS.fullmatch(text)
-    span = timedelta(**{_UNIT[found[2]]: int(found[1])}) if found else timedelta()
+    match = _DURATION.fullmatch(text)
+    span = timedelta(**{_UNIT[match[2]]: int(match[1])}) if match else timedelta()
     if not timedelta() < span <= LONGEST:
         raise BadInput(f"--for {text!r} is no time; allowed are minutes, hours and days up to a year: 30m, 2h, 1d")
     return span
 
 
 class SaveHealth:
-    """Whether what is written arrives: the last failure that was no fault of the request's. Thread-safe."""
+    """Whether saving works: the last failure that the request did not cause. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ class SaveHealth:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Note whether the block's write fails; what it raises goes on."""
+        """Record whether the block's write fails, and raise its error again."""
         try:
             yield
         except (Unavailable, DiskFull, StoreBusy, StoreDamaged, OSError) as error:
@@ -100,7 +100,7 @@ class SaveHealth:
 
     @contextmanager
     def tolerating_failure(self) -> Iterator[None]:
-        """Note a failed write of the block and go on without it; one that arrives says nothing of the memories'."""
+        """Record a failed write of the block and suppress it; a success does not clear a failure to save memories."""
         try:
             yield
         except (Refused, Unavailable, DiskFull, StoreBusy, StoreDamaged, OSError) as error:

@@ -1,10 +1,10 @@
-"""First answers: a request sent again, while its first is at work or after a kill, has one effect and that answer.
+"""First answers: a request that is sent again, meanwhile or after a kill, has one effect and gets the first answer.
 
-What one write stores carries its own answer in the same batch (`Receipt`), which outlives a kill. This is for the rest.
-In memory: answers that store nothing ("it is pinned already"), and the moment between two sendings of one request. On
-disk, a file a request: what a deed of many writes began from (`noted`), so that it goes on where it was cut off and
-tells what it would have told, and the answer of such a deed (`lasting`). Not synced: who would ask again is a process
-of this machine, which a power cut ends too. Bounded in number and size; what has left is answered anew.
+A single write stores its answer in the same batch (`Receipt`), which outlives a kill. This is for the rest. In memory:
+answers that store nothing ("it is pinned already"), and repeats that come while the first is in progress. On disk, a
+file a request: what an action of many writes started from (a note), so that it goes on where it was interrupted with
+the same result, and the answer of such an action (`lasting`). Not synced: the caller is a process of this machine,
+which a power cut ends too. Bounded in number and size; beyond that a repeat is answered like a new request.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ A = TypeVar("A")
 FOLDER = "requests"
 ANSWERS_KEPT = 2_000
 ANSWER_CHARS_MAX = 32_000
-"""Longer answers are not kept: they tell much and change nothing that receipts do not hold."""
+"""Longer answers are not kept: they only report, and what was changed has its receipts."""
 FILES_KEPT = 256
-FILES_BEYOND = 64
+FILES_SLACK = 64
 """How many files more there may be before the oldest are removed together."""
 FILE_BYTES_MAX = 1_000_000
 RECORDS_KEPT = 2_000
-"""Of several replicas, which all their clients share."""
+"""Of several replicas, shared by all their clients."""
 
 
 class FirstAnswers:
-    """Thread-safe; other requests never wait for one another. folder: where it lasts, None for memory alone."""
+    """Thread-safe; different requests never wait for one another."""
 
     def __init__(self, folder: Path | None = None, records: SharedRecords | None = None) -> None:
-        """records: of several replicas, where it lasts instead."""
+        """folder: where answers outlive the process, None for memory alone. records: the same for several replicas."""
         self._folder, self._records = folder, records
         self._written = 0
         self._lock = threading.Lock()
-        self._kept: LRUCache[str, tuple[str, object]] = LRUCache(ANSWERS_KEPT)
+        self._answers: LRUCache[str, tuple[str, object]] = LRUCache(ANSWERS_KEPT)
         self._turns: dict[str, tuple[threading.RLock, int]] = {}
 
     def once(self, key: str, fingerprint: str, work: Callable[[], A], *, lasting: bool = False) -> A:
-        """Return the answer of `work`, or the first one that this request got.
+        """Return the answer of `work`, or the one that this request got before.
 
-        key: names the request, "" for one that cannot be recognised again. fingerprint: what was asked; the same key
-        for something else is another request. lasting: also after a kill; the answer is JSON. Raises what `work`
+        key: names the request, "" for one that cannot be recognised again. fingerprint: of its content; the same key
+        with other content is another request. lasting: also after a kill; the answer is JSON. Raises what `work`
         raises; a failure is no answer.
         """
         if not key:
@@ -64,17 +64,17 @@ class FirstAnswers:
         try:
             with turn:
                 with self._lock:
-                    held = self._kept.get(key)
-                if held is not None and held[0] == fingerprint:
-                    return cast(A, held[1])
+                    kept = self._answers.get(key)
+                if kept is not None and kept[0] == fingerprint:
+                    return cast(A, kept[1])
                 name = stable_hash("answer", key, fingerprint)
-                first = self._read(name) if lasting else None
-                answer = work() if first is None else cast(A, first)
+                stored = self._read(name) if lasting else None
+                answer = work() if stored is None else cast(A, stored)
                 if len(str(answer)) <= ANSWER_CHARS_MAX:
                     with self._lock:
-                        self._kept[key] = (fingerprint, answer)
-                    if lasting and first is None:
-                        with contextlib.suppress(MemoryAnchorError):  # it is done; a full disk takes nothing back
+                        self._answers[key] = (fingerprint, answer)
+                    if lasting and stored is None:
+                        with contextlib.suppress(MemoryAnchorError):  # the work is done, whatever the disk says
                             self._write(name, answer)
                 return answer
         finally:
@@ -86,19 +86,19 @@ class FirstAnswers:
                     self._turns[key] = (turn, waiting - 1)
 
     def read_note(self, *parts: str) -> Json:
-        """Return what an earlier sending of this request noted, None for none. parts: name the request, nonce last."""
+        """Return the note of this request, None for none. parts: name the request, its nonce last."""
         return self._read(stable_hash("noted", *parts)) if parts[-1] else None
 
     def write_note(self, value: Json, *parts: str) -> None:
-        """Keep what a request starts from, JSON, before it writes anything. Raises ours: it cannot be written."""
+        """Store what a request starts from, JSON, before it writes anything. Raises one of ours on failure."""
         if parts[-1]:
             self._write(stable_hash("noted", *parts), value)
 
     def note_once(self, make: Callable[[], A], *parts: str) -> A:
-        """Return what the first sending of this request noted; the first one notes what `make` returns, JSON."""
-        before = self.read_note(*parts)
-        if before is not None:
-            return cast(A, before)
+        """Return the note of this request; the first time, the note is what `make` returns, JSON."""
+        note = self.read_note(*parts)
+        if note is not None:
+            return cast(A, note)
         made = make()
         if parts[-1]:
             self._write(stable_hash("noted", *parts), made)
@@ -107,12 +107,11 @@ class FirstAnswers:
     def _read(self, name: str) -> Json:
         try:
             if self._records is not None:
-                held = self._records.read(f"{FOLDER}/{name}")
-                return None if held is None else json.loads(held.content)
-            if self._folder is None:
-                return None
-            found = read_bounded(self._folder / name, most_bytes=FILE_BYTES_MAX)
-            return None if found is None else json.loads(found)
+                record = self._records.read(f"{FOLDER}/{name}")
+                content = record.content if record else None
+            else:
+                content = read_bounded(self._folder / name, most_bytes=FILE_BYTES_MAX) if self._folder else None
+            return None if content is None else json.loads(content)
         except (OSError, ValueError, RecursionError):
             return None
 
@@ -126,15 +125,15 @@ class FirstAnswers:
         write_atomic(self._folder / name, content, durable=False)
         with contextlib.suppress(OSError):
             files = list(self._folder.iterdir())
-            if len(files) > FILES_KEPT + FILES_BEYOND:
-                for file in sorted(files, key=lambda one: one.stat().st_mtime_ns)[:-FILES_KEPT]:
+            if len(files) > FILES_KEPT + FILES_SLACK:
+                for file in sorted(files, key=lambda file: file.stat().st_mtime_ns)[:-FILES_KEPT]:
                     file.unlink(missing_ok=True)
 
     def _write_record(self, records: SharedRecords, name: str, content: bytes) -> None:
         records.write(name, content, before=records.revisions([name]).get(name, ""), durable=False)
         self._written += 1
-        if self._written % FILES_BEYOND:
+        if self._written % FILES_SLACK:
             return
-        for one in sorted(records.listed(FOLDER), key=lambda one: one.at)[:-RECORDS_KEPT]:
+        for record in sorted(records.listed(FOLDER), key=lambda record: record.at)[:-RECORDS_KEPT]:
             with contextlib.suppress(ChangedMeanwhile):
-                records.delete(one.name, before=one.revision)
+                records.delete(record.name, before=record.revision)

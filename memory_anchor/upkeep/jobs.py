@@ -18,7 +18,7 @@ from pathlib import Path
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, StoreBusy, Unavailable, report
 from memory_anchor.files import write_atomic
-from memory_anchor.foreground import behind
+from memory_anchor.foreground import in_background
 from memory_anchor.ports import Clock
 from memory_anchor.upkeep.leases import Lease, NoLease
 from memory_anchor.upkeep.upkeep import UNLIMITED, JobReport, Limits, Upkeep
@@ -208,7 +208,7 @@ class Scheduler:
         states = _load(self._state_file)
         before = states.get(job.name, JobState())
         try:
-            with behind():
+            with in_background():
                 done = job.run(self._upkeep, at, limits)
         except MemoryAnchorError as error:
             states[job.name] = replace(before, failures=before.failures + 1, last_failure=report(error).code)

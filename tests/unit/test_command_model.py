@@ -1,4 +1,4 @@
-"""A program as language model: behind, bounded, and believed no more than any other."""
+"""A program as language model: run in the background, bounded, and believed no more than any other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memory_anchor.adapters.language_models import make_model
 from memory_anchor.adapters.other_models import CommandModel, answer_in
 from memory_anchor.app import build_core
 from memory_anchor.errors import BadInput, Unavailable
-from memory_anchor.foreground import behind
+from memory_anchor.foreground import in_background
 from memory_anchor.front.doctor import probe
 from memory_anchor.hooks import Hooks
 from memory_anchor.model import Actor, Scope
@@ -54,7 +54,7 @@ def test_a_program_gets_the_prompt_on_its_input_and_its_json_is_the_answer(tmp_p
     )
     os.environ["MEMORY_ANCHOR_SECRET_OF_OURS"] = "x"
     try:
-        with behind():
+        with in_background():
             assert asked(model(tmp_path, body)) == "MEMORY_ANCHOR_READ_ONLY True True 1"
     finally:
         del os.environ["MEMORY_ANCHOR_SECRET_OF_OURS"]
@@ -105,7 +105,7 @@ def test_what_hangs_is_ended_with_what_it_started_and_costs_its_deadline_only(tm
     starts = f"import time; time.sleep(3); open({str(child)!r}, 'w')"
     body = f"import subprocess\nsubprocess.Popen([sys.executable, '-c', {starts!r}])\ntime.sleep(60)"
     began = time.monotonic()
-    with behind(), pytest.raises(Unavailable, match="in time"):
+    with in_background(), pytest.raises(Unavailable, match="in time"):
         asked(model(tmp_path, body), seconds=1.0)
     assert time.monotonic() - began < 20
     time.sleep(3)
@@ -115,7 +115,7 @@ def test_what_hangs_is_ended_with_what_it_started_and_costs_its_deadline_only(tm
 def test_runs_a_day_and_the_size_of_a_text_are_limited(tmp_path: Path) -> None:
     """Rule models.command: limited in runs and size; junk and failures leave rules in charge."""
     one = model(tmp_path, "print(json.dumps({'word': 'a'}))", runs=2)
-    with behind():
+    with in_background():
         assert [asked(one), asked(one)] == ["a", "a"]
         with pytest.raises(Unavailable, match="runs_a_day"):
             asked(one)
@@ -149,6 +149,6 @@ def test_doctor_says_of_each_kind_whether_it_could_be_asked(
 def test_a_program_that_fails_or_talks_only_is_unavailable(tmp_path: Path) -> None:
     """Rule models.command: rules do the work then; the sentence names the program, not its words."""
     for body in ("sys.exit(3)", "print('I would rather not')"):
-        with behind(), pytest.raises(Unavailable) as failed:
+        with in_background(), pytest.raises(Unavailable) as failed:
             asked(model(tmp_path, body), seconds=5)
         assert "rather" not in str(failed.value)
