@@ -89,10 +89,8 @@ def read_file(path: Path, *, is_foreign: bool = False) -> dict[str, Json]:
     if path.is_file() and path.stat().st_size > MAX_SETTINGS_BYTES:
         raise BadInput(f"settings file {path} is {path.stat().st_size} bytes; allowed are {MAX_SETTINGS_BYTES}")
     try:
-        content = (
-            beneath.read(path.parent, path.name, most_bytes=MAX_SETTINGS_BYTES) if is_foreign else path.read_bytes()
-        )
-        text = (content or b"").decode("utf-8")
+        raw = beneath.read(path.parent, path.name, most_bytes=MAX_SETTINGS_BYTES) if is_foreign else path.read_bytes()
+        text = (raw or b"").decode("utf-8")
         check(text)
         value = yaml.load(text, _UniqueNames)  # noqa: S506 - a safe loader
     except OSError as error:

@@ -165,7 +165,7 @@ def test_one_conversation_id_in_two_projects_is_two_conversations(
     assert (found[first].conversation_seq, found[second].conversation_seq) == (1, 1)
     assert found[second].context == ""
     assert elsewhere.active() == {}
-    core.services.events.forget()
+    core.services.events.clear_cache()
     third = str(elsewhere.log_event("Dinner was early").id)
     assert {one.id: one for one in core.services.store.find("event_log", _all(), limit=100)}[
         third
@@ -176,7 +176,7 @@ def test_what_went_before_is_no_context_for_other_readers(core: Core, anchor: Me
     """Attack: an agent's own event is searched, and exported, as the context of the project's next event."""
     anchor.log_event("The deploy key lies in the blue vault", visibility="agent")
     shared = str(anchor.log_event("Lunch was late").id)
-    core.services.events.forget()
+    core.services.events.clear_cache()
     anchor.log_event("The red vault is empty", visibility="agent")
     after = str(anchor.log_event("Dinner was early").id)
 

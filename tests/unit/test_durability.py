@@ -30,8 +30,8 @@ from memory_anchor.durability import Durability, SyncedLock
 def save():
     durability = Durability()
     with SyncedLock(durability):
-        durability.wrote("store", "log", lambda: None)
-        durability.wrote("trail", "log", lambda: None)
+        durability.note_write("store", "log", lambda: None)
+        durability.note_write("trail", "log", lambda: None)
 
 save()
 child = os.fork()

@@ -158,7 +158,7 @@ class Asked:
 def test_a_loop_over_a_lock_lets_in_who_waits():
     """Rule: a purge that waits for an item of a batch is next, however many items the batch still has."""
     lock, inner, order = FairLock(), Asked(), []
-    lock._held = inner
+    lock._lock = inner
 
     def purge():
         with lock:

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.git import WorkingTree
-from memory_anchor.freshness import FreshnessChecker, blob_id, check, sealed, worst_freshness
+from memory_anchor.freshness import FreshnessChecker, blob_id, check, with_line_hash, worst_freshness
 from memory_anchor.model import Citation, Locator
 
 TEXT = "import os\n\ndef one():\n    return 1\n\ndef two():\n    return 2\n"
 
 
 def cite(first=None, last=None, text=TEXT):
-    return sealed(Citation("file", "a.py", locator=Locator(first, last)), text)
+    return with_line_hash(Citation("file", "a.py", locator=Locator(first, last)), text)
 
 
 class Files:
@@ -70,8 +70,8 @@ def test_a_whole_file_and_a_single_line_can_be_cited():
 def test_what_cannot_be_compared_is_not_guessed():
     """Rule: lines past the end, a missing file, a URL: no hash, no verdict."""
     assert cite(90, 99).locator.sha is None
-    assert sealed(Citation("file", "a.py"), None).freshness is None
-    assert sealed(Citation("url", "https://x.org"), TEXT).locator.sha is None
+    assert with_line_hash(Citation("file", "a.py"), None).freshness is None
+    assert with_line_hash(Citation("url", "https://x.org"), TEXT).locator.sha is None
     assert check(Locator(1, 2), TEXT).freshness is None
     there_is_nothing = (Citation("url", "https://x.org"), Citation("file", "a.py"))
     assert FreshnessChecker(Files()).with_freshness(there_is_nothing) == there_is_nothing
@@ -85,7 +85,7 @@ def test_what_cannot_be_compared_is_not_guessed():
 )
 def test_lines_that_are_still_there_are_never_called_stale(text, above, first, more):
     """Law: sealing then checking the same text is fresh; whole lines put above only move it."""
-    citation = sealed(Citation("file", "a", locator=Locator(first, first + more)), text)
+    citation = with_line_hash(Citation("file", "a", locator=Locator(first, first + more)), text)
     if citation.locator.sha is None:
         return
 

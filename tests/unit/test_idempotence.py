@@ -150,7 +150,7 @@ def stored(core: Core) -> list[tuple[Any, ...]]:
 
 def killed(core: Core, when: str = "", answer: object = None) -> None:
     """Forget what only this process knows; WRITTEN: and the answer, which was not kept yet."""
-    core.services.answers._kept.clear()
+    core.services.answers._answers.clear()
     if when == WRITTEN:
         folder = core.data_dir / FOLDER
         for file in folder.iterdir() if folder.is_dir() else ():
