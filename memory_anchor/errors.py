@@ -1,7 +1,7 @@
-"""Every failure a caller can act on, and one table of what each becomes outside.
+"""Every failure a caller can act on, and one table of its code, HTTP status and exit code.
 
-A failure here is raised with one sentence: what failed, the value, what is allowed or the next step. Front ends never
-word errors themselves: `TABLE` gives the code that tools and HTTP answers carry, the HTTP status and the exit code.
+A failure is raised with one sentence: what failed, the value, what is allowed or the next step. Front ends never word
+errors themselves: `TABLE` gives the code that tools and HTTP answers carry, the HTTP status and the exit code.
 Expected outcomes (a rejected write, an empty search) are values, not errors; anything else is a bug and crashes.
 """
 
@@ -14,15 +14,15 @@ from typing import TypeVar
 
 A = TypeVar("A")
 TRIES = 8
-"""How often a deed is decided anew before it is told that others were first."""
+"""How often a write is decided anew before the caller gets the conflict."""
 
 
 class MemoryAnchorError(Exception):
-    """A failure of ours, exit code 1: the message says what to do, and never quotes a memory or a secret."""
+    """A failure of ours, exit code 1: the message says what to do and never quotes a memory or a secret."""
 
 
 class BadInput(MemoryAnchorError):
-    """The caller's value cannot be taken; nothing was changed."""
+    """The caller's value is not allowed; nothing was changed."""
 
 
 class NotFound(MemoryAnchorError):
@@ -38,7 +38,7 @@ class NoCredential(MemoryAnchorError):
 
 
 class TooMany(MemoryAnchorError):
-    """The caller asks too often. retry_after_s: when it may ask again."""
+    """The caller sends too many requests. retry_after_s: when it may send the next one."""
 
     def __init__(self, message: str, retry_after_s: int = 1) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class TooMany(MemoryAnchorError):
 
 
 class TooLarge(MemoryAnchorError):
-    """What was sent is larger than is taken; nothing was read of it."""
+    """The request is larger than allowed; nothing of it was read."""
 
 
 class StoreBusy(MemoryAnchorError):
@@ -58,11 +58,11 @@ class VersionConflict(MemoryAnchorError):
 
 
 class ChangedMeanwhile(VersionConflict):
-    """Another engine changed it between reading and writing; nothing was written, and doing it again decides anew."""
+    """Another engine changed it between reading and writing; nothing was written, and a retry decides anew."""
 
 
 class Unavailable(MemoryAnchorError):
-    """A part that is needed cannot be had now: the engine, the store's server, a model."""
+    """A needed part is not available now: the engine, the store's server, a model."""
 
 
 class DiskFull(MemoryAnchorError):
@@ -104,7 +104,7 @@ TABLE: dict[type[MemoryAnchorError], Report] = {
 
 
 def retry_on_conflict(work: Callable[[], A]) -> A:
-    """Return what `work` does; where another engine was first, it is done again from its reading on."""
+    """Return the result of `work`, which is done again from its reading on where another engine was first."""
     for _ in range(TRIES - 1):
         with contextlib.suppress(ChangedMeanwhile):
             return work()
@@ -120,5 +120,5 @@ def report(error: BaseException) -> Report:
 
 
 def extra_missing(extra: str, what: str) -> Unavailable:
-    """Return what is said where a package is needed that only an extra brings."""
+    """Return the error for a missing package that an extra installs."""
     return Unavailable(f"{what} needs packages that are not installed; run `pip install 'memory-anchor[{extra}]'`")

@@ -1,7 +1,7 @@
 """Hashes that recognise the same text and the same request again.
 
-`content_hash` is what "exact repeat" means everywhere: it forgives Unicode compatibility forms and spacing, and nothing
-else. Case is kept, because `Path` and `path` are two facts in a code base.
+`content_hash` defines an exact repeat: it ignores Unicode compatibility forms and spacing, and nothing else. Case is
+kept, because `Path` and `path` are two facts in a code base.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SEPARATOR = "\x1f"
 
 
 def content_hash(text: str) -> str:
-    """Return the SHA-256 of a text as 64 hex digits, in NFKC with every run of white space as one blank; case counts.
+    """Return the SHA-256 of a text as 64 hex digits, in NFKC with every run of white space as one space.
 
     >>> content_hash("Ｑdrant  is fast\\n") == content_hash("Qdrant is fast")
     True

@@ -1,8 +1,8 @@
-"""Checks for everything a caller hands in: one sentence with what, the value and what is allowed.
+"""Checks of every value a caller passes: an error is one sentence with the name, the value and what is allowed.
 
 Front ends pass raw values to `MemoryAnchor`, which calls these; nothing below it sees an unchecked value. Written out
-because schema libraries answer in several lines and quote the text they refuse. What is stored beside a memory's
-content (names, reasons, tags, files) comes out of here `safety.cleaned` as well.
+because schema libraries answer in several lines and quote the text they refuse. The other texts of a memory (names,
+reasons, tags, files) come out of here `safety.cleaned` as well.
 """
 
 from __future__ import annotations
@@ -38,13 +38,12 @@ TTL_DAYS_MAX = 36_500
 YEARS = (1900, 9000)
 JSON_DEPTH_MAX = 32
 PROJECT_ID_MAX = 64
-_PROJECT_SIGNS = "-_. "
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 def file_bytes(what: str, value: str) -> bytes:
-    """Return the bytes of a file that came in Base64."""
+    """Return the bytes of a file from its Base64."""
     try:
         return base64.b64decode(value, validate=True)
     except ValueError:
@@ -71,16 +70,16 @@ def text(what: str, value: Json, *, most: int, required: bool = True) -> str:
 
 
 def project_id(value: Json) -> str:
-    """Return a project's id: the one check before an id names a folder, its key ring and what it approved.
+    """Return a project's id, checked before it names a folder, a key ring and its approvals.
 
-    Letters (of any script), digits, `-` and `_`; a dot or a blank inside, which older stores hold. Raises BadInput.
+    Letters (of any script), digits, `-` and `_`; inside a dot or a space, as in older stores. Raises BadInput.
 
     >>> project_id("team-app_2"), project_id("v1.2")
     ('team-app_2', 'v1.2')
     """
     name = value if isinstance(value, str) else ""
-    plain = all(char.isalnum() or char in _PROJECT_SIGNS for char in name) and name.isprintable()
-    if not (plain and 1 <= len(name) <= PROJECT_ID_MAX and name[0] not in ". " and name[-1] not in ". "):
+    is_plain = all(char.isalnum() or char in "-_. " for char in name) and name.isprintable()
+    if not (is_plain and 1 <= len(name) <= PROJECT_ID_MAX and name[0] not in ". " and name[-1] not in ". "):
         raise BadInput(
             f"project id is {str(value)[:NAME_MAX]!r} (scope.project, or an alias); allowed are 1 to {PROJECT_ID_MAX} "
             "letters, digits, '-' and '_'"
@@ -99,7 +98,7 @@ def public(what: str, text: str) -> Redacted:
 
 
 def storable_content(what: str, text: str) -> Redacted:
-    """Return checked text as it may be stored. Raises BadInput: nothing besides placeholders is left."""
+    """Return checked text as it may be stored. Raises BadInput: nothing but placeholders is left."""
     from memory_anchor.language.safety import only_secrets
 
     safe = public(what, text)
@@ -113,7 +112,7 @@ def only_kinds(kinds: Iterable[str]) -> str:
 
 
 def stored(what: str, value: Json, *, most: int) -> str:
-    """Return an optional text as it may be stored, "" when nothing is left of it."""
+    """Return an optional text as it may be stored, "" when nothing of it may be."""
     from memory_anchor.language.safety import cleaned
 
     return cleaned(text(what, value, most=most, required=False)).text
@@ -159,10 +158,10 @@ def strings(what: str, value: Json, *, most: int, each: int) -> tuple[str, ...]:
         value = [value]
     if not isinstance(value, Iterable) or isinstance(value, (bytes, Mapping)):
         raise BadInput(f"{what} is {_short(value)}; allowed is a list of at most {most} texts")
-    found = tuple(dict.fromkeys(text(f"{what}[{n}]", one, most=each) for n, one in enumerate(value)))
-    if len(found) > most:
-        raise BadInput(f"{what} has {len(found)} entries; allowed are at most {most}")
-    return found
+    unique = tuple(dict.fromkeys(text(f"{what}[{n}]", item, most=each) for n, item in enumerate(value)))
+    if len(unique) > most:
+        raise BadInput(f"{what} has {len(unique)} entries; allowed are at most {most}")
+    return unique
 
 
 def instant(what: str, value: Json | datetime, *, zone: str, now: datetime) -> datetime:
@@ -199,40 +198,40 @@ def json_value(what: str, value: Json, *, most_bytes: int) -> str:
         raise BadInput(f"{what} is {kind_of(value)} that is not JSON; allowed is any JSON value") from None
     if size > most_bytes:
         raise BadInput(f"{what} is {size} bytes as JSON; allowed are {most_bytes}")
-    if _deeper(value, JSON_DEPTH_MAX):
+    if _is_deeper(value, JSON_DEPTH_MAX):
         raise BadInput(f"{what} is nested too deep; allowed are {JSON_DEPTH_MAX} levels")
     return encoded
 
 
-def _deeper(value: Json, levels: int) -> bool:
+def _is_deeper(value: Json, levels: int) -> bool:
     """Return whether a JSON value has lists or objects inside each other more than `levels` times."""
-    here = [value]
+    level = [value]
     for _ in range(levels + 1):
-        inner = [list(one.values()) if isinstance(one, dict) else one for one in here if isinstance(one, (dict, list))]
+        inner = [list(v.values()) if isinstance(v, dict) else v for v in level if isinstance(v, (dict, list))]
         if not inner:
             return False
-        here = [one for held in inner for one in held]
+        level = [v for values in inner for v in values]
     return True
 
 
 _FILE = re.compile(r"^(?P<path>.+?)(?::(?P<start>\d{1,7})(?:-(?P<end>\d{1,7}))?)?$")
 
 
-def files(named: Iterable[str], *, observed_at: datetime) -> tuple[Citation, ...]:
+def file_citations(paths: Iterable[str], *, observed_at: datetime) -> tuple[Citation, ...]:
     """Return file citations from `path` or `path:10-20`."""
-    cited = []
-    for one in named:
-        match = _FILE.match(one)
-        path = match["path"] if match else one
+    citations = []
+    for named in paths:
+        match = _FILE.match(named)
+        path = match["path"] if match else named
         start = int(match["start"]) if match and match["start"] else None
         end = int(match["end"]) if match and match["end"] else start
         if start is not None and (start < 1 or (end or start) < start):
-            raise BadInput(f"files has {one!r}; allowed is `path` or `path:10-20` with 1 <= start <= end")
-        cited.append(Citation("file", path, locator=Locator(start, end), observed_at=observed_at))
-    return tuple(cited)
+            raise BadInput(f"files has {named!r}; allowed is `path` or `path:10-20` with 1 <= start <= end")
+        citations.append(Citation("file", path, locator=Locator(start, end), observed_at=observed_at))
+    return tuple(citations)
 
 
 def _short(value: Json | datetime) -> str:
-    """A value small enough to show: never more than 40 characters of somebody's text."""
+    """Return a value short enough to show: never more than 40 characters of somebody's text."""
     shown = repr(value)
     return shown if len(shown) <= 42 else f"{shown[:40]}…"

@@ -1,10 +1,9 @@
-"""JSON as a type: what was parsed is `Json` until one of these readers says what it is.
+"""JSON as a type: a parsed value is `Json` until one of these readers checks what it is.
 
-Text from outside (a file, a line, an answer of a service) becomes values in `parsed`; from there on mypy asks what each
-value is before it is used. The readers raise ValueError where a value is of another kind, which whoever opened the file
-turns into the error of that file; a reader with a default takes the default for `null` and for what is missing alone.
-Standard library only, and nothing that the bridge would not load anyway. Rejected: `object`, which every value is, so
-nothing is said when a memory is put where JSON is expected.
+Text from outside (a file, a line, a service's answer) becomes values in `parsed`; from there on mypy requires a check
+before each use. The readers raise ValueError where a value is of another kind, and the code that opened the file makes
+it an error about that file; a default is for `null` and for what is missing alone. Standard library only, and nothing
+that the bridge would not load anyway. Rejected: `object`, which accepts a memory where JSON is expected.
 
 >>> notes = record(parsed('{"name": "api", "port": 8080}'))
 >>> text(notes["name"]), whole(notes["port"]), text(notes.get("zone"), "UTC")
@@ -28,7 +27,7 @@ Record: TypeAlias = "Mapping[str, Json]"
 
 
 def parsed(encoded: str | bytes | bytearray) -> Json:
-    """Return the value that JSON text holds. Raises ValueError: it is none; RecursionError: it is nested too deep."""
+    """Return the value of a JSON text. Raises ValueError: it is not JSON; RecursionError: it is nested too deep."""
     value: Json = json.loads(encoded)
     return value
 
@@ -48,7 +47,7 @@ def optional_text(value: Json) -> str | None:
 
 
 def one_of(value: Json, allowed: Sequence[Word]) -> Word:
-    """Return which of the allowed words the value is."""
+    """Return the value as one of the allowed words."""
     for word in allowed:
         if word == value:
             return word
@@ -65,7 +64,7 @@ def whole(value: Json, default: int | None = None) -> int:
 
 
 def number(value: Json) -> float:
-    """Return a number, as it is: 3 stays 3."""
+    """Return a number; an integer stays one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _unexpected(value, "a number")
     return value
@@ -82,7 +81,7 @@ def items(value: Json) -> Sequence[Json]:
 
 def texts(value: Json) -> list[str]:
     """Return the texts of a list; `null` is an empty one."""
-    return [text(one) for one in items(value)]
+    return [text(item) for item in items(value)]
 
 
 def record(value: Json) -> Record:
@@ -96,11 +95,11 @@ def record(value: Json) -> Record:
 
 def records(value: Json) -> list[Record]:
     """Return the objects of a list; `null` is an empty one."""
-    return [record(one) for one in items(value)]
+    return [record(item) for item in items(value)]
 
 
 def kind_of(value: object) -> str:
-    """Return what a value is, as JSON's words have it: for the sentence that says what was given instead.
+    """Return the kind of a value in JSON's words, for error messages.
 
     >>> kind_of(None), kind_of({}), kind_of(7), kind_of(True)
     ('null', 'an object', 'a number', 'true or false')

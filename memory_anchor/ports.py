@@ -1,4 +1,4 @@
-"""What the core asks of the outside: a store, an embedder, a language model, a reranker, a clock.
+"""The ports: what the core needs from outside, such as a store, an embedder, a language model and a clock.
 
 Small protocols, each with at least two implementations; one contract suite in `tests/contract` runs over every adapter
 of a port. Vectors are numpy float32; adapters raise our errors only.
@@ -31,13 +31,13 @@ else:
 DENSE = "dense"
 """The named vector of the store's embedder."""
 DENSE_LOCAL = "dense_local"
-"""The bundled model's vector, kept beside an API embedder's so that search by meaning survives the API's absence."""
+"""The bundled model's vector, stored with an API embedder's so that search by meaning works without the API."""
 WORDS = "words"
 """The sparse vector of our own tokeniser; the engine multiplies by IDF at query time."""
 
 
 class HeldLock(Protocol):
-    """An OS lock on a data directory, taken before anything heavy is imported and let go after the store is closed."""
+    """An OS lock on a data directory, taken before heavy imports and released after the store is closed."""
 
     held: bool
 
@@ -67,7 +67,7 @@ class EmbedderIdentity:
 
 @dataclass(frozen=True, slots=True)
 class CollectionSpec:
-    """How a collection is made. embedders: named dense vector -> identity of what fills it."""
+    """How a collection is made. embedders: named dense vector -> identity of its embedder."""
 
     embedders: Mapping[str, EmbedderIdentity]
     schema_version: int = 1
@@ -90,7 +90,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What may move of a stored version without its text: see `Memory.state` and `Memory.audience`."""
+    """What may change of a stored version without its text: see `Memory.state` and `Memory.audience`."""
 
     point_id: str
     state: str
@@ -98,18 +98,18 @@ class Mark:
 
 
 class Snapshot(Protocol):
-    """Where what was derived from the store lies between two processes. It may be empty at any time."""
+    """Keeps arrays derived from the store for the next process. It may be empty at any time."""
 
     def take(self) -> Mapping[str, NDArray[np.generic]] | None:
-        """Return what was put there and keep it no longer; None for nothing, or nothing that can be read."""
+        """Return the arrays and remove them; None for none, or none that can be read."""
         ...
 
     def put(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
-        """Keep these in place of what is there; where that fails nothing is kept."""
+        """Store these in place of the old ones; where that fails nothing is stored."""
         ...
 
     def drop(self) -> None:
-        """Keep nothing."""
+        """Remove the arrays."""
         ...
 
 
@@ -130,18 +130,18 @@ class MemoryStore(Protocol):
         ...
 
     def peek(self, name: str) -> tuple[int, Mapping[str, EmbedderIdentity]] | None:
-        """Return how many versions a collection holds and whose vectors, None for none; changes nothing."""
+        """Return how many versions a collection has and by whom embedded, None without one; changes nothing."""
         ...
 
     def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
-        """Return who made the vectors of an open collection: vector name -> identity."""
+        """Return the embedders of an open collection: vector name -> identity."""
         ...
 
     def reindex(self, name: str, spec: CollectionSpec) -> None:
         """Give the collection the embedders of `spec` and new indexes; vectors of others are dropped.
 
-        Memories, words and the vectors of unchanged embedders stay. An open collection is read on meanwhile; on a store
-        of files the old one counts until the new one is complete.
+        Memories, words and the vectors of unchanged embedders stay. An open collection can be read meanwhile; a store
+        of files uses the old one until the new one is complete.
         """
         ...
 
@@ -186,7 +186,7 @@ class MemoryStore(Protocol):
     def marks(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None
     ) -> tuple[list[Mark], str | None]:
-        """Return what `scan` does of each version only what may move: a tenth of the time."""
+        """Return the same page as `scan`, of each version only what may change: a tenth of the time."""
         ...
 
     def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
@@ -200,17 +200,17 @@ class MemoryStore(Protocol):
     def count(self, collection: str, where: Where) -> int: ...
 
     def facet(self, collection: str, field: str, where: Where, *, limit: int = 1000) -> dict[str, int]:
-        """Return how many matching versions hold each value of an indexed keyword field."""
+        """Return the number of matching versions for each value of an indexed keyword field."""
         ...
 
     def erase(self, collection: str, point_ids: Sequence[str]) -> None:
-        """Delete for good, so that no file of the store holds the text any more. Only `purge` calls this."""
+        """Delete for good, so that no file of the store has the text any more. Only `purge` calls this."""
         ...
 
     def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
         """Give `holder` the lease `name` until then, unless another holder's lasts beyond `now`; return whether it did.
 
-        Of several processes that claim at once, one is told True. `until=now` gives it back.
+        Of several processes that claim at once, one gets True. `until=now` gives it back.
         """
         ...
 
@@ -225,7 +225,7 @@ class MemoryStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedRecord:
-    """A named record as it was read. revision: of this very content; every write makes another one."""
+    """A named record as it was read. revision: of this content; every write makes another one."""
 
     name: str
     content: bytes
@@ -234,7 +234,7 @@ class SharedRecord:
 
 @dataclass(frozen=True, slots=True)
 class ListedRecord:
-    """What a list tells of a record. at: when it was written, seconds since 1970."""
+    """A record in a list. at: when it was written, seconds since 1970."""
 
     name: str
     revision: str
@@ -244,8 +244,8 @@ class ListedRecord:
 class SharedRecords(Protocol):
     """Small named texts that outlive a process: files of one data directory, or points on a server for several.
 
-    name: a path below the data directory, such as `team/keys.json`. A revision "" stands for "there is none".
-    All raise Unavailable (the server does not answer) or what a disk's errors become.
+    name: a path below the data directory, such as `team/keys.json`. Revision "": there is no such record.
+    All raise Unavailable (the server does not answer) or the errors of a disk.
     """
 
     is_shared: bool
@@ -254,13 +254,13 @@ class SharedRecords(Protocol):
     def read(self, name: str) -> SharedRecord | None: ...
 
     def revisions(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the revision of each of these that is there; cheap, no content is read."""
+        """Return the revisions of those that exist; cheap, no content is read."""
         ...
 
     def write(self, name: str, content: bytes, *, before: str, durable: bool = True) -> str:
         """Write a record where it still has the revision `before`, and return its new one.
 
-        durable: on disk on return; else what a kill of this process alone leaves.
+        durable: on disk on return; else it survives only a kill of this process.
         Raises ChangedMeanwhile: it has another revision; nothing was written. TooLarge.
         """
         ...
@@ -270,20 +270,20 @@ class SharedRecords(Protocol):
         ...
 
     def listed(self, folder: str) -> list[ListedRecord]:
-        """Return what lies anywhere below a folder, by name."""
+        """Return the records anywhere below a folder, by name."""
         ...
 
 
 class Sharing(Protocol):
-    """Files of a data directory that several replicas of one service have alike."""
+    """Files of a data directory that several replicas of one service share."""
 
     @property
     def is_fresh(self) -> bool:
-        """Return whether `fresh` would ask nobody."""
+        """Return whether `fresh` would return without asking the server."""
         ...
 
     def fresh(self) -> None:
-        """Bring what others changed, unless that was looked at a moment ago. Raises Unavailable."""
+        """Fetch what others changed, unless that was done a moment ago. Raises Unavailable."""
         ...
 
     def lorebooks(self) -> Sharing:
@@ -291,7 +291,7 @@ class Sharing(Protocol):
         ...
 
     def changing(self) -> AbstractContextManager[None]:
-        """Around a change: what is newest is here before, and everybody has it after; a failure undoes it here.
+        """Wrap a change: the newest state is fetched before it and shared after it; a failure undoes it here.
 
         Raises Unavailable, ChangedMeanwhile: nothing was changed.
         """
@@ -314,16 +314,16 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class CachesQueries(Protocol):
-    """An embedder that keeps the rows of what it was asked."""
+    """An embedder that caches the rows of queries."""
 
     def forget(self, query: str) -> None:
-        """Let the row of a query go."""
+        """Drop the row of a query."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """Tokens of a call. cut: the answer reached its limit, and what was whole of it was read."""
+    """Tokens of a call. cut: the answer reached its limit, and its complete part was read."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -338,14 +338,14 @@ class LanguageModel(Protocol):
     def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
         """Return one validated answer.
 
-        Raises Unavailable: no model, no permission, no budget, too late, or an answer that does not fit the schema.
+        Raises Unavailable: no model, permission, budget or time, or an answer that does not fit the schema.
         """
         ...
 
 
 @runtime_checkable
 class HasState(Protocol):
-    """A language model that can say what it can do now without being asked anything."""
+    """A language model that can report its state without a call."""
 
     def state(self) -> str: ...
 
@@ -381,19 +381,19 @@ class AuditLog(Protocol):
         ...
 
     def first(self, kind: str) -> Mapping[str, Json] | None:
-        """Return what the first record of a kind says that was made here (not imported), None without one."""
+        """Return the `what` of the first record of a kind made here (not imported), None without one."""
         ...
 
     def latest(self, kind: str) -> Mapping[str, Json] | None:
-        """Return what the last record of a kind says that was made here, None without one; reads the whole trail."""
+        """Return the `what` of the last record of a kind made here, None without one; reads the whole trail."""
         ...
 
     def recording(
         self, kind: str, whats: Sequence[Mapping[str, Json]], *, by: str, at: datetime
     ) -> AbstractContextManager[None]:
-        """Around a write of versions: notes what is about to be stored, and appends it when the block has ended.
+        """Wrap a write of versions: note what is about to be stored, and append it when the block has ended.
 
-        whats: one record each, `{id, version, layer, content_hash, ...}` or `{memories: [the same]}`. A kill in between
-        leaves the note, and what it says was stored is recorded at the next start.
+        whats: one record each, `{id, version, layer, content_hash, ...}` or `{memories: [the same]}`. After a kill in
+        between, the next start records what was stored according to the note.
         """
         ...

@@ -1,4 +1,4 @@
-"""Whether the client of this call may be asked, and how: between the front end that serves it and the model."""
+"""Sampling: how a language model of ours asks the client of the current call, if its front end allows it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ClientQuestion:
-    """What a client's model is asked. timeout_s: from when on nobody waits for it."""
+    """A question for a client's model. timeout_s: after which the answer is no longer awaited."""
 
     system: str
     prompt: str
@@ -19,14 +19,14 @@ class ClientQuestion:
 
 
 AsksClient = Callable[[ClientQuestion], tuple[str, bool]]
-"""Returns what the client's model says, and whether it was cut off. Raises TimeoutError, or anything: it would
-not."""
+"""Returns the answer of the client's model, and whether it was cut off. Raises TimeoutError, or anything else where
+the client refuses."""
 _CLIENT: ContextVar[AsksClient | None] = ContextVar("sampling_client", default=None)
 
 
 @contextmanager
-def offered(client: AsksClient | None) -> Iterator[None]:
-    """Say whom a model of kind `sampling` may ask in here; None for nobody."""
+def sampling_client(client: AsksClient | None) -> Iterator[None]:
+    """Let a model of kind `sampling` ask this client within the block; None for no client."""
     before = _CLIENT.set(client)
     try:
         yield
@@ -35,5 +35,5 @@ def offered(client: AsksClient | None) -> Iterator[None]:
 
 
 def current_client() -> AsksClient | None:
-    """Return how the client of this call is asked, None where there is none to ask."""
+    """Return the function that asks the client of this call, None where there is none."""
     return _CLIENT.get()

@@ -1,4 +1,4 @@
-"""What a word says that switches something on or off: one table for the bridge, commands, engine and settings.
+"""Words that switch something on or off: one table for the bridge, commands, engine and settings.
 
 Standard library only and cheap to import: the bridge reads its own switches without the settings.
 """
@@ -11,12 +11,12 @@ ALLOWED = "allowed are true or false, yes or no, on or off, 1 or 0"
 
 
 def parse_switch(word: str) -> bool:
-    """Return what `word` says, in any case. Raises ValueError: it says neither, with what is allowed.
+    """Return whether `word` means on, in any case. Raises ValueError: neither on nor off, with what is allowed.
 
     >>> switched("Y"), switched("off")
     (True, False)
     """
-    told = word.strip().lower()
-    if told not in ON and told not in OFF:
+    word = word.strip().lower()
+    if word not in ON | OFF:
         raise ValueError(ALLOWED)
-    return told in ON
+    return word in ON

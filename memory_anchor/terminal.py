@@ -1,8 +1,8 @@
-"""What text from elsewhere looks like on a terminal: all there is, and nothing that the terminal obeys.
+"""Untrusted text made safe for a terminal: every character visible, none interpreted.
 
-A terminal obeys escape signs, an editor reorders direction signs, and signs without width are not seen at all, so that
-a human would decide about another text than the one that is stored. Whatever is shown to a human passes here; JSON
-stays exact, by its own escapes.
+A terminal interprets escape characters, an editor reorders direction marks, and characters without width are not seen
+at all, so that a human would decide about another text than the one that is stored. Everything shown to a human passes
+through here; JSON stays exact, by its own escapes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import pairwise
 SPELLED_OUT = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 """Control, format (direction, no width), lone surrogate, private, unassigned, line and paragraph separators."""
 BLANK = "\u2800"
-"""A symbol that shows nothing, whatever its properties say: the braille pattern without dots."""
+"""The braille pattern without dots: blank, although its properties say it is a symbol."""
 EMOJI_STYLE = "\ufe0f"
 DEFAULT_IGNORABLE = (
     (0x00AD, 0x00AD),
@@ -37,12 +37,12 @@ DEFAULT_IGNORABLE = (
     (0xE0000, 0xE0FFF),
 )
 """The whole property Default_Ignorable_Code_Point (Unicode 16, DerivedCoreProperties.txt), which Python does not know:
-joiners, variation selectors, fillers, tag characters, and what is kept free for more of them."""
+joiners, variation selectors, fillers, tag characters, and code points reserved for more of them."""
 BREAK = "⏎"
 
 
 def visible(text: str) -> str:
-    """Return `text` as one line, with every sign spelled out that would be obeyed or not be seen.
+    """Return `text` as one line, with every control or invisible character spelled out.
 
     >>> visible("a\\x1b[2Kb\\nc")
     'a\\\\u001b[2Kb⏎c'
@@ -51,13 +51,12 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Return `text` with its lines as they are; only for where a line of it cannot pass for one of ours."""
-    text = text.replace("\r\n", "\n")
-    return "".join(_styled(text))
+    """Return the same with its lines; only for where none of them could be taken for a line of ours."""
+    return "".join(_styled(text.replace("\r\n", "\n")))
 
 
 def visible_json(text: str) -> str:
-    """Return a JSON text that says exactly the same, with those signs as JSON's own escapes.
+    """Return an equal JSON text with those characters as JSON's own escapes.
 
     >>> visible_json('"a\u202eb"')
     '"a\\u202eb"'
@@ -67,14 +66,14 @@ def visible_json(text: str) -> str:
 
 
 def is_hidden(sign: str) -> bool:
-    """Return whether one sign is obeyed or not seen where text is shown, line ends and tabs too."""
+    """Return whether one character is a control or invisible where text is shown, line ends and tabs too."""
     if unicodedata.category(sign) in SPELLED_OUT or sign == BLANK:
         return True
     return any(first <= ord(sign) <= last for first, last in DEFAULT_IGNORABLE)
 
 
 def named(sign: str) -> str:
-    """Return a sign as a human can look it up.
+    """Return a character by its code point and name, as a human can look it up.
 
     >>> named("\ufe0f")
     'U+FE0F (variation selector-16)'
@@ -84,7 +83,7 @@ def named(sign: str) -> str:
 
 
 def _styled(text: str) -> Iterator[str]:
-    """Yield each sign as it is shown; what colours a symbol is part of the symbol it follows."""
+    """Yield each character as it is shown; the emoji selector stays after a symbol, which it only colours."""
     for before, sign in pairwise(" " + text):
         of_symbol = sign == EMOJI_STYLE and unicodedata.category(before) == "So" and before != BLANK
         yield sign if of_symbol or (sign.isascii() and sign.isprintable()) else _spelled(sign)

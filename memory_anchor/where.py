@@ -1,7 +1,7 @@
-"""What a store is asked: our own filter, which every adapter translates.
+"""The filter of a store query, which every adapter translates.
 
-Conditions name payload fields (`INDEXED_FIELDS`); `Where` joins them. Values only, so that a filter can be compared,
-cached and told apart in tests.
+Conditions name payload fields (`INDEXED_FIELDS`); `Where` joins them. Values only, so that filters can be compared and
+cached.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Condition = OneOf | Between | StartsWith | HasVector | AnyOf
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Our own filter: all of `all_of` and none of `none_of`. Adapters translate it; `Where()` matches everything."""
+    """All of `all_of` and none of `none_of`; `Where()` matches everything."""
 
     all_of: tuple[Condition, ...] = ()
     none_of: tuple[Condition, ...] = ()

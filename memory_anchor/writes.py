@@ -420,7 +420,7 @@ class Writes:
             if value != own[name]:
                 raise Refused(f"scope.{name} is {value!r}; this caller may write for {own[name]!r} only")
         origin, write_mode = self._source(asked.source)
-        cited: tuple[Citation, ...] = inputs.files(asked.files, observed_at=now) if asked.files else ()
+        cited: tuple[Citation, ...] = inputs.file_citations(asked.files, observed_at=now) if asked.files else ()
         if cited and self.room.sources is not None:
             cited = self.room.sources.with_line_hashes(cited)
         filled = replace(

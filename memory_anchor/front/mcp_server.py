@@ -40,7 +40,7 @@ from memory_anchor.requests import RememberConversation, SearchMemory
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.recording import ClientConnection
 from memory_anchor.runtime.wire import PREAMBLE, VERSION, WITHOUT_MEMORY
-from memory_anchor.sampling import AsksClient, ClientQuestion, offered
+from memory_anchor.sampling import AsksClient, ClientQuestion, sampling_client
 from memory_anchor.settings import Profile
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class _Front:
         actor = self._actor(context)
         variant = partial(self._variant, context, actor)
         client = asks_client(context) if params.name in ASKS_CLIENT else None
-        with offered(client):
+        with sampling_client(client):
             return await self._in_thread(partial(self._call, actor, variant, params.name, params.arguments))
 
     def _call(self, actor: Actor, variant: Callable[[], str], name: str, given: Record | None) -> Result:
