@@ -26,7 +26,7 @@ from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
 from memory_anchor.language.indexing import phrase_text
-from memory_anchor.language.persons import worded_for
+from memory_anchor.language.perspective import worded_for
 from memory_anchor.language.terms import normal
 from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.memory import MemoryAnchor

@@ -28,7 +28,7 @@ from memory_anchor.knowledge.finding import Opened
 from memory_anchor.knowledge.points import PASSAGE_CITED
 from memory_anchor.knowledge.sources import Source
 from memory_anchor.language.fences import FENCE_TAG
-from memory_anchor.language.persons import worded_for
+from memory_anchor.language.perspective import worded_for
 from memory_anchor.lore import ScannedLore
 from memory_anchor.model import (
     TRUST_OF_ORIGIN,

@@ -16,7 +16,7 @@ from memory_anchor import requests as asks
 from memory_anchor import shapes
 from memory_anchor.fields import BaseRequest
 from memory_anchor.json_values import Json, Record, parsed
-from memory_anchor.language.persons import worded_for
+from memory_anchor.language.perspective import worded_for
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Memory, RetrievedSnippet, SearchAnswer, WriteMode, WriteOutcome
 

@@ -1,18 +1,15 @@
 """Who speaks in a text, and how sure they are.
 
-Who speaks in a memory that is made of a conversation: the user is named in front of what they say of themselves.
-
-A memory that keeps the speaker's "I" is read by an agent as its own; one rewritten is no longer what was said, and
-verbs that are conjugated by their ending come out as "previouslies". So what was said stays, its speaker before it.
-How a memory is worded for whoever reads it is `persons`. Invariant: deterministic;
-text that needs no change comes back unchanged.
-
-The word by which a statement says itself that it is not certain, in English and Chinese.
-
-Such a statement is no fact yet: saved without a confidence it waits for a human. What is quoted or stands in code says
-nothing about the statement (`maybe_users`, "are you sure?"), and a capital inside an English sentence makes a name.
-Numbers given roughly are no doubt about the fact. Rejected: every "may", "should", 应该 and "likely to": in rules they
-allow, order and count. `scripts/data/writer_hedges.tsv` has cases and their opposites.
+- `with_speaker` makes a memory of what was said: verbatim, with the user's name in front of what they say about
+  themselves. A memory that keeps the speaker's "I" would be read by an agent as its own; rewording it is no longer what
+  was said, and conjugating verbs by their ending makes "previouslies".
+- `worded_for` returns a memory as its reader should see it. One written in the first person (`first-person`,
+  `ghostwriter`) speaks as the agent that had the experience: that agent gets it unchanged, anybody else with the
+  speaker's name in front (the write-back RFC, section 2.6). The stored text never changes, and all of it is shown.
+- `hedge` finds the word by which a statement doubts itself. Such a statement is no fact yet: saved without a confidence
+  it waits for a human. Quotes and code say nothing about the statement (`maybe_users`, "are you sure?"), a capital
+  inside an English sentence makes a name, and rough numbers are no doubt. Rejected: every "may", "should", 应该 and
+  "likely to", which in rules allow, order and count. `scripts/data/writer_hedges.tsv` has cases and their opposites.
 """
 
 from __future__ import annotations
@@ -23,6 +20,7 @@ from enum import StrEnum
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.words import any_phrase, either
+from memory_anchor.model import Memory, Scope, WriteMode
 
 TITLE_CHARS = 80
 
@@ -41,7 +39,7 @@ _SPEAKS = bounded(r"(?<![A-Za-z])(?:I|I['’](?:m|ve|d|ll)|my|me|mine|myself)(?!
 
 
 def with_speaker(text: str, *, speaker: str) -> str:
-    """Return what was said, verbatim, with its speaker put in front where it says "I"; "" for nobody.
+    """Return what was said, verbatim, with its speaker in front where it says "I". speaker: "" for none.
 
     >>> spoken_by("By the way, I prefer dark mode.", speaker="user")
     'User: I prefer dark mode.'
@@ -67,11 +65,33 @@ def title(content: str) -> str:
     return (cut[:space] if space > TITLE_CHARS // 2 else cut).rstrip(" .。!！;；,，")
 
 
+_FIRST_PERSON_MODES = frozenset({WriteMode.FIRST_PERSON, WriteMode.GHOSTWRITER})
+_QUOTED_OR_CODE = re.compile(
+    r"```(?:[^`]++|`(?!``))*+(?:```)?+|`[^`\n]*+`|\"[^\"\n]*+\""
+    r"|“[^“”\n]*+”|「[^「」\n]*+」|^>.*+$",
+    re.S | re.M,
+)
+_FIRST_PERSON = re.compile(
+    r"(?<![A-Za-z0-9_])(?:I|I['’](?:m|ve|d|ll)|me|my|mine|myself|we|our|ours|us)(?![A-Za-z0-9_])|我|咱"
+)
+_BLOCK = ("```", "~~~", "|", "#", "-", "*", ">", "    ", "\t")
+"""How a text begins that must start on a new line."""
+
+
+def worded_for(memory: Memory, reader: Scope) -> str:
+    """Return the memory's text for this reader: `codex: I broke the build` where another agent's "I" speaks."""
+    if memory.write_mode not in _FIRST_PERSON_MODES or memory.scope.agent == reader.agent or not memory.scope.agent:
+        return memory.content
+    if not _FIRST_PERSON.search(_QUOTED_OR_CODE.sub(" ", memory.content)):
+        return memory.content
+    between = "\n" if memory.content.startswith(_BLOCK) else " "
+    return f"{memory.scope.agent}:{between}{memory.content}"
+
+
 READ_CHARS = 4_000
 BEFORE, SHOWN = 12, 24
-"""Characters looked at before a word for the start of its sentence, and characters of it that an answer names."""
+"""Characters read before a word for the start of its sentence, and characters of it that are returned."""
 _QUOTED = bounded(r"`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」|《[^》\n]*》|(?<![\w'])'[^'\n]{2,}'(?!\w)")
-_SELF = r"(?:['’](?:m|d|re))? (?:also |just |only |personally |really |still )?"
 _HEDGE = bounded(either("doubt", edges=(r"(?<![\w-])", r"(?![\w-])")), re.IGNORECASE)
 _QUESTION = bounded(r"(?<=\w)\s?[?？](?=[\s)）]|$)|(?:吗|(?<![什怎那这多要])么)(?=[。！\s]|$)")
 _INSIDE = bounded(r"[\w,;:]\s+$")
@@ -83,12 +103,12 @@ def hedge(text: str) -> str:
     >>> hedge("Maybe the port is 8080."), hedge("Option types are called Maybe."), hedge("周五发版吗？")
     ('Maybe', '', '吗？')
     """
-    plain = _QUOTED.sub(lambda found: "\u0001" * len(found.group()), text[:READ_CHARS])
-    for found in _HEDGE.finditer(plain):
-        word = found.group()
-        opens = plain[max(0, found.start() - BEFORE) : found.start()]
-        is_name = word[:1].isupper() and word[:1] not in "IW" and _INSIDE.search(opens) is not None
+    plain = _QUOTED.sub(lambda quote: "\u0001" * len(quote.group()), text[:READ_CHARS])
+    for match in _HEDGE.finditer(plain):
+        word = match.group()
+        before = plain[max(0, match.start() - BEFORE) : match.start()]
+        is_name = word[:1].isupper() and word[:1] not in "IW" and _INSIDE.search(before) is not None
         if not is_name:
             return word[-SHOWN:]
-    asked = _QUESTION.search(plain)
-    return plain[asked.start() : asked.end() + 1].strip() if asked else ""
+    question = _QUESTION.search(plain)
+    return plain[question.start() : question.end() + 1].strip() if question else ""

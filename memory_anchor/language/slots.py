@@ -1,16 +1,12 @@
-"""What two short statements say about the same slot, read by rules in English and Chinese.
+"""How two short statements about the same slot differ, read by rules in English and Chinese.
 
 Similarity finds statements about the same thing; it cannot tell "dark mode" from "light mode" (the contradiction is
 often the closer one). This module reads what a vector blurs: numbers, what is denied or replaced, opposites, names,
-and the places where two wordings differ. `read` takes one statement apart once, `contrast` compares two readings.
-Pure, no model, well under a millisecond.
+and the places where two wordings differ. `read` analyses one statement, `contrast` compares two readings. Pure, no
+model, well under a millisecond. The words are lists that a person can check (`words.toml`); their weights are learned.
 
-Rejected: a parser (heavy, and one a language); rules, agreements and renamings by lists (without them the
-model errs as rarely on pairs it did not see). Invariant: nothing here decides an outcome; `ingest/reconcile` weighs it.
-
-The words that `slots` reads: change, denial, opposites, roles, in English and Chinese side by side.
-
-Lists that a person can check; what they weigh is learned (`ingest/reconcile`).
+Rejected: a parser (heavy, and one a language); rules, agreements and renamings by lists (without them the model errs as
+rarely on pairs it did not see). Invariant: nothing here decides an outcome; `ingest/reconcile` weighs it.
 """
 
 from __future__ import annotations
@@ -58,17 +54,15 @@ FROM = bounded(
 VERBS = bounded(r"^[\s用要能会再是有需得许使再让]{0,3}")
 
 OPPOSITES = sides("opposites", between="/", within="|")
-"""Words that exclude each other in one slot, both languages side by side."""
 RULE_WORDS = bounded(either("rule_words", edges=LETTERS))
 ASIDES = sides("asides", between="|", within="=")
-"""Words that say which of several things is meant: another one is another slot, unless it is the whole difference."""
 PREDICATE = bounded(either("predicate", edges=LETTERS))
 PLACED = bounded(
     r"(?<![a-z])(?:(?:is|are|was|were|has|have|had) )?(?:moved|relocated|moving) to(?![a-z])"
     r"|(?<![a-z])(?:resides?|(?:is|are|was|were) (?:now )?(?:based|located|living)|settled) in(?![a-z])"
     r"|(?:已经?)?(?:搬|迁|移居)(?:家)?[到去至]了?|定居在?|住在"
 )
-"""Ways to say where something is now; moving somewhere and living there state one slot."""
+"""Ways to say where something is now: moving somewhere and living there state one slot."""
 NUMERAL = bounded(r"[0-9零一二两三四五六七八九十百千万]")
 COPULAS = frozenset(("is", "are", "was", "were", "是"))
 PRONOUNS = frozenset("我你他她它")
@@ -85,7 +79,7 @@ MANY = bounded(
     r"|allergic)(?![a-z])"
     r"|支持|需要|都要|过敏|写入|发布到|读取"
 )
-"""Predicates and rules that hold many values at a time: another one beside the first contradicts nothing."""
+"""Predicates and rules that hold many values at a time: a second value is no contradiction."""
 ONLY = bounded(either("only", edges=LETTERS))
 EXCLUSIVE = bounded(either("held_by_one", edges=LETTERS))
 
@@ -112,7 +106,11 @@ _TOKEN = re.compile(rf"[{CJK}]|[a-z0-9_]++(?:[.'’/+#:-]++[a-z0-9_]++)*")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One statement taken apart. tokens: in order, stop words out. refused: tokens it denies or replaces."""
+    """One analysed statement. tokens: in order, without stop words. refused: tokens it denies or replaces.
+
+    subject: how many of the tokens stand before the predicate; the first alone where none is known. sides: (pair, side)
+    of each of `OPPOSITES` it has a word of; `asides` likewise of `ASIDES`.
+    """
 
     folded: str
     tokens: tuple[str, ...]
@@ -124,10 +122,8 @@ class Reading:
     denied: bool
     changed: bool
     subject: int
-    """How many of the tokens stand before the predicate; the first alone where none is known."""
     predicate: str
     sides: frozenset[tuple[int, int]]
-    """(pair, side) of each of `OPPOSITES` it holds a word of; `asides` likewise of `ASIDES`."""
     asides: frozenset[tuple[int, int]]
 
 
@@ -135,12 +131,11 @@ class Reading:
 class Contrast:
     """How two statements differ.
 
-    overlap: share of the shorter one's content terms that the other has, 0 to 1. wording: 0 to 1, how far both run in
-    parallel. other_subject: they are parallel but speak of different things. counted: some unit differs in number.
-    listed: they differ in one value of a predicate that holds many. opposites: each has one side of a pair. denied:
-    one denies or replaces what the other says. swapped: names stand in each other's place. span: one stretch of words
-    is all the difference. value: the same subject and single-valued predicate end in something else. news: the new
-    one says of its own that something changed.
+    overlap: share of the shorter one's content terms that the other has, 0 to 1. wording: how parallel both are, 0 to
+    1. other_subject: they are parallel but about different things. counted: some unit differs in number. listed: they
+    differ in one value of a predicate that holds many. opposites: each has one side of a pair. denied: one denies or
+    replaces what the other says. swapped: names are exchanged. span: one stretch of words is all the difference. value:
+    the same subject and single-valued predicate end differently. news: the new one itself says that something changed.
     """
 
     overlap: float
@@ -159,7 +154,7 @@ class Contrast:
 def _names(text: str) -> frozenset[str]:
     """Return proper names: capitalised words inside an English sentence, any ASCII word in Chinese text."""
     chinese = re.search(rf"[{CJK}]", text) is not None
-    found: set[str] = set()
+    names: set[str] = set()
     for match in (ASCII_WORD if chinese else NAME).finditer(text):
         word = match.group()
         opens = not chinese and (
@@ -167,8 +162,8 @@ def _names(text: str) -> frozenset[str]:
         )
         if word.lower() in NOT_A_NAME or (opens and word[1:].islower()):
             continue
-        found.add(word.lower())
-    return frozenset(found)
+        names.add(word.lower())
+    return frozenset(names)
 
 
 def _stems(text: str) -> frozenset[str]:
@@ -177,31 +172,31 @@ def _stems(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=READINGS_KEPT)
 def read(text: str) -> Reading:
-    """Return one statement taken apart; only the first `READ_CHARS` characters are read."""
+    """Return one statement analysed; only the first `READ_CHARS` characters are read."""
     plain = unicodedata.normalize("NFKC", text[:READ_CHARS])
     folded = " ".join(plain.lower().split()).strip(" .。!！")
-    bounded = BOUND.sub(" ", folded)
+    without_bounds = BOUND.sub(" ", folded)
     refused: set[str] = set()
     for match in FROM.finditer(folded):
         refused |= _stems(next(filter(None, match.groups())))
-    kept = PLACED.sub(lambda match: "lives in" if match.group().isascii() else "在", folded)
-    for match in CONTRAST.finditer(bounded):
-        tail = CLAUSE.split(bounded[match.end() :])[0]
+    placed = PLACED.sub(lambda match: "lives in" if match.group().isascii() else "在", folded)
+    for match in CONTRAST.finditer(without_bounds):
+        tail = CLAUSE.split(without_bounds[match.end() :])[0]
         refused |= _stems(" ".join(tail.split()[:3]) if tail.isascii() else tail[:6])
-    clauses = [part for part in CLAUSE.split(CONTRAST.sub("，", bounded)) if part.strip()]
-    denied = [part for part in clauses if DENY.search(part)]
-    asserted = frozenset().union(*(_stems(part) for part in clauses if part not in denied)) - refused
-    for part in denied:
-        tail = DENY.split(part, maxsplit=1)[-1]
+    clauses = [clause for clause in CLAUSE.split(CONTRAST.sub("，", without_bounds)) if clause.strip()]
+    denied = [clause for clause in clauses if DENY.search(clause)]
+    asserted = frozenset().union(*(_stems(clause) for clause in clauses if clause not in denied)) - refused
+    for clause in denied:
+        tail = DENY.split(clause, maxsplit=1)[-1]
         refused |= _stems(" ".join(tail.split()[:2]) if tail.isascii() else VERBS.sub("", tail)[:2])
-    tokens = tuple(token for token in _TOKEN.findall(kept) if token not in STOPS)
+    tokens = tuple(token for token in _TOKEN.findall(placed) if token not in STOPS)[:ALIGNED_TOKENS]
     # The first verb that can be the predicate: a Chinese subject has two characters unless it is a pronoun (库存服务).
-    verb = PREDICATE.search(kept, 1 if kept[:1].isascii() or kept[:1] in PRONOUNS else 2)
-    before = [token for token in _TOKEN.findall(kept[: verb.start()]) if token not in STOPS] if verb else []
+    verb = PREDICATE.search(placed, 1 if placed[:1].isascii() or placed[:1] in PRONOUNS else 2)
+    before = [token for token in _TOKEN.findall(placed[: verb.start()]) if token not in STOPS] if verb else []
     return Reading(
         folded=folded,
-        tokens=tokens[:ALIGNED_TOKENS],
-        content=_stems(kept),
+        tokens=tokens,
+        content=_stems(placed),
         numbers=numbers(folded),
         names=_names(plain),
         refused=frozenset(refused),
@@ -210,24 +205,24 @@ def read(text: str) -> Reading:
         changed=CHANGE.search(folded) is not None,
         subject=len(before) or 1,
         predicate=verb.group() if verb else "",
-        sides=_SIDES.held(tokens[:ALIGNED_TOKENS], folded),
-        asides=_ASIDES.held(tokens[:ALIGNED_TOKENS], folded),
+        sides=_SIDES.places(tokens, folded),
+        asides=_ASIDES.places(tokens, folded),
     )
 
 
 def _differing_units(old: Reading, new: Reading) -> frozenset[str]:
-    """Return the units that both count and agree in nothing about."""
-    found = set()
+    """Return the units that both count, with no number in common."""
+    units = set()
     for unit in {unit for unit, _ in old.numbers} & {unit for unit, _ in new.numbers}:
         mine = {value for name, value in old.numbers if name == unit}
         theirs = {value for name, value in new.numbers if name == unit}
         if not mine & theirs and not (unit == "time" and "1" in mine | theirs):
-            found.add(unit)
-    return frozenset(found)
+            units.add(unit)
+    return frozenset(units)
 
 
 class _Groups:
-    """Groups of words, turned round for looking up: single English words by token, the rest as parts of the text."""
+    """An index of word groups: single English words by token, the rest as parts of the text."""
 
     def __init__(self, groups: Sequence[Sequence[frozenset[str]]]) -> None:
         self._words: dict[str, list[tuple[int, int]]] = {}
@@ -240,8 +235,8 @@ class _Groups:
                     else:
                         self._parts.append((word, (group, member)))
 
-    def held(self, tokens: Sequence[str], folded: str) -> frozenset[tuple[int, int]]:
-        """Return (group, member) of every group that a statement holds a word of."""
+    def places(self, tokens: Sequence[str], folded: str) -> frozenset[tuple[int, int]]:
+        """Return (group, member) of every group that a statement has a word of."""
         places = {place for token in tokens for place in self._words.get(token, ())}
         return frozenset(places.union(place for part, place in self._parts if part in folded))
 
@@ -250,7 +245,7 @@ _SIDES, _ASIDES = _Groups(OPPOSITES), _Groups(ASIDES)
 
 
 def _opposed(old: Reading, new: Reading) -> bool:
-    """Return whether one side holds a word of a pair and the other only its opposite."""
+    """Return whether one statement has a word of a pair and the other only its opposite."""
     return any(
         (pair, 1 - side) in new.sides and (pair, side) not in new.sides and (pair, 1 - side) not in old.sides
         for pair, side in old.sides
@@ -264,7 +259,7 @@ def _other_aside(old: Reading, new: Reading) -> bool:
 
 
 def _other_subject(old: Reading, new: Reading, swaps: Sequence[tuple[str, int, int, int, int]]) -> bool:
-    """Return whether words before both predicates were exchanged for words the other statement does not have."""
+    """Return whether words before both predicates differ, and neither statement has those of the other."""
     if EXCLUSIVE.search(old.folded) and EXCLUSIVE.search(new.folded):
         return False
     for _, i, j, k, m in swaps:
@@ -277,15 +272,15 @@ def _other_subject(old: Reading, new: Reading, swaps: Sequence[tuple[str, int, i
 
 
 def _change_words(folded: str) -> frozenset[str]:
-    """Return the words of change it holds, each by its first word, in Chinese by its first character."""
-    found = (match.group() for match in CHANGE.finditer(folded))
-    return frozenset(word.split()[0] if word.isascii() else word[0] for word in found)
+    """Return the words of change in it, each by its first word, in Chinese by its first character."""
+    phrases = (match.group() for match in CHANGE.finditer(folded))
+    return frozenset(phrase.split()[0] if phrase.isascii() else phrase[0] for phrase in phrases)
 
 
 def _news(old: Reading, new: Reading, edits: Sequence[tuple[str, int, int, int, int]]) -> bool:
-    """Return whether a statement about a change is a further change beside one that is about a change too.
+    """Return whether of two statements about a change the new one is a further change.
 
-    A change word both hold may be about two things, or none (changed files, the left column). It is news where the new
+    A change word in both may be about two things, or none (changed files, the left column). It is news where the new
     one ends what the old one says, and where all that differs is a number or follows the same verb as its new value.
     """
     if _change_words(new.folded) - _change_words(old.folded) or new.refused & old.asserted:
@@ -301,7 +296,7 @@ def _news(old: Reading, new: Reading, edits: Sequence[tuple[str, int, int, int, 
 
 
 def _same_word(old: Reading, new: Reading, swap: tuple[str, int, int, int, int]) -> bool:
-    """Return whether the exchanged words only inflect each other, or only order: never push, do not push."""
+    """Return whether the exchanged words differ only in inflection, or only forbid alike: never push, do not push."""
     _, i, j, k, m = swap
     gone, come = (
         RULE_WORDS.sub("", (" " if "".join(tokens).isascii() else "").join(tokens)).strip()
@@ -319,7 +314,7 @@ def _both_negative(old: Reading, new: Reading) -> bool:
 
 
 def _kind_differs(old: Reading, new: Reading, swap: tuple[str, int, int, int, int]) -> bool:
-    """Return whether a number stands where the other has none: on port 8080 and on Debian are two facts."""
+    """Return whether a number is exchanged for a word: on port 8080 and on Debian are two facts."""
     _, i, j, k, m = swap
     return any(token[0].isdigit() for token in old.tokens[i:j]) != any(token[0].isdigit() for token in new.tokens[k:m])
 
@@ -360,17 +355,17 @@ def contrast(old: Reading, new: Reading) -> Contrast:
     # Each names something that the other does not mention at all.
     named_apart = any(name not in new.folded for name in old.names) and any(n not in old.folded for n in new.names)
     swapped = max(overlap, wording) >= SWAPPED_IN and named_apart
-    holds_many = all(MANY.search(one.folded) and not ONLY.search(one.folded) for one in (old, new))
+    holds_many = all(MANY.search(r.folded) and not ONLY.search(r.folded) for r in (old, new))
     one_denies = (old.denied or bool(old.refused)) != (new.denied or bool(new.refused))
     exchanged = one_stretch and not _same_word(old, new, swaps[0])
     just_aside = one_stretch and swaps[0][2] - swaps[0][1] <= ASIDE_TOKENS
     other_aside = _other_aside(old, new)
     reworded = (new.changed and not old.changed) or one_denies or (other_aside and just_aside)
-    elsewhere = other_aside or (wording >= ALIKE and _other_subject(old, new, swaps))
+    other_slot = other_aside or (wording >= ALIKE and _other_subject(old, new, swaps))
     return Contrast(
         overlap=overlap,
         wording=wording,
-        other_subject=elsewhere and not reworded,
+        other_subject=other_slot and not reworded,
         counted=bool(units),
         listed=holds_many and (swapped or (exchanged and wording >= SWAPPED_IN)),
         opposites=_opposed(old, new),

@@ -14,7 +14,7 @@ import numpy as np
 from memory_anchor.activation import GREATEST, ActivationSettings, relative_importance, strength_of, strength_word
 from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import phrase_text
-from memory_anchor.language.persons import worded_for
+from memory_anchor.language.perspective import worded_for
 from memory_anchor.language.terms import holds, normal, terms
 from memory_anchor.model import (
     TRUST_OF_ORIGIN,
