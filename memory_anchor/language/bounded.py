@@ -1,11 +1,11 @@
-"""Expressions over a user's text, in which nothing is repeated without end.
+"""Regular expressions over a user's text, with every repetition bounded.
 
-A rule about a sentence is written as people write expressions, with `\\s*` and `\\w+`; read over 16,000 blanks or one
-long word each such repetition starts again at every character, and what took microseconds takes seconds. `bounded`
-compiles a rule with every endless repetition given an end, by what is repeated: blanks between words, a group, a run of
-signs. Rejected: giving each its bound by hand (143 of 458 expressions had forgotten one), and cutting the text alone
-(a query of 2,000 characters was slow enough). Expressions that must take a run whole, such as those that make tokens,
-are written with possessive repetitions instead. `tests/attacks/test_a10_text_is_linear.py` finds what does neither.
+Rules about sentences are written as usual, with `\\s*` and `\\w+`; over 16,000 blanks or one long word each such
+repetition starts again at every character, and microseconds become seconds. `bounded` compiles a rule with an upper
+bound for every unbounded repetition, by what is repeated: blanks between words, a group, a run of characters.
+Rejected: bounds by hand (143 of 458 expressions had forgotten one), and only cutting the text (2,000 characters are
+slow enough). Expressions that must match a whole run, such as tokens, use possessive repetitions instead.
+`tests/attacks/test_a10_text_is_linear.py` finds what does neither.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 
 BLANKS_MAX = 8
-"""Blanks in a row that still stand between two words of one rule."""
+"""The most blanks between two words of one rule."""
 GROUPS_MAX = 8
-"""Times that a group (`(?:please |also )*`) is repeated."""
+"""The most repetitions of a group (`(?:please |also )*`)."""
 RUN_MAX = 64
-"""Signs in a row that one element of a rule takes: the length of a word."""
+"""The longest run of characters for one element of a rule: the length of a word."""
 _BLANK = frozenset({r"\s", " ", r"[ \t]"})
 _OPENING = re.compile(r"\((?:\?(?:P<\w{1,60}>|P=\w{1,60}|<?[=!]|>|[a-zA-Z-]{0,8}:|[a-zA-Z]{1,8}(?=\))))?")
 _REPEATED = re.compile(
@@ -26,39 +26,39 @@ _REPEATED = re.compile(
 
 
 def bounded(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """Return the compiled expression with every `*`, `+` and `{n,}` ended; lazy and possessive ones stay so.
+    """Return the compiled expression with every `*`, `+` and `{n,}` bounded; lazy and possessive ones stay so.
 
     >>> bounded(r"(?:very )*good\\s*\\w+").pattern
     '(?:very ){0,8}good\\\\s{0,8}\\\\w{1,64}'
     """
-    return re.compile(ended(pattern), flags)
+    return re.compile(bounded_source(pattern), flags)
 
 
-def ended(pattern: str) -> str:
-    """Return the source of an expression with every endless repetition ended."""
-    made: list[str] = []
+def bounded_source(pattern: str) -> str:
+    """Return the source of an expression with every repetition bounded."""
+    parts: list[str] = []
     atom, at = "", 0
     while at < len(pattern):
-        sign = pattern[at]
-        if sign == "\\":
+        character = pattern[at]
+        if character == "\\":
             atom = pattern[at : at + 2]
-        elif sign == "[":
+        elif character == "[":
             atom = pattern[at : _class_end(pattern, at)]
         elif atom and (repeated := _REPEATED.match(pattern, at)):
-            made += (_end(atom, repeated), repeated["how"])
+            parts += (_with_bound(atom, repeated), repeated["how"])
             at, atom = repeated.end(), ""
             continue
-        elif sign == "(":
+        elif character == "(":
             opening = _OPENING.match(pattern, at)
-            made.append(opening.group() if opening else sign)
+            parts.append(opening.group() if opening else character)
             at = opening.end() if opening else at + 1
             atom = ""
             continue
         else:
-            atom = sign
-        made.append(atom)
+            atom = character
+        parts.append(atom)
         at += len(atom)
-    return "".join(made)
+    return "".join(parts)
 
 
 def _class_end(pattern: str, start: int) -> int:
@@ -70,8 +70,8 @@ def _class_end(pattern: str, start: int) -> int:
     return at + 1
 
 
-def _end(atom: str, repeated: re.Match[str]) -> str:
-    """Return a repetition with an end; one that has it as it stands."""
+def _with_bound(atom: str, repeated: re.Match[str]) -> str:
+    """Return a repetition with an upper bound, unchanged where it has one."""
     if repeated["closed"]:
         return repeated["closed"]
     least = int(repeated["least"] or repeated["sign"] == "+")

@@ -1,23 +1,18 @@
-"""What a question asks for beyond its words: the other language, the newest of several, why and what else.
+"""What a question asks for beyond its words: why and what else, the other language, the newest of several.
 
-Whether a question asks for more than one statement holds: why something is so, or what else was said with it.
-
-What a question's words are called in the other language, Chinese or English: 部署 is deploy, "rollback" is 回滚.
-
-The embedder brings two languages only roughly together, and words never meet. `glossary.txt` names what developers and
-people at home talk about, so that a question in one language also finds memories in the other by words.
-
-Whether a query asks for the newest or the oldest of what it names ("latest", "现在", "第一次"), Chinese and English.
-
-These words are in no memory: they say which of several is meant, and are cut from what is looked for. A period ("last
-week", "最近7天") is none of them (`timewords`). Held by `evaluation/data/recency.yaml`: half of its series were never
-looked at.
+- `asks_beyond`: whether a question asks why something is so, or what else was said with it.
+- `phrases_in_other_language`: what a question's words are called in the other language, Chinese or English: 部署 is
+  deploy, "rollback" is 回滚. The embedder brings two languages only roughly together, and words never meet.
+  `glossary.txt` has the words of developers and of people at home.
+- `end_asked`: whether a query asks for the newest or the oldest of what it names ("latest", "现在", "第一次"). These
+  words are in no memory, so they are cut from what is searched. A period ("last week", "最近7天") is none of them
+  (`timewords`). Held by `evaluation/data/recency.yaml`: half of its series were never looked at.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -53,48 +48,44 @@ def asks_beyond(query: str) -> Beyond | None:
 
 
 Phrase = tuple[str, ...]
-"""The terms of one word or phrase; a text says it where it has all of them."""
+"""The terms of one word or phrase; a text contains it where it has all of them."""
 CONCEPTS_MAX = 12
-"""Words of one question that are looked up."""
+"""Words of one question that are translated."""
 LONGEST = 6
-"""Signs of the longest Chinese word that is looked for."""
+"""Characters of the longest Chinese word in the glossary."""
 _HAN = re.compile(rf"[{CJK}]{{1,400}}")
 _WORD = re.compile(r"[a-z0-9][a-z0-9+#-]{0,40}")
 
 
 def phrases_in_other_language(text: str) -> tuple[tuple[Phrase, ...], ...]:
-    """Return, for each word of a text that the glossary knows, the phrases that say it in the other language.
+    """Return, for each word of a text in the glossary, the phrases that translate it.
 
     >>> abroad("怎么部署？")
     ((('deploy',),),)
     """
     chinese, english = _glossary()
-    found = _chinese_words(text, chinese) if is_chinese(text) else _english_words(text, english)
-    return tuple(dict.fromkeys(found))[:CONCEPTS_MAX]
+    translations = _of_chinese(text, chinese) if is_chinese(text) else _of_english(text, english)
+    return tuple(dict.fromkeys(translations))[:CONCEPTS_MAX]
 
 
-def _chinese_words(text: str, known: Mapping[str, tuple[Phrase, ...]]) -> list[tuple[Phrase, ...]]:
-    """Return what the longest words say, from left to right; a sign belongs to one word."""
-    found = []
+def _of_chinese(text: str, glossary: Mapping[str, tuple[Phrase, ...]]) -> Iterator[tuple[Phrase, ...]]:
+    """Yield the translations of the longest words from left to right; a character belongs to one word."""
     for run in _HAN.findall(text):
         at = 0
         while at < len(run):
-            size = next((n for n in range(min(LONGEST, len(run) - at), 0, -1) if run[at : at + n] in known), 0)
+            size = next((n for n in range(min(LONGEST, len(run) - at), 0, -1) if run[at : at + n] in glossary), 0)
             if size:
-                found.append(known[run[at : at + size]])
+                yield glossary[run[at : at + size]]
             at += size or 1
-    return found
 
 
-def _english_words(text: str, known: Mapping[str, tuple[Phrase, ...]]) -> list[tuple[Phrase, ...]]:
-    words = [stem(word) for word in _WORD.findall(text.lower())]
-    found, at = [], 0
+def _of_english(text: str, glossary: Mapping[str, tuple[Phrase, ...]]) -> Iterator[tuple[Phrase, ...]]:
+    words, at = [stem(word) for word in _WORD.findall(text.lower())], 0
     while at < len(words):
-        size = next((n for n in (3, 2, 1) if " ".join(words[at : at + n]) in known), 0)
+        size = next((n for n in (3, 2, 1) if " ".join(words[at : at + n]) in glossary), 0)
         if size:
-            found.append(known[" ".join(words[at : at + size])])
+            yield glossary[" ".join(words[at : at + size])]
         at += size or 1
-    return found
 
 
 @lru_cache(maxsize=1)
@@ -103,22 +94,22 @@ def _glossary() -> tuple[Mapping[str, tuple[Phrase, ...]], Mapping[str, tuple[Ph
     chinese: dict[str, tuple[Phrase, ...]] = {}
     english: dict[str, tuple[Phrase, ...]] = {}
     for line in Path(__file__).with_name("glossary.txt").read_text(encoding="utf-8").splitlines():
-        han, said, latin = line.partition(" = ")
-        if not said or line.startswith("#"):
+        left, is_entry, right = line.partition(" = ")
+        if not is_entry or line.startswith("#"):
             continue
-        said_so = (tuple(terms(phrase.replace("+", " "))) for phrase in latin.split())
-        phrases = tuple(dict.fromkeys(filter(None, said_so)))  # a stop word is never searched for
-        words = tuple(_signs(word) for word in han.split())
-        for word in han.split():
+        translated = (tuple(terms(phrase.replace("+", " "))) for phrase in right.split())
+        phrases = tuple(dict.fromkeys(filter(None, translated)))  # a stop word is never searched for
+        words = tuple(_pairs(word) for word in left.split())
+        for word in left.split():
             chinese[word] = tuple(dict.fromkeys((*chinese.get(word, ()), *phrases)))
-        for phrase in latin.split():
+        for phrase in right.split():
             key = " ".join(stem(word) for word in phrase.split("+"))
             english[key] = tuple(dict.fromkeys((*english.get(key, ()), *words)))
     return chinese, english
 
 
-def _signs(word: str) -> Phrase:
-    """Return the terms of a Chinese word: its pairs of signs, which tell it better than each sign."""
+def _pairs(word: str) -> Phrase:
+    """Return the terms of a Chinese word: its pairs of characters, which are more specific than each character."""
     found = tuple(terms(word))
     return tuple(term for term in found if len(term) > 1) or found
 
@@ -147,7 +138,7 @@ _QUOTED = bounded(r'["“「『《`][^"”」』》`\n“「『《]{1,200}["”�
 
 
 class EndAsked(NamedTuple):
-    """end: which of several is meant, None where all are alike. rest: the query without the words that say so."""
+    """end: which of several is meant, None for any. rest: the query without the words that say so."""
 
     end: End | None
     rest: str
@@ -163,14 +154,12 @@ def end_asked(query: str) -> EndAsked:
     read = _QUOTED.sub(lambda quoted: "\0" * len(quoted[0]), query)
     kinds: tuple[tuple[End, re.Pattern[str]], ...] = (("oldest", _OLDEST), ("newest", _NEWEST))
     for end, words in kinds:
-        found = list(words.finditer(read))
-        if end == "oldest" and not found and _FIRST_AT_END.search(read) and says_it_happened(read):
-            found = list(_FIRST_AT_END.finditer(read))
-        if found:
-            kept, at = "", 0
-            for match in found:
-                kept += query[at : match.start()]
-                at = match.end()
-            rest = " ".join((kept + query[at:]).split())
+        matches = list(words.finditer(read))
+        if end == "oldest" and not matches and _FIRST_AT_END.search(read) and says_it_happened(read):
+            matches = list(_FIRST_AT_END.finditer(read))
+        if matches:
+            starts = [0, *(match.end() for match in matches)]
+            ends = [*(match.start() for match in matches), len(query)]
+            rest = " ".join("".join(query[start:stop] for start, stop in zip(starts, ends, strict=True)).split())
             return EndAsked(end, rest.replace(" ?", "?") if re.search(r"\w", rest) else query)
     return EndAsked(None, query)
