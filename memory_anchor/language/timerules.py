@@ -1,7 +1,6 @@
-"""The time expressions that are read on their own: what each looks like, what it means, and how much it counts.
+"""The rules of time expressions that are read on their own: pattern, reader of the match, and level (`timewords`).
 
-A rule is a pattern, a reader of its match, and a level (see `timewords`). Chinese and English stand side by
-side, so that what one language can say is not forgotten in the other.
+Chinese and English are side by side, so that what one language can say is not forgotten in the other.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ from memory_anchor.language.timespans import Span
 from memory_anchor.language.words import listed, placed, table
 
 RECENT_DAYS = 14
-"""What "recently" and "最近" mean when no number is said; it only counts in favour."""
+"""What "recently" and "最近" mean without a number; it only ranks."""
 WHILE_DAYS = 60
-"""What "a while ago" and "前段时间" mean; it only counts in favour too."""
+"""What "a while ago" and "前段时间" mean; it only ranks too."""
 HARD, DATED, BARE, VAGUE = 3, 2, 1, 0
-"""Filters; only counts in favour; is left aside when a date is said; and when anything else is."""
+"""Filters; only ranks; ignored where there is a date; ignored where there is any other time."""
 OF_LIMIT = -1
-"""Read only where a word beside it makes it a limit: "by May", "before the end of the day"."""
-UNLESS_RULE, IF_TOLD = 5, 4
+"""Read only where a word next to it makes it a limit: "by May", "before the end of the day"."""
+UNLESS_RULE, IF_HAPPENED = 5, 4
 """Hard unless the query states a rule, and hard only if it says that something happened; else BARE (`timespans`)."""
 FEW = (2, 6)
-"""What "a few days ago" and "几天前" span; it only counts in favour as well."""
+"""What "a few days ago" and "几天前" span; it only ranks as well."""
 PAST_FEW = 3
 """How far back "the past few days" reaches."""
 HALF, QUARTER_UNIT = 0.5, 0.25
-"""How far to both sides a fraction is meant: "a year and a half ago" is 15 to 21 months."""
+"""The tolerance of a fraction to both sides: "a year and a half ago" is 15 to 21 months."""
 MAX_BACK = 1_000
 """The largest number of units that "N units ago" may name."""
 
 TWELVE = 12
-"""The greatest number that a time says as an English word."""
+"""The greatest number of a time as an English word."""
 
 Reader = Callable[[re.Match[str], datetime], Span | None]
 """Reads a match, given now in the caller's zone."""
@@ -92,7 +91,7 @@ HOLIDAYS = (
     (r"(?:国庆(?:节|假期)?)", (10, 1, 7)),
     (r"(?:圣诞节?|(?:\blast )?\bchristmas)", (12, 24, 3)),
 )
-"""How a holiday is called, and its month, day and number of days."""
+"""The names of a holiday, and its month, day and number of days."""
 SEASON = r"(?P<season>spring|summer|autumn|fall|winter)"
 _UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365, "天": 1, "日": 1, "周": 7, "星期": 7, "礼拜": 7, "月": 30}
 YEAR_DAYS = 365
@@ -100,7 +99,7 @@ _UNIT_MINUTES = {"minute": 1, "hour": 60, "分": 1, "小时": 60, "钟头": 60}
 
 
 def number(text: str) -> int | None:
-    """Return the number that digits, an English number word or Chinese numerals below 1,000 say.
+    """Return the number of digits, an English number word or Chinese numerals below 1,000.
 
     >>> number("三"), number("二十一"), number("a couple of"), number("x")
     (3, 21, 2, None)
@@ -127,19 +126,19 @@ _TO = bounded(r"\s*(?:-|–|~|\bto\b|\bor\b|到|至)\s*")
 _TWO_DIGITS = bounded(r"(?P<tens>.*十)?(?P<a>[一二两三四五六七八])(?P<b>[二三四五六七八九])")
 
 
-def says_no_number(amount: str | None) -> bool:
-    """Return whether an amount is no number at all: "a few", "几", "几十"."""
+def is_vague(amount: str | None) -> bool:
+    """Return whether an amount names no number: "a few", "几", "几十"."""
     return amount is not None and _FEW.match(amount) is not None
 
 
 def amounts(text: str) -> tuple[float, float] | None:
-    """Return the least and the most that an amount of units says.
+    """Return the least and the most units of an amount.
 
     >>> amounts("3"), amounts("三四"), amounts("十几"), amounts("一个半"), amounts("一个多"), amounts("a few")
     ((3, 3), (3, 4), (11, 19), (1.5, 1.5), (1, 2), (2, 6))
     """
     lower = text.lower()
-    if says_no_number(lower):
+    if is_vague(lower):
         return (20, 90) if lower.endswith("几十") else FEW
     if lower.startswith("or "):
         return 1, 2
@@ -152,11 +151,9 @@ def amounts(text: str) -> tuple[float, float] | None:
     if two := _TWO_DIGITS.fullmatch(lower):
         tens, first, last = (number(two[name] or "零") or 0 for name in ("tens", "a", "b"))
         return (tens + first, tens + last) if first < last else None
-    least, *most = (_amount(part) for part in _TO.split(lower))
-    greatest = most[0] if most else least
-    if least is None or greatest is None or least > greatest:
-        return None
-    return least, greatest
+    parts = [_amount(part) for part in _TO.split(lower)]
+    least, most = parts[0], parts[min(1, len(parts) - 1)]
+    return None if least is None or most is None or least > most else (least, most)
 
 
 def _amount(text: str) -> float | None:
@@ -177,10 +174,10 @@ def _of_unit(table: dict[str, int], unit: str) -> int:
 def _back(found: re.Match[str], now: datetime) -> Span | None:
     """Read N units ago: that day, or the week, month or year that far back; for hours, an hour around it."""
     unit, today = found["unit"].lower(), now.date()
-    said = _said(found)
-    if said is None:
+    units = _units_of(found)
+    if units is None:
         return None
-    least, most = said
+    least, most = units
     if most == HALF and (span := _half_back(unit, now)):
         return span
     if minutes := _of_unit(_UNIT_MINUTES, unit):
@@ -189,30 +186,19 @@ def _back(found: re.Match[str], now: datetime) -> Span | None:
     if least % 1 or most % 1:
         far, near = ceil((most + QUARTER_UNIT) * size), floor((least - QUARTER_UNIT) * size)
         return today - timedelta(days=far), today - timedelta(days=near - 1)
-    return _unit_back(size, int(most), today)[0], _unit_back(size, int(least), today)[1]
+    name = {1: "day", 7: "week", 30: "month"}.get(size, "year")
+    return _span_from(today, name, -int(most))[0], _span_from(today, name, -int(least))[1]
 
 
-def _said(found: re.Match[str]) -> tuple[float, float] | None:
-    """Return the least and the most units that a match says, None for what nobody counts in."""
-    said = amounts(found["n"] or "1")
-    if said is None or said[1] > MAX_BACK:
+def _units_of(found: re.Match[str]) -> tuple[float, float] | None:
+    """Return the least and the most units of a match, None for an implausible number."""
+    units = amounts(found["n"] or "1")
+    if units is None or units[1] > MAX_BACK:
         return None
     more = found.groupdict().get("half")
     if more == "多":
-        return said[0], said[1] + 1
-    return (said[0] + HALF, said[1] + HALF) if more else said
-
-
-def _unit_back(size: int, count: int, today: date) -> Span:
-    match size:
-        case 1:
-            return spans.day(today - timedelta(days=count))
-        case 7:
-            return spans.week(today - timedelta(weeks=count))
-        case 30:
-            return spans.month(today.year, today.month - count)
-        case _:
-            return spans.year(today.year - count)
+        return units[0], units[1] + 1
+    return (units[0] + HALF, units[1] + HALF) if more else units
 
 
 def _half_back(unit: str, now: datetime) -> Span | None:
@@ -225,10 +211,10 @@ def _half_back(unit: str, now: datetime) -> Span | None:
 def _within(found: re.Match[str], now: datetime) -> Span | None:
     """Read the last N units, today included."""
     unit, today, amount = found["unit"].lower(), now.date(), found["n"] or "1"
-    said = _said(found)
-    if said is None:
+    units = _units_of(found)
+    if units is None:
         return None
-    count = PAST_FEW if _FEW.fullmatch(amount) else said[1]
+    count = PAST_FEW if _FEW.fullmatch(amount) else units[1]
     if minutes := _of_unit(_UNIT_MINUTES, unit):
         return now - timedelta(minutes=minutes * count), now
     days = int(count * (_of_unit(_UNIT_DAYS, unit) or YEAR_DAYS))
@@ -236,8 +222,15 @@ def _within(found: re.Match[str], now: datetime) -> Span | None:
 
 
 def _english_span(found: re.Match[str], now: datetime) -> Span:
-    offset, today = _OFFSETS[(found.groupdict().get("which") or "this").lower()], now.date()
-    match found["span"].lower():
+    offset = _OFFSETS[(found.groupdict().get("which") or "this").lower()]
+    return _span_from(now.date(), found["span"].lower(), offset)
+
+
+def _span_from(today: date, unit: str, offset: int) -> Span:
+    """Return the day, week and so on that is `offset` units from the one of today."""
+    match unit:
+        case "day":
+            return spans.day(today + timedelta(days=offset))
         case "week":
             return spans.week(today + timedelta(weeks=offset))
         case "weekend":
@@ -270,28 +263,15 @@ def _han_weekday(found: re.Match[str], now: datetime) -> Span:
     return spans.day(today - timedelta(days=(today.weekday() - HAN_WEEKDAYS[found["weekday"]]) % 7))
 
 
-def _han_offset(which: str) -> int:
-    return which.count("下") - which.count("上")
+def _han_span(unit: str) -> Reader:
+    """Return the reader of a day, week, month, quarter or year that a prefix such as 上 or 前 counts from now."""
 
+    def read(found: re.Match[str], now: datetime) -> Span:
+        which = found["which"]
+        offset = _HAN_OFFSETS.get(which, which.count("下") - which.count("上"))
+        return _span_from(now.date(), unit, offset)
 
-def _han_week(found: re.Match[str], now: datetime) -> Span:
-    return spans.week(now.date() + timedelta(weeks=_han_offset(found["which"])))
-
-
-def _han_month(found: re.Match[str], now: datetime) -> Span:
-    return spans.month(now.year, now.month + _han_offset(found["which"]))
-
-
-def _han_quarter(found: re.Match[str], now: datetime) -> Span:
-    return spans.quarter(now.year, _quarter_of(now.date()) + _han_offset(found["which"]))
-
-
-def _han_day(found: re.Match[str], now: datetime) -> Span:
-    return spans.day(now.date() + timedelta(days=_HAN_OFFSETS[found["which"]]))
-
-
-def _han_year(found: re.Match[str], now: datetime) -> Span:
-    return spans.year(now.year + _HAN_OFFSETS[found["which"]])
+    return read
 
 
 def _weekend(_: re.Match[str], now: datetime) -> Span:
@@ -323,7 +303,7 @@ def _han_part(found: re.Match[str], now: datetime) -> Span | None:
 
 
 def calendar(found: re.Match[str], now: datetime) -> Span | None:
-    """Read a year, month and day as far as they are said; a month without a year is the latest one."""
+    """Read a year, month and day as far as they are given; a month without a year is the latest one."""
     parts = found.groupdict()
     month = _month_number(parts.get("month"))
     day = number(parts["day"]) if parts.get("day") else None
@@ -373,9 +353,9 @@ def _holiday(month: int, day: int, days: int) -> Reader:
 
 def _in_days(found: re.Match[str], now: datetime) -> Span | None:
     """Read "within three days" or "in two weeks" forward: the last day that is meant."""
-    said = _said(found)
+    units = _units_of(found)
     size = _of_unit(_UNIT_DAYS, found["unit"].lower())
-    return None if said is None else spans.day(now.date() + timedelta(days=ceil(said[1] * size)))
+    return None if units is None else spans.day(now.date() + timedelta(days=ceil(units[1] * size)))
 
 
 def _coming_day(found: re.Match[str], now: datetime) -> Span | None:
@@ -406,7 +386,7 @@ _NOT_OF_DATE = (
     rf"(?! of (?:the (?:week|month|quarter|year)|last|this|(?:the )?{MONTH.replace('?P<month>', '?:')}|\d{{4}}))"
 )
 _HOLIDAY_YEAR = rf"(?:\b|(?=[之以]?[前后]|期间))(?:,? (?:of |in )?{YEAR}\b(?![-/.]\d))?"
-# Chinese writes no spaces: a sign that begins or ends a time word may belong to the word beside it.
+# Chinese has no spaces: a character that begins or ends a time word may belong to the next word.
 INSIDE = (
     r"内(?!存(?![入款])|部(?!署)|容(?!器)|网(?!络)|核(?![对实验销查])|建(?![立成设议好])|测(?![试算评])|联(?![系络合])|"
     r"购(?![买入置])|审(?![核批查计理])|控(?!制)|[置嵌外层涵幕蒙陆])"
@@ -414,9 +394,9 @@ INSIDE = (
 """内 that ends an amount, and begins no 内存 or 内网; 3天内部署 is within three days."""
 _WITHIN = rf"(?:以内|之内|{INSIDE}|里面(?![试板积包条料向部具])|里(?![程约面]))"
 _NOT_FRONT = r"(?!端(?![口点午]|到端)|台(?![风账湾式机])|[缀沿]|往(?!来)|后(?:对比|比较|差|变化|的))"
-"""What makes 前 behind an amount the beginning of 前端 or 前缀; 3天前后端 and 3天前端口 are three days ago."""
+"""Makes 前 after an amount the beginning of 前端 or 前缀; 3天前后端 and 3天前端口 are three days ago."""
 FRONT = r"(?:端|[台后缀面沿往景期言排几半\d一二三四五六七八九十百]|置(?!顶)|任(?!务))"
-"""The same behind 最近7天, which is no time ago, and behind a day: 最近7天前十名, 最近7天前端口, 周五前台没人."""
+"""The same after 最近7天, which is no time ago, and after a day: 最近7天前十名, 最近7天前端口, 周五前台没人."""
 _OWN = (
     r"(?<!(?<![完达形生变组改换写当])成)(?<!(?<![这那怎同])样)(?<!(?<!发)版)(?<!(?<![作今昨假节])日)"
     r"(?<!(?<![论推公])文)(?<!(?<!视)剧)(?<![脚基原副])(?<!笔记)本"
@@ -431,14 +411,14 @@ NOT_WEEKDAY = (
     r"(?!(?<=日)(?:志(?!愿)|程(?!序)|常(?![规见用])|报(?![名错销警告价修])|本(?![来地人机想该应周月])|活(?!动)|期(?![末中间])|"
     r"元(?![旦宵])|[均历语])|(?<=天)[气猫津]|(?<=一)(?:[致键]|系列|切(?![换到流回分割])))"
 )
-"""What makes 日, 天 and 一 behind 周 no day of the week: 上周日志, 本周天气, 上周一致性."""
+"""Makes 日, 天 and 一 after 周 no day of the week: 上周日志, 本周天气, 上周一致性."""
 RULES: Rules = tuple(
     (bounded(pattern, re.IGNORECASE), reader, level)
     for pattern, reader, level in (
         # days and hours
-        (rf"(?P<which>大前|{_FORMER})天(?!线)", _han_day, HARD),
-        (r"(?P<which>[昨今])(?:天|日(?!头条|说法|关注|资本|看点|热榜|重现)|晚|夜|早|晨)", _han_day, HARD),
-        (r"(?P<which>(?<!光)明|(?<!以|之|然|最|前)后)天", _han_day, DATED),
+        (rf"(?P<which>大前|{_FORMER})天(?!线)", _han_span("day"), HARD),
+        (r"(?P<which>[昨今])(?:天|日(?!头条|说法|关注|资本|看点|热榜|重现)|晚|夜|早|晨)", _han_span("day"), HARD),
+        (r"(?P<which>(?<!光)明|(?<!以|之|然|最|前)后)天", _han_span("day"), DATED),
         (r"\bday before yesterday\b", _days_from(-2), HARD),
         (r"\byesterday\b|\blast night\b", _days_from(-1), HARD),
         (r"\btoday\b|\btonight\b|\bthis (?:morning|afternoon|evening)\b", _days_from(0), HARD),
@@ -453,30 +433,30 @@ RULES: Rules = tuple(
         (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?\s*(?:以前|之前|前{_NOT_FRONT})", _back, UNLESS_RULE),
         (rf"\b{_AMOUNT} {_UNITS}(?P<half> and a half)? ago\b", _back, UNLESS_RULE),
         (rf"\ban? {_UNITS} (?P<n>or two|or so) ago\b", _back, UNLESS_RULE),
-        (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?\s*(?:以内|之内|{INSIDE})", _within, IF_TOLD),
-        (rf"\bwithin (?:the )?{_AMOUNT} {_UNITS}\b", _within, IF_TOLD),
+        (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?\s*(?:以内|之内|{INSIDE})", _within, IF_HAPPENED),
+        (rf"\bwithin (?:the )?{_AMOUNT} {_UNITS}\b", _within, IF_HAPPENED),
         (rf"\b(?:last|past|previous) {_AMOUNT} {_UNITS}\b{_NOT_OF_DATE}", _within, UNLESS_RULE),
         (r"\b(?:in|over|during|within) the (?:past|last) (?P<n>)(?P<unit>hour|day)\b(?! of)", _within, UNLESS_RULE),
         (r"\b(?:in|over|during|within) the past (?P<n>)(?P<unit>week|month|year)\b", _within, UNLESS_RULE),
         # weeks
         (
             rf"(?P<which>{_UPPER}上?个?|下下个?|下个?|{_OWN}|这个?|这一)\s*{HAN_WEEK}{_NOT_WEEKLY}",
-            _han_week,
+            _han_span("week"),
             HARD,
         ),
         (r"\bweek before last\b", lambda _, now: spans.week(now.date() - timedelta(weeks=2)), HARD),
         (rf"(?<![每各]){HAN_WEEK}(?P<weekday>[一二三四五六日天])(?![个次]){NOT_WEEKDAY}", _han_weekday, BARE),
         (rf"\b(?P<which>last|this|next|coming|past) {_WEEKDAY_SHORT}(?!s\b| of\b)", _weekday, HARD),
-        (rf"\b(?P<which>on) {_WEEKDAY_SHORT}(?!s\b)", _weekday, IF_TOLD),
+        (rf"\b(?P<which>on) {_WEEKDAY_SHORT}(?!s\b)", _weekday, IF_HAPPENED),
         (rf"(?<!every )(?<!each )(?<!black )(?<!good )\b{WEEKDAY}(?P<short>)\b(?!s\b)", _weekday, BARE),
         (r"(?<![下这每个])周末(?!模式)|\b(?:over|on|at|during) the weekend\b", _weekend, BARE),
         # months, quarters, seasons, years
         (
             rf"(?P<which>{_UPPER}上?个?|下下个?|下个?|{_OWN}|这个?)月(?![球亮光饼]|经(?![费营济理手过办]))",
-            _han_month,
+            _han_span("month"),
             HARD,
         ),
-        (rf"(?P<which>{_UPPER}上?个?|下个?|{_OWN}|这个?)季度", _han_quarter, HARD),
+        (rf"(?P<which>{_UPPER}上?个?|下个?|{_OWN}|这个?)季度", _han_span("quarter"), HARD),
         (r"\bQ(?P<quarter>[1-4])(?![a-z\d_\-]|\.\w)", _quarter, DATED),
         (r"第?(?P<quarter>[一二三四1-4])季度", _quarter, DATED),
         (r"\b(?P<quarter>first|second|third|fourth) quarter\b", _quarter, DATED),
@@ -484,7 +464,7 @@ RULES: Rules = tuple(
         (rf"\b(?:in|during) (?:the )?(?P<which>){SEASON}\b", _season, BARE),
         (r"(?<![以之])(?P<half>[上下])半年", _half, DATED),
         (r"(?<![\d一二三四五六七八九十个上下本这岁])(?P<of>[年月])(?P<part>[初底末])(?!级)", _han_part, HARD),
-        (rf"(?P<which>大前|[今去明]|(?<!从){_FORMER})年(?![级轮轻龄])", _han_year, HARD),
+        (rf"(?P<which>大前|[今去明]|(?<!从){_FORMER})年(?![级轮轻龄])", _han_span("year"), HARD),
         (
             r"\b(?P<which>this|last|past|previous|current|next) (?P<span>weekend|week|month|quarter|year)\b",
             _english_span,
@@ -532,7 +512,7 @@ RULES: Rules = tuple(
             DATED,
         ),
         *((rf"{name}(?:{_HOLIDAY_YEAR})", _holiday(*days), DATED) for name, days in HOLIDAYS),
-        # no number said
+        # without a number
         (
             r"前几[天日]|前些(?:天|日子)|(?:(?<![\u4e00-\u9fff])|(?<=[我们]))前两天|\bthe other day\b",
             _days_until_now(RECENT_DAYS),
@@ -567,4 +547,4 @@ AHEAD: Rules = tuple(
         (r"\b(?:end of (?:the )?day|close of business|eod|cob)\b", _days_from(0), OF_LIMIT),
     )
 ) + tuple(rule for rule in RULES if rule[1] is not _back)
-"""Those that name what is to come (`deadlines`): what only such a time is called by, then all that do not look back."""
+"""The rules for the future (`deadlines`): those of their own, then all of the others that do not look back."""

@@ -1,20 +1,16 @@
-"""Spans of the calendar, and whether the words that name one say when something happened.
+"""Spans of the calendar, and whether time words say when something happened or are part of what is asked for.
 
-Spans of the calendar: a day, a week, a month, a quarter, a season, a year, and parts of one.
+A span is half-open, of dates in the caller's zone; what it is (a week, a month, a year) follows from its length, so
+that "the end of" and "the Friday of" work on whatever it came from. Weeks start on Monday; seasons are those of the
+northern hemisphere, and a winter belongs to the year in which it begins.
 
-Plain arithmetic on dates in the caller's zone; a span is half-open. What a span is (a week, a month, a year) is told
-from its length, so that "the end of" and "the Friday of" work on whatever it came from. Weeks start on Monday; seasons
-are those of the northern hemisphere, and a winter belongs to the year in which it begins.
+A range that filters hides what is outside, so words filter only where they clearly say when. Three rules decide:
 
-Whether time words say when something happened, or are part of what is asked for.
-
-A range that filters hides what lies outside, so words filter only where they clearly say when. Three things decide:
-
-- What is quoted, stands in an identifier (`today.py`) or is a name (今日头条) is no time at all.
+- What is quoted, in an identifier (`today.py`) or a name (今日头条) is no time at all.
 - "within 30 days" and "on Friday" are as often a rule ("returns within 30 days") as a time: they filter where the query
   says that something happened ("what did we do on Friday") or asks for nothing else.
-- "the last 30 days" and "3 days ago" hang on now: they filter unless the query is about a rule ("keep the last 7 days
-  of backups", "清理30天前的日志") and says of nothing that it happened.
+- "the last 30 days" and "3 days ago" are relative to now: they filter unless the query is about a rule ("keep the last
+  7 days of backups", "清理30天前的日志") and does not say that something happened.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ WEEK_DAYS = 7
 MONTH_DAYS = (28, 31)
 YEAR_DAYS = (365, 366)
 SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12, "春": 3, "夏": 6, "秋": 9, "冬": 12}
-"""The month in which each begins."""
+"""The month in which each starts."""
 _THIRD_DAYS = 10
 
 
@@ -139,10 +135,10 @@ def part_of(span: Span, number: int) -> Span | None:
 
 def latest_season(today: date, name: str, *, is_over: bool) -> Span:
     """Return the latest season of that name that has begun; with `is_over` the latest that has ended."""
-    found = season(today.year, name)
-    while found[0] > today or (is_over and found[1] > today):
-        found = season(found[0].year - 1, name)
-    return found
+    span = season(today.year, name)
+    while span[0] > today or (is_over and span[1] > today):
+        span = season(span[0].year - 1, name)
+    return span
 
 
 def in_year(span: Span, number: int) -> Span:
@@ -163,11 +159,11 @@ _QUOTED = re.compile(
     r"(?<=《)[^《》\n]++(?=》)|(?<=‘)[^‘’\n]++(?=’)|`[^`\n]++`|(?<!\w)'[^'\n]++'(?!\w)"
 )
 _HIDDEN = "ⵣ"
-"""Stands for a sign that is not read: a letter, so that what is quoted still counts as a word."""
-_NAME_BEHIND = bounded(
+"""Replaces a character that is not read: a letter, so that a quotation still counts as a word."""
+_JOINED_AFTER = bounded(
     r"(?:(?<=[A-Za-z])-+|[._/\\@=])(?=[A-Za-z_])|(?<!\d)[._/\\@=](?=\d)|(?<=[A-Za-z])(?:-+(?=\d)|\()"
 )
-_NAME_BEFORE = bounded(r"(?<=[A-Za-z0-9_])(?P<sign>[._/\\@=]|-+)\Z|(?<!\S)(?:[@#$]|\.{0,2}[/\\]|--)\Z")
+_JOINED_BEFORE = bounded(r"(?<=[A-Za-z0-9_])(?P<sign>[._/\\@=]|-+)\Z|(?<!\S)(?:[@#$]|\.{0,2}[/\\]|--)\Z")
 
 _ADDRESS = bounded(r"\b(?:can|could|would|will|do) you\b", re.IGNORECASE)
 _HAPPENED = bounded(either("happened"), re.IGNORECASE)
@@ -195,11 +191,11 @@ _LABEL = bounded(
     r"(?<=日)[^\W的了过]{0,4}(?:接口|组件|模块|按钮|字段|页面|视图)",
     re.IGNORECASE,
 )
-"""What makes the words before it a label: "the last week column", "今日推荐模块"."""
+"""Makes the words before it a label: "the last week column", "今日推荐模块"."""
 
 
 def unquoted(text: str) -> str:
-    """Return the text with everything quoted made unreadable, every sign of the rest where it was.
+    """Return the text with quotations made unreadable, of the same length.
 
     >>> unquoted('who said "on Friday"').endswith("Friday")
     False
@@ -208,16 +204,16 @@ def unquoted(text: str) -> str:
 
 
 def joined_to(text: str, first: int, last: int) -> tuple[int | None, int | None]:
-    """Return where the words that an expression is written together with end and begin: `use-today`, `today.py`."""
-    before, behind = _NAME_BEFORE.search(text[:first]), _NAME_BEHIND.match(text, last)
+    """Return where the words end and begin that an expression is joined to: `use-today`, `today.py`."""
+    before, after = _JOINED_BEFORE.search(text[:first]), _JOINED_AFTER.match(text, last)
     if before and before["sign"]:
         is_number = text[first].isdigit() and text[before.start() - 1].isdigit()  # "3-5月"
         before = None if is_number or (before["sign"][0] == "-" and not text[first].isascii()) else before
-    return (before.start() if before else None), (behind.end() if behind else None)
+    return (before.start() if before else None), (after.end() if after else None)
 
 
 def is_name(text: str, first: int, last: int) -> bool:
-    """Return whether an expression is what a thing is called: "the song Yesterday", "口号：告别昨天", "today view"."""
+    """Return whether an expression is a name or title: "the song Yesterday", "口号：告别昨天", "today view"."""
     return bool(_TITLE.search(text[:last]) or _CALLED.search(text[:first]) or _LABEL.match(text, last))
 
 

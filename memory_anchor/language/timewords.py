@@ -1,16 +1,16 @@
-"""Time words of a query, Chinese and English, as one range of instants.
+"""Time expressions of a query, Chinese and English, as one range of instants.
 
-Own rules first: they cover what people ask a memory ("上周完成了什么", "what did we fix yesterday", "两周前的周三",
-"the end of last month", "between March and May") in microseconds and know the rules we promise (weeks start on Monday,
-days are the caller's). Only a date they do not read, such as 05/08/2023, is given to dateparser, which takes a tenth
-of a second to load.
+Our rules first: they cover what people ask a memory ("上周完成了什么", "what did we fix yesterday", "两周前的周三",
+"the end of last month", "between March and May") in microseconds and keep the conventions we promise (weeks start on
+Monday, days are the caller's). Only a date they do not read, such as 05/08/2023, goes to dateparser, which takes a
+tenth of a second to load.
 
-A rule reads a base ("last month", "2024年"); what stands beside it refines it ("the end of", "夏天"); two of them with
-"to" or "到" between are one range; "since", "before" and their like open it to one side. What hangs on now ("last
+A rule reads a base ("last month", "2024年"); the words next to it refine it ("the end of", "夏天"); two of them with
+"to" or "到" between are one range; "since", "before" and the like open it to one side. What is relative to now ("last
 week") is hard: it filters, unless it may be what is asked for (`timespans`). A calendar date is not: a memory *about*
-May 2023 may have been told in June, and neither is the future or a bare "Friday", so these only count in favour. Of
-several expressions a hard one counts before others, then a date, then a weekday or a duration, then what names no
-number; of equals the first. What is quoted is not read. Ranges are half-open.
+May 2023 may have been recorded in June, and neither is the future or a bare "Friday", so these only rank. Of several
+expressions a hard one goes first, then a date, then a weekday or a duration, then what names no number; of equals the
+first. Quoted text is not read. Ranges are half-open.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from memory_anchor.json_values import text
@@ -35,7 +35,7 @@ from memory_anchor.language.timerules import (
     HAN_WEEKDAYS,
     HARD,
     HOLIDAYS,
-    IF_TOLD,
+    IF_HAPPENED,
     MONTH,
     NOT_WEEKDAY,
     NUMBER,
@@ -51,7 +51,7 @@ from memory_anchor.language.timerules import (
     Rules,
     calendar,
     number,
-    says_no_number,
+    is_vague,
 )
 from memory_anchor.language.timespans import (
     Span,
@@ -65,20 +65,20 @@ from memory_anchor.language.timespans import (
 from memory_anchor.language.words import listed, table
 
 MAX_QUERY_CHARS = 2_000
-"""Time words are looked for in the beginning of a query only."""
+"""Only the beginning of a query is read for time expressions."""
 LED_CHARS = 80
-"""What leads to an expression stands in so many characters before it."""
+"""Characters before an expression that may lead to it."""
 MAX_FOUND = 50
-"""Expressions of one query that are looked at."""
+"""The most expressions read of one query."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeWords:
-    """What a query says about time. start, end: half-open, aware UTC. text: the words themselves.
+    """The time in a query. start, end: half-open, aware UTC. text: the words themselves.
 
-    is_hard: nothing outside is meant. rest: the query asks for something besides the time and that it happened.
-    remaining: the query without the words that filter or are vague, which no memory says of itself; a calendar date and
-    what may be the topic stay in it. Empty when nothing else was said.
+    is_hard: nothing outside is meant. rest: the query asks for something besides what happened then. remaining: the
+    query without the words that filter or are vague, which no memory has; a calendar date and what may be the topic
+    stay in it. Empty when there is nothing else.
     """
 
     start: datetime
@@ -91,7 +91,7 @@ class TimeWords:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """One expression: where it stands in the query, what it means, and whether a year was said."""
+    """One expression: where it is in the query, what it means, and whether it names a year."""
 
     first: int
     last: int
@@ -101,14 +101,15 @@ class Expression:
     is_range: bool = False
 
     @property
-    def hangs_on_now(self) -> bool:
+    def is_relative(self) -> bool:
+        """Return whether it is relative to now."""
         return self.level in (HARD, VAGUE)
 
-    def is_to_come(self, now: datetime) -> bool:
+    def is_future(self, now: datetime) -> bool:
         return not isinstance(self.span[0], datetime) and self.span[0] > now.date()
 
 
-def _part_behind(span: Span, found: re.Match[str]) -> Span | None:
+def _part_after(span: Span, found: re.Match[str]) -> Span | None:
     part = found["it"] or found["part"] or found["mid"]
     return spans.part_of(span, HAN_PARTS[part])
 
@@ -128,7 +129,7 @@ def _beside(span: Span, found: re.Match[str]) -> Span | None:
     return (span[0] - timedelta(days=days), span[0]) if is_before else (span[1], span[1] + timedelta(days=days))
 
 
-# --- what stands beside an expression ------------------------------------------------------------------------------
+# --- words next to an expression ------------------------------------------------------------------------------------
 
 Refiner = Callable[[Span, re.Match[str]], Span | None]
 
@@ -137,7 +138,7 @@ def _holiday_of(days: tuple[int, int, int]) -> Refiner:
     return lambda span, _: spans.days_of(span, *days)
 
 
-_BEHIND: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
+_FOLLOWING: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
     (bounded(pattern, re.IGNORECASE), refine)
     for pattern, refine in (
         (
@@ -160,11 +161,11 @@ _BEHIND: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
             rf"(?:\s*+的)?\s*+(?P<it>{HAN_NUMBER})\s*[日号]",
             lambda span, found: spans.day_of(span, number(found["it"]) or 0),
         ),
-        (r"(?:\s*+的)?\s*+(?P<it>[上中下])旬|[年月]?(?P<part>[初底末])(?!级)|年(?P<mid>中)", _part_behind),
+        (r"(?:\s*+的)?\s*+(?P<it>[上中下])旬|[年月]?(?P<part>[初底末])(?!级)|年(?P<mid>中)", _part_after),
         *((rf"(?:\s*+的)?\s*+{name}", _holiday_of(days)) for name, days in HOLIDAYS),
     )
 )
-_BEFORE: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
+_LEADING: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
     (bounded(rf"\b(?:{pattern})\Z", re.IGNORECASE), refine)
     for pattern, refine in (
         (
@@ -201,7 +202,7 @@ _BEFORE: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
     )
 )
 _REFINED_AT_MOST = 3
-"""Refinements of one expression: "the first Friday" of "the end of" "last month" is as deep as speech goes."""
+"""Refinements of one expression: "the first Friday" of "the end of" "last month" is as deep as people go."""
 _TO = bounded(r"\s*(?:起?[到至]|~|—|–|-|\bto\b|\buntil\b|\btill\b|\bthrough\b)\s*(?:the )?\Z", re.IGNORECASE)
 _AND = bounded(r"\s*\band (?:the )?\Z|\s*和\Z", re.IGNORECASE)
 _BETWEEN = bounded(r"\b(?:between|from) (?:the )?\Z|[从在自]\Z", re.IGNORECASE)
@@ -209,15 +210,15 @@ _NEXT_MONTH = bounded(rf"\s*(?:to|and|until|till|through|-|–) {MONTH}(?: {YEAR
 _SINCE = bounded(r"(?:\bsince|\bless than|自从?|从)\s*(?:the )?\Z", re.IGNORECASE)
 _ON = bounded(r"\s+on(?:wards?)?\b(?=\s*(?:[?.,!]|\Z))|\s+onwards?\b", re.IGNORECASE)
 _AFTER = bounded(r"\bafter\s*(?:the )?\Z", re.IGNORECASE)
-_AFTER_BEHIND = bounded(r"\s*(?:之后|以后)")
+_AFTER_TRAILING = bounded(r"\s*(?:之后|以后)")
 _OWNS = bounded(r"['’]s\b")
-_SINCE_AFTER = bounded(
+_SINCE_TRAILING = bounded(
     r"\s*(?:以来|起|到(?:现在|今天|目前)|至今|(?:up )?(?:to|until|till) (?:now|date|today))", re.IGNORECASE
 )
 _UNTIL_START = bounded(r"\bbefore\s*(?:the )?\Z", re.IGNORECASE)
-_UNTIL_START_AFTER = bounded(rf"\s*(?:之前|以前|前(?!{FRONT}))")
+_UNTIL_START_TRAILING = bounded(rf"\s*(?:之前|以前|前(?!{FRONT}))")
 _UNTIL_END = bounded(r"(?:\bmore than|\buntil|\btill|\bup to|截至|截止到?)\s*(?:the )?\Z", re.IGNORECASE)
-_UNTIL_END_AFTER = bounded(r"\s*为止")
+_UNTIL_END_TRAILING = bounded(r"\s*为止")
 _OTHER_DATE = bounded(r"(?<![\d.])\d{1,2}[/.]\d{1,2}[/.](?:19|20)\d\d(?![\d.])")
 _LEADS = bounded(
     r"(?:\b(?:in|on|at|over|during|within|from|for|of|by)\s+)?(?:\b(?:the|earlier|around|roughly|almost|nearly)\s+)?\Z|(?<![\u4e00-\u9fff])[在于从]\Z",
@@ -230,11 +231,11 @@ _TRAILS = bounded(
     r"(?:的(?![士哥]|确(?![认定诊立保])|黎波里))?",
     re.IGNORECASE,
 )
-"""What only leads to a time word, and what only follows it and begins no other word: 昨天内存, 昨天晚上线, 昨天的士."""
+"""What only leads to a time, and what only follows it and starts no other word: 昨天内存, 昨天晚上线, 昨天的士."""
 _LOOSE = bounded(r"\s+([?!,.;:？！，。；：])")
 _EDGES = " ,;:，、；：。"
 _GENERIC = frozenset((*listed("left_out", "asked"), *text(table("left_out")["asked_han"])))
-"""Terms that ask what happened, and for nothing in particular."""
+"""Terms that only ask what happened."""
 _HAN_GENERIC = bounded(
     r"工作|总结|小结|概括|概述|情况|内容|一下|列出|列举|列表|回顾|汇报|告诉|给我|看看|帮我|请|咱们?|大家|所有|全部|一切|搞定|忙|是"
 )
@@ -242,17 +243,17 @@ _HAN_GENERIC = bounded(
 
 
 def time_range(query: str, *, now: datetime, zone: str) -> TimeWords | None:
-    """Return what the query says about time as a range, or None.
+    """Return the time in the query as a range, or None.
 
     now: aware. zone: the caller's IANA zone, in which days begin; an unknown name counts as UTC.
     """
     text, here = unquoted(query[:MAX_QUERY_CHARS]), in_zone(now, zone)
     found = expressions(text, here)
-    if any(one.is_to_come(here) for one in found) and not says_it_happened(text):  # "today and tomorrow" is talk
-        found = [replace(one, level=min(one.level, DATED)) for one in found]
+    if any(time.is_future(here) for time in found) and not says_it_happened(text):  # "today and tomorrow": no filter
+        found = [replace(time, level=min(time.level, DATED)) for time in found]
     if found:
-        chosen = min(found, key=lambda one: (-one.level, one.first))
-        others = [one for one in found if one is not chosen]
+        chosen = min(found, key=lambda time: (-time.level, time.first))
+        others = [time for time in found if time is not chosen]
         return _words(query, _opened(text, chosen, here), others, here)
     if other := _OTHER_DATE.search(text):
         import dateparser
@@ -271,13 +272,13 @@ def in_zone(now: datetime, zone: str) -> datetime:
 
 
 def expressions(text: str, now: datetime, rules: Rules = RULES) -> list[Expression]:
-    """Return every expression of an unquoted text in its order, none over another. now: in the caller's zone."""
+    """Return the expressions of an unquoted text in order, without overlaps. now: in the caller's zone."""
     found = list(_read(text, now, rules))
     return _joined(text, _apart(_outside_names(text, found)), now) if found else []
 
 
 def _read(text: str, now: datetime, rules: Rules) -> Iterator[Expression]:
-    """Yield every expression of the text, refined by what stands beside it."""
+    """Yield every expression of the text, refined by the words next to it."""
     yielded = 0
     for pattern, reader, level in rules:
         for match in pattern.finditer(text):
@@ -290,55 +291,53 @@ def _read(text: str, now: datetime, rules: Rules) -> Iterator[Expression]:
             yielded += 1
             groups = match.groupdict()
             first = match.start("at") if groups.get("at") else match.start()
-            one = Expression(first, match.end(), span, level, bool(groups.get("year")))
-            yield _refined(text, replace(one, level=_level(text, one, groups.get("n"), now)))
+            time = Expression(first, match.end(), span, level, bool(groups.get("year")))
+            yield _refined(text, replace(time, level=_level(text, time, groups.get("n"), now)))
 
 
 def _level(text: str, found: Expression, amount: str | None, now: datetime) -> int:
-    """Return how much an expression counts in this query."""
-    if says_no_number(amount):
+    """Return the level of an expression in this query."""
+    if is_vague(amount):
         return VAGUE
     if found.level < HARD:
         return found.level
-    if found.is_to_come(now):
-        return DATED  # it was recorded before
+    if found.is_future(now):
+        return DATED  # its memory was recorded before
     if is_name(text, found.first, found.last):
         return BARE
     if found.level == HARD or says_it_happened(text):
         return HARD
     asks_more = _asks_more(_without(text, [found]))
-    if found.level == IF_TOLD:
+    if found.level == IF_HAPPENED:
         return BARE if asks_more or asks_of_any_time(text) else HARD
     return BARE if asks_more and states_a_rule(text, found.last) else HARD
 
 
 def _outside_names(text: str, found: list[Expression]) -> list[Expression]:
-    """Return those that are no part of an identifier; "Monday-Wednesday" are two expressions and none."""
-    return [one for one in found if not any(_is_foreign(at, one, found) for at in joined_to(text, one.first, one.last))]
+    """Return those that are no part of an identifier; "Monday-Wednesday" is none, but two expressions."""
 
+    def is_joined(time: Expression, at: int | None) -> bool:
+        """Return whether it is joined to a word there that is no time itself."""
+        return at is not None and not any(other.first <= at <= other.last for other in found if other is not time)
 
-def _is_foreign(at: int | None, one: Expression, found: list[Expression]) -> bool:
-    return at is not None and not any(other.first <= at <= other.last for other in found if other is not one)
+    return [time for time in found if not any(is_joined(time, at) for at in joined_to(text, time.first, time.last))]
 
 
 def _refined(text: str, found: Expression) -> Expression:
     for _ in range(_REFINED_AT_MOST):
-        closer = _closer(text, found)
-        if closer is None:
-            break
-        found = closer
+        found = _refined_once(text, found) or found
     return found
 
 
-def _closer(text: str, found: Expression) -> Expression | None:
-    """Return the expression with the nearest refinement taken in, None when nothing fits any more."""
+def _refined_once(text: str, found: Expression) -> Expression | None:
+    """Return the expression with the nearest refinement included, None when there is no more."""
     if isinstance(found.span[0], datetime) or found.level in (BARE, VAGUE):  # hours
         return None
-    for pattern, refine in _BEHIND:
+    for pattern, refine in _FOLLOWING:
         match = pattern.match(text, found.last)
         if match and (span := _safely(refine, found.span, match)):
             return replace(found, last=match.end(), span=span, level=max(found.level, DATED))
-    for pattern, refine in _BEFORE:
+    for pattern, refine in _LEADING:
         match = pattern.search(text, max(0, found.first - LED_CHARS), found.first)
         if match and (span := _safely(refine, found.span, match)):
             return replace(found, first=match.start(), span=span, level=max(found.level, DATED))
@@ -353,57 +352,56 @@ def _safely(refine: Refiner, span: Span, match: re.Match[str]) -> Span | None:
 
 
 def _apart(found: list[Expression]) -> list[Expression]:
-    """Return those that overlap no longer one, in the order of the text; of equally long ones the first rule's."""
+    """Return the longest of those that overlap, in the order of the text; of equally long ones the first rule's."""
     kept: list[Expression] = []
-    for one in sorted(found, key=lambda one: one.first - one.last):
-        if all(one.last <= other.first or one.first >= other.last for other in kept):
-            kept.append(one)
-    return sorted(kept, key=lambda one: one.first)
+    for time in sorted(found, key=lambda time: time.first - time.last):
+        if all(time.last <= other.first or time.first >= other.last for other in kept):
+            kept.append(time)
+    return sorted(kept, key=lambda time: time.first)
 
 
 def _joined(text: str, found: list[Expression], now: datetime) -> list[Expression]:
     """Return the expressions with every "A to B" made one."""
     joined: list[Expression] = []
-    for one in found:
-        before = joined[-1] if joined else None
-        if before is not None and _is_range(text, before, one) and (range_ := _range(before, one)):
-            joined[-1] = range_
+    for time in found:
+        if joined and _is_range(text, joined[-1], time) and (both := _range(joined[-1], time)):
+            joined[-1] = both
         else:
-            joined.append(one)
-    return [one if one.is_range else _with_month(text, one, now) for one in joined]
+            joined.append(time)
+    return [time if time.is_range else _with_month(text, time, now) for time in joined]
 
 
-def _is_range(text: str, one: Expression, other: Expression) -> bool:
-    between = text[: other.first][one.last :]
-    return bool(_TO.fullmatch(between) or (_AND.fullmatch(between) and _BETWEEN.search(text[: one.first])))
+def _is_range(text: str, start: Expression, end: Expression) -> bool:
+    between = text[: end.first][start.last :]
+    return bool(_TO.fullmatch(between) or (_AND.fullmatch(between) and _BETWEEN.search(text[: start.first])))
 
 
-def _with_month(text: str, one: Expression, now: datetime) -> Expression:
-    """Return "between March" with the "and May" behind it: a month's bare name means one only there."""
-    match = _NEXT_MONTH.match(text, one.last)
-    if match is None or not _BETWEEN.search(text[: one.first]) or isinstance(one.span[0], datetime):
-        return one
+def _with_month(text: str, start: Expression, now: datetime) -> Expression:
+    """Return "between March" with its "and May": only there a bare name is a month."""
+    match = _NEXT_MONTH.match(text, start.last)
+    if match is None or not _BETWEEN.search(text[: start.first]) or isinstance(start.span[0], datetime):
+        return start
     span = calendar(match, now)
     end = Expression(match.start(), match.end(), span, DATED, has_year=bool(match["year"])) if span else None
-    return (_range(one, end) or one) if end else one
+    return (_range(start, end) or start) if end else start
 
 
-def _range(one: Expression, other: Expression) -> Expression | None:
-    """Return both as one; a year that only one of them says is the other's as well. None when it runs backwards."""
-    first, last = one.span, other.span
+def _range(start: Expression, end: Expression) -> Expression | None:
+    """Return both as one; a year that only one of them names is the other's as well. None when it runs backwards."""
+    first, last = start.span, end.span
     if isinstance(first[0], datetime) or isinstance(last[0], datetime):
         return None
-    if one.has_year and not other.has_year:
+    if start.has_year and not end.has_year:
         last = spans.in_year(last, first[0].year)
         last = last if last[0] >= first[0] else spans.in_year(last, first[0].year + 1)
-    elif other.has_year and not one.has_year:
+    elif end.has_year and not start.has_year:
         first = spans.in_year(first, last[0].year)
     if first[0] > last[0]:
         first = spans.in_year(first, last[0].year - 1)
     if first[0] >= last[1]:
         return None
-    level = min(max(one.level, DATED), max(other.level, DATED))
-    return Expression(one.first, other.last, (first[0], last[1]), level, has_year=True, is_range=True)
+    level = min(max(start.level, DATED), max(end.level, DATED))
+    return Expression(start.first, end.last, (first[0], last[1]), level, has_year=True, is_range=True)
 
 
 def _opened(text: str, found: Expression, now: datetime) -> Expression:
@@ -413,25 +411,25 @@ def _opened(text: str, found: Expression, now: datetime) -> Expression:
         return found
     if word := _SINCE.search(before):
         return replace(found, first=word.start(), span=_until_now(start, now), level=HARD)
-    if word := _SINCE_AFTER.match(text, found.last) or _ON.match(text, found.last):
+    if word := _SINCE_TRAILING.match(text, found.last) or _ON.match(text, found.last):
         return replace(found, last=word.end(), span=_until_now(start, now), level=HARD)
     if word := _AFTER.search(before):
         return _later(text, replace(found, first=word.start()), now)
-    if word := _AFTER_BEHIND.match(text, found.last):
+    if word := _AFTER_TRAILING.match(text, found.last):
         return _later(text, replace(found, last=word.end()), now)
     for pattern, bound in ((_UNTIL_START, start), (_UNTIL_END, end)):
         if word := pattern.search(before):
             return replace(found, first=word.start(), span=(spans.BEGINNING, bound))
-    for pattern, bound in ((_UNTIL_START_AFTER, start), (_UNTIL_END_AFTER, end)):
+    for pattern, bound in ((_UNTIL_START_TRAILING, start), (_UNTIL_END_TRAILING, end)):
         if word := pattern.match(text, found.last):
             return replace(found, last=word.end(), span=(spans.BEGINNING, bound))
     return found
 
 
 def _later(text: str, found: Expression, now: datetime) -> Expression:
-    """Return what begins when the expression ends; "after yesterday's meeting" begins with that day.
+    """Return the range that begins when the expression ends; "after yesterday's meeting" begins with that day.
 
-    What is to come never filters, and a date or weekday only where the query says that something happened.
+    The future never filters, and a date or weekday only where the query says that something happened.
     """
     start, end = found.span
     begin = start if isinstance(start, datetime) or _OWNS.match(text, found.last) else end
@@ -447,19 +445,19 @@ def _until_now(start: date, now: datetime) -> Span:
 
 
 def instant(at: date, now: datetime) -> datetime:
-    """Return the beginning of a day in the zone of `now`; an instant as it is."""
-    return at if isinstance(at, datetime) else datetime.combine(at, time.min, tzinfo=now.tzinfo)
+    """Return the first instant of a day in the zone of `now`; an instant is returned as it is."""
+    return at if isinstance(at, datetime) else datetime(at.year, at.month, at.day, tzinfo=now.tzinfo)
 
 
 def _words(query: str, found: Expression, others: list[Expression], now: datetime) -> TimeWords | None:
     start, end = (instant(at, now).astimezone(UTC) for at in found.span)
     if start >= end:
         return None
-    hanging = [one for one in (found, *others) if one.hangs_on_now]
-    said = query[found.first : found.last].strip()
-    asks_more = _asks_more(_without(query, list({found, *hanging})))
+    relative = [time for time in (found, *others) if time.is_relative]
+    text = query[found.first : found.last].strip()
+    asks_more = _asks_more(_without(query, list({found, *relative})))
     is_habit = found.level == BARE and asks_of_any_time(query)
-    return TimeWords(start, end, said, found.level == HARD, asks_more or is_habit, _without(query, hanging))
+    return TimeWords(start, end, text, found.level == HARD, asks_more or is_habit, _without(query, relative))
 
 
 def _asks_more(text: str) -> bool:
@@ -471,9 +469,9 @@ def _is_generic(term: str) -> bool:
 
 
 def _without(query: str, cut: list[Expression]) -> str:
-    """Return the query without these expressions and what only leads to them, white space tidied."""
-    for one in sorted(cut, key=lambda one: -one.first):
-        first, last = one.first, one.last
+    """Return the query without these expressions and the words that only lead to them, white space tidied."""
+    for time in sorted(cut, key=lambda time: -time.first):
+        first, last = time.first, time.last
         if led := _LEADS.search(query, max(0, first - LED_CHARS), first):
             first = led.start()
         if tail := _TRAILS.match(query, last):
