@@ -1,10 +1,10 @@
-"""How likely it is that a token was made by a machine and is no name: a small trained model.
+"""How likely a token was made by a machine and is no name: a small trained model.
 
-Beside a word such as "key" the question is only whether what follows is a name (`key: user_session_id`) or a value. A
-list of thresholds by alphabet misses what is short or of letters alone; a logistic model over six figures reads all
-alphabets alike: how surprising each sign is behind the one before, by the pairs of signs in names; the least surprising
-window; changes of class; digits; vowels; length. The numbers (2 KB) and what they scored on held-back names stand in
-`randomness.json`; `scripts/train_secrets.py` makes them. Rejected: compression (nothing to compress in 20 characters)
+After a word such as "key" the question is only whether a name follows (`key: user_session_id`) or a value. A list of
+thresholds by alphabet misses short values and those of letters alone; a logistic model over six features reads all
+alphabets alike: how surprising each character is after the one before, by the character pairs of names; the least
+surprising window; changes of class; digits; vowels; length. The weights (2 KB) and their scores on held-back names are
+in `randomness.json`; `scripts/train_secrets.py` makes them. Rejected: compression (20 characters are too few)
 and Shannon entropy (a word of 16 letters has as much as 16 hexadecimal digits).
 """
 
@@ -20,12 +20,12 @@ from pathlib import Path
 
 NUMBERS = Path(__file__).with_name("randomness.json")
 SIGNS = "abcdefghijklmnopqrstuvwxyz0-"
-"""Classes of signs: a letter by itself, capital or small, any digit, any separator."""
+"""Classes of characters: a letter in either case, any digit, any separator."""
 GRADES_A_BIT = 3
 FIGURES = 6
 WINDOW = 8
 CHARS_MAX = 64
-"""Characters of a token that are read; more say the same."""
+"""Characters of a token that are read; more change nothing."""
 _DIGIT, _OTHER = len(SIGNS) - 2, len(SIGNS) - 1
 _PLACES = bytes(
     SIGNS.index(sign) if (sign := chr(code).lower()) in SIGNS else _DIGIT if sign.isdigit() else _OTHER
@@ -43,28 +43,28 @@ _KINDS = (
     )
     + b"-" * 128
 )
-"""Of each sign whether it is a digit, a capital, a small letter or none of them."""
+"""For each character: a digit, a capital, a small letter or none of them."""
 _IS_SIGN = bytes(code != ord("-") for code in range(256))
 
 
 def signs(token: str) -> bytes:
-    """Return the class of each sign of a token."""
+    """Return the class of each character of a token."""
     return token[:CHARS_MAX].encode("latin-1", "replace").translate(_PLACES)
 
 
 def rows(grades: str) -> tuple[bytes, ...]:
-    """Return the grades of pairs of signs, a row for each first sign, from one sign of base 36 a pair."""
+    """Return the grades of character pairs, a row for each first character, from one base-36 digit a pair."""
     size = len(SIGNS)
     return tuple(bytes(int(grade, 36) for grade in grades[at : at + size]) for at in range(0, size * size, size))
 
 
 def classes(token: str) -> bytes:
-    """Return of each sign whether it is a small letter (l), a capital (u), a digit (d) or none of them (-)."""
+    """Return for each character: a small letter (l), a capital (u), a digit (d) or none of them (-)."""
     return token.encode("latin-1", "replace").translate(_KINDS)
 
 
 def changes(token: str) -> int:
-    """Return how often a letter or digit stands beside one of another class: capital, small letter, digit."""
+    """Return how often a letter or digit is next to one of another class: capital, small letter, digit."""
     kinds = classes(token)
     signs = kinds.translate(_IS_SIGN)
     return int(sum(map(ne, kinds, kinds[1:])) - sum(map(ne, signs, signs[1:])))
@@ -72,13 +72,13 @@ def changes(token: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The trained numbers: the grades of pairs of signs, by rows, and the weights, the constant first."""
+    """The trained numbers: the grades of character pairs, by rows, and the weights, the constant first."""
 
     grades: tuple[bytes, ...]
     weights: tuple[float, ...]
 
     def figures(self, token: str) -> tuple[float, ...]:
-        """Return the six figures of a token that has at least two characters."""
+        """Return the six features of a token of at least two characters."""
         cut = token[:CHARS_MAX]
         places = signs(cut)
         upto = [0, *accumulate(map(getitem, map(self.grades.__getitem__, places), places[1:]))]
@@ -107,16 +107,16 @@ class Model:
 
 @cache
 def trained() -> Model:
-    """Return the model as it ships, read once."""
+    """Return the bundled model, read once."""
     numbers = json.loads(NUMBERS.read_text("utf-8"))
     return Model(rows(numbers["grades"]), tuple(numbers["weights"]))
 
 
-@lru_cache(maxsize=8)  # one token is asked about up to three times in a row
+@lru_cache(maxsize=8)  # a token is checked up to three times in a row
 def machine_made_chance(token: str) -> float:
     """Return the chance that a token was made by a machine and is no name: 0 to 1.
 
-    >>> machine_made("pwuNUoLhZRRAV") > 0.9 > 0.1 > machine_made("user_session_id")
+    >>> machine_made_chance("pwuNUoLhZRRAV") > 0.9 > 0.1 > machine_made_chance("user_session_id")
     True
     """
     return trained().chance(token)

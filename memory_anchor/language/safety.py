@@ -1,24 +1,20 @@
-"""What must happen to text at the gate: secrets out, private parts out.
+"""Secrets and private parts of a text, removed before it is stored. Pure, and quick enough for every write.
 
-All pure and quick enough for every write:
+- `cleaned` runs over every text that is stored, whatever its field: private parts out (`strip_private`), then secrets
+  (`redact`). `cleaned_value` is the same for JSON, where a key names its value.
+- `redact` finds secrets by shape (published key prefixes, PEM, JWT, check digits), by the word next to them
+  (`password=`, `密码是`) and by how random a token is (`secret_context`), where no word near it says that it is a
+  commit, a digest or an id. It reads a text again without its disguises (`readings`). Boundaries are ASCII classes,
+  never a word boundary: a Chinese character counts as a word character, so `密钥sk-...` would pass.
+- `readings` returns the text as a program or a reader would take it, where a secret is encoded or in pieces: unseen
+  characters dropped, entities, percent and backslash escapes undone; and with pieces of one string joined again
+  (`"ab" + "cd"`, a broken line, bold marks). Each reading maps back to the original, so that what is found is cut out
+  of the text as written. `fences.skeleton` goes further (look-alike letters); a secret is copied by machines, which
+  need the exact characters.
 
-- `cleaned` is what every text passes that is stored, whatever field it stands in: private parts out (`strip_private`),
-  then secrets (`redact`). `cleaned_value` is the same for JSON, where a key names what its value is.
-- `redact` finds secrets by shape (published key prefixes, PEM, JWT, check digits), by the word beside them
-  (`password=`, `密码是`) and by how random a token is (`language/secret_context.py`), where no word near by says that
-  it is a commit, a digest or an id. It reads a text once more without its disguises (`readings`).
-  Boundaries are spelled as ASCII classes, never as a word boundary: a Chinese character counts as a word character,
-  so `密钥sk-...` would pass.
-
-The shapes live in `language/secret_rules.py`. detect-secrets itself is not used: it scans files line by line,
-anchors at word boundaries and knows neither phone nor identity numbers.
+The shapes are in `secret_rules`. detect-secrets itself is not used: it scans files line by line, anchors at word
+boundaries and knows neither phone nor identity numbers.
 Invariants: every quantifier is bounded or possessive (no input makes a pattern slow); redacting twice changes nothing.
-
-`readings` returns a text as a program or a reader takes it, where a secret is written in other signs or in pieces, up
-to two: with unseen characters dropped, and entities, percent and backslash escapes
-undone; and with pieces of one string put together again (`"ab" + "cd"`, a broken line, marks of
-bold). Each keeps where its characters come from, so that what is found in it is cut out of the text as it was written.
-`fences.skeleton` goes further (look-alike letters); a secret is copied by machines, which need the very signs.
 """
 
 from __future__ import annotations
@@ -38,8 +34,8 @@ UNSEEN = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
     "\ufeff\uffa0\U000e0000-\U000e0fff"
 )
-"""Default-ignorable characters, as a class of an expression: nothing of them is shown, so any may stand anywhere."""
-_WRITTEN = re.compile(
+"""Default-ignorable characters, for a character class: they are not shown, so any may be anywhere."""
+_ESCAPED = re.compile(
     rf"[{UNSEEN}]+|&(?:#\d{{1,7}}|#[xX][0-9a-fA-F]{{1,6}}|[a-zA-Z]{{2,8}});"
     r"|%[2-7][0-9a-fA-F]|\\u00[2-7][0-9a-fA-F]|\\x[2-7][0-9a-fA-F]|\\[\"'/]"
 )
@@ -52,18 +48,18 @@ _LINE_JOIN = re.compile(r"[A-Za-z0-9+/_-]{12}\Z")
 
 @dataclass(frozen=True, slots=True)
 class PlainReading:
-    """A text as it is read. places: where each replaced piece begins in the reading; shifts: from there on, how far the
-    original is ahead; pieces: (start, end) of the original for what was replaced."""
+    """A text without disguises. places: where each replaced piece begins in it; starts: of each, (start, end) in the
+    original and its length here."""
 
     text: str
     places: tuple[int, ...]
     starts: tuple[tuple[int, int, int], ...]
 
     def origin(self, start: int, end: int) -> tuple[int, int]:
-        """Return where a stretch of the reading stands in the original; a replaced sign counts whole."""
-        return self._at(start)[0], self._at(end - 1)[1]
+        """Return where a stretch of the reading is in the original; a replaced piece counts whole."""
+        return self._original(start)[0], self._original(end - 1)[1]
 
-    def _at(self, place: int) -> tuple[int, int]:
+    def _original(self, place: int) -> tuple[int, int]:
         index = bisect_right(self.places, place) - 1
         if index < 0:
             return place, place + 1
@@ -73,33 +69,32 @@ class PlainReading:
 
 
 def readings(text: str) -> Iterator[PlainReading]:
-    """Yield the readings in which the text is another; none for most texts."""
-    written = None
+    """Yield the readings that differ from the text; none for most texts."""
     if "&" in text or "%" in text or "\\" in text or not text.isascii():
-        written = _replaced(text, _WRITTEN, _sign)
-        if written.text != text:
-            yield written
+        decoded = _replaced(text, _ESCAPED, _decoded)
+        if decoded.text != text:
+            yield decoded
     if _IN_PIECES.search(text):
-        joined = _replaced(text, _IN_PIECES, _joint)
+        joined = _replaced(text, _IN_PIECES, _joined)
         if joined.text != text:
             yield joined
 
 
-def _sign(found: re.Match[str]) -> str:
-    written = found.group()
-    if written[0] == "&":
-        made = html.unescape(written)
-        return made if len(made) == 1 and made.isprintable() else written
-    if written[0] == "%":
-        return chr(int(written[1:], 16))
-    if written[0] == "\\":
-        return chr(int(written[2:], 16)) if written[1] in "ux" else written[1]
+def _decoded(match: re.Match[str]) -> str:
+    escape = match.group()
+    if escape[0] == "&":
+        character = html.unescape(escape)
+        return character if len(character) == 1 and character.isprintable() else escape
+    if escape[0] == "%":
+        return chr(int(escape[1:], 16))
+    if escape[0] == "\\":
+        return chr(int(escape[2:], 16)) if escape[1] in "ux" else escape[1]
     return ""
 
 
-def _joint(found: re.Match[str]) -> str:
-    if found.group()[0] in "\r\n" and not _LINE_JOIN.search(found.string, max(0, found.start() - 12), found.start()):
-        return found.group()
+def _joined(match: re.Match[str]) -> str:
+    if match.group()[0] in "\r\n" and not _LINE_JOIN.search(match.string, max(0, match.start() - 12), match.start()):
+        return match.group()
     return ""
 
 
@@ -108,16 +103,16 @@ def _replaced(text: str, pattern: re.Pattern[str], made: Callable[[re.Match[str]
     places: list[int] = []
     starts: list[tuple[int, int, int]] = []
     reached = length = 0
-    for found in pattern.finditer(text):
-        new = made(found)
-        if new == found.group():
+    for match in pattern.finditer(text):
+        new = made(match)
+        if new == match.group():
             continue
-        parts += (text[reached : found.start()], new)
-        length += found.start() - reached
+        parts += (text[reached : match.start()], new)
+        length += match.start() - reached
         places.append(length)
-        starts.append((found.start(), found.end(), len(new)))
+        starts.append((match.start(), match.end(), len(new)))
         length += len(new)
-        reached = found.end()
+        reached = match.end()
     parts.append(text[reached:])
     return PlainReading("".join(parts), tuple(places), tuple(starts))
 
@@ -137,10 +132,10 @@ class Redacted:
 _PLAIN = {0xFF01 + offset: 0x21 + offset for offset in range(94) if chr(0x21 + offset) not in "!\"'(),;?[]{}"} | {
     0x3000: 0x20
 }
-"""Full-width forms to ASCII, one character for one, so that positions stay the same; marks that end a clause stay."""
+"""Full-width forms to ASCII, one to one, so that positions stay the same; punctuation that ends a clause stays."""
 _FULL_WIDTH = re.compile(r"[\uff01-\uff5e\u3000]")
 _LONG_NUMBER = re.compile(r"\d(?:[ .()-]{0,2}\d){6}")
-"""Fewer digits make no card, telephone or identity number; most text ends here."""
+"""Fewer digits make no card, telephone or identity number; most texts have no such run."""
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_BODY = re.compile(r"(?:\s{0,4}(?:\\n)?\s{0,4}[A-Za-z0-9+/=]{16,4096}(?:\\n)?){0,200}")
@@ -165,7 +160,7 @@ def redact(text: str, *, keep: frozenset[str] = frozenset()) -> Redacted:
 
 
 def _spans(text: str, *, whole: bool = True) -> Iterator[Span]:
-    """Yield the secrets of one reading of a text. whole: also by what stands beside them, and in what they encode."""
+    """Yield the secrets of one reading of a text. whole: also by the words next to them, and in encoded text."""
     lowered = text.lower()
     if len(lowered) != len(text):  # a few capitals, such as the Turkish dotted I, grow in lower case
         lowered = "".join(character.lower()[:1] for character in text)
@@ -188,7 +183,7 @@ _PLACEHOLDER = re.compile(r"\[redacted:[a-z_]{1,20}\]")
 
 
 def only_secrets(text: str) -> bool:
-    """Return whether redacted text says nothing besides what was redacted.
+    """Return whether redacted text consists of placeholders alone.
 
     >>> only_secrets("[redacted:api_key]."), only_secrets("The key is [redacted:api_key]")
     (True, False)
@@ -198,7 +193,7 @@ def only_secrets(text: str) -> bool:
 
 
 def _key_blocks(text: str) -> list[Span]:
-    """Return the spans of PEM private keys; one without an end reaches as far as its base64 does."""
+    """Return the spans of PEM private keys; one without an end ends with its base64."""
     spans: list[Span] = []
     for match in _PEM.finditer(text):
         if spans and match.start() < spans[-1][1]:
@@ -206,7 +201,7 @@ def _key_blocks(text: str) -> list[Span]:
         closing = _PEM_END.search(text, match.end())
         body = _PEM_BODY.match(text, match.end())
         end = closing.end() if closing else (body.end() if body else match.end())
-        if end > match.end():  # a heading alone stands in code that looks for keys
+        if end > match.end():  # code that looks for keys has the heading alone
             spans.append((match.start(), end, "private_key"))
     return spans
 
@@ -263,18 +258,18 @@ def cleaned(text: str) -> Redacted:
 def cleaned_value(value: Json, key: str = "") -> Json:
     """Return a JSON value as it may be stored: every key and text cleaned, at any depth, the value's shape kept.
 
-    key: the clean name the value stands under; what is a secret after `key: ` is one here too, a number also.
+    key: the clean name of the value; what is a secret after `key: ` is one here too, also a number.
 
     >>> cleaned_value({"password": "hunter2secret", "port": 5432})
     {'password': '[redacted:password]', 'port': 5432}
     """
     match value:
         case dict():
-            made: dict[str, Json] = {}
+            result: dict[str, Json] = {}
             for name, inner in value.items():
                 clean = cleaned(name).text
-                made[_free(clean, made)] = cleaned_value(inner, clean)
-            return made
+                result[_free(clean, result)] = cleaned_value(inner, clean)
+            return result
         case list():
             return [cleaned_value(inner, key) for inner in value]
         case str():
@@ -287,13 +282,14 @@ def cleaned_value(value: Json, key: str = "") -> Json:
 
 
 def _cleaned_under(key: str, text: str) -> str:
-    told, own = f"{key}: " if key else "", cleaned(text)
-    read = redact(f"{told}{own.text}")
-    if read.text.startswith(told):
-        return read.text[len(told) :]
-    return f"[redacted:{read.kinds[0]}]" if read.kinds else own.text
+    label, own = f"{key}: " if key else "", cleaned(text)
+    labelled = redact(f"{label}{own.text}")
+    if labelled.text.startswith(label):
+        return labelled.text[len(label) :]
+    return f"[redacted:{labelled.kinds[0]}]" if labelled.kinds else own.text
 
 
 def _free(name: str, taken: dict[str, Json]) -> str:
     """Return the name, numbered where two names became one."""
-    return next(one for n in range(1, len(taken) + 2) if (one := name if n == 1 else f"{name} {n}") not in taken)
+    names = (name if n == 1 else f"{name} {n}" for n in range(1, len(taken) + 2))
+    return next(free for free in names if free not in taken)

@@ -50,8 +50,8 @@ from memory_anchor.language.timerules import (
     YEAR,
     Rules,
     calendar,
-    number,
     is_vague,
+    number,
 )
 from memory_anchor.language.timespans import (
     Span,
