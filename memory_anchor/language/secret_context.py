@@ -1,16 +1,16 @@
-"""Secrets of kinds nobody has listed: by how random a token is, and by the words beside it.
+"""Secrets of unlisted kinds: by how random a token is, and by the words near it.
 
-Prefixes (`secret_rules`) find the formats that vendors publish. What they miss is told by two questions a reader asks:
-is this made by a machine and not by a person (how often letters, capitals and digits change places), and does a word
-near by say that it is a secret (`key`, `令牌`), or what else it is (`commit`, `摘要`)? The nearest word decides.
+`secret_rules` has the formats that vendors publish. The rest is found by two questions that a reader asks: was this
+made by a machine and not by a person (how often letters, capitals and digits change places), and does a word near it
+say that it is a secret (`key`, `令牌`), or something else (`commit`, `摘要`)? The nearest word decides.
 
 - A long token of capitals, small letters and digits is a secret unless a digest, a public key, an address or a path
   explains it.
 - A token of one case, hexadecimal or a UUID is a secret only where the nearest word says so.
-- After a word for a password the next thing that looks chosen (letters with digits or signs) goes, also in the next
-  sentence, in the next cell, or before "is the password"; digits alone only right behind the verb.
+- After a word for a password the next value that looks chosen (letters with digits or signs) is one, also in the next
+  sentence or cell, or before "is the password"; digits alone only right after the verb.
 
-Labels are words of languages, not of vendors: the table does not grow with each failure. Every bound has a name; all
+Labels are words of languages, not of vendors: the lists do not grow with each failure. Every bound has a name; all
 expressions are linear.
 """
 
@@ -33,39 +33,39 @@ Span = tuple[int, int, str]
 """Start, end and kind of one secret."""
 
 BEFORE, AFTER = 72, 40
-"""Characters before and behind a token in which a word may say what it is."""
-OTHER_BEHIND = 8
-"""Characters behind a token in which a word may say that it is no secret: " is the commit"."""
+"""Characters before and after a token in which a word may say what it is."""
+OTHER_AFTER = 8
+"""Characters after a token in which a word may say that it is no secret: " is the commit"."""
 PASSWORD_WITHIN, CHOSEN_CHARS = 90, 6
-"""Characters behind a word for a password in which its value stands, and the least a value has."""
+"""Characters after a word for a password that may have its value, and the least length of a value."""
 RANDOM_CHARS, LABELLED_CHARS = 20, 12
-"""Least length of a token without and with a word beside it."""
+"""Least length of a token without and with a label."""
 CAPITALS_CHARS, CAPITALS_VOWELS, SMALL_VOWELS = 16, 0.3, 0.19
-"""A run of letters of one case as long as this with so few vowels is no word: a name has some 0.4."""
+"""A run of letters of one case of this length with so few vowels is no word: a name has some 0.4."""
 LIKELY_MADE, MADE, SURELY_MADE = 0.5, 0.9, 0.99
-"""Chance from which a token that also changes class often, a value behind its label, and any token is a machine's."""
+"""Chance from which a token that also changes class often, a labelled value, and any token is a machine's."""
 MIXED_CHANGES, LONG_CHANGES, PART_CHARS = 0.36, 0.28, 16
-"""Changes of class in a mixed token, in one that is taken for made, and the least length of a part judged alone."""
+"""Changes of class in a mixed token, in a likely machine-made one, and the least length of a part judged alone."""
 LONG_CHARS = 32
-"""From here on random signs hold words by chance, and the model knows better."""
+"""From here on random characters contain words by chance, and only the model decides."""
 VALUE_WITHIN, GROUPED_CHARS = 24, 27
-"""Characters before a value in which its label stands, and the least length of groups of digits: four of six."""
+"""Characters before a value that may have its label, and the least length of groups of digits: four of six."""
 GLUED_CHARS = 80
-"""Characters before a secret in which pieces may be glued to it."""
+"""Characters before a secret in which pieces may be attached to it."""
 ENCODED_MAX = 40
 """Encoded tokens of one text that are decoded."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+/=.~-]{11,3999}")
 _HEX = re.compile(r"[0-9a-f]{12,}|[0-9A-F]{12,}")
 _VENDORS = re.compile(r"[A-Za-z][A-Za-z0-9]{1,11}[_.](?:[A-Za-z0-9]{1,16}[_.]){0,3}[A-Za-z0-9]{24,}")
-"""The form vendors have agreed on: a short name, a low line or a dot, a long body."""
+"""The common form of vendors: a short name, an underscore or a dot, a long body."""
 _PATH = re.compile(r"(?:^|/)[a-z]{4,40}(?:/|$)|\.[a-z]{1,5}\d?$")
 _SAYS_CHOSEN = any_phrase("secret_labels", "password")
 _LABELS = "|".join(
     f"(?P<{kind}>{any_phrase('secret_labels', kind)})" for kind in ("password", "private", "token", "api_key", "other")
 )
 _WORDS = re.compile(rf"(?:{_LABELS})(?!(?<=[a-z0-9])[a-z])")
-"""What a word says of a token near by, in the name of its group."""
+"""The words of `words.toml`; the group's name is what a word says about a token near it."""
 _NOT_SECRET_BEFORE = re.compile(
     r"(?:sha\d{1,3}[-:]|h1:|base64,|md5[-:]|ssh-[a-z0-9]{2,12} |ecdsa-[a-z0-9-]{2,20} |fingerprint\W{1,4}|[@#]|v="
     r"|(?<![\s\"'`])/|\[redacted:[a-z_]{0,20})$"
@@ -78,18 +78,18 @@ WORDY = 0.55
 _VALUE_SIGN = re.compile(
     r"[\"'`)\]\s]{0,3}(?:(?:</?[a-z]{1,8}>){1,4}|[:：=]|=>|is|was|are|是|为|用|写的是|设为)?[\"'`“‘(\s]{0,3}"
 )
-"""What stands between a label and its value."""
+"""What may be between a label and its value."""
 _GROUPS = re.compile(r"\d{4,8}(?:-\d{4,8}){3,9}")
 _DIGIT = re.compile("[0-9]")
 _SEPARATORS = re.compile(r"[_+/=.~-]")
 
 
 def changes(token: str) -> float:
-    """Return how often neighbours in a token are of another class (capital, small letter, digit): 0 to 1.
+    """Return how often neighbours in a token are of different classes (capital, small letter, digit): 0 to 1.
 
     Random base 62 gives 0.62, random base 36 gives 0.40, an identifier in camel case 0.2, a word 0.
 
-    >>> changes("getUserName") < 0.4 < changes("aB3dE5fG7hI9jK1l")
+    >>> changes("getUserName") <= 0.4 < changes("aB3dE5fG7hI9jK1l")
     True
     """
     kinds = classes(token).replace(b"-", b"")
@@ -97,7 +97,7 @@ def changes(token: str) -> float:
 
 
 def _is_mixed(token: str) -> bool:
-    """Return whether a token, or a long part of it, is of capitals, small letters and digits in no order."""
+    """Return whether a token, or a long part of it, is a random mix of capitals, small letters and digits."""
     small = token.lower()
     if token in (small, token.upper()) or not _DIGIT.search(token) or in_order(token):
         return False
@@ -111,7 +111,7 @@ def _is_mixed(token: str) -> bool:
 
 
 def in_order(token: str) -> bool:
-    """Return whether a token is a table of characters: the beginning or the end of the alphabet stands in it."""
+    """Return whether a token is a table of characters: it contains the beginning or the end of the alphabet."""
     small = token.lower()
     return "abcdefgh" in small or "stuvwxyz" in small
 
@@ -122,7 +122,7 @@ def is_wordy(token: str) -> bool:
 
 
 def _is_single(token: str) -> bool:
-    """Return whether a token of one case and digits is of no words: hexadecimal, base 36, a UUID."""
+    """Return whether a token of one case and digits has no words: hexadecimal, base 36, a UUID."""
     bare = _SEPARATORS.sub("", token)
     digits = sum(sign.isdigit() for sign in bare)
     plain = (bare.isupper() or bare.isalpha()) and bare in (bare.upper(), bare.lower())
@@ -137,19 +137,19 @@ def _is_single(token: str) -> bool:
 
 @dataclass(slots=True)
 class _Labels:
-    """The words of a text that say what stands near by; looked for once, when first asked."""
+    """The label words of a text; searched once, on first use."""
 
     lowered: str
-    found: list[re.Match[str]] | None = None
+    words: list[re.Match[str]] | None = None
     ends: list[int] = field(default_factory=list)
 
     def before(self, at: int, within: int) -> re.Match[str] | None:
-        """Return the last word that stands whole in so many characters before a place."""
-        if self.found is None:
-            self.found = list(_WORDS.finditer(self.lowered))
-            self.ends = [found.end() for found in self.found]
+        """Return the last whole word in so many characters before a place."""
+        if self.words is None:
+            self.words = list(_WORDS.finditer(self.lowered))
+            self.ends = [word.end() for word in self.words]
         index = bisect_right(self.ends, at) - 1
-        return self.found[index] if index >= 0 and self.found[index].start() >= at - within else None
+        return self.words[index] if index >= 0 and self.words[index].start() >= at - within else None
 
     def nearest(self, start: int, end: int) -> str:
         """Return what the nearest word says a token is: a kind, "other", or "" where none is near."""
@@ -158,14 +158,14 @@ class _Labels:
             return word.lastgroup or ""
         index = bisect_left(self.ends, end + 1)
         clause = _CLAUSE.match(self.lowered, end, end + AFTER)
-        behind = next((found for found in (self.found or ())[index : index + 2] if found.start() >= end), None)
-        if behind is None or clause is None or behind.end() > clause.end():
+        word = next((after for after in (self.words or ())[index : index + 2] if after.start() >= end), None)
+        if word is None or clause is None or word.end() > clause.end():
             return ""
-        return "" if behind.lastgroup == "other" and behind.start() - end > OTHER_BEHIND else behind.lastgroup or ""
+        return "" if word.lastgroup == "other" and word.start() - end > OTHER_AFTER else word.lastgroup or ""
 
 
 def _is_made_value(body: str, labels: _Labels, at: int) -> bool:
-    """Return whether a word for a secret stands right before what is no name: letters alone, groups of digits."""
+    """Return whether a label for a secret comes right before a value that is no name: letters, groups of digits."""
     word = labels.before(at, VALUE_WITHIN)
     if word is None or word.lastgroup == "other" or not _VALUE_SIGN.fullmatch(labels.lowered, word.end(), at):
         return False
@@ -179,7 +179,7 @@ def _is_made_value(body: str, labels: _Labels, at: int) -> bool:
 _IN_USE = re.compile(
     r"(?:(?<![a-z])(?:use[ds]?|using|with|remember|type|enter|paste|try)|用的?是?|带上|输入?|填入?|换成|改成)[:：]?\s{0,2}[`\"'“(]{0,2}$"
 )
-"""What people say of a value that they work with; of a commit or an id they say it, too, so more must speak for it."""
+"""What people say about a value they use; they say it about a commit or an id, too, so more is needed."""
 _SERVICE = re.compile(
     r"account|api|client|environment|endpoint|service|staging|production|账号|接口|平台|环境|后台|服务"
 )
@@ -187,7 +187,7 @@ _GIVEN = re.compile(
     r"(?i:client|connect|login|authenticate|configure|init)\w{0,12}\(\s?[\"']$"
     r"|(?:^|[\s\[\"'])(?:value|[A-Z][A-Z0-9_]{2,60})[\"'\]]{0,2}\s?[:=]\s?[\"']?$"
 )
-"""A constructor, or a constant or variable of the environment, that takes a random value, whatever its name."""
+"""A constructor, or a constant or environment variable, that gets a random value, whatever its name."""
 _GIVES = frozenset("\"'=: ")
 _DIGEST_CHARS = frozenset({40, 64})
 
@@ -244,17 +244,17 @@ def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
 _IN_HOOK = re.compile(r"hooks?/[\w/-]{0,40}\Z")
 _GLUE = ":!$|."
 _GLUED_BEFORE = re.compile(r"(?:[A-Za-z0-9+/=_-]{6,80}[:!$|.]{1,3}){1,8}\Z")
-_GLUED_BEHIND = re.compile(r"[:!$|.]{1,3}[A-Za-z0-9+/=_-]{6,400}")
+_GLUED_AFTER = re.compile(r"[:!$|.]{1,3}[A-Za-z0-9+/=_-]{6,400}")
 
 
 def _with_glued(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the place of a secret with the random pieces that stand glued to it: `id:key`, `salt$hash`."""
+    """Return the span of a secret with the random pieces attached to it: `id:key`, `salt$hash`."""
     glued = text[start - 1 : start] in _GLUE
     begun = _GLUED_BEFORE.search(text, max(0, start - GLUED_CHARS), start) if glued else None
     if begun and machine_made_chance(text[begun.start() : start].rstrip(_GLUE)) >= LIKELY_MADE:
         start = begun.start()
-    while (behind := _GLUED_BEHIND.match(text, end)) and machine_made_chance(behind.group().lstrip(_GLUE)) >= MADE:
-        end = behind.end()
+    while (after := _GLUED_AFTER.match(text, end)) and machine_made_chance(after.group().lstrip(_GLUE)) >= MADE:
+        end = after.end()
     return start, end
 
 
@@ -282,7 +282,7 @@ _SIGNED = re.compile(
     r"(?:[:：=]|(?<![a-z])is |是|为)\s{0,2}[\"'“`]?"
     r"(?P<s>[^\s\"'`“”‘’「」<>|，。；：！？、（）()/\u3400-\u9fff]{6,128})"
 )
-"""A value that a person chose, behind a word that is most often said of what machines make."""
+"""A value that a person chose, after a word that mostly labels machine-made ones."""
 _CHOSEN = re.compile(r"[^\s\"'`“”‘’「」<>|，。；：！？、（）()\u3400-\u9fff]{5,128}")
 _QUOTED_WORDS = re.compile(
     r"(?:pass(?:word|phrase|code)|seed phrase|recovery phrase|mnemonic|密码|口令|助记词)"
@@ -303,7 +303,7 @@ _PIN_HINTS = (
     "验证码",
 )
 _STOP = re.compile(r"\n\n|\ufffc")
-"""An empty line, or what was redacted: a word for a password says nothing of what stands beyond."""
+"""An empty line, or a redaction: a word for a password says nothing about what comes after it."""
 _UNIT = re.compile(
     r"U\+[0-9A-F]{4,6}|\d{1,12}(?:\.\d{1,6})?[a-z]{1,8}/[a-z]{1,8}|\d{1,6}(?:[a-z]{1,8}|%|x)|v?\d{1,4}(?:[.:-]\d{1,6}){1,5}\w{0,6}|[a-z]{1,20}-?\d{1,3}|\d{1,2}(?:st|nd|rd|th)",
     re.I,
@@ -326,15 +326,15 @@ _LOGIN = re.compile(
     re.I,
 )
 _LOGIN_CHARS = 50
-"""Characters before a password in which its name to log in with begins."""
+"""Characters before a password that may have its user name."""
 _WITH_SIGN = re.compile(r"[!@#$%^&*]\d\d")
 _ASKED = ("question", "maiden name", "密保", "安全问题")
-_TOLD_WORD = re.compile(
+_PLAIN_WORD = re.compile(
     r"(?:pass(?:word|phrase|code)\s(?:is|was)\s(?P<en>[a-z]{5,30})(?=[.!]?(?:\n|$)|\. [A-Z])"
     r"|(?:密码|口令)(?:还?是|为|：|:)\s{0,2}(?P<zh>[a-z]{5,30})"
     r"(?=[，。,.!！]|\s?$|\s(?!加密|编码|哈希|存|格式|类型|算法)[\u4e00-\u9fff]))"
 )
-"""A plain word that a sentence ends with, or that stands among Chinese ones."""
+"""A plain word at the end of a sentence, or among Chinese ones."""
 _NO_WORD = re.compile(any_phrase("no_password", "english"))
 _ANSWER = re.compile(
     r"(?:security question|secret question|maiden name|密保|安全问题)[^\n.。:：]{0,50}"
@@ -347,8 +347,8 @@ _ANSWER = re.compile(
 def is_chosen(value: str) -> bool:
     """Return whether a value looks like a password somebody chose: letters with digits or signs, and no name or unit.
 
-    >>> [is_chosen(one) for one in ("Tiger!2024", "hunter2x9", "argon2id", "v2.3.1", "DB_PASSWORD", "12")]
-    [True, True, False, False, False, False]
+    >>> [is_chosen(value) for value in ("Tiger!2024", "hunter2x9", "v2.3.1", "DB_PASSWORD", "12")]
+    [True, True, False, False, False]
     """
     bare = value.strip(".,;:!?*_~]")
     if len(bare) < CHOSEN_CHARS or _UNIT.fullmatch(bare) or _NAMES_ONLY.fullmatch(bare) or _CODE.match(bare):
@@ -384,7 +384,7 @@ def _passwords(text: str, lowered: str, is_reference: Callable[[str], bool]) -> 
         yield *found.span("s"), "password"
     if not any(word in lowered for word in _PIN_HINTS):
         return
-    for found in _TOLD_WORD.finditer(text):
+    for found in _PLAIN_WORD.finditer(text):
         name = "en" if found["en"] else "zh"
         if not _NO_WORD.match(found[name]) and not is_reference(found[name]):
             yield *found.span(name), "password"
@@ -419,7 +419,7 @@ _LINK = re.compile(
     r"\b(?:is|as|was)(?: \w{1,20}){0,3}\s$"
     r"|是[\u3400-\u9fff\w]{0,10}$|作为[\u3400-\u9fff]{0,8}$"
 )
-"""What stands between a value and "password" in "x is the password", "x 是数据库的密码"."""
+"""What is between a value and "password" in "x is the password", "x 是数据库的密码"."""
 _PLACES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ("password", "(", re.compile(r"(?<![\w.])[\w.-]{1,40}:(?P<s>[^\s:@/\"'<>{}$]{6,80})@(?:tcp|unix|udp)\(")),
     ("password", ":", re.compile(r":\d{2,5}:[\w*]{1,40}:[\w*]{1,40}:(?P<s>[^\s:]{4,80})")),
@@ -446,19 +446,19 @@ _PLACES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
         ),
     ),
 )
-"""Where a secret stands by the form of what is around it: connection strings and addresses."""
+"""Kind, hint and form of secrets that are recognised by what is around them: connection strings and addresses."""
 
 _PLACEHOLDER = re.compile(r"\[redacted:[a-z_]{1,20}\]")
 _USER_PASSWORD = re.compile(r"[\w.@+-]{1,60}:[\x21-\x7e]{6,200}")
 _BASE = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{16,4000}={0,6}(?![A-Za-z0-9+/=_-])")
-"""What may be base 64, with either alphabet, or base 32."""
+"""Candidates for base 64, with either alphabet, and base 32."""
 _SPELT = (
     (16, re.compile(r"(?<![0-9A-Za-z])(?:(?:\\x|0x|[%=])?[0-9A-Fa-f]{2}(?:, |[ :,-])?){12,2000}")),
     (10, re.compile(r"(?<![0-9A-Za-z])[1-9][0-9]{1,2}(?:(?:, |[ ,])[1-9][0-9]{1,2}){11,2000}")),
     (8, re.compile(r"(?:\\[01][0-7]{2}){12,2000}")),
     (2, re.compile(r"(?<![0-9A-Za-z])(?:[01]{8}(?:, |[ ,])?){12,2000}")),
 )
-"""Characters spelt out as numbers, and their base: a dump, escapes, a list of bytes."""
+"""The base of characters written as numbers, and their form: a dump, escapes, a list of bytes."""
 _ONE = {
     16: re.compile(r"(?:0x)?([0-9A-Fa-f]{2})"),
     10: re.compile(r"([0-9]{2,3})"),
@@ -468,7 +468,7 @@ _ONE = {
 
 
 def _encoded(text: str, finds: Callable[[str], str]) -> Iterator[Span]:
-    """Yield base 64, base 32 and numbers of characters in which a secret is written, or a name with its password."""
+    """Yield encoded secrets, or an encoded name with its password: base 64, base 32, numbers of characters."""
     for start, end, plain in islice(_decoded(text), ENCODED_MAX):
         if all(sign.isprintable() or sign in "\r\n\t" for sign in plain):
             found = finds(plain) or ("password" if _USER_PASSWORD.fullmatch(plain) else "")
@@ -477,7 +477,7 @@ def _encoded(text: str, finds: Callable[[str], str]) -> Iterator[Span]:
 
 
 def _decoded(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield what reads as text once it is decoded."""
+    """Yield (start, end, text) of what decodes to text."""
     for found in _BASE.finditer(text):
         token = found.group().rstrip("=")
         ways = [(base64.urlsafe_b64decode, 4), (base64.b32decode, 8)]
@@ -495,7 +495,7 @@ def _decoded(text: str) -> Iterator[tuple[int, int, str]]:
 def contextual(
     text: str, lowered: str, *, is_reference: Callable[[str], bool], finds: Callable[[str], str]
 ) -> Iterator[Span]:
-    """Yield the secrets that their randomness or the words beside them tell.
+    """Yield the secrets recognised by their randomness or the words near them.
 
     is_reference: whether a value is code or a placeholder. finds: the kind of the first secret in another text, or "".
     """

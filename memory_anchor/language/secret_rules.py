@@ -1,10 +1,10 @@
 """The shapes of secrets: one table of rules, read by `safety.redact`.
 
-A rule is a pattern with a cheap test in front (a literal hint, a start word, a run of digits), because each runs over
-every text that is written, and a check behind (check digits, code instead of a value), because a false alarm destroys
-a memory. Sources: the key formats that detect-secrets, GitHub and the vendors publish; ISO/IEC 7812-1 for cards, GB
-11643-1999 for identity numbers. Invariants: boundaries are ASCII classes, never `\\b` (a Chinese character is a word
-character); every quantifier is bounded; `[redacted:...]` matches no rule.
+A rule is a pattern with a cheap test before it (a literal hint, a start word, a run of digits), because each runs over
+every text that is written, and a check after it (check digits, code instead of a value), because a false alarm destroys
+a memory. Sources: the key formats that detect-secrets, GitHub and the vendors publish (rows of `words.toml`); ISO/IEC
+7812-1 for cards, GB 11643-1999 for identity numbers. Invariants: boundaries are ASCII classes, never `\\b` (a Chinese
+character is a word character); every quantifier is bounded; `[redacted:...]` matches no rule.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Rule:
 
     hints: literals of the lower-cased text, at least one of which must occur; none: always tried.
     starts: the pattern is matched only where this is found in the lower-cased text; `None`: searched everywhere.
-    numeric: needs a run of at least seven digits. accept: has the last word.
+    numeric: needs a run of at least seven digits. accept: the final check.
     """
 
     kind: str
@@ -40,11 +40,11 @@ class Rule:
         if self.hints and not any(hint in lowered for hint in self.hints):
             return
         if self.starts is None:
-            found: Iterator[re.Match[str] | None] = self.pattern.finditer(text)
+            matches: Iterator[re.Match[str] | None] = self.pattern.finditer(text)
         else:
-            found = (self.pattern.match(text, start.start()) for start in self.starts.finditer(lowered))
+            matches = (self.pattern.match(text, start.start()) for start in self.starts.finditer(lowered))
         group = "s" if "s" in self.pattern.groupindex else 0
-        for match in found:
+        for match in matches:
             if match is not None and (self.accept is None or self.accept(match)):
                 yield (*match.span(group), self.kind)
 
@@ -100,7 +100,7 @@ _CODE_VALUE = re.compile(
 
 
 def is_reference(value: str) -> bool:
-    """Return whether the value is code, a placeholder or a word, so no secret is written out here."""
+    """Return whether the value is code, a placeholder or a word instead of a secret."""
     bare = value.strip("\"'`.,;:!?)]}")
     if not bare or bare.lower() in _BENIGN_VALUES:
         return True
@@ -213,7 +213,7 @@ _HASHES = Rule(
     re.compile(r"\$(?:[1567y]|2[abxy]|argon2(?:i|d|id))\$[^\s\"':,;]{8,400}"),
     ("$1$", "$2", "$5$", "$6$", "$7$", "$y$", "$argon2"),
 )
-"""A password as crypt(3) writes it: it can be tried at home."""
+"""A password hash of crypt(3): it can be attacked offline."""
 
 _SEPARATOR = (
     r"(?:\s{0,3}[\"'`]?\s{0,3}(?:=>|->|:=|==|=|:|,)\s{0,3}|\s{1,3}(?:is|was)\s{1,3}:?"

@@ -325,7 +325,10 @@ def _outside_names(text: str, found: list[Expression]) -> list[Expression]:
 
 def _refined(text: str, found: Expression) -> Expression:
     for _ in range(_REFINED_AT_MOST):
-        found = _refined_once(text, found) or found
+        refined = _refined_once(text, found)
+        if refined is None:
+            break
+        found = refined
     return found
 
 
