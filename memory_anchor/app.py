@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, RememberingEmbedder, make_embedder
+from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, CachingEmbedder, make_embedder
 from memory_anchor.adapters.restoring import finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
-from memory_anchor.adapters.system import MovableClock, SystemClock, new_token
+from memory_anchor.adapters.system import SettableClock, SystemClock, new_token
 from memory_anchor.core import Core
 from memory_anchor.durability import Durability
 from memory_anchor.errors import BadInput, Refused
@@ -66,7 +66,7 @@ def build_core(
     needed unless `store` is given. Raises StoreBusy, StoreDamaged, WrongEmbedder, DiskFull.
     """
     make_private(data_dir)
-    shown = MovableClock(clock or SystemClock())
+    shown = SettableClock(clock or SystemClock())
     if lock is not None:
         finish_restore(data_dir)
     marker = data_dir / "test-clock"
@@ -77,7 +77,7 @@ def build_core(
         chosen, beside = embedder_of(settings, data_dir), local or local_of(settings, data_dir)
         prompt = _promptly(chosen)
     if chosen is not None:
-        chosen = RememberingEmbedder(chosen)
+        chosen = CachingEmbedder(chosen)
     models = _models(settings, data_dir, shown) if model is None else None
     thinking = models("") if models is not None else model
     ranking = reranker or _reranker(settings, data_dir, thinking)
@@ -86,7 +86,7 @@ def build_core(
         shared[1].fresh()
     opened = store if store is not None else open_store(settings, data_dir, lock)
     if beside is not None:
-        beside = RememberingEmbedder(beside)
+        beside = CachingEmbedder(beside)
     made_by = {DENSE: chosen, DENSE_LOCAL: beside}
     identities = {name: one.identity for name, one in made_by.items() if one is not None}
     try:
@@ -245,7 +245,7 @@ def _promptly(embedder: Embedder | None) -> Embedder | None:
         return None
     from memory_anchor.adapters.api_embedders import ApiEmbedder
 
-    return embedder.promptly() if isinstance(embedder, ApiEmbedder) else None
+    return embedder.with_one_try() if isinstance(embedder, ApiEmbedder) else None
 
 
 def _models(settings: Settings, data_dir: Path, clock: Clock) -> Callable[[str], LanguageModel | None]:

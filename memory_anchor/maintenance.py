@@ -234,7 +234,7 @@ class Maintenance:
                     "paths": known.of_kind(PATH) if known else [],
                     "remotes": known.of_kind(REMOTE) if known else [],
                     "first_commits": known.of_kind(ROOT) if known else [],
-                    "may_be": known.likely if known else "",
+                    "may_be": known.maybe if known else "",
                     "why": known.why if known else "",
                 }
                 for name in sorted({*known_here, *counts})

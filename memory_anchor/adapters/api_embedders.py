@@ -1,4 +1,4 @@
-"""Embedders behind an HTTP API: OpenAI's and all that speaks it (Zhipu, local servers), Gemini's own and Ollama's.
+"""Embedders behind an HTTP API: OpenAI's and servers that speak it (Zhipu, local ones), Gemini's own and Ollama's.
 
 Text leaves this process here, so it is redacted once more on the way out. The same text is never sent twice while it is
 in the cache, which is keyed by a hash of provider, model, width, role and text. Documents may wait and be retried;
@@ -7,9 +7,9 @@ names provider, model, width and prompts, and an answer of another width is refu
 
 Formats: OpenAI `POST /embeddings` ({model, input, dimensions}), Zhipu the same at open.bigmodel.cn (at most 64 inputs),
 Gemini `POST /models/MODEL:batchEmbedContents` with task types, Ollama `POST /api/embed` ({model, input, keep_alive}),
-which keeps the model loaded between questions. Many models want a prompt before what they embed, one for what is asked
-and one for what is stored; `embedding_models.toml` has those of models that Ollama serves. Invariant: rows are float32,
-L2-normalised, in the order of the texts; every failure is one sentence without key or text.
+which keeps the model loaded between queries. Many models want a prompt before a text, one for queries and one for
+documents; `embedding_models.toml` has those of models that Ollama serves. Invariant: rows are float32, L2-normalised,
+in the order of the texts; every failure is one sentence without key or text.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 from cachetools import LRUCache
 
 from memory_anchor.adapters.breaker import Breaker
+from memory_anchor.adapters.embedders import clean
 from memory_anchor.errors import BadInput, Unavailable, WrongEmbedder
 from memory_anchor.hashing import stable_hash
 from memory_anchor.json_values import Json, items
@@ -53,7 +54,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """What tells one API from another. batch: texts a request. widths: those the model can answer in; empty: any."""
+    """How one API differs from another. batch: texts a request. widths: those its model has; empty: any."""
 
     name: str
     base_url: str
@@ -66,7 +67,7 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """What a model wants before a text that is asked and before one that is stored. dimensions: 0 where not known."""
+    """What a model wants before a query and before a document. dimensions: 0 where not known."""
 
     query: str = ""
     document: str = ""
@@ -85,19 +86,19 @@ PROVIDERS: Mapping[str, Provider] = {
     "gemini": Provider("gemini", "https://generativelanguage.googleapis.com/v1beta", "gemini-embedding-001", 768, 100),
     "ollama": Provider("ollama", "http://127.0.0.1:11434", "embeddinggemma", 768, 32, is_local=True),
 }
-KEPT_LOADED = "30m"
-"""How long Ollama keeps the model in memory after a question: loading it takes longer than a question may wait."""
+KEEP_ALIVE = "30m"
+"""How long Ollama keeps the model in memory after a query: loading it takes longer than a query may wait."""
 _TASKS: Mapping[Role, str] = {"document": "RETRIEVAL_DOCUMENT", "query": "RETRIEVAL_QUERY"}
 
 
 class ApiEmbedder:
-    """An embedder behind one of `PROVIDERS`, or a server of its own that speaks OpenAI's format.
+    """An embedder behind one of `PROVIDERS`, or another server that speaks its format.
 
     kind: openai, zhipu, gemini or ollama. dimensions: width of a row, 0 for the provider's or the model's usual.
-    base_url: another server; it may need no key. prompts: what stands before a text in each role, instead of what
-    Ollama's models are known to want. role_models: model name a role, for servers that tell roles by the name. now,
-    sleep: seconds. Raises BadInput: an unknown kind, a width the model does not have or that nobody knows, prompts for
-    an API that has roles of its own.
+    base_url: another server; it may need no key. prompts: text before each query and document, instead of what Ollama's
+    models are known to want. role_models: model name a role, for servers that tell roles by the name. now, sleep:
+    seconds. Raises BadInput: an unknown kind, a width the model does not have or that is not known, prompts for an API
+    that has roles of its own.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class ApiEmbedder:
         self._asked_width = dimensions
         width = dimensions or known.dimensions
         if not width:
-            raise BadInput(f"embedder.dimensions is not set; how long a row of {self._model} is must be said.")
+            raise BadInput(f"embedder.dimensions is not set; how long a row of {self._model} is must be set there.")
         if kind == "gemini" and prompts:
             raise BadInput(
                 "embedder.query_prompt and embedder.document_prompt are not for gemini, which has task types."
@@ -139,13 +140,14 @@ class ApiEmbedder:
         self._url = (base_url or self._provider.base_url).rstrip("/")
         self._own_server = bool(base_url) or self._provider.is_local
         self._sleep = sleep
-        self._breaker = Breaker(f"The embedding API {kind}", now)
+        self._api = f"The embedding API {kind}"
+        self._breaker = Breaker(self._api, now)
         self._cache: LRUCache[str, Row] = LRUCache(CACHED_ROWS)
         self._lock = threading.Lock()
         self._client: httpx2.Client | None = None
 
     def available(self) -> bool:
-        """Return whether the API may be asked: there is a key, or an own server, and it did not just fail."""
+        """Return whether the API can be asked: there is a key, or another server, and it did not just fail."""
         return bool(self._key or self._own_server) and not self._breaker.open
 
     def documents(self, texts: Sequence[str]) -> Matrix:
@@ -156,30 +158,29 @@ class ApiEmbedder:
         """Return one row a text, in one short try. Raises Unavailable, WrongEmbedder."""
         return self._rows(texts, "query", attempts=1, timeout_s=QUERY_TIMEOUT_S)
 
-    def promptly(self) -> Embedder:
-        """Return the same embedder for whoever waits: documents too have one short try."""
-        return _Prompt(self)
+    def with_one_try(self) -> Embedder:
+        """Return the same embedder for a waiting caller: documents too have one short try."""
+        return _OneTry(self)
 
     def _rows(self, texts: Sequence[str], role: Role, *, attempts: int, timeout_s: float) -> Matrix:
         import numpy as np
 
         cleaned = [_outgoing(text) for text in texts]
-        shown = role if self.identity.roles != "none" else "any"
-        keys = [stable_hash(self.identity.model, str(self.identity.dimensions), shown, text) for text in cleaned]
+        kind = role if self.identity.roles != "none" else "any"
+        keys = [stable_hash(self.identity.model, str(self.identity.dimensions), kind, text) for text in cleaned]
         with self._lock:
-            found = {key: self._cache[key] for key in keys if key in self._cache}
-        missing = {key: text for key, text in zip(keys, cleaned, strict=True) if key not in found}
-        wanted = list(missing.items())
-        for start in range(0, len(wanted), self._provider.batch):
-            part = wanted[start : start + self._provider.batch]
-            rows = self._ask([text for _, text in part], role, attempts=attempts, timeout_s=timeout_s)
-            fresh = {key: row for (key, _), row in zip(part, rows, strict=True)}
-            found |= fresh
+            rows = {key: self._cache[key] for key in keys if key in self._cache}
+        missing = list({key: text for key, text in zip(keys, cleaned, strict=True) if key not in rows}.items())
+        for start in range(0, len(missing), self._provider.batch):
+            batch = missing[start : start + self._provider.batch]
+            answer = self._ask([text for _, text in batch], role, attempts=attempts, timeout_s=timeout_s)
+            fresh = {key: row for (key, _), row in zip(batch, answer, strict=True)}
+            rows |= fresh
             with self._lock:
                 self._cache.update(fresh)
         if not keys:
             return np.zeros((0, self.identity.dimensions), dtype=np.float32)
-        return np.stack([found[key] for key in keys])
+        return np.stack([rows[key] for key in keys])
 
     def _ask(self, texts: list[str], role: Role, *, attempts: int, timeout_s: float) -> Matrix:
         """Return the rows of one request, retried where that may help."""
@@ -209,38 +210,37 @@ class ApiEmbedder:
         """Return the raw vectors in order; raises _TransientError or Unavailable."""
         import httpx2
 
+        is_ollama = self._provider.name == "ollama"
         url, headers, body = self._request(texts, role)
         try:
             answer = self._opened().post(url, headers=headers, json=body, timeout=timeout_s)
         except httpx2.TimeoutException:
-            raise _TransientError(
-                f"The embedding API {self._provider.name} did not answer within {timeout_s:g} s."
-            ) from None
+            raise _TransientError(f"{self._api} did not answer within {timeout_s:g} s.") from None
         except httpx2.HTTPError:
-            if self._provider.name == "ollama":
-                raise _TransientError(
-                    "Ollama cannot be reached; start it (`ollama serve`) or check embedder.base_url."
-                ) from None
-            raise _TransientError(f"The embedding API {self._provider.name} cannot be reached.") from None
-        if answer.status_code in {408, 409, 425, 429} or answer.status_code >= 500:
-            raise _TransientError(
-                f"The embedding API {self._provider.name} is overloaded or broken ({answer.status_code})."
-            )
-        if answer.status_code in {401, 403}:
-            raise Unavailable(
-                f"The key for the embedding API {self._provider.name} was refused ({answer.status_code}); "
-                "check embedder.api_key."
-            )
-        if answer.status_code == 404 and self._provider.name == "ollama":
+            ollama = "Ollama cannot be reached; start it (`ollama serve`) or check embedder.base_url."
+            raise _TransientError(ollama if is_ollama else f"{self._api} cannot be reached.") from None
+        status = answer.status_code
+        if status in {408, 409, 425, 429} or status >= 500:
+            raise _TransientError(f"{self._api} is overloaded or broken ({status}).")
+        if status in {401, 403}:
+            name = self._provider.name
+            raise Unavailable(f"The key for the embedding API {name} was refused ({status}); check embedder.api_key.")
+        if status == 404 and is_ollama:
             raise Unavailable(f"Ollama has no model {self._model}; run `ollama pull {self._model}`.")
-        if answer.status_code >= 400:
+        if status >= 400:
             raise Unavailable(
-                f"The embedding API {self._provider.name} refused the request ({answer.status_code}); "
+                f"{self._api} refused the request ({status}); "
                 "check embedder.model, embedder.dimensions and embedder.base_url."
             )
         if len(answer.content) > MAX_ANSWER_BYTES:
-            raise _TransientError(f"The embedding API {self._provider.name} answered with {len(answer.content)} bytes.")
-        return _vectors(answer, self._provider.name)
+            raise _TransientError(f"{self._api} answered with {len(answer.content)} bytes.")
+        try:
+            content = answer.json()
+            if isinstance(content.get("embeddings"), list):
+                return [item["values"] if isinstance(item, dict) else item for item in content["embeddings"]]
+            return [item["embedding"] for item in sorted(content["data"], key=lambda item: item.get("index", 0))]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise _TransientError(f"{self._api} gave something that is no list of vectors.") from None
 
     def _request(self, texts: list[str], role: Role) -> tuple[str, dict[str, str], dict[str, Json]]:
         if self._provider.name == "gemini":
@@ -261,7 +261,7 @@ class ApiEmbedder:
             "input": [before + text for text in texts],
         }
         if self._provider.name == "ollama":
-            body |= {"keep_alive": KEPT_LOADED, **({"dimensions": self._asked_width} if self._asked_width else {})}
+            body |= {"keep_alive": KEEP_ALIVE, **({"dimensions": self._asked_width} if self._asked_width else {})}
             return f"{self._url}/api/embed", {}, body
         body |= {"encoding_format": "float", "dimensions": self.identity.dimensions}
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
@@ -272,24 +272,20 @@ class ApiEmbedder:
         import numpy as np
 
         if len(vectors) != count:
-            raise _TransientError(
-                f"The embedding API {self._provider.name} gave {len(vectors)} vectors for {count} texts."
-            )
+            raise _TransientError(f"{self._api} gave {len(vectors)} vectors for {count} texts.")
         try:
             widths = {len(items(vector)) for vector in vectors}
             if widths != {self.identity.dimensions}:
                 raise WrongEmbedder(
-                    f"The embedding API {self._provider.name} answered with {max(widths)} dimensions instead of "
+                    f"{self._api} answered with {max(widths)} dimensions instead of "
                     f"{self.identity.dimensions}; set embedder.dimensions and run `memory-anchor reindex`."
                 )
             rows = np.asarray(vectors, dtype=np.float32)
         except (TypeError, ValueError):
-            raise _TransientError(
-                f"The embedding API {self._provider.name} gave something that is no vector."
-            ) from None
+            raise _TransientError(f"{self._api} gave something that is no vector.") from None
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         if not np.isfinite(rows).all() or (lengths < 1e-9).any():
-            raise _TransientError(f"The embedding API {self._provider.name} gave a vector that is empty or not finite.")
+            raise _TransientError(f"{self._api} gave a vector that is empty or not finite.")
         return np.asarray(rows / lengths, dtype=np.float32)
 
     def _opened(self) -> httpx2.Client:
@@ -304,7 +300,7 @@ class ApiEmbedder:
 
 
 def known_prompts(model: str) -> Prompts:
-    """Return what Ollama's model of this name, with or without a tag, wants before a text; nothing of one not known.
+    """Return the prompts of Ollama's model of this name, with or without a tag; none for an unknown model.
 
     >>> known_prompts("nomic-embed-text:v1.5").query
     'search_query: '
@@ -314,11 +310,11 @@ def known_prompts(model: str) -> Prompts:
 
 @cache
 def _known_models() -> dict[str, Prompts]:
-    told = files("memory_anchor.adapters").joinpath("embedding_models.toml").read_text(encoding="utf-8")
-    return {name: Prompts(**one) for name, one in tomllib.loads(told).items()}
+    table = files("memory_anchor.adapters").joinpath("embedding_models.toml").read_text(encoding="utf-8")
+    return {name: Prompts(**prompts) for name, prompts in tomllib.loads(table).items()}
 
 
-class _Prompt:
+class _OneTry:
     """An `ApiEmbedder` with its cache and its breaker, in one short try."""
 
     def __init__(self, inner: ApiEmbedder) -> None:
@@ -336,22 +332,9 @@ class _Prompt:
 
 
 class _TransientError(Exception):
-    """A failure that another attempt may not meet."""
+    """A failure that a retry may mend."""
 
 
 def _outgoing(text: str) -> str:
     """Return text as it may leave the machine: redacted, cut, valid UTF-8, never empty."""
-    valid = text[:TEXT_CHARS].encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
-    return redact(valid).text.strip() or " "
-
-
-def _vectors(answer: httpx2.Response, name: str) -> list[Json]:
-    """Return the vectors of an answer in any of the formats, in the order asked."""
-    try:
-        body = answer.json()
-        if isinstance(body.get("embeddings"), list):
-            return [item["values"] if isinstance(item, dict) else item for item in body["embeddings"]]
-        items = sorted(body["data"], key=lambda item: item.get("index", 0))
-        return [item["embedding"] for item in items]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise _TransientError(f"The embedding API {name} gave something that is no list of vectors.") from None
+    return redact(clean(text[:TEXT_CHARS])).text.strip() or " "

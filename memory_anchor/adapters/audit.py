@@ -1,14 +1,17 @@
 """The audit trail: append-only JSON lines, each carrying the hash of the one before.
 
-A record is durable (fsync) before `append` returns, or with what else its writer syncs together (`Durability`), and
-several processes may append: an OS lock covers reading the chain's end and writing behind it. Beside the file a small
-head file holds how far the chain was acknowledged, so that cutting records off the end shows as well: the next append
-writes a record of the gap first, numbers go on from the head, and `verify` names the gap for ever. A kill in the
-middle of a write leaves a torn last line: it was never acknowledged, so it is kept as it is, closed with a line
-break, and the next record carries its hash; from then on it is part of the chain. A write and its record are two
-files, so a write is noted before and the note removed after: what a kill left noted and stored is recorded at the
-next start (`complete`), marked as recovered. Invariant: any changed byte before the acknowledged end makes `verify`
-name a line. Out of reach: a process of the same user that rewrites the whole chain and its head.
+A record is durable (fsync) before `append` returns, or together with what else its writer syncs (`Durability`).
+Several processes may append: an OS lock covers reading the chain's end and writing after it.
+
+- A head file beside the trail says how far it was acknowledged, so cutting records off the end shows: the next append
+  first records the gap, numbering continues from the head, and `verify` reports the gap for ever.
+- A kill in the middle of a write leaves a torn last line, never acknowledged. It is kept, closed with a line break, and
+  the next record carries its hash; from then on it is part of the chain.
+- A write and its record are two files, so the write is noted before and the note removed after. What a kill left noted
+  and stored is recorded at the next start (`complete`), marked as recovered.
+
+Invariant: any changed byte before the acknowledged end makes `verify` report a line. Out of reach: a process of the
+same user that rewrites the whole chain and its head.
 """
 
 from __future__ import annotations
@@ -45,29 +48,28 @@ from memory_anchor.ports import AuditRecord
 
 MAX_RECORD_BYTES = 64_000
 START = "0" * 64
-"""What the first record names as the one before."""
+"""The "hash before" of the first record."""
 TORN = "torn"
 GAP = "gap"
-"""A record that tells of acknowledged ones that were gone: `expected` (None: the head was gone) and `found` numbers."""
+"""A record of a gap: `expected` records were acknowledged (None: the head was gone) and `found` were there."""
 RECOVERED = "recovered"
 """A record of versions that were stored before a power cut and whose own record was not on disk yet."""
 NOT_STORED = "not_stored"
-"""A record of versions that the trail tells of and the store lost with a power cut, before anybody was answered."""
-_STORED = {"id", "version", "layer", "content_hash"}
-"""What tells of a stored version."""
+"""A record of versions that the trail names and the store lost in a power cut, before anybody was answered."""
+_VERSION_FIELDS = {"id", "version", "layer", "content_hash"}
 STORED_IN_A_ROW = 64
 """Stored records in a row at which `reconcile` stops looking back: a power cut takes the end of a log, and one
-collection's is on disk before the next is written to. The row is room for writers that were at work together."""
+collection's is on disk before the next is written to. The row leaves room for writers that worked at the same time."""
 RECOVERED_EACH = 50
 ENDS_RECONCILING = frozenset({"purge", "purge_begun", "sync_moved", NOT_STORED, RECOVERED, "torn", "gap"})
 NOTES = "pending"
 """The folder of notes beside the trail: one small file a write in progress."""
 NOTES_MAX = 10_000
 TAIL_BYTES = 8 * 1024 * 1024
-"""How far back the trail is read for what a note names: thousands of records, where one was being written."""
+"""How far back the trail is searched for the versions of a note: thousands of records."""
 IMPORTS_BYTES = 64_000
 NEEDS_HEAD = 2
-"""Records of a trail that has a head: a kill after the very first one may leave none."""
+"""Records of a trail that must have a head: a kill after the very first one may leave none."""
 _HEAD = re.compile(rb"(\d{12}) ([0-9a-f]{64})\n")
 _HEAD_BYTES = 78
 
@@ -82,17 +84,17 @@ class BrokenLink:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Where the chain stands. torn: bytes of an unfinished last line, not yet closed."""
+    """Where the chain ends. torn: bytes of an unfinished last line, not yet closed."""
 
     number: int
-    hashed: str
+    hash: str
     size: int
     torn: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """How far the file `inode` was read for a kind. raw: its first record, which ends at `until`; b"" for none yet."""
+    """The first record of a kind (`raw`, b"" for none yet), in a file (`inode`) that was read up to `until`."""
 
     inode: int
     until: int
@@ -126,45 +128,45 @@ class JsonlAudit:
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
                 with os.fdopen(handle, "r+b", buffering=0) as file:
                     end = self._chain_end(file)
-                    if end is not self._end:  # a new file to this process, or another one wrote: nothing is assumed
+                    if end is not self._end:  # a file new to this process, or another one wrote
                         end = self._mended(file, end, at)
                     end = self._write(file, end, kind, what, by=by, at=at)
-                    if not self._head.exists():  # from its first record on a trail without one is known to be cut
+                    if not self._head.exists():  # from its first record on, a trail without a head is known to be cut
                         sync_handle(handle)
-                        self._write_head(end.number, end.hashed)
+                        self._write_head(end.number, end.hash)
                         sync_folder(self.path.parent)
             except OSError as error:
                 self._end = None
                 raise ours(error, self.path) from error
-            self._end, self._unheaded = end, (end.number, end.hashed)
+            self._end, self._unheaded = end, (end.number, end.hash)
         self._durability.note_write("audit", str(self.path), self._sync)
-        return end.hashed
+        return end.hash
 
     def _sync(self) -> None:
-        """Sync what was appended, then say in the head how far the chain is acknowledged: it never runs ahead."""
+        """Sync what was appended, then write to the head how far the chain is acknowledged: it never runs ahead."""
         with self._lock:
-            told, self._unheaded = self._unheaded, None
+            acknowledged, self._unheaded = self._unheaded, None
         sync_file(self.path)
-        if told is not None:
+        if acknowledged is not None:
             with self._lock, file_lock(self._lock_file):
-                if (self._read_head() or (0, ""))[0] < told[0]:
-                    self._write_head(*told)
+                if (self._read_head() or (0, ""))[0] < acknowledged[0]:
+                    self._write_head(*acknowledged)
 
     @contextlib.contextmanager
     def recording(self, kind: str, whats: Sequence[Mapping[str, Json]], *, by: str, at: datetime) -> Iterator[None]:
-        """Note what is about to be stored, and append it when the block has ended.
+        """Note what is about to be stored, and append it after the block.
 
-        A block that fails keeps its note only where what was stored may have been (Unavailable, or a bug).
+        A block that fails leaves its note only where it may have stored something (Unavailable, or a bug).
         Raises what `append` raises; then the note stays too.
         """
         # A batch may hold versions recorded long ago (an import), which `reconcile` would not look for.
         outlives_a_power_cut = any("memories" in what for what in whats)
         note = self._notes / f"{uuid.uuid4().hex}.json"
-        words = {"kind": kind, "by": by, "at": at.isoformat(), "whats": [dict(what) for what in whats]}
+        content = {"kind": kind, "by": by, "at": at.isoformat(), "whats": [dict(what) for what in whats]}
         try:
             make_private(self._notes)
             with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb", buffering=0) as file:
-                file.write(_body(words))
+                file.write(_body(content))
                 if outlives_a_power_cut:
                     sync_handle(file.fileno())
             if outlives_a_power_cut:
@@ -184,25 +186,25 @@ class JsonlAudit:
         note.unlink(missing_ok=True)
 
     def complete(self, stored: Callable[[Mapping[str, Json]], bool], *, now: datetime) -> int:
-        """Record what was noted and stored by a process that was killed before its record; return how many versions.
+        """Record what a killed process noted and stored but did not record; return how many versions.
 
         stored: whether a version (`{id, version, layer, content_hash}`) is there. Called before anything is written.
         Raises what `append` raises.
         """
         notes = sorted(self._notes.glob("*.json"))[:NOTES_MAX] if self._notes.is_dir() else []
-        known = self._recorded_lately() if notes else frozenset()
-        done = 0
+        known = _versions_in(self._tail()) if notes else frozenset()
+        count = 0
         for path in notes:
             note = _note(path)
             for what in records(note.get("whats")):
-                memories = _memories_in(what)
-                if missing := [one for one in memories if _version(one) not in known and stored(one)]:
-                    told: Record = {"memories": missing, "recovered_at": now.isoformat()}
+                missing = [one for one in _memories_in(what) if _version(one) not in known and stored(one)]
+                if missing:
+                    recovered: Record = {"memories": missing, "recovered_at": now.isoformat()}
                     by, at = text(note["by"]), datetime.fromisoformat(text(note["at"]))
-                    self.append(text(note["kind"]), told, by=by, at=at)
-                    done += len(missing)
+                    self.append(text(note["kind"]), recovered, by=by, at=at)
+                    count += len(missing)
             path.unlink()
-        return done
+        return count
 
     def reconcile(
         self,
@@ -211,25 +213,25 @@ class JsonlAudit:
         *,
         now: datetime,
     ) -> tuple[int, int]:
-        """Hold the end of the trail against the store, as a power cut may leave one of the two behind the other.
+        """Compare the end of the trail with the store: a power cut may leave either behind the other.
 
-        stored: as for `complete`. since(at): what the store holds of versions recorded from `at` on (None: ever), in
-        the words of a record. What is stored and not recorded is recorded (`RECOVERED`); what is recorded, never
-        acknowledged and not stored is named (`NOT_STORED`). Return how many versions each. Raises what `append` raises.
+        stored: as for `complete`. since(at): the store's versions recorded from `at` on (None: ever), as a record names
+        them. What is stored and not recorded is recorded (`RECOVERED`); what is recorded, never acknowledged and not
+        stored is recorded as lost (`NOT_STORED`). Returns how many versions of each. Raises what `append` raises.
         """
         tail = self._tail()
         known = _versions_in(tail)
-        gone, at = _not_stored(tail, stored)
+        lost, at = _not_stored(tail, stored)
         missing = (one for one in since(at) if _version(one) not in known)
-        return self._append_each(RECOVERED, missing, now), self._append_each(NOT_STORED, gone, now)
+        return self._append_each(RECOVERED, missing, now), self._append_each(NOT_STORED, lost, now)
 
-    def _append_each(self, kind: str, ones: Iterable[Mapping[str, Json]], now: datetime) -> int:
-        """Append records of these versions, a bounded part each; return how many versions there were."""
-        left, done = iter(ones), 0
-        while part := [dict(one) for one in islice(left, RECOVERED_EACH)]:
+    def _append_each(self, kind: str, versions: Iterable[Mapping[str, Json]], now: datetime) -> int:
+        """Append records of these versions, `RECOVERED_EACH` in one; return how many versions there were."""
+        left, count = iter(versions), 0
+        while part := [dict(version) for version in islice(left, RECOVERED_EACH)]:
             self.append(kind, {"memories": part}, by="system", at=now)
-            done += len(part)
-        return done
+            count += len(part)
+        return count
 
     def _tail(self) -> list[AuditRecord]:
         try:
@@ -240,35 +242,37 @@ class JsonlAudit:
             return []
         return [record for raw in lines if (record := _record(raw)) is not None]
 
-    def _recorded_lately(self) -> frozenset[tuple[str, int]]:
-        """Return (id, version) of the versions that the end of the trail records."""
-        return _versions_in(self._tail())
-
     def verify(self) -> BrokenLink | None:
-        """Return the first broken link, None when the whole chain holds; a recorded gap is one, and told with the next.
+        """Return the first broken link, None when the whole chain holds.
 
-        A trail that is gone breaks at its first line when the head says that there was one.
+        A recorded gap counts as one and is reported with the next. A trail that is gone breaks at its first line when
+        the head says that there was one.
         """
         with self._lock, file_lock(self._lock_file):
-            line, number, hashed, torn, head = 0, 0, START, b"", self._read_head()
+            line, number, before, torn, head = 0, 0, START, b"", self._read_head()
             gap: BrokenLink | None = None
             for line, raw in self._lines():
                 if not raw.endswith(b"\n"):
                     torn = raw
                     break
                 record = _record(raw)
-                why = "it is not a record" if record is None else _wrong(record, raw, number=number, before=hashed)
+                why = "it is not a record" if record is None else _wrong(record, raw, number=number, before=before)
                 if record is None or why:
                     return _both(gap, BrokenLink(line, why))
                 if record["kind"] == GAP:
-                    gap = gap or BrokenLink(line, _gap_told(record["what"]))
-                number, hashed = record["n"], record["hash"]
-                if head is not None and head[0] == number and head[1] != hashed:
+                    gap = gap or BrokenLink(line, _gap_text(record["what"]))
+                number, before = record["n"], record["hash"]
+                if head is not None and head[0] == number and head[1] != before:
                     return _both(gap, BrokenLink(line, "it is not the record that was acknowledged"))
-            return _both(gap, self._at_the_end(line - bool(torn), number, head))
+            end, broken = line - bool(torn), None
+            if head is not None and head[0] > number:
+                broken = BrokenLink(end + 1, f"record {number + 1} of {head[0]} acknowledged ones is missing")
+            elif head is None and number >= NEEDS_HEAD:
+                broken = BrokenLink(end, f"{self._head.name}, which says how far it was acknowledged, is missing")
+            return _both(gap, broken)
 
     @contextlib.contextmanager
-    def still(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Keep every process from appending while the block copies the trail and its head."""
         with self._lock, file_lock(self._lock_file):
             yield
@@ -282,65 +286,62 @@ class JsonlAudit:
                 yield record
 
     def first(self, kind: str) -> dict[str, Json] | None:
-        """Return what the first record of a kind says that was appended here, None without one.
+        """Return the `what` of the first record of a kind that was appended here, None without one.
 
-        The trail only grows, so it is read once and then from there on; a replaced or changed file is read anew.
+        The trail only grows, so it is read once and then from there on; a replaced or changed file is read again.
         """
         with self._lock:
             try:
                 with self.path.open("rb") as file:
-                    seen = self._look_for(kind, file, self._firsts.get(kind))
+                    first = self._look_for(kind, file, self._firsts.get(kind))
             except FileNotFoundError:
                 return None
             except OSError as error:
                 raise ours(error, self.path) from error
-            self._firsts[kind] = seen
-            record = _record(seen.raw) if seen.raw else None
+            self._firsts[kind] = first
+            record = _record(first.raw) if first.raw else None
             return record["what"] if record is not None else None
 
     def latest(self, kind: str) -> dict[str, Json] | None:
-        """Return what the last record of a kind says that was made here, None without one; reads the whole trail."""
-        mark, imported = b'"kind":"%s"' % kind.encode(), self._imported()
+        """Return the `what` of the last record of a kind that was made here, None without one; reads the whole file."""
+        imported = self._imported()
         last: dict[str, Json] | None = None
         for _, raw in self._lines():
-            record = _record(raw) if mark in raw else None
-            if record and record["kind"] == kind and not any(a <= record["n"] <= b for a, b in imported):
+            if record := _made_here(raw, kind, imported):
                 last = record["what"]
         return last
 
-    def _look_for(self, kind: str, file: BinaryIO, seen: _First | None) -> _First:
-        found = os.fstat(file.fileno())
+    def _look_for(self, kind: str, file: BinaryIO, known: _First | None) -> _First:
+        status = os.fstat(file.fileno())
         start = 0
-        if seen is not None and seen.inode == found.st_ino and seen.until <= found.st_size:
-            file.seek(seen.until - len(seen.raw))
-            if seen.raw and file.read(len(seen.raw)) == seen.raw:
-                return seen
-            start = 0 if seen.raw else seen.until
+        if known is not None and known.inode == status.st_ino and known.until <= status.st_size:
+            file.seek(known.until - len(known.raw))
+            if known.raw and file.read(len(known.raw)) == known.raw:
+                return known
+            start = 0 if known.raw else known.until
         file.seek(start)
-        mark, imported = b'"kind":"%s"' % kind.encode(), self._imported()
+        imported = self._imported()
         for raw in file:
             if not raw.endswith(b"\n"):
                 break
             start += len(raw)
-            record = _record(raw) if mark in raw else None
-            if record is None or record["kind"] != kind or any(a <= record["n"] <= b for a, b in imported):
-                continue
-            return _First(found.st_ino, start, raw)
-        return _First(found.st_ino, start)
+            if _made_here(raw, kind, imported):
+                return _First(status.st_ino, start, raw)
+        return _First(status.st_ino, start)
 
     def _imported(self) -> list[tuple[int, int]]:
-        """Return the numbers (first, last) of records that came with an import and speak of another installation."""
+        """Return the numbers (first, last) of records that came with an import, from another installation."""
         try:
             lines = self._imports.read_bytes()[:IMPORTS_BYTES].split(b"\n")
-            return [(int(one), int(last)) for one, _, last in (line.partition(b" ") for line in lines if line)]
+            return [(int(first), int(last)) for first, _, last in (line.partition(b" ") for line in lines if line)]
         except (OSError, ValueError):
             return []
 
     def adopt(self, records: Sequence[Record]) -> int:
         """Continue the chain with records of a longer copy of it, durable on return; return how many were new.
 
-        Records that are here already are passed over. Raises BadInput: the copy parts from this chain, and nothing of
-        it was written. Refused, DiskFull, Unavailable: it cannot be written.
+        Records that are here already are skipped. Raises BadInput: the copy differs from this chain, and nothing was
+        written. Refused, DiskFull, Unavailable: it cannot be written.
         """
         with self._lock, file_lock(self._lock_file):
             try:
@@ -349,8 +350,8 @@ class JsonlAudit:
                     end = self._chain_end(file)
                     fresh = self._continuing(end, records)
                     if fresh:
-                        numbers = [*self._imported(), (fresh[0]["n"], fresh[-1]["n"])]
-                        write_atomic(self._imports, b"".join(b"%d %d\n" % one for one in _joined(numbers)))
+                        ranges = [*self._imported(), (fresh[0]["n"], fresh[-1]["n"])]
+                        write_atomic(self._imports, b"".join(b"%d %d\n" % numbers for numbers in _joined(ranges)))
                         lines = b"".join(_body(record) + b"\n" for record in fresh)
                         if file.write(lines) != len(lines):
                             raise OSError(28, "short write", str(self.path))
@@ -366,70 +367,77 @@ class JsonlAudit:
 
     def _continuing(self, end: _End, records: Sequence[Record]) -> list[AuditRecord]:
         """Return the records that come after this chain's end. Raises BadInput: they are not of this chain."""
-        held = {record.get("n"): record.get("hash") for record in records if whole(record.get("n"), 0) <= end.number}
-        if held:
-            held |= {one["n"]: one["hash"] for one in self.records() if one["n"] in held and one["n"] <= end.number}
-        number, hashed, head = end.number, end.hashed, self._read_head() or (0, "")
+        hashes = {record.get("n"): record.get("hash") for record in records if whole(record.get("n"), 0) <= end.number}
+        if hashes:
+            own = ((record["n"], record["hash"]) for record in self.records() if record["n"] <= end.number)
+            hashes |= {number: hash for number, hash in own if number in hashes}
+        number, before, head = end.number, end.hash, self._read_head() or (0, "")
         fresh = []
         for record in records:
-            if whole(record.get("n"), 0) <= end.number and held.get(record.get("n")) == record.get("hash"):
+            if whole(record.get("n"), 0) <= end.number and hashes.get(record.get("n")) == record.get("hash"):
                 continue
             raw = _body(record) + b"\n"
             foreign = record.get("n") == head[0] and record.get("hash") != head[1]
-            own = None if foreign or end.torn else _record(raw)
-            if own is None or _wrong(own, raw, number=number, before=hashed):
+            following = None if foreign or end.torn else _record(raw)
+            if following is None or _wrong(following, raw, number=number, before=before):
                 raise BadInput(f"{self.path} is another trail than the one imported; both are kept apart")
-            number, hashed = own["n"], own["hash"]
-            fresh.append(own)
+            number, before = following["n"], following["hash"]
+            fresh.append(following)
         return fresh
 
-    def _at_the_end(self, line: int, number: int, head: tuple[int, str] | None) -> BrokenLink | None:
-        if head is not None and head[0] > number:
-            return BrokenLink(line + 1, f"record {number + 1} of {head[0]} acknowledged ones is missing")
-        if head is None and number >= NEEDS_HEAD:
-            return BrokenLink(line, f"{self._head.name}, which says how far it was acknowledged, is missing")
-        return None
-
     def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield numbered lines, leaving out a torn one whose bytes the next record accounts for."""
+        torn: tuple[int, bytes] | None = None
         try:
             with self.path.open("rb") as file:
-                yield from _accounted(file)
+                for line, raw in enumerate(file, start=1):
+                    record = _record(raw)
+                    if torn is not None:
+                        content = torn[1].removesuffix(b"\n")
+                        what = record["what"] if record and record["kind"] in (TORN, GAP) else {}
+                        if (what.get("bytes"), what.get("sha256")) != (
+                            len(content),
+                            hashlib.sha256(content).hexdigest(),
+                        ):
+                            yield torn
+                    torn = (line, raw) if record is None else None
+                    if torn is None:
+                        yield line, raw
         except FileNotFoundError:
             return
+        if torn is not None:
+            yield torn
 
     def _chain_end(self, file: FileIO) -> _End:
         """Return where to append; reads the last lines only when another process wrote since."""
         size = os.fstat(file.fileno()).st_size
         if self._end is not None and self._end.size == size:
             return self._end
-        start = max(0, size - 3 * MAX_RECORD_BYTES)
-        file.seek(start)
-        tail = file.read()
-        body, _, torn = tail.rpartition(b"\n")
+        file.seek(max(0, size - 3 * MAX_RECORD_BYTES))
+        body, _, torn = file.read().rpartition(b"\n")
         for raw in reversed(body.split(b"\n")):
-            record = _record(raw)
-            if record is not None:
+            if record := _record(raw):
                 return _End(record["n"], record["hash"], size, torn)
         return _End(0, START, size, torn)
 
     def _mended(self, file: FileIO, end: _End, at: datetime) -> _End:
-        """Close a torn last line, record what of the chain is gone, and return where it goes on."""
-        told: dict[str, Json] = {}
+        """Close a torn last line, record what of the chain is gone, and return where it continues."""
+        what: dict[str, Json] = {}
         if end.torn:
             file.write(b"\n")
             record = _record(end.torn)
-            if record is not None and not _wrong(record, end.torn + b"\n", number=end.number, before=end.hashed):
+            if record is not None and not _wrong(record, end.torn + b"\n", number=end.number, before=end.hash):
                 end = _End(record["n"], record["hash"], end.size + 1)  # only its line break was missing
             else:
-                told = {"bytes": len(end.torn), "sha256": hashlib.sha256(end.torn).hexdigest()}
-                end = _End(end.number, end.hashed, end.size + 1)
+                what = {"bytes": len(end.torn), "sha256": hashlib.sha256(end.torn).hexdigest()}
+                end = _End(end.number, end.hash, end.size + 1)
         head = self._read_head()
-        same = head is not None and head[0] == end.number and head[1] == end.hashed
+        same = head is not None and head[0] == end.number and head[1] == end.hash
         if end.number >= NEEDS_HEAD if head is None else head[0] >= end.number and not same:
-            told |= {"expected": None if head is None else head[0], "found": end.number}
-            behind = _End(max(end.number, head[0] if head else 0), end.hashed, end.size)
-            return self._write(file, behind, GAP, told, by="system", at=at)
-        return self._write(file, end, TORN, told, by="system", at=at) if told else end
+            what |= {"expected": None if head is None else head[0], "found": end.number}
+            end = _End(max(end.number, head[0] if head else 0), end.hash, end.size)
+            return self._write(file, end, GAP, what, by="system", at=at)
+        return self._write(file, end, TORN, what, by="system", at=at) if what else end
 
     def _write(self, file: FileIO, end: _End, kind: str, what: Mapping[str, Json], *, by: str, at: datetime) -> _End:
         record: dict[str, Json] = {
@@ -438,7 +446,7 @@ class JsonlAudit:
             "kind": kind,
             "by": by,
             "what": dict(what),
-            "before": end.hashed,
+            "before": end.hash,
         }
         body = _body(record)
         hashed = hashlib.sha256(body).hexdigest()
@@ -452,8 +460,7 @@ class JsonlAudit:
     def _write_head(self, number: int, hashed: str) -> None:
         # In place and, but for a new one, without fsync: after a power cut it may lag behind, which does no harm.
         is_new = not self._head.exists()
-        handle = os.open(self._head, os.O_WRONLY | os.O_CREAT, PRIVATE)
-        with os.fdopen(handle, "r+b", buffering=0) as file:
+        with os.fdopen(os.open(self._head, os.O_WRONLY | os.O_CREAT, PRIVATE), "r+b", buffering=0) as file:
             file.write(b"%012d %s\n" % (number, hashed.encode()))
             if is_new:
                 os.fsync(file.fileno())
@@ -468,10 +475,10 @@ class JsonlAudit:
         return (int(match[1]), match[2].decode()) if match else None
 
 
-def _joined(numbers: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges with those that touch made one."""
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges with those that touch merged."""
     joined: list[tuple[int, int]] = []
-    for first, last in numbers:
+    for first, last in ranges:
         if joined and joined[-1][1] + 1 >= first:
             joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
         else:
@@ -479,43 +486,43 @@ def _joined(numbers: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _version(one: Record) -> tuple[str, int]:
-    return text(one["id"]), whole(one["version"])
+def _version(memory: Record) -> tuple[str, int]:
+    return text(memory["id"]), whole(memory["version"])
 
 
 def _memories_in(what: Record) -> list[Record]:
-    """Return the versions that a record's words tell of: several, or the one they are."""
+    """Return the versions that a record names: several, or the one it is."""
     return [one for one in items(what.get("memories", [what])) if isinstance(one, dict)]
 
 
 def _versions_in(records: Iterable[AuditRecord]) -> frozenset[tuple[str, int]]:
-    """Return (id, version) of the versions that these records tell of."""
-    versions = (one for record in records for one in _memories_in(record["what"]))
-    return frozenset(_version(one) for one in versions if {"id", "version"} <= set(one))
+    """Return (id, version) of the versions that these records name."""
+    memories = (memory for record in records for memory in _memories_in(record["what"]))
+    return frozenset(_version(memory) for memory in memories if {"id", "version"} <= set(memory))
 
 
 def _not_stored(tail: Sequence[AuditRecord], stored: Callable[[Record], bool]) -> tuple[list[Record], datetime | None]:
-    """Return the versions at the end of a trail that are not stored, newest first, and from when on it was looked at.
+    """Return the versions at the end of a trail that are not stored, newest first, and from when on it was searched.
 
-    Back to `STORED_IN_A_ROW` records that are, or to one that took versions away, before which all was on disk.
+    Back to `STORED_IN_A_ROW` records that are stored, or to one that took versions away, before which all was on disk.
     """
-    gone: list[Record] = []
+    lost: list[Record] = []
     at, in_a_row = None, 0
     for record in reversed(tail):
         is_end = record["kind"] in ENDS_RECONCILING
-        ones = [] if is_end else [one for one in _memories_in(record["what"]) if one.keys() >= _STORED]
-        if ones or is_end:
-            made = datetime.fromisoformat(record["at"])
-            at = made if at is None else min(at, made)
-            lost = [one for one in ones if not stored(one)]
-            gone, in_a_row = gone + lost, 0 if lost else in_a_row + 1
+        versions = [] if is_end else [one for one in _memories_in(record["what"]) if one.keys() >= _VERSION_FIELDS]
+        if versions or is_end:
+            recorded_at = datetime.fromisoformat(record["at"])
+            at = recorded_at if at is None else min(at, recorded_at)
+            missing = [version for version in versions if not stored(version)]
+            lost, in_a_row = lost + missing, 0 if missing else in_a_row + 1
         if is_end or in_a_row >= STORED_IN_A_ROW:
             break
-    return gone, at
+    return lost, at
 
 
 def _note(path: Path) -> Record:
-    """Return a note; one that was cut short was written before anything was stored, and says nothing."""
+    """Return a note; one that was cut short was written before anything was stored, and is empty."""
     try:
         note = parsed(path.read_bytes())
     except ValueError:
@@ -529,21 +536,29 @@ def _body(record: Mapping[str, object]) -> bytes:
 
 def _record(raw: bytes) -> AuditRecord | None:
     try:
-        found = parsed(raw)
+        value = parsed(raw)
     except (ValueError, RecursionError):
         return None
-    return found if _is_record(found) else None
+    return value if _is_record(value) else None
 
 
-def _is_record(found: Json) -> TypeGuard[AuditRecord]:
-    wanted = {"n": int, "at": str, "kind": str, "by": str, "what": dict, "before": str, "hash": str}
-    return isinstance(found, dict) and all(isinstance(found.get(name), kind) for name, kind in wanted.items())
+def _is_record(value: Json) -> TypeGuard[AuditRecord]:
+    fields = {"n": int, "at": str, "kind": str, "by": str, "what": dict, "before": str, "hash": str}
+    return isinstance(value, dict) and all(isinstance(value.get(name), kind) for name, kind in fields.items())
+
+
+def _made_here(raw: bytes, kind: str, imported: Sequence[tuple[int, int]]) -> AuditRecord | None:
+    """Return a line's record where it is of this kind and not imported; other kinds are not even parsed."""
+    record = _record(raw) if b'"kind":"%s"' % kind.encode() in raw else None
+    if record is None or record["kind"] != kind or any(first <= record["n"] <= last for first, last in imported):
+        return None
+    return record
 
 
 def _wrong(record: AuditRecord, raw: bytes, *, number: int, before: str) -> str:
     """Return why a record does not continue a chain of `number` records, "" when it does."""
-    gone = record["what"].get("expected") if record["kind"] == GAP else None
-    due = max(number, gone if isinstance(gone, int) else 0) + 1
+    acknowledged = record["what"].get("expected") if record["kind"] == GAP else None
+    due = max(number, acknowledged if isinstance(acknowledged, int) else 0) + 1
     if record["n"] != due:
         return f"record {record['n']} where {due} was due"
     if record["before"] != before:
@@ -556,7 +571,7 @@ def _wrong(record: AuditRecord, raw: bytes, *, number: int, before: str) -> str:
     return ""
 
 
-def _gap_told(what: Mapping[str, Json]) -> str:
+def _gap_text(what: Mapping[str, Json]) -> str:
     expected, found = what.get("expected"), what.get("found")
     if expected is None:
         return f"after record {found} the head was missing, so that nothing says how many were"
@@ -570,22 +585,3 @@ def _both(gap: BrokenLink | None, broken: BrokenLink | None) -> BrokenLink | Non
     if gap is None or broken is None:
         return gap or broken
     return BrokenLink(gap.line, f"{gap.why}; line {broken.line}: {broken.why}")
-
-
-def _accounted(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines, leaving out a torn one whose bytes the next record accounts for."""
-    held: tuple[int, bytes] | None = None
-    for line, raw in enumerate(file, start=1):
-        record = _record(raw)
-        if held is not None:
-            torn = held[1].removesuffix(b"\n")
-            what = record["what"] if record and record["kind"] in (TORN, GAP) else {}
-            if (what.get("bytes"), what.get("sha256")) != (len(torn), hashlib.sha256(torn).hexdigest()):
-                yield held
-            held = None
-        if record is None:
-            held = line, raw
-        else:
-            yield line, raw
-    if held is not None:
-        yield held

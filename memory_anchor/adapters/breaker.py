@@ -1,7 +1,6 @@
-"""A circuit breaker: a server that failed several times in a row is left alone for a while.
+"""A circuit breaker: a server that failed several times in a row is not called for a while.
 
-Shared by every adapter that calls out. Invariant: while the circuit is open a call costs nothing and says when the
-next attempt will be made.
+Invariant: while the circuit is open a call costs nothing, and its error says when the next attempt will be made.
 """
 
 from __future__ import annotations
@@ -15,23 +14,14 @@ FAILURES_TO_OPEN, OPEN_FOR_S = 4, 60.0
 
 
 class Breaker:
-    """Opens after `failures` in a row and lets calls through again after `open_for_s`.
+    """Opens after `FAILURES_TO_OPEN` in a row and lets calls through again after `OPEN_FOR_S`.
 
     what: names the server in the message. now: seconds from any beginning.
     """
 
-    def __init__(
-        self,
-        what: str,
-        now: Callable[[], float],
-        *,
-        failures: int = FAILURES_TO_OPEN,
-        open_for_s: float = OPEN_FOR_S,
-    ) -> None:
+    def __init__(self, what: str, now: Callable[[], float]) -> None:
         self._what = what
         self._now = now
-        self._limit = failures
-        self._open_for = open_for_s
         self._count = 0
         self._until = 0.0
         self._lock = threading.Lock()
@@ -54,4 +44,4 @@ class Breaker:
         """Note how a call ended."""
         with self._lock:
             self._count = 0 if ok else self._count + 1
-            self._until = self._now() + self._open_for if self._count >= self._limit else 0.0
+            self._until = self._now() + OPEN_FOR_S if self._count >= FAILURES_TO_OPEN else 0.0

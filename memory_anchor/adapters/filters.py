@@ -1,7 +1,7 @@
-"""One translation of our filters into Qdrant's, spoken in two dialects.
+"""One translation of our filters into Qdrant's, in two dialects.
 
 Qdrant Edge and the Qdrant client have the same filter tree under different classes. `translate` walks a `Where` once;
-a `Dialect` only says how each leaf is spelled: both engines get the same tree, and a condition is added in one place.
+a `Dialect` only builds the leaves and groups: both engines get the same tree, and a condition is added in one place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Group = TypeVar("Group")
 
 @dataclass(frozen=True, slots=True)
 class Dialect(Generic[Leaf, Group]):
-    """How one engine spells a leaf and a group; every function returns that engine's own condition object.
+    """How to build one engine's own condition objects.
 
     time_range takes ISO texts, number_range numbers: at_least (inclusive) and below (exclusive), None is open.
     nothing matches no point at all.
@@ -64,7 +64,7 @@ def _leaf(condition: Condition, dialect: Dialect[Leaf, Group]) -> Leaf | Group:
             if not options:
                 return dialect.nothing()
             groups = [translate(option, dialect) for option in options]
-            return dialect.group([], [dialect.group([], [], []) if one is None else one for one in groups], [])
+            return dialect.group([], [group or dialect.group([], [], []) for group in groups], [])
         case _:
             assert_never(condition)
 

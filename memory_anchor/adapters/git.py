@@ -1,30 +1,26 @@
 """A project's repository and its files, read without trusting whoever made them.
 
-A repository as Git left it on disk, read without ever letting Git read its configuration.
-
-A repository that was unpacked may carry a `.git/config` of a stranger, and Git runs what stands there: filters, file
-system monitors, `gpg.program`, textconv, pagers, hooks, ssh commands, a promisor's upload-pack. Overriding each with
-`-c` is a list that grows with every version of Git. So none is read: which folder is a checkout, its HEAD and its
-remotes are a few small files, read here (`beneath`: no link is followed, sizes are bounded), and what needs objects
-asks Git in a new empty repository of our own that borrows the object folder and nothing else: no configuration,
-attributes, hooks, index, refs, replacements or work tree of the other one, no user's or system's configuration, no
-`GIT_*` of the environment. What is missing there is an error and never fetched.
+The repository is read as Git left it on disk, without ever letting Git read its configuration. An unpacked repository
+may carry a stranger's `.git/config`, and Git runs the commands in it: filters, file system monitors, `gpg.program`,
+textconv, pagers, hooks, ssh commands, a promisor's upload-pack. Overriding each with `-c` is a list that grows with
+every version of Git. So which folder is a checkout, its HEAD and its remotes are read here from a few small files
+(`beneath`: no link is followed, sizes are bounded), and what needs objects asks Git in a new empty repository of our
+own that borrows the object folder and nothing else: no configuration, attributes, hooks, index, refs, replacements or
+work tree of the other one, no user's or system's configuration, no `GIT_*` of the environment. Missing objects are an
+error and never fetched.
 
 A `.git` file (worktree, submodule) is believed when the place it names names the folder back; anybody can write the
 one, and only Git in that place writes the other. A checkout of another user is none (as with Git's `safe.directory`).
 
-The files of one project as citations name them: read only, inside the project, of bounded size.
+`WorkingTree` reads the files of a project as citations name them: inside the project, of bounded size. An agent wrote
+the path and a stranger may have made the tree, so a path is resolved with its links, refused when it leaves the project
+or enters `.git`, and opened without following any link (`beneath`): nothing that is swapped in between leads out.
 
-A citation's path was written by an agent and the tree by whoever made the repository. A path is resolved with its
-links, refused when it leaves the project or enters `.git`, and what it resolved to is opened without following any link
-(`beneath`): nothing that is swapped in between leads out.
-
-Where a file went that is not there any more: a file that the commit checked out does not know and that says mostly the
-same (a rename not committed yet), then the renames of the last commit that touched the old path. Else it may be a file
-of the same name elsewhere, or one that Git does not know yet; whoever asks compares the text. A bounded walk and a few
-quick Git calls the first time, remembered for a minute. Git is asked for objects alone (`adapters.git`): letting it
-compare the files themselves would run the filters of whoever wrote the repository's configuration. Rejected:
-`git log --follow`, which follows a file back and never forward.
+A file that is gone may have been renamed: to a file that the commit checked out does not know and that has mostly the
+same lines (not committed yet), or by the renames of the last commit that touched the old path. Else it may be a file of
+the same name in another folder, or one that Git does not know yet; the caller compares the text. That is a bounded walk
+and a few quick Git calls, remembered for a minute. Rejected: letting Git compare the files themselves, which would run
+the filters of the repository's configuration; `git log --follow`, which follows a file back and never forward.
 """
 
 from __future__ import annotations
@@ -51,7 +47,7 @@ from memory_anchor import beneath
 
 TIMEOUT_S = 2.0
 RESTS_S = 60.0
-"""How long a repository is left alone in which Git took too long: one stalled request, not one for each citation."""
+"""How long a repository in which Git took too long is not asked: one stalled request, not one for each citation."""
 RESTING_MAX = 256
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 AT_ONCE_MAX = 2
@@ -74,7 +70,7 @@ _SETTINGS = (
     "core.bigFileThreshold=4m",
     "diff.renameLimit=400",
 )
-_KEPT = ("PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP")
+_PASSED = ("PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP")
 _ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -95,67 +91,66 @@ _slots = threading.BoundedSemaphore(AT_ONCE_MAX)
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """Where a checkout is. top: its folder. own: its Git folder. shared: the one all its worktrees share."""
+    """A checkout. top: its folder. own: its Git folder. shared: the one all its worktrees share."""
 
     top: str
     own: str
     shared: str
 
 
-def found(folder: str) -> Repository | None:
-    """Return the checkout that `folder` (absolute, resolved) lies in; None: there is none that is this user's."""
+def find_repository(folder: str) -> Repository | None:
+    """Return the checkout that contains `folder` (absolute, resolved); None: there is none that is this user's."""
     top = folder
     for _ in range(PARENTS_MAX):
         place = os.path.join(top, ".git")  # noqa: PTH118
         try:
-            seen = os.lstat(place)
+            status = os.lstat(place)
         except OSError:
-            above = os.path.dirname(top)  # noqa: PTH120
-            if above == top:
+            parent = os.path.dirname(top)  # noqa: PTH120
+            if parent == top:
                 return None
-            top = above
+            top = parent
             continue
-        if stat.S_ISDIR(seen.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             return _checked(Repository(top, place, place))
-        return _named_by_file(top) if stat.S_ISREG(seen.st_mode) else None
+        return _named_by_file(top) if stat.S_ISREG(status.st_mode) else None
     return None
 
 
-def head(repository: Repository) -> str | None:
+def head_commit(repository: Repository) -> str | None:
     """Return the id of the commit that is checked out; None: there is none yet, or it cannot be read."""
-    said = _small(repository.own, "HEAD")
+    content = _small(repository.own, "HEAD")
     for _ in range(SYMREFS_MAX):
-        if _ID.fullmatch(said):
-            return said
-        ref = said.removeprefix("ref:").strip()
-        if ref == said or not _REF.fullmatch(ref):
+        if _ID.fullmatch(content):
+            return content
+        ref = content.removeprefix("ref:").strip()
+        if ref == content or not _REF.fullmatch(ref):
             return None
-        said = _small(repository.shared, ref) or _packed(repository.shared, ref)
+        content = _small(repository.shared, ref) or _packed(repository.shared, ref)
     return None
 
 
 def remotes(repository: Repository) -> list[str]:
-    """Return the URLs of the remotes as they stand in the configuration; includes and rewriting are not followed."""
-    return [url for section, key, url in _configured(repository.shared) if (section, key) == ("remote", "url")][
-        :REMOTES_MAX
-    ]
+    """Return the URLs of the remotes in the configuration; includes and rewriting are not followed."""
+    settings = _configured(repository.shared)
+    return [url for section, key, url in settings if (section, key) == ("remote", "url")][:REMOTES_MAX]
 
 
 def root_commit(repository: Repository) -> str | None:
-    """Return the id of the first commit behind HEAD, over first parents.
+    """Return the id of the first commit of HEAD's history, over first parents.
 
     None: no commit, a shallow clone (its first commit is not here), or a history that takes too long.
     """
-    at = head(repository)
-    told = asked(repository, "rev-list", "--first-parent", "--max-parents=0", at, "--") if at else None
-    ids = (told or "").split()
+    at = head_commit(repository)
+    output = run_git(repository, "rev-list", "--first-parent", "--max-parents=0", at, "--") if at else None
+    ids = (output or "").split()
     return ids[0] if len(ids) == 1 and _ID.fullmatch(ids[0]) else None
 
 
-def asked(repository: Repository, *arguments: str, most_bytes: int = OUTPUT_BYTES_MAX) -> str | None:
-    """Return what Git says about the objects; None: no Git, an error, too long an answer, or none in time.
+def run_git(repository: Repository, *arguments: str, most_bytes: int = OUTPUT_BYTES_MAX) -> str | None:
+    """Return Git's output about objects; None: no Git, an error, too long an output, or none in time.
 
-    There are objects and nothing else: commits are named by their id. Bytes that are no UTF-8 come as surrogates.
+    There are objects and nothing else: commits are named by their id. Bytes that are not UTF-8 become surrogates.
     """
     program = _program()
     objects = os.path.join(repository.shared, "objects")  # noqa: PTH118
@@ -164,11 +159,11 @@ def asked(repository: Repository, *arguments: str, most_bytes: int = OUTPUT_BYTE
     if program is None or rests or not _slots.acquire(timeout=TIMEOUT_S):
         return None
     try:
-        with _empty(len(head(repository) or "") == 64) as ours:
-            kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        with _empty_repository(len(head_commit(repository) or "") == 64) as ours:
+            passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
             command = [program, *(part for setting in _SETTINGS for part in ("-c", setting)), *arguments]
-            env = {**kept, **_ENVIRONMENT, "GIT_DIR": ours, "GIT_OBJECT_DIRECTORY": objects, "HOME": ours}
-            answer = _bounded(command, env, ours, most_bytes)
+            env = {**passed, **_ENVIRONMENT, "GIT_DIR": ours, "GIT_OBJECT_DIRECTORY": objects, "HOME": ours}
+            output = _bounded(command, env, ours, most_bytes)
     except TimeoutError:
         with _resting_lock:
             _resting[repository.shared] = True
@@ -177,28 +172,28 @@ def asked(repository: Repository, *arguments: str, most_bytes: int = OUTPUT_BYTE
         return None
     finally:
         _slots.release()
-    return answer.decode("utf-8", "surrogateescape") if answer is not None else None
+    return output.decode("utf-8", "surrogateescape") if output is not None else None
 
 
-# --- what lies on disk -----------------------------------------------------------------------------------------------
+# --- files of a repository -------------------------------------------------------------------------------------------
 
 
 def _checked(repository: Repository) -> Repository | None:
     """Return the repository when its folders are this user's and hold what Git keeps there."""
     for folder in (repository.own, repository.shared, os.path.join(repository.shared, "objects")):  # noqa: PTH118
         try:
-            seen = os.lstat(folder)
+            status = os.lstat(folder)
         except OSError:
             return None
-        if not stat.S_ISDIR(seen.st_mode) or (hasattr(os, "geteuid") and seen.st_uid != os.geteuid()):
+        if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
             return None
     return repository if _small(repository.own, "HEAD") else None
 
 
 def _named_by_file(top: str) -> Repository | None:
-    said = _small(top, ".git")
-    named = said.removeprefix("gitdir:").strip()
-    if named == said:
+    content = _small(top, ".git")
+    named = content.removeprefix("gitdir:").strip()
+    if named == content:
         return None
     own = os.path.realpath(os.path.join(top, named))  # noqa: PTH118
     back = _small(own, "gitdir")
@@ -225,12 +220,12 @@ def _packed(shared: str, ref: str) -> str:
         content = beneath.read(Path(shared), "packed-refs", most_bytes=PACKED_REFS_BYTES_MAX) or b""
     except OSError:
         return ""
-    before, there, _ = content.partition(f" {ref}\n".encode("utf-8", "surrogatepass"))
-    return before.rpartition(b"\n")[2].decode("ascii", "replace") if there else ""
+    before, match, _ = content.partition(f" {ref}\n".encode("utf-8", "surrogatepass"))
+    return before.rpartition(b"\n")[2].decode("ascii", "replace") if match else ""
 
 
 def _configured(folder: str) -> Iterator[tuple[str, str, str]]:
-    """Yield (section, key, value) of a configuration, the plain lines of it; a section's own name is left out."""
+    """Yield (section, key, value) of a configuration's plain lines; a subsection's name is left out."""
     try:
         content = beneath.read(Path(folder), "config", most_bytes=CONFIG_BYTES_MAX) or b""
     except OSError:
@@ -255,14 +250,14 @@ def _configured(folder: str) -> Iterator[tuple[str, str, str]]:
 
 @cache
 def _program() -> str | None:
-    """Return Git's absolute path; a relative part of PATH (a hostile folder may be the current one) is passed over."""
+    """Return Git's absolute path; a relative part of PATH (a hostile folder may be the current one) is skipped."""
     parts = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return shutil.which("git", path=os.pathsep.join(part for part in parts if os.path.isabs(part)))  # noqa: PTH117
 
 
 @contextlib.contextmanager
-def _empty(is_sha256: bool) -> Iterator[str]:
-    """Yield the path of a bare repository with nothing in it, removed afterwards."""
+def _empty_repository(is_sha256: bool) -> Iterator[str]:
+    """Yield the path of an empty bare repository, removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="memory-anchor-git-") as folder:
         place = Path(folder)
         (place / "refs").mkdir()
@@ -280,49 +275,47 @@ def _bounded(command: list[str], env: dict[str, str], cwd: str, most_bytes: int)
     )
     late = threading.Event()
 
-    def end() -> None:
+    def stop() -> None:
         late.set()
         process.kill()
 
-    ending = threading.Timer(TIMEOUT_S, end)
-    ending.daemon = True
+    timer = threading.Timer(TIMEOUT_S, stop)
+    timer.daemon = True
     with process:
-        ending.start()
+        timer.start()
         try:
-            _limited(process.pid)
+            if sys.platform == "linux":
+                import resource
+
+                with contextlib.suppress(OSError, ValueError):
+                    resource.prlimit(process.pid, resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
             content = process.stdout.read(most_bytes + 1) if process.stdout is not None else b""
             if len(content) > most_bytes:
                 process.kill()
             process.wait()
         finally:
             process.kill()
-            ending.cancel()
+            timer.cancel()
     if late.is_set():
         raise TimeoutError
     return content if process.returncode == 0 and len(content) <= most_bytes else None
 
 
-def _limited(pid: int) -> None:
-    if sys.platform == "linux":
-        import resource
-
-        with contextlib.suppress(OSError, ValueError):
-            resource.prlimit(pid, resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
-
+# --- files of a project ----------------------------------------------------------------------------------------------
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
 RENAMES_FOLLOWED = 5
-ELSEWHERE_MAX = 8
-"""Places that one vanished file is looked for in, the likeliest first."""
+NEW_PLACES_MAX = 8
+"""Places offered for one vanished file, the likeliest first."""
 REMEMBERED_S = 60.0
 REMEMBERED_MAX = 512
 WALKED_MAX = 20_000
 FOLDERS_MAX = 5_000
-"""Files and folders looked at."""
+"""Folders visited, and files (`WALKED_MAX`)."""
 COMPARED_MAX = 200
-"""Files compared with one that vanished, the likeliest by their names first."""
+"""Files compared with a vanished one, the likeliest by their names first."""
 SAME_FILE = 0.5
-"""Share of lines in common from which a new file is an old one renamed: what Git takes for one, too."""
+"""Share of lines in common from which a new file counts as a renamed one, as for Git."""
 SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "target", "build", "dist", "vendor"})
 _RENAMES = ("--no-ext-diff", "--no-textconv", "--name-status", "--find-renames", "--no-show-signature", "-z")
 
@@ -333,13 +326,13 @@ class WorkingTree:
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
         self._lock = threading.Lock()
-        self._went: TTLCache[str, tuple[tuple[str, bool], ...]] = TTLCache(REMEMBERED_MAX, REMEMBERED_S)
+        self._moved: TTLCache[str, tuple[tuple[str, bool], ...]] = TTLCache(REMEMBERED_MAX, REMEMBERED_S)
 
     def stamp(self, ref: str) -> str | None:
         """Return modification time, size and inode of the file; None when it is not a readable file inside."""
         path = self._inside(ref)
-        seen = beneath.status(self._root, path) if path is not None else None
-        return f"{seen.st_mtime_ns}:{seen.st_size}:{seen.st_ino}" if seen is not None else None
+        status = beneath.status(self._root, path) if path is not None else None
+        return f"{status.st_mtime_ns}:{status.st_size}:{status.st_ino}" if status is not None else None
 
     def text(self, ref: str) -> str | None:
         """Return the file's text; None when it is not there, too large or not UTF-8."""
@@ -351,60 +344,59 @@ class WorkingTree:
             return None
 
     def elsewhere(self, ref: str) -> tuple[tuple[str, bool], ...]:
-        """Return where a file that is not there may be now: (path, whether Git says so), the likeliest first.
+        """Return where a vanished file may be now: (path, whether Git says so), the likeliest first.
 
-        At most `ELSEWHERE_MAX`; remembered for `REMEMBERED_S`.
+        At most `NEW_PLACES_MAX`; remembered for `REMEMBERED_S`.
         """
         with self._lock:
-            known = self._went.get(ref)
+            known = self._moved.get(ref)
         if known is None:
-            known = self._sought(ref) if self._inside(ref) is not None else ()
+            known = self._search(ref) if self._inside(ref) is not None else ()
             with self._lock:
-                self._went[ref] = known
+                self._moved[ref] = known
         return known
 
-    def _sought(self, ref: str) -> tuple[tuple[str, bool], ...]:
+    def _search(self, ref: str) -> tuple[tuple[str, bool], ...]:
         ref = os.path.normpath(ref)
-        there = [path.relative_to(self._root).as_posix() for path in islice(_files(self._root), WALKED_MAX)]
+        files = [path.relative_to(self._root).as_posix() for path in islice(_files(self._root), WALKED_MAX)]
         history = _History.of(self._root)
-        unknown = sorted(set(there) - history.names, key=lambda other: _unlike(ref, other)) if history else []
+        unknown = sorted(set(files) - history.names, key=lambda other: _unlike(ref, other)) if history else []
         renamed = self._renamed(ref, history, unknown) if history else None
         if renamed is not None:
             return ((renamed, True),)
         name, suffix = PurePosixPath(ref).name, PurePosixPath(ref).suffix
-        every = {*there, *(history.names if history else ())} - {ref}
-        near = sorted((o for o in every if PurePosixPath(o).name == name), key=lambda other: _unlike(ref, other))
-        new = sorted(o for o in unknown if PurePosixPath(o).suffix == suffix and o not in {ref, *near})
-        return tuple((other, False) for other in (*near, *new)[:ELSEWHERE_MAX])
+        others = {*files, *(history.names if history else ())} - {ref}
+        same_name = sorted((o for o in others if PurePosixPath(o).name == name), key=lambda other: _unlike(ref, other))
+        new = sorted(o for o in unknown if PurePosixPath(o).suffix == suffix and o not in {ref, *same_name})
+        return tuple((other, False) for other in (*same_name, *new)[:NEW_PLACES_MAX])
 
     def _renamed(self, ref: str, history: _History, unknown: Sequence[str]) -> str | None:
-        """Return the path to which the file was renamed, over several renames; None: nothing says so."""
-        here, seen = ref, {ref}
+        """Return the path to which the file was renamed, over several renames; None: it was not."""
+        path, seen = ref, {ref}
         for _ in range(RENAMES_FOLLOWED):
-            after = self._uncommitted(here, history, unknown) or history.renamed(here)
+            after = self._uncommitted(path, history, unknown) or history.renamed(path)
             if after is None or after in seen:
                 return None
-            here = after
-            seen.add(here)
-            if self.stamp(here) is not None:
-                return here
+            path = after
+            seen.add(path)
+            if self.stamp(path) is not None:
+                return path
         return None
 
     def _uncommitted(self, ref: str, history: _History, unknown: Sequence[str]) -> str | None:
-        """Return the new file that says mostly what the commit's file said."""
-        was = Counter((history.text(ref) or "").splitlines())
-        if not was:
+        """Return the new file that has mostly the lines of the commit's file."""
+        before = Counter((history.text(ref) or "").splitlines())
+        if not before:
             return None
-        best, likeness = None, SAME_FILE
+        shares: dict[str, float] = {}
         for other in unknown[:COMPARED_MAX]:
-            now = Counter((self.text(other) or "").splitlines())
-            share = (was & now).total() / max(was.total(), now.total(), 1)
-            if share >= likeness and (best is None or share > likeness):
-                best, likeness = other, share
-        return best
+            lines = Counter((self.text(other) or "").splitlines())
+            shares[other] = (before & lines).total() / max(before.total(), lines.total(), 1)
+        best = max(shares, key=lambda other: shares[other], default=None)
+        return best if best is not None and shares[best] >= SAME_FILE else None
 
     def _inside(self, ref: str) -> PurePosixPath | None:
-        """Return where below the root a path leads, None when it leads out of the project or is Git's own."""
+        """Return a path below the root, its links resolved; None when it leaves the project or is Git's own."""
         if not ref or "\x00" in ref:
             return None
         try:
@@ -419,7 +411,7 @@ class WorkingTree:
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """What the commit that is checked out knows. prefix: of the project in its checkout. names: below the project."""
+    """The files of the commit that is checked out. prefix: of the project in its checkout. names: below the project."""
 
     repository: Repository
     commit: str
@@ -428,12 +420,12 @@ class _History:
 
     @staticmethod
     def of(root: Path) -> _History | None:
-        repository = found(str(root))
-        commit = head(repository) if repository is not None else None
+        repository = find_repository(str(root))
+        commit = head_commit(repository) if repository is not None else None
         if repository is None or commit is None:
             return None
         prefix = "" if (inside := os.path.relpath(root, repository.top)) == "." else f"{inside}/"
-        listed = asked(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
+        listed = run_git(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
         if listed is None:
             return None
         names = (name.removeprefix(prefix) for name in listed.split("\0") if name.startswith(prefix) and name)
@@ -443,34 +435,27 @@ class _History:
         if ref not in self.names:
             return None
         blob = f"{self.commit}:{self.prefix}{ref}"
-        return asked(self.repository, "cat-file", "blob", blob, most_bytes=FILE_BYTES_MAX)
+        return run_git(self.repository, "cat-file", "blob", blob, most_bytes=FILE_BYTES_MAX)
 
     def renamed(self, ref: str) -> str | None:
         """Return the new path that the last commit which touched `ref` gave it."""
-        # `--full-diff`: the other side of a rename is outside the path that is asked for
+        # `--full-diff`: the other side of a rename is outside the wanted path
         relative = ("--relative=" + self.prefix,) if self.prefix else ()
         path = f":(literal,top){self.prefix}{ref}"
-        words = ("log", "-1", "--format=", "--full-diff", *_RENAMES, *relative, self.commit, "--", path)
-        return _renames(asked(self.repository, *words)).get(ref)
-
-
-def _renames(listed: str | None) -> dict[str, str]:
-    """Return old path -> new path of `--name-status -z`, whose renames are `R100`, old, new."""
-    parts = iter((listed or "").split("\0"))
-    found: dict[str, str] = {}
-    for status in parts:
-        status = status.strip()
-        if status.startswith(("R", "C")):
-            old, new = next(parts, ""), next(parts, "")
-            if status.startswith("R"):
-                found[old] = new
-        elif status:
-            next(parts, "")
-    return found
+        arguments = ("log", "-1", "--format=", "--full-diff", *_RENAMES, *relative, self.commit, "--", path)
+        parts = iter((run_git(self.repository, *arguments) or "").split("\0"))
+        for status in map(str.strip, parts):  # of a rename `R100`, old, new; of a copy `C100`; else a letter and a path
+            if status.startswith(("R", "C")):
+                old, new = next(parts, ""), next(parts, "")
+                if status.startswith("R") and old == ref:
+                    return new
+            elif status:
+                next(parts, "")
+        return None
 
 
 def _unlike(one: str, other: str) -> tuple[bool, bool, int, int, str]:
-    """Return the order of likelihood in which a path may be the other one: name, kind, folders in common."""
+    """Return the sort key by which a path is likely to be the other one: name, suffix, folders in common."""
     this, that = PurePosixPath(one), PurePosixPath(other)
     pairs = zip(this.parent.parts, that.parent.parts, strict=False)
     shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))

@@ -1,11 +1,11 @@
 """Language models that fill a strict schema: Anthropic's Messages API (and servers that speak it), or none.
 
-A structured answer is asked for as one forced tool call whose input schema is the answer's: that works on every server
+A structured answer is requested as one forced tool call whose input schema is the answer's: that works on every server
 that speaks the Messages API, where the newer `output_config` format does not. The input is validated here all the
-same; an answer as JSON text is taken too. One deadline covers retries and backoff, and holds against a server that
-drips bytes for ever: the call runs on a thread of its own and is left behind when its time is up. After several
-failures in a row a circuit opens, so that a dead server costs nothing. A monthly token budget is kept by a counter
-the caller passes in, because who persists it is not this module's business.
+same; an answer as JSON text is accepted too. One deadline covers retries and backoff, and holds against a server that
+drips bytes for ever: the call runs on a thread of its own and is abandoned when its time is up. After several failures
+in a row a circuit opens, so that a dead server costs nothing. A counter that the caller passes in keeps the monthly
+token budget, because where it is stored is not this module's business.
 
 Invariants: every failure is `Unavailable`, in one sentence, without the key or any of the text; nothing is retried
 that cannot get better (a refused key, a bad request); credentials come from arguments, never from the environment.
@@ -52,28 +52,12 @@ class TokenCounter(Protocol):
     def add(self, month: str, tokens: int) -> None: ...
 
 
-class ForgetfulCounter:
+class InMemoryCounter:
     """A counter for one process's life."""
 
     def __init__(self) -> None:
-        self._spent: dict[str, int] = {}
         self._lock = threading.Lock()
-
-    def spent(self, month: str) -> int:
-        with self._lock:
-            return self._spent.get(month, 0)
-
-    def add(self, month: str, tokens: int) -> None:
-        with self._lock:
-            self._spent[month] = self._spent.get(month, 0) + tokens
-
-
-class FileCounter:
-    """A counter in a small JSON file, replaced whole at each write; an unreadable file counts as nothing spent."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
 
     def spent(self, month: str) -> int:
         with self._lock:
@@ -81,9 +65,22 @@ class FileCounter:
 
     def add(self, month: str, tokens: int) -> None:
         with self._lock:
-            spent = self._read()
-            spent[month] = spent.get(month, 0) + tokens
-            write_atomic(self._path, json.dumps(spent).encode())
+            counts = self._read()
+            self._write({**counts, month: counts.get(month, 0) + tokens})
+
+    def _read(self) -> dict[str, int]:
+        return self._counts
+
+    def _write(self, counts: dict[str, int]) -> None:
+        self._counts = counts
+
+
+class FileCounter(InMemoryCounter):
+    """A counter in a small JSON file, replaced whole at each write; an unreadable file counts as nothing spent."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
 
     def _read(self) -> dict[str, int]:
         try:
@@ -92,6 +89,9 @@ class FileCounter:
             return {}
         return {str(month): int(tokens) for month, tokens in stored.items()} if isinstance(stored, Mapping) else {}
 
+    def _write(self, counts: dict[str, int]) -> None:
+        write_atomic(self._path, json.dumps(counts).encode())
+
 
 class NoModel:
     """No language model: a normal mode, in which rules do the work and results say so."""
@@ -99,13 +99,13 @@ class NoModel:
     name = "none"
 
     def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
-        del shape, system, prompt, deadline_s  # there is nobody to ask
+        del shape, system, prompt, deadline_s
         raise Unavailable("No language model is set up; llm.kind may be anthropic, openai, command or sampling.")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelQuestion:
-    """What a model is asked. schema: the JSON Schema that its answer is to fit."""
+    """What a model is asked. schema: the JSON Schema of its answer."""
 
     model: str
     system: str
@@ -115,17 +115,17 @@ class ModelQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What a model answers. called: the input of the tool it called, None where it called none and wrote `text`."""
+    """What a model answers. tool_input: of the tool it called, None where it called none and wrote `text`."""
 
     text: str
-    called: Json = None
+    tool_input: Json = None
     is_cut: bool = False
     input_tokens: int = 0
     output_tokens: int = 0
 
 
 class ModelServer(Protocol):
-    """Whom a question goes to. Raises TransientFailure, Declined, or what its library raises."""
+    """What a question is sent to. Raises TransientFailure, Declined, or what its library raises."""
 
     def answer(self, question: ModelQuestion, timeout_s: float) -> ModelAnswer: ...
 
@@ -135,8 +135,8 @@ class ModelServer(Protocol):
 class AnthropicModel:
     """A model behind the Messages API.
 
-    base_url: another server that speaks it, such as a local one; it may need no key. monthly_token_budget: 0 means no
-    model at all is ever asked; input and output count alike. now, sleep: seconds, replaced in tests.
+    base_url: another server that speaks it, such as a local one; it may need no key. monthly_token_budget: with 0
+    no model is ever asked; input and output count alike. now, sleep: seconds, replaced in tests.
     """
 
     home = ANTHROPIC_URL
@@ -158,7 +158,7 @@ class AnthropicModel:
         self._key = api_key
         self._url = base_url or self.home
         self._budget = monthly_token_budget
-        self._counter = counter or ForgetfulCounter()
+        self._counter = counter or InMemoryCounter()
         self._now = now
         self._sleep = sleep
         self._breaker = Breaker(f"The language model {self.name}", now)
@@ -166,21 +166,20 @@ class AnthropicModel:
         self._lock = threading.Lock()
 
     def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
-        """Return one validated answer within `deadline_s` seconds, retries and waits included.
+        """Return one validated answer within `deadline_s` seconds, retries included.
 
         Raises Unavailable: no key, no permission, no budget, circuit open, too late, or an answer that does not fit.
         """
-        if not self._key and self._url == self.home:
-            raise Unavailable("llm.api_key is not set, so the language model cannot be asked.")
+        self._check_key()
         self._breaker.check()
         self._check_budget()
         ends = self._now() + deadline_s
         question = ModelQuestion(self.name, system, prompt, _schema(shape))
         try:
             answer = self._with_retries(shape, question, ends)
-        except Declined as refused:
-            self._breaker.record(ok=True)  # the server is well; asking again would not help
-            raise Unavailable(str(refused)) from refused.__cause__
+        except Declined as declined:
+            self._breaker.record(ok=True)  # the server works; asking again would not help
+            raise Unavailable(str(declined)) from declined.__cause__
         except Unavailable:
             self._breaker.record(ok=False)
             raise
@@ -188,9 +187,8 @@ class AnthropicModel:
         return answer
 
     def state(self) -> str:
-        """Return whom this asks and what is left of the month. Raises Unavailable: nobody could be asked now."""
-        if not self._key and self._url == self.home:
-            raise Unavailable("llm.api_key is not set, so the language model cannot be asked.")
+        """Return what this asks and how much of the month's budget is spent. Raises Unavailable: it cannot ask now."""
+        self._check_key()
         self._check_budget()
         return f"{self.name} at {self._url}; {self._counter.spent(self._month())} of {self._budget} tokens this month"
 
@@ -232,26 +230,26 @@ class AnthropicModel:
         return _answer(shape, message, self.name), usage
 
     def _ask(self, question: ModelQuestion, left: float) -> ModelAnswer:
-        """Return the server's message; what takes longer than `left` seconds is left behind on its thread."""
+        """Return the server's message; a call that takes longer than `left` seconds is abandoned on its thread."""
         client = self._opened()
-        done: list[ModelAnswer] = []
-        failed: list[BaseException] = []
+        answers: list[ModelAnswer] = []
+        errors: list[BaseException] = []
 
         def call() -> None:
             try:
-                done.append(client.answer(question, left))
+                answers.append(client.answer(question, left))
             except Exception as error:
-                failed.append(error)
+                errors.append(error)
 
         worker = threading.Thread(target=call, name="language-model", daemon=True)
         worker.start()
         worker.join(left)
         if worker.is_alive():
-            self._forget(client)
+            self._drop(client)
             raise TransientFailure(f"The language model {self.name} did not answer in time.")
-        if failed:
-            raise _translated(failed[0], self.name)
-        return done[0]
+        if errors:
+            raise _translated(errors[0], self.name)
+        return answers[0]
 
     def _opened(self) -> ModelServer:
         with self._lock:
@@ -261,13 +259,13 @@ class AnthropicModel:
                 except ImportError:
                     raise extra_missing("anthropic", "llm.kind anthropic") from None
 
-                # A key is always given, so that the client never looks into the environment for one.
+                # A key is always passed, so that the client never looks into the environment for one.
                 self._client = _Messages(
                     anthropic.Anthropic(api_key=self._key or "none", base_url=self._url, max_retries=0)
                 )
             return self._client
 
-    def _forget(self, client: ModelServer) -> None:
+    def _drop(self, client: ModelServer) -> None:
         """Close a client whose call hangs, which ends the call too; the next one gets a new connection pool."""
         with self._lock:
             if self._client is client:
@@ -276,6 +274,10 @@ class AnthropicModel:
 
     def _month(self) -> str:
         return self._clock.now().strftime("%Y-%m")
+
+    def _check_key(self) -> None:
+        if not self._key and self._url == self.home:
+            raise Unavailable("llm.api_key is not set, so the language model cannot be asked.")
 
     def _check_budget(self) -> None:
         spent = self._counter.spent(self._month())
@@ -302,23 +304,24 @@ class _Messages:
             tool_choice={"type": "tool", "name": TOOL, "disable_parallel_tool_use": True},
             timeout=timeout_s,
         )
-        # The library checks nothing of what it read: other servers leave blocks, fields and usage out.
+        # The library does not check what it read: other servers leave blocks, fields and usage out.
         blocks = getattr(message, "content", None) or []
+        usage = getattr(message, "usage", None)
+        counts = [getattr(usage, name, 0) for name in ("input_tokens", "output_tokens")]
         return ModelAnswer(
             "".join(getattr(block, "text", None) or "" for block in blocks),
             next((block.input for block in blocks if getattr(block, "type", "") == "tool_use"), None),
             getattr(message, "stop_reason", None) == "max_tokens",
-            _tokens(message, "input_tokens"),
-            _tokens(message, "output_tokens"),
+            *(count if isinstance(count, int) else 0 for count in counts),
         )
 
 
 class TransientFailure(Exception):
-    """A failure that another attempt may not meet."""
+    """A failure that a retry may mend."""
 
 
 class Declined(Exception):
-    """A failure that another attempt would meet again."""
+    """A failure that a retry would not mend."""
 
 
 def _schema(shape: type[BaseModel]) -> dict[str, Json]:
@@ -327,20 +330,15 @@ def _schema(shape: type[BaseModel]) -> dict[str, Json]:
     return schema
 
 
-def _tokens(message: anthropic.types.Message, name: str) -> int:
-    value = getattr(getattr(message, "usage", None), name, 0)
-    return value if isinstance(value, int) else 0
-
-
 def _answer(shape: type[Answer], message: ModelAnswer, name: str) -> Answer:
     """Return the validated answer of a message: its tool input, else its text as JSON."""
     from pydantic import ValidationError
 
-    called = message.called
+    called = message.tool_input
     try:
         if called is not None:
-            return shape.model_validate(json.loads(whole_part(called)) if isinstance(called, str) else called)
-        return shape.model_validate_json(whole_part(message.text))
+            return shape.model_validate(json.loads(complete_json(called)) if isinstance(called, str) else called)
+        return shape.model_validate_json(complete_json(message.text))
     except (ValidationError, ValueError) as wrong:
         if message.is_cut:
             raise Declined(f"The language model {name} was cut off at {MAX_OUTPUT_TOKENS} tokens.") from None
@@ -350,17 +348,17 @@ def _answer(shape: type[Answer], message: ModelAnswer, name: str) -> Answer:
         ) from None
 
 
-def whole_part(text: str) -> str:
-    """Return the JSON object in a text; of one that was cut off, what is whole of it, its brackets closed.
+def complete_json(text: str) -> str:
+    """Return the JSON object in a text; of one that was cut off, its complete part with the brackets closed.
 
-    >>> whole_part('Here: {"memories": [{"key": "a"}, {"key": "b"}, {"ke')
+    >>> complete_json('Here: {"memories": [{"key": "a"}, {"key": "b"}, {"ke')
     '{"memories": [{"key": "a"}, {"key": "b"}]}'
     """
     start = text.find("{")
     if start < 0:
         return text
     open_brackets: list[str] = []
-    whole, closing = start, ""
+    end, closing = start, ""
     quoted = escaped = False
     for at in range(start, min(len(text), ANSWER_CHARS)):
         sign = text[at]
@@ -372,10 +370,10 @@ def whole_part(text: str) -> str:
             open_brackets.append("}" if sign == "{" else "]")
         elif sign in "}]" and open_brackets:
             open_brackets.pop()
-            whole, closing = at + 1, "".join(reversed(open_brackets))
+            end, closing = at + 1, "".join(reversed(open_brackets))
             if not open_brackets:
                 break
-    return text[start:whole] + closing
+    return text[start:end] + closing
 
 
 def _translated(error: BaseException, name: str) -> Exception:
@@ -384,27 +382,30 @@ def _translated(error: BaseException, name: str) -> Exception:
         return error
     import anthropic
 
+    server = f"The server of the language model {name}"
     match error:
         case anthropic.APITimeoutError():
-            found: Exception = TransientFailure(f"The language model {name} did not answer in time.")
+            ours: Exception = TransientFailure(f"The language model {name} did not answer in time.")
         case anthropic.APIConnectionError():
-            found = TransientFailure(f"The server of the language model {name} cannot be reached.")
-        case anthropic.AuthenticationError() | anthropic.PermissionDeniedError():
-            found = Declined(
-                f"The key for the language model {name} was refused ({error.status_code}); check llm.api_key."
-            )
-        case anthropic.RateLimitError() | anthropic.InternalServerError():
-            found = TransientFailure(
-                f"The server of the language model {name} is overloaded or broken ({error.status_code})."
-            )
-        case anthropic.NotFoundError():
-            found = Declined(f"The server knows no language model {name} (404); check llm.model and llm.base_url.")
+            ours = TransientFailure(f"{server} cannot be reached.")
         case anthropic.APIStatusError():
-            found = Declined(f"The server of the language model {name} refused the request ({error.status_code}).")
+            ours = error_of_status(error.status_code, name)
         case _:
-            found = TransientFailure(f"The server of the language model {name} gave something that is no message.")
-    found.__cause__ = None
-    return found
+            ours = TransientFailure(f"{server} gave something that is no message.")
+    ours.__cause__ = None
+    return ours
+
+
+def error_of_status(status: int, name: str) -> TransientFailure | Declined:
+    """Return our failure for an HTTP status of the server that serves the model `name`."""
+    server = f"The server of the language model {name}"
+    if status in (401, 403):
+        return Declined(f"The key for the language model {name} was refused ({status}); check llm.api_key.")
+    if status == 404:
+        return Declined(f"The server knows no language model {name} (404); check llm.model and llm.base_url.")
+    if status == 429 or status >= 500:
+        return TransientFailure(f"{server} is overloaded or broken ({status}).")
+    return Declined(f"{server} refused the request ({status}).")
 
 
 def make_model(

@@ -1,27 +1,19 @@
 """Language models that are not Anthropic's API: chat completions, a program, and the MCP client's own.
 
-A language model behind the chat completions API: OpenAI's, and every server that speaks it, local ones too.
+Limits and refusals (deadline, retries, budget, circuit) are `AnthropicModel`'s; here is only what differs.
 
-What is bounded and refused is `AnthropicModel`'s business (deadline, retries, budget, circuit); here only the request
-and the answer are put into the other words. The schema goes as a tool that must be called; a server that ignores tools
-may answer in JSON text. Redirects are not followed, so that a key reaches nobody but the server that was named.
-
-A language model that is a program: a client the user has anyway (`claude -p`, `codex exec`), or any other.
-
-The program gets the task, the answer's JSON Schema and the text on its standard input, and prints JSON; around it may
-stand other words (a log, a client's own envelope with `result`). What is bounded and refused is `AnthropicModel`'s
-business, but for three things: it only runs behind (jobs, hooks that were answered), since it takes many seconds and
-may itself ask this memory; so many times a day; with so much text.
-
-It runs in an empty folder of its own with `MEMORY_ANCHOR_READ_ONLY`, so that the hooks of a client that is asked learn
-nothing from the question. No shell reads the command. Rejected: the prompt as an argument, which every process of the
-machine can read.
-
-The MCP client's own model: the client is asked, while it waits for the answer to a call of its own.
-
-Only where the client says that it offers sampling, and only in the calls a front end offers it for: reading a
-conversation. A save, a search and a job have nobody to ask, so rules decide there. What is bounded and refused is
-`AnthropicModel`'s business; a client may let its user refuse, which is not asked again.
+- `OpenAIModel`: the chat completions API, OpenAI's and that of every server that speaks it. The schema is sent as a
+  tool that must be called; a server that ignores tools may answer in JSON text. Redirects are not followed, so that a
+  key reaches nobody but the server that was named.
+- `CommandModel`: a client the user has anyway (`claude -p`, `codex exec`), or any other program. It gets the task, the
+  answer's JSON Schema and the text on its standard input, and prints JSON, maybe among other words (a log, a client's
+  own envelope with `result`). It takes many seconds and may itself ask this memory, so it only runs in the background
+  (jobs, hooks that were answered), so many times a day, with so much text. It runs in an empty folder of its own with
+  `MEMORY_ANCHOR_READ_ONLY`, so that the hooks of the client learn nothing from the question. No shell reads the
+  command. Rejected: the prompt as an argument, which every process of the machine can read.
+- `SamplingModel`: the MCP client's own model, asked while the client waits for the answer to a call. Only where the
+  client offers sampling, and only in calls that read a conversation. A save, a search and a job have no client to ask,
+  so rules decide there. A client may let its user refuse, which is not retried.
 """
 
 from __future__ import annotations
@@ -46,6 +38,7 @@ from memory_anchor.adapters.language_models import (
     ModelServer,
     TokenCounter,
     TransientFailure,
+    error_of_status,
 )
 from memory_anchor.errors import Unavailable
 from memory_anchor.foreground import is_background
@@ -59,7 +52,6 @@ if TYPE_CHECKING:
 
 OPENAI_URL = "https://api.openai.com/v1"
 ANSWER_BYTES = 4 * 1024 * 1024
-STATUS_KEY, STATUS_UNKNOWN, STATUS_MANY, STATUS_BROKEN = (401, 403), 404, 429, 500
 LOCAL = ("://127.0.0.1", "://localhost", "://[::1]")
 
 
@@ -106,18 +98,9 @@ class _Chat:
             raise TransientFailure(f"The language model {self._name} did not answer in time.") from None
         except httpx2.HTTPError:
             raise TransientFailure(f"The server of the language model {self._name} cannot be reached.") from None
-        self._check(status)
-        return _message(body, self._name)
-
-    def _check(self, status: int) -> None:
-        if status in STATUS_KEY:
-            raise Declined(f"The key for the language model {self._name} was refused ({status}); check llm.api_key.")
-        if status == STATUS_UNKNOWN:
-            raise Declined(f"The server knows no language model {self._name} (404); check llm.model and llm.base_url.")
-        if status == STATUS_MANY or status >= STATUS_BROKEN:
-            raise TransientFailure(f"The server of the language model {self._name} is overloaded or broken ({status}).")
         if not 200 <= status < 300:
-            raise Declined(f"The server of the language model {self._name} refused the request ({status}).")
+            raise error_of_status(status, self._name)
+        return _message(body, self._name)
 
 
 def _as_messages(question: ModelQuestion) -> dict[str, Json]:
@@ -132,15 +115,15 @@ def _as_messages(question: ModelQuestion) -> dict[str, Json]:
 
 
 def _message(body: bytes, name: str) -> ModelAnswer:
-    """Return what a completion says."""
+    """Return the answer in a completion."""
     try:
         completion = record(parsed(body))
         choice = record(items(completion["choices"])[0])
-        said = record(choice["message"])
-        calls = items(said.get("tool_calls"))
-        answer = record(record(calls[0])["function"])["arguments"] if calls else said.get("content") or ""
-        used = record(completion.get("usage"))
-        tokens = [int(str(used.get(one) or 0)) for one in ("prompt_tokens", "completion_tokens")]
+        message = record(choice["message"])
+        calls = items(message.get("tool_calls"))
+        answer = record(record(calls[0])["function"])["arguments"] if calls else message.get("content") or ""
+        usage = record(completion.get("usage"))
+        tokens = [int(str(usage.get(name) or 0)) for name in ("prompt_tokens", "completion_tokens")]
     except (ValueError, LookupError):
         raise TransientFailure(f"The server of the language model {name} gave something that is no message.") from None
     return ModelAnswer(str(answer), None, choice.get("finish_reason") == "length", *tokens)
@@ -148,8 +131,20 @@ def _message(body: bytes, name: str) -> ModelAnswer:
 
 PROMPT_BYTES, OUTPUT_BYTES = 256 * 1024, 4 * 1024 * 1024
 CHARS_A_TOKEN = 4
-KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TERM", "TMPDIR", "SYSTEMROOT", "USERPROFILE")
-"""What the program sees of the engine's environment, and what begins as its own settings do (`OWN_ENV`)."""
+PASSED_ENV = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "TERM",
+    "TMPDIR",
+    "SYSTEMROOT",
+    "USERPROFILE",
+)
+"""Variables of the engine's environment that the program gets, besides its own settings (prefixes in `OWN_ENV`)."""
 OWN_ENV = ("XDG_", "CLAUDE_CONFIG", "ANTHROPIC_", "OPENAI_", "CODEX_HOME", "SSL_", "HTTP_PROXY", "HTTPS_PROXY")
 ENVELOPES = ("result", "response", "content", "output")
 
@@ -176,22 +171,22 @@ class CommandModel(AnthropicModel):
 
     @property
     def program(self) -> str | None:
-        """Where the program is, None where it is not found."""
+        """The program's path, None where it is not found."""
         return shutil.which(self._argv[0]) if self._argv else None
 
     @property
     def runs_left(self) -> int:
-        """How many more runs today has."""
+        """How many runs are left today."""
         return max(0, self._runs_a_day - self._counter.spent(self._today()))
 
     def state(self) -> str:
-        """Return the program and what is left of today. Raises Unavailable: it could not be started now."""
+        """Return the program and how many runs are left today. Raises Unavailable: it cannot be started now."""
         self._check_program()
         self._check_budget()
         return f"{self.program}, behind only; {self.runs_left} of {self._runs_a_day} runs left today"
 
     def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
-        """As every model's. Raises Unavailable besides: not behind, too long a text, no run left today."""
+        """Return a validated answer. Raises Unavailable also: in the foreground, text too long, no run left."""
         if not is_background():
             raise Unavailable(f"The language model {self.name} is a command, which only jobs and answered hooks run.")
         self._check_program()
@@ -212,17 +207,21 @@ class CommandModel(AnthropicModel):
         return self
 
     def answer(self, question: ModelQuestion, timeout_s: float) -> ModelAnswer:
-        """Return what the program says. Raises TransientFailure, Declined."""
+        """Return what the program prints. Raises TransientFailure, Declined."""
         self._counter.add(self._today(), 1)
         return _run(self._argv, question, timeout_s=timeout_s, name=self.name)
 
     def close(self) -> None:
-        """Nothing is held between two questions."""
+        """Do nothing: no process outlives its question."""
 
 
 def _run(argv: list[str], question: ModelQuestion, *, timeout_s: float, name: str) -> ModelAnswer:
-    asked = _as_text(question)
-    env = {one: value for one, value in os.environ.items() if one in KEPT_ENV or one.startswith(OWN_ENV)}
+    schema = json.dumps(question.schema, ensure_ascii=False)
+    prompt = (
+        f"{question.system}\n\nAnswer with one JSON object alone, without a word around it, that fits this JSON "
+        f"Schema; use no tool:\n{schema}\n\n{question.prompt}"
+    )
+    env = {name: value for name, value in os.environ.items() if name in PASSED_ENV or name.startswith(OWN_ENV)}
     env["MEMORY_ANCHOR_READ_ONLY"] = "1"
     with tempfile.TemporaryDirectory(prefix="memory-anchor-model-") as folder:
         try:
@@ -238,19 +237,19 @@ def _run(argv: list[str], question: ModelQuestion, *, timeout_s: float, name: st
         except OSError as error:
             raise Declined(f"The command {name} cannot be started ({error.strerror}); check llm.command.") from None
         try:
-            said, _ = process.communicate(asked.encode(), timeout=timeout_s)
+            printed, _ = process.communicate(prompt.encode(), timeout=timeout_s)
         except subprocess.TimeoutExpired:
             raise TransientFailure(f"The command {name} did not answer in time.") from None
         finally:
             _end(process)
     if process.returncode:
         raise TransientFailure(f"The command {name} ended with {process.returncode}.")
-    text = answer_in(said[:OUTPUT_BYTES].decode("utf-8", "replace"))
-    return ModelAnswer(text, input_tokens=len(asked) // CHARS_A_TOKEN, output_tokens=len(said) // CHARS_A_TOKEN)
+    text = last_json_object(printed[:OUTPUT_BYTES].decode("utf-8", "replace"))
+    return ModelAnswer(text, input_tokens=len(prompt) // CHARS_A_TOKEN, output_tokens=len(printed) // CHARS_A_TOKEN)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the program and what it started, if it still runs."""
+    """Kill the program and what it started, if it still runs."""
     if process.poll() is not None:
         return
     with contextlib.suppress(OSError):
@@ -265,31 +264,23 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _as_text(question: ModelQuestion) -> str:
-    schema = json.dumps(question.schema, ensure_ascii=False)
-    return (
-        f"{question.system}\n\nAnswer with one JSON object alone, without a word around it, that fits this JSON "
-        f"Schema; use no tool:\n{schema}\n\n{question.prompt}"
-    )
-
-
-def answer_in(text: str) -> str:
+def last_json_object(text: str) -> str:
     """Return the last JSON object that a program printed, out of the envelope some clients put around it.
 
-    >>> answer_in('warming up {0} done\\n{"type": "result", "result": "{\\\\"memories\\\\": []}"}')
+    >>> last_json_object('warming up {0} done\\n{"type": "result", "result": "{\\\\"memories\\\\": []}"}')
     '{"memories": []}'
     """
     decoder, at, last = json.JSONDecoder(), 0, ""
     while (at := text.find("{", at)) >= 0:
         try:
-            found, end = decoder.raw_decode(text, at)
+            value, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             at += 1
             continue
         last, at = text[at:end], end
-        inner = next((found[one] for one in ENVELOPES if isinstance(found.get(one), str)), None)
+        inner = next((value[name] for name in ENVELOPES if isinstance(value.get(name), str)), None)
         if inner is not None and "{" in inner:
-            last = answer_in(inner) or last
+            last = last_json_object(inner) or last
     return last or text
 
 
@@ -298,7 +289,7 @@ ANSWER_CHARS = 400_000
 
 
 class SamplingModel(AnthropicModel):
-    """The model of whichever client is served."""
+    """The model of the client whose call is served."""
 
     home = ""
 
@@ -309,7 +300,7 @@ class SamplingModel(AnthropicModel):
         self._url = "sampling:"
 
     def state(self) -> str:
-        """Return what is left of the month. Raises Unavailable: nothing is."""
+        """Return how much of the month's budget is spent. Raises Unavailable: all of it."""
         self._check_budget()
         spent = self._counter.spent(self._month())
         return (
@@ -323,13 +314,13 @@ class SamplingModel(AnthropicModel):
         schema = json.dumps(question.schema, ensure_ascii=False)
         task = f"{question.system}\n\nAnswer with one JSON object alone that fits this JSON Schema:\n{schema}"
         try:
-            said, cut = client(ClientQuestion(task, question.prompt, MAX_OUTPUT_TOKENS, left))
+            answer, cut = client(ClientQuestion(task, question.prompt, MAX_OUTPUT_TOKENS, left))
         except TimeoutError:
             raise Declined("The MCP client's model did not answer in time.") from None
         except (Declined, TransientFailure, Unavailable):
             raise
         except Exception:
             raise Declined("The MCP client did not let its model be asked.") from None
-        answer = said[:ANSWER_CHARS] if cut else answer_in(said[:ANSWER_CHARS])
-        asked = len(task) + len(question.prompt)
-        return ModelAnswer(answer, None, cut, asked // CHARS_A_TOKEN, len(said) // CHARS_A_TOKEN)
+        text = answer[:ANSWER_CHARS] if cut else last_json_object(answer[:ANSWER_CHARS])
+        sent = len(task) + len(question.prompt)
+        return ModelAnswer(text, None, cut, sent // CHARS_A_TOKEN, len(answer) // CHARS_A_TOKEN)

@@ -1,11 +1,11 @@
 """A memory as one flat JSON object: what every engine stores, and what export and import carry.
 
-The fields a filter may name (`where.INDEXED_FIELDS`) lie flat under their own names, with FOREVER where an end is open,
-so that each engine can index them as they are. The rest is left out while it holds its default: a payload stays
-readable and small. Reading is the hot side (a search decodes some 200): pydantic checks a payload against the shapes
-below and gives typed values, a tenth faster than code by hand. It is strict, because an import brings payloads that
-others wrote: "3" is no number, and a time carries its zone. Rejected: pydantic over `Memory` itself (what lies flat
-would have to be nested first) and pickled blobs (unreadable, unindexable).
+The fields a filter may name (`where.INDEXED_FIELDS`) are top-level keys, with FOREVER where an end is open, so that
+each engine can index them as they are. The rest is left out while it holds its default: a payload stays readable and
+small. Reading is the hot side (a search decodes some 200): pydantic checks a payload against the shapes below and
+returns typed values, a tenth faster than code by hand. It is strict, because an import brings payloads that others
+wrote: "3" is no number, and a time carries its zone. Rejected: pydantic over `Memory` itself (flat keys would have to
+be nested first) and pickled blobs (unreadable, unindexable).
 
 Invariant: `from_payload(to_payload(m)) == m` for every memory with JSON-native `gap` and outcomes, and also after the
 payload went through JSON.
@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import cache
 from typing import Annotated, Required, TypeVar
 
@@ -64,34 +65,46 @@ Payload = dict[str, Json]
 _FOREVER_TEXT = FOREVER.isoformat()
 _NO_USAGE = Usage()
 _SHOWN_CHARS = 40
-_AS_GIVEN = ("gap", "receipts")
-"""Fields that hold JSON of others, in which null is a value."""
+_NULL_IS_A_VALUE = ("gap", "receipts")
+"""Fields that hold JSON of others."""
 
-_OPTIONAL_TEXTS: Mapping[str, str | None] = {
-    "key": "",
-    "context": "",
-    "reason": "",
-    "written_in": "",
-    "extractor_model": None,
-    "previous_version_id": None,
-    "where": None,
-    "promoted_to": None,
+_ALWAYS = (
+    "id",
+    "version",
+    "content",
+    "layer",
+    "type",
+    "state",
+    "status",
+    "visibility",
+    "audience",
+    "origin",
+    "write_mode",
+    "author",
+    "content_hash",
+    "priority",
+    "importance",
+    "confidence",
+    "recorded_at",
+    "valid_from",
+)
+_UNLESS_DEFAULT: Mapping[str, Json | tuple[()]] = {
+    **dict.fromkeys(("key", "context", "reason", "written_in"), ""),
+    **dict.fromkeys(("extractor_model", "previous_version_id", "where", "promoted_to")),
+    **dict.fromkeys(("epistemic", "sentiment", "conversation_seq", "half_life_days", "ttl_days")),
+    **dict.fromkeys(("when", "expires_at", "first_recorded_at", "content_at", "corroborated_at", "gap")),
+    **dict.fromkeys(("who", "questions", "disputes", "citations"), ()),
 }
-"""Texts that are left out while they hold their default."""
-_OPTIONAL_NUMBERS = ("sentiment", "conversation_seq", "half_life_days", "ttl_days")
-_OPTIONAL_TIMES = ("when", "expires_at", "first_recorded_at", "content_at", "corroborated_at")
-_OPTIONAL_LISTS = ("who", "questions", "disputes")
+"""Fields that are left out while they hold this default."""
 
-
-SUM = "sum"
+CHECKSUM = "sum"
 """A checksum over the payload as it was stored, for an engine that keeps none; payloads of 0.1.0 have none."""
 REVISION = "revision"
 """Which stored state of a version this is, on a store that several engines write to (`adapters.revisions`)."""
 _DIGITS = 12
-UNSUMMED = frozenset({SUM, "usage", "last_at"})
-"""What is set without the rest being written anew."""
-MOVING = ("state", "audience")
-"""Fields that a mark is made of."""
+NOT_IN_CHECKSUM = frozenset({CHECKSUM, "usage", "last_at"})
+"""Fields that are set without the rest being written again."""
+MARK_FIELDS = ("state", "audience")
 _sorted_json = json.JSONEncoder(sort_keys=True).encode
 
 
@@ -111,7 +124,7 @@ def _end(value: Json) -> datetime | None:
 
 _T = TypeVar("_T")
 _Word = Annotated[_T, Field(strict=False)]
-"""A word of an enumeration."""
+"""A value of an enumeration."""
 _Several = Annotated[tuple[_T, ...], Field(strict=False)]
 """A list."""
 _Instant = Annotated[datetime, PlainValidator(_instant)]
@@ -122,13 +135,13 @@ _NUMBER = union_schema(
     custom_error_message="a number belongs here",
 )
 _Number = Annotated[float, GetPydanticSchema(lambda _, __: _NUMBER)]
-"""As it is: 3 stays 3, or a version would have another hash on another device."""
+"""Unchanged: 3 stays 3, or a version would have another hash on another device."""
 _strict = with_config(strict=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _From:
-    """A value of the annotated type, made of an object of this shape."""
+    """A value of the annotated type, made from an object of this shape."""
 
     shape: type
 
@@ -185,8 +198,8 @@ class _StoredUsage(TypedDict):
 
 
 @_strict
-class _AsItIs(TypedDict, total=False):
-    """What a memory has under the same name."""
+class _SameName(TypedDict, total=False):
+    """Fields that a memory has under the same name."""
 
     id: Required[str]
     content: Required[str]
@@ -235,7 +248,7 @@ class _AsItIs(TypedDict, total=False):
 
 @_strict
 class _Flat(_StoredScope, total=False):
-    """What lies flat, and is folded in a memory: whose it is, its tags, its use and where it stands."""
+    """Top-level keys that are nested in a memory, or named otherwise: scope, tags, usage and state."""
 
     state: Required[str]
     pinned: Required[str]
@@ -246,84 +259,56 @@ class _Flat(_StoredScope, total=False):
 
 
 @cache
-def _readers() -> tuple[TypeAdapter[_AsItIs], TypeAdapter[_Flat]]:
-    """Made when the first payload is read: they take 4 ms, which a start need not wait for."""
-    return TypeAdapter(_AsItIs), TypeAdapter(_Flat)
+def _readers() -> tuple[TypeAdapter[_SameName], TypeAdapter[_Flat]]:
+    """Created when the first payload is read: they take 4 ms, which a start need not wait for."""
+    return TypeAdapter(_SameName), TypeAdapter(_Flat)
 
 
 # --- writing and reading ---------------------------------------------------------------------------------------------
 
 
 def mark_of(point_id: str, payload: Record) -> Mark:
-    """Return what may move of the version that a payload holds."""
-    return Mark(point_id, *(str(payload.get(name, "")) for name in MOVING))
+    """Return the mark of the version that a payload holds."""
+    return Mark(point_id, *(str(payload.get(name, "")) for name in MARK_FIELDS))
 
 
 def to_payload(memory: Memory) -> Payload:
     """Return the memory as JSON-native values; `state`, `audience`, `tag` and `request_keys` are there to filter on."""
-    scope = memory.scope
-    payload: Payload = {
-        "id": memory.id,
-        "version": memory.version,
-        "content": memory.content,
-        "layer": memory.layer.value,
-        "type": memory.type.value,
-        "state": memory.state,
-        "status": memory.status.value,
-        "visibility": memory.visibility.value,
-        "audience": memory.audience,
-        "account": scope.account,
-        "project": scope.project,
-        "user": scope.user,
-        "agent": scope.agent,
-        "conversation": scope.conversation,
-        "origin": memory.origin.value,
-        "write_mode": memory.write_mode.value,
-        "author": memory.author,
-        "content_hash": memory.content_hash,
-        "priority": memory.priority,
-        "importance": memory.importance,
-        "confidence": memory.confidence,
-        "pinned": "yes" if memory.pinned else "no",
-        "recorded_at": time_text(memory.recorded_at),
-        "recorded_to": _FOREVER_TEXT if memory.recorded_to is None else time_text(memory.recorded_to),
-        "valid_from": time_text(memory.valid_from),
-        "valid_to": _FOREVER_TEXT if memory.valid_to is None else time_text(memory.valid_to),
-    }
-    if scope.collection:
-        payload["collection"] = scope.collection
-    for name, default in _OPTIONAL_TEXTS.items():
-        if (text := getattr(memory, name)) != default:
-            payload[name] = text
-    for name in _OPTIONAL_NUMBERS:
-        if (number := getattr(memory, name)) is not None:
-            payload[name] = number
-    for name in _OPTIONAL_LISTS:
-        if texts := getattr(memory, name):
-            payload[name] = list(texts)
-    if memory.epistemic is not None:
-        payload["epistemic"] = memory.epistemic.value
-    for name in _OPTIONAL_TIMES:
-        if (instant := getattr(memory, name)) is not None:
-            payload[name] = time_text(instant)
-    if memory.gap is not None:
-        payload["gap"] = dict(memory.gap)
-    payload.update(_parts(memory))
+    payload = {name: _plain(getattr(memory, name)) for name in _ALWAYS}
+    payload |= _scope_payload(memory.scope)
+    payload["pinned"] = "yes" if memory.pinned else "no"
+    payload["recorded_to"] = _FOREVER_TEXT if memory.recorded_to is None else time_text(memory.recorded_to)
+    payload["valid_to"] = _FOREVER_TEXT if memory.valid_to is None else time_text(memory.valid_to)
+    for name, default in _UNLESS_DEFAULT.items():
+        if (value := getattr(memory, name)) != default:
+            payload[name] = _plain(value)
+    if memory.tags:
+        payload["tag"] = [tag.name for tag in memory.tags]
+        if any(tag.weight != 1.0 for tag in memory.tags):
+            payload["tag_weights"] = [tag.weight for tag in memory.tags]
+    if memory.receipts:
+        payload["request_keys"] = [receipt.key for receipt in memory.receipts]
+        payload["receipts"] = [
+            {"key": receipt.key, "fingerprint": receipt.fingerprint, "outcome": dict(receipt.outcome)}
+            for receipt in memory.receipts
+        ]
+    if memory.usage != _NO_USAGE:
+        payload |= usage_payload(memory.usage)
     return payload
 
 
 def from_payload(payload: Record) -> Memory:
     """Return the memory a payload holds.
 
-    What is null in an import's line is not given. Raises BadInput: a field is missing, or holds what is not a time, a
-    number or one of the known words.
+    Null in an import's line counts as left out. Raises BadInput: a field is missing, or is not a time, a number or one
+    of the known words.
     """
-    as_it_is, folded = _readers()
+    same_name, flat_shape = _readers()
     try:
-        stored, flat = as_it_is.validate_python(payload), folded.validate_python(payload)
+        stored, flat = same_name.validate_python(payload), flat_shape.validate_python(payload)
     except ValidationError as error:
-        if (given := _without_null(payload)) != payload:
-            return from_payload(given)
+        if (without := _without_null(payload)) != payload:
+            return from_payload(without)
         raise BadInput(f"memory record: {_wrong(error)}; compare one line of an export") from error
     names, weights, usage = flat.get("tag", ()), flat.get("tag_weights"), flat.get("usage")
     return Memory(
@@ -344,35 +329,36 @@ def from_payload(payload: Record) -> Memory:
 
 
 def _without_null(payload: Record) -> Record:
-    def given(value: Json) -> Json:
+    def without(value: Json) -> Json:
         match value:
             case dict():
-                return {name: given(one) for name, one in value.items() if one is not None}
+                return {name: without(inner) for name, inner in value.items() if inner is not None}
             case list():
-                return [given(one) for one in value]
+                return [without(inner) for inner in value]
             case _:
                 return value
 
-    return {name: value if name in _AS_GIVEN else given(value) for name, value in payload.items() if value is not None}
+    present = {name: value for name, value in payload.items() if value is not None}
+    return {name: value if name in _NULL_IS_A_VALUE else without(value) for name, value in present.items()}
 
 
-def summed(payload: Payload) -> Payload:
+def with_checksum(payload: Payload) -> Payload:
     """Return the payload with its checksum."""
-    return {**payload, SUM: _sum({name: _rounded(value) for name, value in payload.items()})}
+    return {**payload, CHECKSUM: _checksum({name: _rounded(value) for name, value in payload.items()})}
 
 
-def is_as_written(payload: Record) -> bool:
-    """Return whether a payload is the one that was summed; one without a sum is taken as it is.
+def checksum_matches(payload: Record) -> bool:
+    """Return whether a payload is as it was written; True for one without a checksum.
 
-    First as it is: few payloads have a number of more digits than `_DIGITS`.
+    It is compared unrounded first: few payloads have a number of more digits than `_DIGITS`.
     """
-    if SUM not in payload or payload[SUM] == _sum(payload):
+    if CHECKSUM not in payload or payload[CHECKSUM] == _checksum(payload):
         return True
-    return payload[SUM] == _sum({name: _rounded(value) for name, value in payload.items()})
+    return payload[CHECKSUM] == _checksum({name: _rounded(value) for name, value in payload.items()})
 
 
 def _rounded(value: Json) -> Json:
-    """Return a JSON value with its fractions at so many digits as come back from every engine.
+    """Return a JSON value with its fractions rounded to as many digits as every engine returns unchanged.
 
     Edge 0.9.0 reads a number of 16 or 17 digits back one unit off in its last place: 6 of 100 drawn at random.
     """
@@ -383,19 +369,15 @@ def _rounded(value: Json) -> Json:
     return [_rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _sum(payload: Record) -> int:
-    held = {name: value for name, value in payload.items() if name not in UNSUMMED}
-    return zlib.crc32(_sorted_json(held).encode())
+def _checksum(payload: Record) -> int:
+    covered = {name: value for name, value in payload.items() if name not in NOT_IN_CHECKSUM}
+    return zlib.crc32(_sorted_json(covered).encode())
 
 
 def usage_payload(usage: Usage) -> Payload:
-    """Return the fields of the mutable part; `last_at` lies flat to be indexed, null while unused."""
+    """Return the fields of the mutable part; `last_at` is a top-level key to be indexed, null while unused."""
     return {
-        "usage": {
-            "count": usage.count,
-            "shown": usage.shown,
-            "accesses": [time_text(at) for at in usage.accesses],
-        },
+        "usage": {"count": usage.count, "shown": usage.shown, "accesses": [time_text(at) for at in usage.accesses]},
         "last_at": None if usage.last_at is None else time_text(usage.last_at),
     }
 
@@ -405,24 +387,24 @@ def time_text(instant: datetime) -> str:
     return (instant if instant.tzinfo is UTC else instant.astimezone(UTC)).isoformat()
 
 
-def _parts(memory: Memory) -> Payload:
-    """Return the compound fields that are not at their default."""
-    parts: Payload = {}
-    if memory.tags:
-        parts["tag"] = [tag.name for tag in memory.tags]
-        if any(tag.weight != 1.0 for tag in memory.tags):
-            parts["tag_weights"] = [tag.weight for tag in memory.tags]
-    if memory.citations:
-        parts["citations"] = [_citation_payload(citation) for citation in memory.citations]
-    if memory.receipts:
-        parts["request_keys"] = [receipt.key for receipt in memory.receipts]
-        parts["receipts"] = [
-            {"key": receipt.key, "fingerprint": receipt.fingerprint, "outcome": dict(receipt.outcome)}
-            for receipt in memory.receipts
-        ]
-    if memory.usage != _NO_USAGE:
-        parts.update(usage_payload(memory.usage))
-    return parts
+def _plain(value: Json | datetime | StrEnum | tuple[str | Citation, ...]) -> Json:
+    """Return a field's value as JSON."""
+    match value:
+        case StrEnum():
+            return value.value
+        case datetime():
+            return time_text(value)
+        case tuple():
+            return [_citation_payload(item) if isinstance(item, Citation) else item for item in value]
+        case Mapping():
+            return dict(value)
+        case _:
+            return value
+
+
+def _scope_payload(scope: Scope) -> Payload:
+    names = ("account", "project", "user", "agent", "conversation")
+    return {name: getattr(scope, name) for name in (*names, *(("collection",) if scope.collection else ()))}
 
 
 def _citation_payload(citation: Citation) -> Payload:
@@ -430,31 +412,21 @@ def _citation_payload(citation: Citation) -> Payload:
     for name in ("title", "freshness", "variant", "index_version"):
         if (text := getattr(citation, name)) is not None:
             payload[name] = text
-    locator = {
-        name: value
-        for name in ("line_start", "line_end", "sha", "chunk_index", "page")
-        if (value := getattr(citation.locator, name)) is not None
-    }
+    names = ("line_start", "line_end", "sha", "chunk_index", "page")
+    locator = {name: value for name in names if (value := getattr(citation.locator, name)) is not None}
     if citation.locator.heading:
         locator["heading"] = list(citation.locator.heading)
     if locator:
         payload["locator"] = locator
     if citation.scope is not None:
-        scope = citation.scope
-        payload["scope"] = {
-            "account": scope.account,
-            "project": scope.project,
-            "user": scope.user,
-            "agent": scope.agent,
-            "conversation": scope.conversation,
-        } | ({"collection": scope.collection} if scope.collection else {})
+        payload["scope"] = _scope_payload(citation.scope)
     if citation.observed_at is not None:
         payload["observed_at"] = time_text(citation.observed_at)
     return payload
 
 
 def _wrong(error: ValidationError) -> str:
-    """Return which field is wrong and how; a word from a record is shown only when it is short."""
+    """Return which field is wrong and how; a value of the record is cut to `_SHOWN_CHARS`."""
     first = error.errors(include_url=False, include_context=False)[0]
     name = ".".join(map(str, first["loc"]))
     match first["type"]:

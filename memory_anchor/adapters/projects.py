@@ -1,13 +1,13 @@
 """Projects: an assigned id, with paths, shared Git folders, normalised remotes and first commits as aliases.
 
-Which project a folder is decides whose memory it reads, and all that an unpacked archive says of itself may be a lie.
-A path, and the Git folder that a worktree shares (it names the worktree back), are the file system's word. A remote is
-only a claim: a new folder joins the project of its remote when the first commit is the same too, as every clone's is.
-A first commit alone says that a folder was moved: it counts when neither side has a remote and nothing is left at the
-old place. What matches less is a project of its own, with one line that names the command to link it. Left out: telling
-a clone from a copy of a public repository, whose first commit anybody can have (docs/security.md).
+Which project a folder belongs to decides whose memory it reads, and an unpacked archive may lie about itself. A path,
+and the Git folder that a worktree shares (it names the worktree back), are facts of the file system. A remote is only a
+claim: a new folder joins the project of its remote when the first commit is the same too, as every clone's is. A first
+commit alone says that a folder was moved: it counts when neither side has a remote and nothing is left at the old
+place. What matches less becomes a project of its own, with one line that names the command to link it. Left out:
+telling a clone from a copy of a public repository, whose first commit anybody can have (docs/security.md).
 
-The id was never made from any of these, so adding a remote loses nothing. Kept in one small JSON file, replaced
+The id was never made from any of these, so adding a remote loses nothing. Stored in one small JSON file, replaced
 atomically under a lock: an engine and a command may both meet a new folder.
 """
 
@@ -32,15 +32,15 @@ from memory_anchor.inputs import project_id as checked_id
 LOOKUP_TTL_S = 30.0
 REMOTE_CHARS_MAX = 300
 DEFAULT = "default"
-"""The project of what has no folder."""
+"""The project of callers without a folder."""
 PATH, SHARED_GIT, REMOTE, ROOT = "path:", "git:", "remote:", "root:"
 _SCP = re.compile(r"^(?:[^@/]+@)?(?P<host>[^:/]+):(?P<path>[^/].*)$")
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://(?:[^@/]*@)?(?P<host>[^:/]+)(?::\d+)?/(?P<path>.+)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectPlace:
-    """What is known about a folder: the top of its checkout (or itself), its shared Git folder and remotes."""
+class ProjectFolder:
+    """A folder and what identifies it. root: the top of its checkout, or itself."""
 
     root: str
     aliases: tuple[str, ...]
@@ -51,17 +51,17 @@ class ProjectPlace:
 
 
 @dataclass(slots=True)
-class Known:
-    """One project. likely: another project that this one may be, "" for none. told: whether somebody was told so.
+class KnownProject:
+    """One project. maybe: another project that this one may be, "" for none, and why.
 
-    asked: whether a human was, on a terminal.
+    is_hinted: an agent or a human saw the hint. is_asked: a human was asked on a terminal.
     """
 
     aliases: list[str] = field(default_factory=list)
-    likely: str = ""
+    maybe: str = ""
     why: str = ""
-    told: bool = False
-    asked: bool = False
+    is_hinted: bool = False
+    is_asked: bool = False
 
     def of_kind(self, kind: str) -> list[str]:
         return [alias.removeprefix(kind) for alias in self.aliases if alias.startswith(kind)]
@@ -80,23 +80,23 @@ def normalised_remote(url: str) -> str | None:
         return None
     path = match["path"].strip("/").removesuffix(".git")
     name = f"{match['host']}/{path}".lower()
-    # It is told to people and models: no sentence fits into a name without blanks.
+    # People and models read it: no sentence fits into a name without blanks.
     return name if len(name) <= REMOTE_CHARS_MAX and name.isprintable() and not any(c.isspace() for c in name) else None
 
 
-def place_of(folder: Path) -> ProjectPlace:
-    """Return the project folder that `folder` lies in, with every alias that costs no call of Git."""
+def locate(folder: Path) -> ProjectFolder:
+    """Return the project folder that `folder` is in, with every alias that costs no call of Git."""
     root = os.path.realpath(folder)
-    repository = git.found(root)
+    repository = git.find_repository(root)
     if repository is None:
-        return ProjectPlace(root, (f"{PATH}{root}",))
+        return ProjectFolder(root, (f"{PATH}{root}",))
     aliases = [f"{PATH}{repository.top}", f"{SHARED_GIT}{repository.shared}"]
     aliases += [f"{REMOTE}{remote}" for url in git.remotes(repository) if (remote := normalised_remote(url))]
-    return ProjectPlace(repository.top, tuple(dict.fromkeys(aliases)), repository)
+    return ProjectFolder(repository.top, tuple(dict.fromkeys(aliases)), repository)
 
 
 class Projects:
-    """joined: told when a folder that was not known is found to be a known project: its id, the folder, and why."""
+    """joined: called when a new folder turns out to be a known project, with its id, the folder, and why."""
 
     def __init__(
         self, file: Path, new_id: Callable[[], str], joined: Callable[[str, str, str], None] | None = None
@@ -105,7 +105,7 @@ class Projects:
         self._new_id = new_id
         self._joined = joined
         self._lock = threading.Lock()
-        self._places: TTLCache[str, tuple[str, str]] = TTLCache(256, LOOKUP_TTL_S)
+        self._cache: TTLCache[str, tuple[str, str]] = TTLCache(256, LOOKUP_TTL_S)
         self._known = self._read()
 
     def of(self, folder: str) -> tuple[str, str]:
@@ -113,62 +113,65 @@ class Projects:
         if not folder:
             return DEFAULT, ""
         with self._lock:
-            found = self._places.get(folder)
-        if found is None:
-            place = place_of(Path(folder))
-            found = self._assign(place), place.root
+            project = self._cache.get(folder)
+        if project is None:
+            place = locate(Path(folder))
+            project = self._assign(place), place.root
             with self._lock:
-                self._places[folder] = found
-        return found
+                self._cache[folder] = project
+        return project
 
     def all(self) -> Mapping[str, tuple[str, ...]]:
         """Return project id -> aliases."""
         return {name: tuple(known.aliases) for name, known in self._known.items()}
 
-    def listed(self) -> list[tuple[str, Known]]:
-        """Return every project, as on disk now."""
+    def listed(self) -> list[tuple[str, KnownProject]]:
+        """Return every project, read from disk."""
         with self._lock:
             self._known = self._read()
             return list(self._known.items())
 
     def note(self, project_id: str) -> str:
-        """Return the line that says which known project this one may be, the first time it is asked for; else ""."""
-        known = self._known.get(project_id)
-        if known is None or not known.likely or known.told:
+        """Return the line that says which known project this one may be, once; else ""."""
+
+        def pending() -> KnownProject | None:
+            known = self._known.get(project_id)
+            return known if known is not None and known.maybe and not known.is_hinted else None
+
+        if pending() is None:
             return ""
         with self._changing():
-            mine = self._known.get(project_id)
-            if mine is None or not mine.likely or mine.told:
+            if (project := pending()) is None:
                 return ""
-            mine.told = True
-            return _asks(mine)
+            project.is_hinted = True
+            return _hint(project)
 
-    def to_ask(self, folder: str, *, on_terminal: bool) -> tuple[str, str]:
+    def link_question(self, folder: str, *, on_terminal: bool) -> tuple[str, str]:
         """Return (the project that this known folder may be, the line that says so), each once; else ("", "").
 
-        on_terminal: a human is asked, whoever was told before.
+        on_terminal: a human is asked, even where somebody saw the hint before.
         """
-        if not any(known.likely and not (known.asked if on_terminal else known.told) for known in self._known.values()):
+        if not any(p.maybe and not (p.is_asked if on_terminal else p.is_hinted) for p in self._known.values()):
             return "", ""
-        place = place_of(Path(folder))
+        place = locate(Path(folder))
         mine = self._owner(*place.of_kind(PATH), *place.of_kind(SHARED_GIT))
         if mine is None or not on_terminal:
             return "", self.note(mine or "")
         with self._changing():
-            known = self._known.get(mine, Known())
-            if not known.likely or known.asked:
+            known = self._known.get(mine, KnownProject())
+            if not known.maybe or known.is_asked:
                 return "", ""
-            known.asked = known.told = True
-            return known.likely, _asks(known)
+            known.is_asked = known.is_hinted = True
+            return known.maybe, _hint(known)
 
     def link(self, folder: str, project_id: str, *, moved: bool = False) -> str:
         """Make a folder part of a known project; return the id that it had.
 
-        moved: the project is in this folder now and in none of the old ones. Raises NotFound: no such project.
+        moved: the project is in this folder now and no longer in the old ones. Raises NotFound: no such project.
         """
         if not folder:
             raise BadInput("the folder is empty; allowed is a project's folder")
-        place = place_of(Path(folder))
+        place = locate(Path(folder))
         before = self._assign(place)
         with self._changing():
             target = self._named(project_id)
@@ -182,52 +185,52 @@ class Projects:
                     others = set(known.of_kind(PATH)) - {place.root}
                     dropped = {alias for alias in mine if not others or alias.startswith((PATH, SHARED_GIT))}
                 known.aliases = [alias for alias in known.aliases if alias not in dropped]
-            taken = {alias for known in self._known.values() for alias in known.aliases}
+            taken = self._owners()
             target.aliases += [alias for alias in mine if alias not in taken]
             for name in (before, project_id):
-                self._known[name].likely = self._known[name].why = ""
+                self._known[name].maybe = self._known[name].why = ""
             return before
 
     def register(self, *project_ids: str) -> None:
-        """Know these ids, with no folder yet: memories name them."""
+        """Add these ids, with no folder yet: memories name them."""
         with self._changing():
             for name in project_ids:
-                self._known.setdefault(checked_id(name), Known())
+                self._known.setdefault(checked_id(name), KnownProject())
 
     def unmerge(self, source: str, target: str, aliases: Sequence[str]) -> None:
-        """Give back the aliases that a merge took."""
+        """Give back the aliases that a merge moved."""
         with self._changing():
-            into, out = self._named(target), self._known.setdefault(source, Known())
+            into, out = self._named(target), self._known.setdefault(source, KnownProject())
             into.aliases = [alias for alias in into.aliases if alias not in aliases]
             out.aliases += [alias for alias in aliases if alias not in out.aliases]
 
     def merge(self, source: str, target: str) -> None:
-        """Give a project's aliases to another one; the source stays known, without any. Twice is the same as once."""
+        """Move a project's aliases to another one; the source stays known, without any. Twice is the same as once."""
         if source == target:
             raise BadInput(f"{source} cannot be merged into itself; name two projects")
         with self._changing():
             into, out = self._named(target), self._named(source)
             into.aliases += [alias for alias in out.aliases if alias not in into.aliases]
-            out.aliases, out.likely, out.why = [], "", ""
+            out.aliases, out.maybe, out.why = [], "", ""
             for known in self._known.values():
-                if known.likely == source:
-                    known.likely = target
-            into.likely = into.why = ""
+                if known.maybe == source:
+                    known.maybe = target
+            into.maybe = into.why = ""
 
-    def known(self, project_id: str) -> Known:
-        """Return one project. Raises NotFound, naming those there are."""
+    def known(self, project_id: str) -> KnownProject:
+        """Return one project. Raises NotFound, with the known ones."""
         with self._lock:
             return self._named(project_id)
 
     def renamed(self, projects: Mapping[str, Sequence[str]]) -> dict[str, str]:
-        """Return ids of another data directory -> ids here, where one is known here by an alias; nothing is learned."""
+        """Return ids of another data directory -> ids here, where an alias is known here; nothing is stored."""
         with self._lock:
-            owners = {alias: own for own, known in self._known.items() for alias in known.aliases}
-        found = {name: next((owners[a] for a in aliases if a in owners), name) for name, aliases in projects.items()}
-        return {name: own for name, own in found.items() if own != name and name not in self._known}
+            owners = self._owners()
+        here = {name: next((owners[a] for a in aliases if a in owners), name) for name, aliases in projects.items()}
+        return {name: own for name, own in here.items() if own != name and name not in self._known}
 
     def adopt(self, projects: Mapping[str, Sequence[str]]) -> dict[str, str]:
-        """Learn projects of another data directory; return their ids -> ids here, where they differ.
+        """Store projects of another data directory; return their ids -> ids here, where they differ.
 
         A project that shares an alias with one known here is that one; the others keep their id.
         """
@@ -236,92 +239,92 @@ class Projects:
             checked_id(name)
         with self._changing():
             for name, aliases in projects.items():
-                owners = {alias: own for own, known in self._known.items() for alias in known.aliases}
+                owners = self._owners()
                 own = name if name in self._known else next((owners[a] for a in aliases if a in owners), name)
                 if own != name:
                     renamed[name] = own
-                self._known.setdefault(own, Known()).aliases += [a for a in aliases if a not in owners]
+                self._known.setdefault(own, KnownProject()).aliases += [a for a in aliases if a not in owners]
         return renamed
 
     # --- which project a folder is -----------------------------------------------------------------------------------
 
-    def _assign(self, place: ProjectPlace) -> str:
+    def _assign(self, place: ProjectFolder) -> str:
         owner = self._owner(*place.of_kind(PATH), *place.of_kind(SHARED_GIT))
         if owner is not None and self._knows_all(owner, place):
             return owner
-        here = ProjectPlace(place.root, (*place.aliases, *_root_of(place)), place.repository)
+        here = ProjectFolder(place.root, (*place.aliases, *_root_of(place)), place.repository)
         joined = ""
         with self._changing():
             owner = self._owner(*here.of_kind(PATH), *here.of_kind(SHARED_GIT))
-            likely, why = "", ""
             if owner is None:
-                owner, likely, why = self._recognised(here)
+                owner, maybe, why = self._recognised(here)
                 joined = why if owner is not None else ""
-            if owner is None:
-                owner = self._new_id()
-                self._known[owner] = Known(likely=likely, why=why)
-            taken = {alias for known in self._known.values() for alias in known.aliases}
+                if owner is None:
+                    owner = self._new_id()
+                    self._known[owner] = KnownProject(maybe=maybe, why=why)
+            taken = self._owners()
             self._known[owner].aliases += [alias for alias in here.aliases if alias not in taken]
         if joined and self._joined is not None:
             self._joined(owner, place.root, joined)
         return owner
 
-    def _recognised(self, place: ProjectPlace) -> tuple[str | None, str, str]:
+    def _recognised(self, place: ProjectFolder) -> tuple[str | None, str, str]:
         """Return (the project a new folder is, the one it may be, why); at most one of the two."""
         root = next(iter(place.of_kind(ROOT)), "")
         claimed = [(alias, owner) for alias in place.of_kind(REMOTE) if (owner := self._owner(alias)) is not None]
         for alias, owner in claimed:
             if root and root in self._known[owner].aliases:
-                return owner, "", f"{_said(alias)} and the first commit are the same"
+                return owner, "", f"{_alias_text(alias)} and the first commit are the same"
         if claimed:
             alias, owner = claimed[0]
-            return None, owner, f"{_said(alias)} is the same, the first commit is not known to be"
-        begun = self._owner(root) if root else None
-        if begun is None:
+            return None, owner, f"{_alias_text(alias)} is the same, the first commit is not known to be"
+        same = self._owner(root) if root else None
+        if same is None:
             return None, "", ""
-        known = self._known[begun]
+        known = self._known[same]
         if place.of_kind(REMOTE) or known.of_kind(REMOTE):
-            return None, begun, "the first commit is the same, the remotes are not"
+            return None, same, "the first commit is the same, the remotes are not"
         if any(_is_checkout(path) for path in known.of_kind(PATH)):
-            return None, begun, "the first commit is the same, and the other folder is still there"
-        return begun, "", "the first commit is the same, and nothing is left at the old place"
+            return None, same, "the first commit is the same, and the other folder is still there"
+        return same, "", "the first commit is the same, and nothing is left at the old place"
+
+    def _owners(self) -> dict[str, str]:
+        """Return alias -> the project that has it."""
+        return {alias: name for name, known in self._known.items() for alias in known.aliases}
 
     def _owner(self, *aliases: str) -> str | None:
-        for alias in aliases:
-            for name, known in self._known.items():
-                if alias in known.aliases:
-                    return name
-        return None
+        """Return the project that has one of these aliases, the first one first."""
+        owners = self._owners()
+        return next((owners[alias] for alias in aliases if alias in owners), None)
 
-    def _knows_all(self, owner: str, place: ProjectPlace) -> bool:
-        """Return whether nothing new can be learnt of a known folder without a call of Git, or with one."""
-        taken = {alias for known in self._known.values() for alias in known.aliases}
+    def _knows_all(self, owner: str, place: ProjectFolder) -> bool:
+        """Return whether every alias of a folder is known, also the one that costs a call of Git."""
         has_root = place.repository is None or bool(self._known[owner].of_kind(ROOT))
-        return has_root and all(alias in taken for alias in place.aliases)
+        return has_root and self._owners().keys() >= set(place.aliases)
 
-    def _named(self, project_id: str) -> Known:
+    def _named(self, project_id: str) -> KnownProject:
         if project_id not in self._known:
-            there = ", ".join(sorted(self._known)[:20]) or "none"
-            raise NotFound(f"no project {project_id[:80]!r}; there are {there} (`memory-anchor projects list`)")
+            known = ", ".join(sorted(self._known)[:20]) or "none"
+            raise NotFound(f"no project {project_id[:80]!r}; there are {known} (`memory-anchor projects list`)")
         return self._known[project_id]
 
     # --- the file ----------------------------------------------------------------------------------------------------
 
-    def _read(self) -> dict[str, Known]:
+    def _read(self) -> dict[str, KnownProject]:
         if not self._file.exists():
             return {}
         try:
             stored = json.loads(self._file.read_text(encoding="utf-8"))
-            likely = stored.get("likely", {})
             return {
-                str(name): Known(
+                str(name): KnownProject(
                     [str(alias) for alias in aliases],
-                    str(likely.get(name, {}).get("project", "")),
-                    str(likely.get(name, {}).get("why", "")),
-                    bool(likely.get(name, {}).get("told", False)),
-                    bool(likely.get(name, {}).get("asked", False)),
+                    str(maybe.get("project", "")),
+                    str(maybe.get("why", "")),
+                    bool(maybe.get("told", False)),
+                    bool(maybe.get("asked", False)),
                 )
                 for name, aliases in stored["projects"].items()
+                for maybe in [stored.get("likely", {}).get(name, {})]
             }
         except (ValueError, KeyError, AttributeError, TypeError):
             raise StoreDamaged(
@@ -331,42 +334,42 @@ class Projects:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Read the file anew, let the caller change what is known, and write it when that changed anything."""
+        """Read the file again, let the caller change the known projects, and write it when that changed anything."""
         with self._lock, file_lock(self._file.with_name(f"{self._file.name}.lock")):
             self._known = self._read()
             before = self._json()
             yield
             if (now := self._json()) != before:
                 write_atomic(self._file, now)
-            self._places.clear()
+            self._cache.clear()
 
     def _json(self) -> bytes:
         likely = {
-            name: {"project": known.likely, "why": known.why, "told": known.told, "asked": known.asked}
+            name: {"project": known.maybe, "why": known.why, "told": known.is_hinted, "asked": known.is_asked}
             for name, known in self._known.items()
-            if known.likely
+            if known.maybe
         }
         aliases = {name: known.aliases for name, known in self._known.items()}
         return json.dumps({"projects": aliases, "likely": likely}, ensure_ascii=False, indent=1).encode()
 
 
-def _root_of(place: ProjectPlace) -> tuple[str, ...]:
+def _root_of(place: ProjectFolder) -> tuple[str, ...]:
     root = git.root_commit(place.repository) if place.repository is not None else None
     return (f"{ROOT}{root}",) if root else ()
 
 
 def _is_checkout(path: str) -> bool:
-    repository = git.found(path) if os.path.isdir(path) else None  # noqa: PTH112
+    repository = git.find_repository(path) if os.path.isdir(path) else None  # noqa: PTH112
     return repository is not None and repository.top == path
 
 
-def _said(alias: str) -> str:
+def _alias_text(alias: str) -> str:
     kind, _, value = alias.partition(":")
     return f"its {kind} {value}"
 
 
-def _asks(known: Known) -> str:
+def _hint(known: KnownProject) -> str:
     return (
-        f"This folder may be project {known.likely} ({known.why}); until somebody says so it has a memory of its own: "
-        f"a human runs `memory-anchor projects link {known.likely}` here, on a terminal."
+        f"This folder may be project {known.maybe} ({known.why}); until somebody says so it has a memory of its own: "
+        f"a human runs `memory-anchor projects link {known.maybe}` here, on a terminal."
     )

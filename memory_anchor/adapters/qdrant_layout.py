@@ -1,8 +1,8 @@
-"""How a collection lies on a Qdrant server: vectors, payload indexes, shards and replicas, quantisation.
+"""How a collection is laid out on a Qdrant server: vectors, payload indexes, shards and replicas, quantisation.
 
-Pure: settings and a `CollectionSpec` in, the client's models out. Every field a filter may name has an index; that of
-`account` is the tenant's, by which the server keeps what belongs together next to each other. Shards and replicas are
-decided when a collection is made; quantisation may change later, the server then rebuilds its segments behind.
+Pure: settings and a `CollectionSpec` in, the client's models out. Every field a filter may name has an index; `account`
+is the tenant's, by which the server stores related points next to each other. Shards and replicas are decided when a
+collection is created; quantisation may change later, the server then rebuilds its segments in the background.
 
 Rejected: a shard of its own for a large tenant (custom shard keys). It needs cluster mode from the first point on,
 and IDF is counted within a shard: the promoted tenant's words would be scored on another scale than everybody else's.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from memory_anchor.ports import WORDS, CollectionSpec, EmbedderIdentity
+from memory_anchor.ports import WORDS, CollectionSpec
 from memory_anchor.where import INDEXED_FIELDS
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 METADATA = "memory_anchor"
 TENANT = "account"
 OVERSAMPLING = {"scalar": 2.0, "binary": 4.0}
-"""Candidates of quantised vectors for each one that is asked for; their order is made by the whole vectors."""
+"""Candidates by quantised vectors for each wanted result; the full vectors rank them."""
 HNSW_EF = 256
 """Candidates looked at in the graph of a large collection; measured in docs/qdrant.md."""
 
@@ -44,13 +44,14 @@ class Layout:
 
 
 def create(client: QdrantClient, name: str, layout: Layout, spec: CollectionSpec | None = None) -> None:
-    """Make a collection on a server, spread over a cluster as `layout` says; without a spec it holds payloads alone."""
+    """Create a collection, spread over a cluster as `layout` says; without a spec it holds payloads alone."""
     from qdrant_client import models
 
     client.create_collection(
         name,
         vectors_config={
-            vector: vector_params(identity) for vector, identity in (spec.embedders if spec else {}).items()
+            vector: models.VectorParams(size=identity.dimensions, distance=models.Distance.COSINE)
+            for vector, identity in (spec.embedders if spec else {}).items()
         },
         sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)} if spec else None,
         metadata=metadata(spec) if spec else None,
@@ -61,19 +62,13 @@ def create(client: QdrantClient, name: str, layout: Layout, spec: CollectionSpec
     )
 
 
-def vector_params(identity: EmbedderIdentity) -> models.VectorParams:
-    from qdrant_client import models
-
-    return models.VectorParams(size=identity.dimensions, distance=models.Distance.COSINE)
-
-
 def metadata(spec: CollectionSpec) -> dict[str, Json]:
     embedders = {vector: asdict(identity) for vector, identity in spec.embedders.items()}
     return {METADATA: {"schema_version": spec.schema_version, "embedders": embedders}}
 
 
 def indexes() -> dict[str, models.PayloadSchemaType | models.KeywordIndexParams]:
-    """Return field -> the payload index it has."""
+    """Return the payload index of each field."""
     from qdrant_client import models
 
     plain = {
@@ -106,7 +101,7 @@ def quantization(layout: Layout) -> models.ScalarQuantization | models.BinaryQua
 
 
 def search_params(layout: Layout) -> models.SearchParams:
-    """Return how a search by meaning looks."""
+    """Return how a vector search runs."""
     from qdrant_client import models
 
     if layout.exact:
@@ -119,9 +114,6 @@ def search_params(layout: Layout) -> models.SearchParams:
 
 
 def is_quantized_as(stored: models.QuantizationConfig | None, layout: Layout) -> bool:
-    """Return whether a collection's quantisation is the one that is wanted. stored: of its configuration."""
-    kind = "none"
-    for name in ("scalar", "binary"):
-        if getattr(stored, name, None) is not None:
-            kind = name
-    return kind == layout.quantization
+    """Return whether a collection's stored quantisation is the one of the settings."""
+    kinds = [name for name in ("scalar", "binary") if getattr(stored, name, None) is not None]
+    return (kinds or ["none"])[-1] == layout.quantization

@@ -1,11 +1,12 @@
-"""The line to a Qdrant server or cluster: addresses, time limits, tries, and what each failure means.
+"""The connection to a Qdrant server or cluster: addresses, time limits, retries, and what each failure means.
 
-Every operation of the store can be repeated to the same end (points have our ids, compared writes carry revisions), so
-one that got no answer is tried again: on the next address where several are given, a few times, and never beyond
-twice `timeout_s` in all. Of several addresses each has half of the time, so one that is silent leaves some to the next.
-Where nothing answered one operation in all its time, those of the next second end at once: what asks a dead server for
-several things waits once. Messages name the address without user and password, never the key nor the server's wording,
-which may quote a payload. Local mode (a folder, or memory) goes through here too, under one lock: it is plain Python.
+Every operation of the store can be repeated with the same result (points have our ids, conditional writes carry
+revisions), so one that got no answer is tried again: on the next address where there are several, a few times, and
+never beyond twice `timeout_s` in all. Of several addresses each has half of the time, so a silent one leaves some to
+the next. Where nothing answered one operation in all its time, those of the next second fail at once: a request that
+asks a dead server for several things waits once. Messages name the address without user and password, never the key
+nor the server's wording, which may quote a payload. Local mode (a folder, or memory) goes through here too, under one
+lock: it is plain Python.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TIMEOUT_S = 10.0
-"""Of one operation with all its tries, unless `store.timeout_s` says another."""
+"""Of one operation with all its retries, unless `store.timeout_s` is set."""
 TRIES = 6
 WAIT_MOST_S = 1.0
 REST_S = 1.0
-"""How long a server that answered nothing at all is not asked again."""
+"""How long a server that did not answer at all is not asked again."""
 OLDEST_SERVER = (1, 18)
-"""Named vectors that come and go and conditional writes are all there; nothing older was tried."""
+"""It can add and drop named vectors and has conditional writes; nothing older was tried."""
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
-"""Answers after which the same request may be answered: restarting, overloaded, a replica lost."""
+"""Statuses after which a retry may succeed: restarting, overloaded, a replica lost."""
 _SIGNS: tuple[tuple[tuple[str, ...], type[MemoryAnchorError], str], ...] = (
     (
         ("no space left", "disk is full", "exceeds available disk space", "not enough disk"),
@@ -64,15 +65,15 @@ _SIGNS: tuple[tuple[tuple[str, ...], type[MemoryAnchorError], str], ...] = (
         "{where} is a cluster of which too many nodes are away; start them (its /cluster tells which) and retry.",
     ),
 )
-"""What a server says, in small letters -> our error. Read here alone, and never shown."""
+"""A server's wording, in lower case -> our error. Read here alone, and never shown."""
 
 
 class _Passing(Exception):
-    """A failure that another try may mend. silent: nothing answered."""
+    """A failure that a retry may mend. silent: nothing answered."""
 
-    def __init__(self, meaning: MemoryAnchorError, *, silent: bool = False) -> None:
+    def __init__(self, ours: MemoryAnchorError, *, silent: bool = False) -> None:
         super().__init__()
-        self.meaning, self.silent = meaning, silent
+        self.ours, self.silent = ours, silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +94,17 @@ class QdrantLink:
         """Raises StoreBusy: another process has the folder open. BadInput: an address is none."""
         self.access = access
         self.is_server = bool(access.urls)
-        self.place = ", ".join(map(shown, access.urls)) if access.urls else str(access.path)
+        self.place = ", ".join(map(without_credentials, access.urls)) if access.urls else str(access.path)
         self._guard: contextlib.AbstractContextManager[bool | None] = (
             contextlib.nullcontext() if self.is_server else threading.RLock()
         )
         self._at = 0
         self._answered = self._silent_at = float("-inf")
         with self._translated():
-            self._clients = [self._to(url) for url in access.urls] or [self._local()]
+            self._clients = [self._connect(url) for url in access.urls] or [self._local()]
 
     def ask(self, work: Callable[[QdrantClient], T]) -> T:
-        """Return what `work` does with a client. It may be done twice, and must come to the same end."""
+        """Return the result of `work` with a client. It may run twice, and must come to the same result."""
         from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay
         from tenacity.wait import wait_random_exponential
 
@@ -121,7 +122,7 @@ class QdrantLink:
         except _Passing as error:
             if error.silent and self._answered < began:
                 self._silent_at = time.monotonic()
-            raise error.meaning from error.__cause__
+            raise error.ours from error.__cause__
         self._answered = time.monotonic()
         return answer
 
@@ -136,15 +137,15 @@ class QdrantLink:
             raise
 
     def check_version(self) -> None:
-        """Raise Unavailable: the server is older than what we ask of it, or is no Qdrant."""
+        """Raise Unavailable where the server is too old, or is no Qdrant."""
         if not self.is_server:
             return
         version = str(getattr(self.ask(lambda client: client.info()), "version", ""))
         try:
-            found = tuple(int(part) for part in version.split("-")[0].split(".")[:2])
+            numbers = tuple(int(part) for part in version.split("-")[0].split(".")[:2])
         except ValueError:
-            found = ()
-        if found < OLDEST_SERVER:
+            numbers = ()
+        if numbers < OLDEST_SERVER:
             oldest = ".".join(map(str, OLDEST_SERVER))
             raise Unavailable(
                 f"the Qdrant server at {self.place} is version {version[:20] or 'unknown'}; this one asks for "
@@ -156,14 +157,15 @@ class QdrantLink:
             for client in self._clients:
                 client.close()
 
-    def _to(self, url: str) -> QdrantClient:
+    def _connect(self, url: str) -> QdrantClient:
         QdrantClient = _client_class()  # noqa: N806
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadInput(
-                f"store.url holds {shown(url)!r}; allowed is http://HOST:PORT or https://HOST:PORT, several with commas"
+                f"store.url holds {without_credentials(url)!r}; allowed is http://HOST:PORT or https://HOST:PORT, "
+                "several with commas"
             )
-        # It warns of a key over http on every start; docs/qdrant.md says when that is well.
+        # It warns of a key over http on every start; docs/qdrant.md says when that is fine.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -199,12 +201,12 @@ class QdrantLink:
         try:
             yield
         except UnexpectedResponse as error:
-            meaning = self.of_status(error.status_code or 0, error.content)
-            if isinstance(meaning, Unavailable) and error.status_code in PASSING:
-                raise _Passing(meaning) from error
-            raise meaning from error
+            ours = self.error_of_status(error.status_code or 0, error.content)
+            if isinstance(ours, Unavailable) and error.status_code in PASSING:
+                raise _Passing(ours) from error
+            raise ours from error
         except ResourceExhaustedResponse as error:
-            raise _Passing(self.of_status(429, b"")) from error
+            raise _Passing(self.error_of_status(429, b"")) from error
         except ResponseHandlingException as error:
             if isinstance(error.source, ValidationError):
                 raise self._is_no_qdrant() from error
@@ -233,12 +235,12 @@ class QdrantLink:
             return Unavailable(f"no node of the Qdrant cluster at {self.place} answers, or too few do; start them.")
         return Unavailable(f"the Qdrant server at {self.place} does not answer; start it, or set store.kind to edge.")
 
-    def of_status(self, status: int, content: bytes) -> MemoryAnchorError:
+    def error_of_status(self, status: int, content: bytes) -> MemoryAnchorError:
         """Return our error for an answer of a server."""
         where = f"the Qdrant server at {self.place}"
-        said = content[:4_000].decode("utf-8", "replace").lower()
+        message = content[:4_000].decode("utf-8", "replace").lower()
         for signs, kind, sentence in _SIGNS:
-            if any(sign in said for sign in signs):
+            if any(sign in message for sign in signs):
                 return kind(sentence.format(where=f"{where} (HTTP {status})"))
         if status in (401, 403):
             return Refused(
@@ -257,7 +259,7 @@ class QdrantLink:
         return Unavailable(f"{where} failed (HTTP {status}); retry, and see its log.")
 
 
-def shown(url: str) -> str:
+def without_credentials(url: str) -> str:
     """Return an address without user, password and path."""
     parts = urlsplit(url)
     try:
@@ -269,11 +271,11 @@ def shown(url: str) -> str:
 
 def addresses(url: str) -> tuple[str, ...]:
     """Return the addresses of `store.url`, which may name several nodes of one cluster with commas."""
-    return tuple(one.strip() for one in url.split(",") if one.strip())
+    return tuple(address.strip() for address in url.split(",") if address.strip())
 
 
-def already_there(error: BaseException) -> bool:
-    """Return whether a server refused to make what another engine has just made."""
+def already_exists(error: BaseException) -> bool:
+    """Return whether a server refused to create what another engine has just created."""
     from qdrant_client.http.exceptions import UnexpectedResponse
 
     return isinstance(error, UnexpectedResponse) and error.status_code == 409

@@ -1,11 +1,11 @@
-"""The store on a Qdrant server or cluster, or in the client's local mode: filters and scores are the Edge store's.
+"""The store on a Qdrant server or cluster, or in the client's local mode; filters and scores equal the Edge store's.
 
-For teams that share one memory, and for tests without a server. Identity and schema version lie in the collection's
+For teams that share one memory, and for tests without a server. Identity and schema version are in the collection's
 metadata, so that every client sees them. Writes wait until they are applied. Several engines may write at once: what
 was read is only replaced as it was read (`revisions`), checked by the server in the upsert itself. Such writes go
 through one replica of a shard, or two that arrive at two nodes would be applied in two orders. Local mode is for
-trying out: it scans plain Python lists and refuses a second process, which becomes StoreBusy. The line to the server,
-its tries and errors are `qdrant_link`; how a collection lies there is `qdrant_layout`.
+trying out: it scans plain Python lists and refuses a second process, which becomes StoreBusy. The connection, its
+retries and errors are in `qdrant_link`; how a collection is laid out is in `qdrant_layout`.
 
 Erasing: a server drops a deleted point's bytes when it next rewrites that segment and log, which a client cannot force;
 local mode is rewritten at once.
@@ -14,21 +14,21 @@ local mode is rewritten at once.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from memory_anchor.adapters import qdrant_layout, revisions
 from memory_anchor.adapters.filters import Dialect, translate
-from memory_anchor.adapters.payload import MOVING, REVISION, from_payload, mark_of, to_payload, usage_payload
+from memory_anchor.adapters.payload import MARK_FIELDS, REVISION, from_payload, mark_of, to_payload, usage_payload
 from memory_anchor.adapters.qdrant_layout import METADATA, Layout
-from memory_anchor.adapters.qdrant_link import Access, QdrantLink, already_there
-from memory_anchor.adapters.qdrant_records import claimed
+from memory_anchor.adapters.qdrant_link import Access, QdrantLink, already_exists
+from memory_anchor.adapters.qdrant_records import claim_lease
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.errors import BadInput, StoreDamaged
 from memory_anchor.json_values import Record, text
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from qdrant_client import QdrantClient, models
 
     from memory_anchor.ports import Matrix
-
-    _Stored: TypeAlias = Mapping[str, models.Record]
 
 VALUES_MAX = 100_000
 """Values of one keyword field among which a prefix is looked up."""
@@ -88,7 +86,7 @@ class QdrantStore:
         if not self._is_checked:
             self._link.check_version()
             self._is_checked = True
-        self._ask(lambda client: self._make(client, name, spec))
+        self._ask(lambda client: self._create(client, name, spec))
         stored = self._record(name)
         if stored.schema_version > spec.schema_version:
             raise StoreDamaged(
@@ -99,9 +97,9 @@ class QdrantStore:
             raise conflict
         added = {vector: who for vector, who in spec.embedders.items() if vector not in stored.embedders}
         if added:
-            self._set_vectors_of(name, CollectionSpec({**stored.embedders, **added}, stored.schema_version))
+            self._add_vectors(name, CollectionSpec({**stored.embedders, **added}, stored.schema_version))
         if self._link.is_server:
-            self._ask(lambda client: self._settle(client, name))
+            self._ask(lambda client: self._update_layout(client, name))
         self._embedders[name] = {**stored.embedders, **added}
 
     def peek(self, name: str) -> tuple[int, Mapping[str, EmbedderIdentity]] | None:
@@ -111,46 +109,46 @@ class QdrantStore:
         return self.count(name, Where()), self._record(name).embedders
 
     def reindex(self, name: str, spec: CollectionSpec) -> None:
-        """Give the collection the embedders of `spec`; vectors made by another one are dropped, to be made anew."""
+        """Give the collection the embedders of `spec`; vectors made by another one are dropped, to be made again."""
         stored = self._record(name).embedders
-        kept = {vector: who for vector, who in stored.items() if spec.embedders.get(vector) == who}
-        for vector in stored.keys() - kept.keys():
+        unchanged = {vector: who for vector, who in stored.items() if spec.embedders.get(vector) == who}
+        for vector in stored.keys() - unchanged.keys():
             self._ask(partial(self._drop_vector, name, vector))
-        self._set_vectors_of(name, CollectionSpec({**kept, **spec.embedders}, spec.schema_version))
+        self._add_vectors(name, CollectionSpec({**unchanged, **spec.embedders}, spec.schema_version))
         self._embedders[name] = dict(spec.embedders)
 
-    def _make(self, client: QdrantClient, name: str, spec: CollectionSpec) -> None:
-        """Make a collection where there is none; another engine may be making it at this moment."""
+    def _create(self, client: QdrantClient, name: str, spec: CollectionSpec) -> None:
+        """Create a collection where there is none; another engine may be creating it at this moment."""
         if client.collection_exists(name):
             return
         try:
             qdrant_layout.create(client, name, self._layout, spec)
         except Exception as error:
-            if not already_there(error):
+            if not already_exists(error):
                 raise
 
-    def _settle(self, client: QdrantClient, name: str) -> None:
+    def _update_layout(self, client: QdrantClient, name: str) -> None:
         """Give a collection the payload indexes it lacks, and the quantisation of the settings."""
         from qdrant_client import models
 
         info = client.get_collection(name)
         for field, schema in qdrant_layout.indexes().items():
-            held = info.payload_schema.get(field)
-            is_tenant = bool(held and held.params and getattr(held.params, "is_tenant", None))
-            if held is None or (field == qdrant_layout.TENANT and not is_tenant):
+            index = info.payload_schema.get(field)
+            is_tenant = bool(index and index.params and getattr(index.params, "is_tenant", None))
+            if index is None or (field == qdrant_layout.TENANT and not is_tenant):
                 client.create_payload_index(name, field, field_schema=schema, wait=True)
         if not qdrant_layout.is_quantized_as(info.config.quantization_config, self._layout):
             wanted = qdrant_layout.quantization(self._layout) or models.Disabled.DISABLED
             client.update_collection(name, quantization_config=wanted)
 
-    def _set_vectors_of(self, name: str, spec: CollectionSpec) -> None:
-        """Make the named vectors that are not there yet, then note who fills each."""
+    def _add_vectors(self, name: str, spec: CollectionSpec) -> None:
+        """Create the named vectors that are missing, then record who fills each."""
         from qdrant_client import models
 
         def change(client: QdrantClient) -> None:
-            there = client.get_collection(name).config.params.vectors or {}
+            existing = client.get_collection(name).config.params.vectors or {}
             for vector, identity in spec.embedders.items():
-                if vector not in there:
+                if vector not in existing:
                     dense = models.DenseVectorConfig(size=identity.dimensions, distance=models.Distance.COSINE)
                     client.create_vector_name(name, vector, models.DenseVectorNameConfig(dense=dense))
             client.update_collection(name, metadata=qdrant_layout.metadata(spec))
@@ -183,73 +181,68 @@ class QdrantStore:
         if not entries:
             return
         rows = [checked_rows(entry.vectors, self._embedders[collection]) for entry in entries]
-        if any(revisions.is_compared(entry.memory) for entry in entries):
-            self._put_compared(collection, entries, rows)
+        if any(entry.memory.revision is not None for entry in entries):
+            self._put_as_read(collection, entries, rows)
             return
-        points = [
-            _point(entry, made, revisions.stamped(to_payload(entry.memory), None))
-            for entry, made in zip(entries, rows, strict=True)
-        ]
+        points = [_point(entry, vectors, None) for entry, vectors in zip(entries, rows, strict=True)]
         self._ask(lambda client: client.upsert(collection, points, wait=True))
 
-    def _put_compared(self, collection: str, entries: Sequence[Entry], rows: Sequence[Mapping[str, Matrix]]) -> None:
+    def _put_as_read(self, collection: str, entries: Sequence[Entry], rows: Sequence[Mapping[str, Matrix]]) -> None:
         """Write all entries where each is still stored as it was read, else none.
 
         The server leaves out of an upsert what has another revision meanwhile. New versions go first and decide which
-        engine was first; then the old ones are closed. In one upsert shards would race, and a reader between them found
-        a memory without a current version; so it may see two for a moment. What lost a part (one was strengthened a
-        moment ago) puts back what it wrote before anybody is told.
+        engine was first; then the old ones are closed. In one upsert shards would race, and a reader between them would
+        find a memory without a current version; so it may see two for a moment. A writer that lost a part (one was
+        strengthened a moment ago) restores what it wrote before anybody is told.
         """
-
         before = self._records(collection, [entry.memory.point_id for entry in entries])
+        stored = {point: record.payload or {} for point, record in before.items()}
         for entry in entries:
-            found = before.get(entry.memory.point_id)
-            revisions.check(entry.memory, None if found is None else found.payload or {})
-        points = []
-        for entry, made in zip(entries, rows, strict=True):
-            held = before.get(entry.memory.point_id)
-            points.append(
-                _point(entry, made, revisions.stamped(to_payload(entry.memory), held.payload if held else None))
-            )
-        as_read = _unchanged([record.payload or {} for record in before.values()])
-        done: list[models.PointStruct] = []
-        for some in ([p for p in points if p.id not in before], [p for p in points if p.id in before]):
-            if not some:
+            revisions.check(entry.memory, stored.get(entry.memory.point_id))
+        points = [
+            _point(entry, vectors, stored.get(entry.memory.point_id))
+            for entry, vectors in zip(entries, rows, strict=True)
+        ]
+        as_read = _unchanged(stored.values())
+        written: list[models.PointStruct] = []
+        for batch in ([p for p in points if p.id not in before], [p for p in points if p.id in before]):
+            if not batch:
                 continue
-            self._upsert(collection, some, as_read)
-            lost = self._lost(collection, some)
-            done += [point for point in some if point.id not in lost]
+            self._upsert(collection, batch, as_read)
+            lost = self._lost(collection, batch)
+            written += [point for point in batch if point.id not in lost]
             if lost:
-                self._put_back(collection, done, before)
+                self._restore(collection, written, before)
                 raise revisions.conflict([entry.memory for entry in entries if entry.memory.point_id in lost])
 
     def _lost(self, collection: str, points: Sequence[models.PointStruct]) -> set[str]:
         """Return those of these points that were not written, because another engine was first."""
         wanted = {str(point.id): text((point.payload or {})[REVISION]) for point in points}
-        names = [REVISION, revisions.REVISED]
+        fields = [REVISION, revisions.REVISED]
         records = self._ask(
-            lambda client: client.retrieve(collection, list(wanted), with_payload=names, with_vectors=False)
+            lambda client: client.retrieve(collection, list(wanted), with_payload=fields, with_vectors=False)
         )
-        found = {str(record.id): revisions.lineage(record.payload) for record in records}
-        return {point for point, revision in wanted.items() if revision not in found.get(point, ())}
+        histories = {str(record.id): revisions.revision_history(record.payload) for record in records}
+        return {point for point, revision in wanted.items() if revision not in histories.get(point, ())}
 
-    def _put_back(
+    def _restore(
         self, collection: str, points: Sequence[models.PointStruct], before: Mapping[str, models.Record]
     ) -> None:
-        """Undo what a batch wrote, wherever nobody has gone on from it."""
+        """Undo what a batch wrote, wherever nobody has continued from it."""
         from qdrant_client import models
 
         written = _has_revision([text((point.payload or {})[REVISION]) for point in points])
-        ours = models.Filter(must=[written])
         new = [point.id for point in points if point.id not in before]
         old = [before[str(point.id)] for point in points if point.id in before]
-        medium = models.WriteOrdering.MEDIUM
         if new:
             these = models.FilterSelector(filter=models.Filter(must=[written, models.HasIdCondition(has_id=new)]))
+            medium = models.WriteOrdering.MEDIUM
             self._ask(lambda client: client.delete(collection, these, wait=True, ordering=medium))
         if old:
-            again = [models.PointStruct(id=one.id, vector=one.vector or {}, payload=one.payload) for one in old]
-            self._upsert(collection, again, ours)
+            earlier = [
+                models.PointStruct(id=record.id, vector=record.vector or {}, payload=record.payload) for record in old
+            ]
+            self._upsert(collection, earlier, models.Filter(must=[written]))
 
     def _upsert(self, collection: str, points: list[models.PointStruct], only: models.Filter) -> None:
         from qdrant_client import models
@@ -257,7 +250,7 @@ class QdrantStore:
         medium = models.WriteOrdering.MEDIUM
         self._ask(lambda client: client.upsert(collection, points, wait=True, update_filter=only, ordering=medium))
 
-    def _records(self, collection: str, point_ids: list[str]) -> _Stored:
+    def _records(self, collection: str, point_ids: list[str]) -> Mapping[str, models.Record]:
         records = self._ask(lambda client: client.retrieve(collection, point_ids, with_payload=True, with_vectors=True))
         return {str(record.id): record for record in records}
 
@@ -294,12 +287,12 @@ class QdrantStore:
         these = models.PointIdsList(points=list(point_ids))
         folder = self._link.access.path
 
-        def erased(client: QdrantClient) -> None:
+        def erase(client: QdrantClient) -> None:
             client.delete(collection, these, wait=True)
             if folder not in (None, ":memory:"):
                 _vacuum(Path(str(folder)) / "collection" / collection / "storage.sqlite")
 
-        self._ask(erased)
+        self._ask(erase)
 
     # --- reads -------------------------------------------------------------------------------------------------------
 
@@ -309,62 +302,50 @@ class QdrantStore:
         records = self._ask(
             lambda client: client.retrieve(collection, list(point_ids), with_payload=True, with_vectors=with_vectors)
         )
-        found = {str(record.id): record for record in records}
-        return [_entry(found[point], with_vectors) for point in point_ids if point in found]
+        by_id = {str(record.id): record for record in records}
+        return [_entry(by_id[point], with_vectors) for point in point_ids if point in by_id]
 
     def find(
-        self,
-        collection: str,
-        where: Where,
-        *,
-        limit: int,
-        order_by: str | None = None,
-        descending: bool = False,
+        self, collection: str, where: Where, *, limit: int, order_by: str | None = None, descending: bool = False
     ) -> list[Memory]:
         from qdrant_client import models
 
         direction = models.Direction.DESC if descending else models.Direction.ASC
         order = models.OrderBy(key=order_by, direction=direction) if order_by else None
-        only = self._filter(collection, where)
-        records, _ = self._ask(
-            lambda client: client.scroll(
-                collection,
-                scroll_filter=only,
-                limit=limit,
-                order_by=order,
-                with_payload=True,
-            )
-        )
+        records, _ = self._page(collection, where, limit, order_by=order)
         return [_memory(record.payload or {}) for record in records]
 
     def scan(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
     ) -> tuple[list[Entry], str | None]:
-        records, following = self._page(collection, where, page, after, with_payload=True, with_vectors=with_vectors)
+        records, following = self._page(collection, where, page, after=after, with_vectors=with_vectors)
         return [_entry(record, with_vectors) for record in records], following
 
     def marks(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None
     ) -> tuple[list[Mark], str | None]:
-        records, following = self._page(collection, where, page, after, with_payload=list(MOVING), with_vectors=False)
-        return [mark_of(str(one.id), one.payload or {}) for one in records], following
+        records, following = self._page(collection, where, page, after=after, with_payload=list(MARK_FIELDS))
+        return [mark_of(str(record.id), record.payload or {}) for record in records], following
 
     def _page(
         self,
         collection: str,
         where: Where,
-        page: int,
-        after: str | None,
+        limit: int,
         *,
-        with_payload: bool | list[str],
-        with_vectors: bool,
+        after: str | None = None,
+        order_by: models.OrderBy | None = None,
+        with_payload: bool | list[str] = True,
+        with_vectors: bool = False,
     ) -> tuple[list[models.Record], str | None]:
+        """Return a page of records and the cursor of the next one."""
         only = self._filter(collection, where)
         records, following = self._ask(
             lambda client: client.scroll(
                 collection,
                 scroll_filter=only,
-                limit=page,
+                limit=limit,
+                order_by=order_by,
                 offset=after,
                 with_payload=with_payload,
                 with_vectors=with_vectors,
@@ -396,10 +377,10 @@ class QdrantStore:
     # --- the whole store ---------------------------------------------------------------------------------------------
 
     def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
-        return claimed(self._link, self._layout, name, holder, now=now.timestamp(), until=until.timestamp())
+        return claim_lease(self._link, self._layout, name, holder, now=now.timestamp(), until=until.timestamp())
 
     def flush(self) -> None:
-        """Nothing waits here: a server flushes by itself, local mode with each write."""
+        """Do nothing: a server flushes by itself, local mode with each write."""
 
     def size_bytes(self) -> int:
         return 0
@@ -436,20 +417,20 @@ class QdrantStore:
 
     def _filter(self, collection: str, where: Where) -> models.Filter | None:
         """Return the server's filter, the account first: it is the tenant, and every reader's audience names it."""
-        named = {one.field: one.values for one in where.all_of if isinstance(one, OneOf)}
-        if "audience" in named and qdrant_layout.TENANT not in named:
-            accounts = tuple(dict.fromkeys(account_of(str(key)) for key in named["audience"]))
+        values = {condition.field: condition.values for condition in where.all_of if isinstance(condition, OneOf)}
+        if "audience" in values and qdrant_layout.TENANT not in values:
+            accounts = tuple(dict.fromkeys(account_of(str(audience)) for audience in values["audience"]))
             where = Where((OneOf(qdrant_layout.TENANT, accounts), *where.all_of), where.none_of)
         if self._link.is_server:
-            where = self._spelled_out(collection, where)
+            where = self._without_prefixes(collection, where)
         return translate(where, self._dialect)
 
-    def _spelled_out(self, collection: str, where: Where) -> Where:
+    def _without_prefixes(self, collection: str, where: Where) -> Where:
         """Return the filter with every prefix as the values that begin with it: a server of 1.18 knows no prefixes."""
 
-        def one(condition: Condition) -> Condition:
+        def expanded(condition: Condition) -> Condition:
             if isinstance(condition, AnyOf):
-                return AnyOf(tuple(self._spelled_out(collection, option) for option in condition.options))
+                return AnyOf(tuple(self._without_prefixes(collection, option) for option in condition.options))
             if not isinstance(condition, StartsWith):
                 return condition
             field, prefix = condition.field, condition.prefix
@@ -460,38 +441,40 @@ class QdrantStore:
                 )
             return OneOf(field, tuple(str(hit.value) for hit in known if str(hit.value).startswith(prefix)))
 
-        return Where(tuple(map(one, where.all_of)), tuple(map(one, where.none_of)))
+        return Where(tuple(map(expanded, where.all_of)), tuple(map(expanded, where.none_of)))
 
 
-def _point(entry: Entry, rows: Mapping[str, Matrix], payload: Record) -> models.PointStruct:
+def _point(entry: Entry, rows: Mapping[str, Matrix], before: Record | None) -> models.PointStruct:
+    """Return a point with a new revision. before: the payload stored in its place."""
     from qdrant_client import models
 
     vectors: dict[str, list[float] | models.SparseVector] = {name: row.tolist() for name, row in rows.items()}
     if entry.words and entry.words.indices:
         vectors[WORDS] = _sparse(entry.words)
+    payload = revisions.with_revision(to_payload(entry.memory), before)
     return models.PointStruct(id=entry.memory.point_id, vector=vectors, payload=payload)
 
 
-def _has_revision(tokens: list[str]) -> models.FieldCondition:
+def _has_revision(one_of: list[str]) -> models.FieldCondition:
     from qdrant_client import models
 
-    return models.FieldCondition(key=REVISION, match=models.MatchAny(any=tokens))
+    return models.FieldCondition(key=REVISION, match=models.MatchAny(any=one_of))
 
 
-def _unchanged(payloads: Sequence[Record]) -> models.Filter:
+def _unchanged(payloads: Iterable[Record]) -> models.Filter:
     """Return the filter that lets through what is still stored with one of these revisions."""
     from qdrant_client import models
 
-    tokens = [str(payload[REVISION]) for payload in payloads if payload.get(REVISION)]
-    either: list[models.Condition] = [_has_revision(tokens)] if tokens else []
-    if len(tokens) < len(payloads):  # of a version before there were revisions
+    stored = [str(payload.get(REVISION) or "") for payload in payloads]
+    either: list[models.Condition] = [_has_revision(list(filter(None, stored)))] if any(stored) else []
+    if not all(stored):  # a payload from before there were revisions
         either.append(models.IsEmptyCondition(is_empty=models.PayloadField(key=REVISION)))
     return models.Filter(should=either) if either else models.Filter(must=[models.HasIdCondition(has_id=[])])
 
 
 def _memory(payload: Record) -> Memory:
     memory = from_payload(payload)
-    return memory if memory.revision else replace(memory, revision=revisions.seen(memory, payload))
+    return memory if memory.revision else replace(memory, revision=f"{memory.version}.")
 
 
 def _sparse(words: SparseVector) -> models.SparseVector:

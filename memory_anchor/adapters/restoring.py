@@ -1,7 +1,7 @@
-"""The last step of a restore: moving a complete new directory's entries in, finished by whoever opens it next.
+"""The last step of a restore: moving a complete new directory's entries in, finished by the next process to open it.
 
-The journal names the old entries and where both sides lie. Every move may have happened already, so the whole is
-repeated from its start until it is done; the lock on the directory is held.
+The journal names the old entries and both folders. Any of the moves may have happened already, so all of them are
+repeated from the start; the lock on the directory is held.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ JOURNAL = "restoring.json"
 
 
 def finish_restore(data_dir: Path) -> bool:
-    """Finish a restore that was cut off in its last step; return whether there was one. The lock is held.
+    """Finish a restore that was interrupted in its last step; return whether there was one.
 
-    Raises StoreDamaged: the journal cannot be read, so that nothing is guessed.
+    Raises StoreDamaged: the journal cannot be read, and nothing is guessed.
     """
-    journal = data_dir / JOURNAL
-    if not journal.exists():
+    path = data_dir / JOURNAL
+    if not path.exists():
         return False
     try:
-        told = json.loads(journal.read_text(encoding="utf-8"))
-        staging, aside, old = str(told["staging"]), str(told["aside"]), [str(name) for name in told["old"]]
-        new = data_dir / staging / "new"
-        for name in old:
-            (data_dir / aside).mkdir(mode=0o700, exist_ok=True)
-            if (data_dir / name).exists() and not (data_dir / aside / name).exists():
-                (data_dir / name).rename(data_dir / aside / name)
-        # What moves in may only be on disk when what was there is out of the way there too.
-        sync_folder(data_dir / aside)
+        journal = json.loads(path.read_text(encoding="utf-8"))
+        staging, aside = data_dir / str(journal["staging"]), data_dir / str(journal["aside"])
+        for name in map(str, journal["old"]):
+            aside.mkdir(mode=0o700, exist_ok=True)
+            if (data_dir / name).exists() and not (aside / name).exists():
+                (data_dir / name).rename(aside / name)
+        # The old entries must be out of the way on disk before the new ones move in.
+        sync_folder(aside)
         sync_folder(data_dir)
-        for path in sorted(new.iterdir()) if new.is_dir() else ():
-            path.rename(data_dir / path.name)
+        new = staging / "new"
+        for entry in sorted(new.iterdir()) if new.is_dir() else ():
+            entry.rename(data_dir / entry.name)
         sync_folder(data_dir)
         sync_folder(new)
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreDamaged(f"{journal} cannot be read; move it away and restore the backup again.") from error
+        raise StoreDamaged(f"{path} cannot be read; move it away and restore the backup again.") from error
     except OSError as error:
         raise ours(error, data_dir) from error
-    shutil.rmtree(data_dir / staging, ignore_errors=True)
-    remove_durably(journal)
+    shutil.rmtree(staging, ignore_errors=True)
+    remove_durably(path)
     return True

@@ -1,8 +1,8 @@
-"""What was derived from the store, as one file of arrays that the next process takes: `ports.Snapshot`.
+"""`ports.Snapshot` as one file: the arrays that were derived from the store, for the next process to load.
 
-Never truth: whoever takes it asks the store about every version. So it is not fsync'ed; what a power cut leaves of it
-fails the checksum that every array has (`.npz` is a zip) and counts as nothing. It holds ids, hashed words, vectors,
-tags and people's names, no text of a memory.
+It is never trusted: its reader asks the store about every version. So it is not fsync'ed; what a power cut leaves of it
+fails the checksum of each array (`.npz` is a zip) and counts as nothing. It holds ids, hashed words, vectors, tags and
+people's names, no text of a memory.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 SNAPSHOT_FILE = "mirror.npz"
 MADE_BY = "made_by"
-"""Name of the array that holds the version of this package: another one may derive otherwise."""
+"""Name of the array with this package's version: another version may derive something else."""
 
 log = logging.getLogger(__name__)
 
 
 class SnapshotFile:
-    """One file, 0600. Of two processes only the one that holds the directory's lock uses it."""
+    """One file, 0600; used only by the process that holds the directory's lock."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def take(self) -> Mapping[str, NDArray[np.generic]] | None:
-        """Return what is in the file and remove it; None where it is missing, broken or of another version."""
+        """Return the arrays and remove the file; None where it is missing, broken or of another version."""
         try:
             with np.load(self._path, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
@@ -52,18 +52,18 @@ class SnapshotFile:
         return arrays if made_by is not None and made_by.tobytes().decode() == VERSION else None
 
     def put(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
-        """Replace the file; where there is no room for it there is none."""
-        beside = self._path.with_name(f".{self._path.name}.tmp")
+        """Replace the file; where there is no space for it, remove it."""
+        unfinished = self._path.with_name(f".{self._path.name}.tmp")
         made_by = np.frombuffer(VERSION.encode(), dtype=np.uint8)
         try:
-            beside.unlink(missing_ok=True)
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            unfinished.unlink(missing_ok=True)
+            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 np.savez(file, **{**arrays, MADE_BY: made_by})  # type: ignore[arg-type]
-            beside.replace(self._path)
+            unfinished.replace(self._path)
         except OSError as error:
             log.warning("%s could not be written (%s); the next start reads the store", self._path.name, error)
             with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
+                unfinished.unlink(missing_ok=True)
             self.drop()
 
     def drop(self) -> None:

@@ -20,7 +20,7 @@ _ZEROS = bytes(_CHUNK_BYTES)
 
 
 def keeps_holes(folder: Path) -> bool:
-    """Return whether a hole of a mapped file stays one when it is read, as on a disk; tmpfs gives it a page."""
+    """Return whether a hole of a mapped file stays one when it is read, as on a disk; tmpfs allocates a page."""
     if not hasattr(os, "SEEK_DATA"):
         return True
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -37,11 +37,12 @@ def copy_tree(source: Path, target: Path) -> None:
         if entry.is_dir():
             copy_tree(entry, target / entry.name)
         elif entry.is_file():
-            _copy_file(entry, target / entry.name)
+            with entry.open("rb") as read:
+                _write_file(target / entry.name, os.fstat(read.fileno()).st_size, _parts(read))
 
 
 class FileImage(NamedTuple):
-    """A file by its name below a folder: its size, and what stands where in it besides zeros."""
+    """A file by its name below a folder: its size, and its parts that are not zero as (position, content)."""
 
     name: str
     size: int
@@ -49,14 +50,14 @@ class FileImage(NamedTuple):
 
 
 class TreeImage(NamedTuple):
-    """What a folder holds. folders: its own, those above first."""
+    """The content of a folder. folders: below it, parents first."""
 
     folders: tuple[str, ...]
     files: tuple[FileImage, ...]
 
 
 def image_of(source: Path) -> TreeImage:
-    """Return what is in the folder `source`, to be written again with `write_tree`. Raises OSError."""
+    """Return the content of the folder `source`, to be written again with `write_tree`. Raises OSError."""
     folders, files = [], []
     for path in sorted(source.rglob("*")):
         name = str(path.relative_to(source))
@@ -64,22 +65,17 @@ def image_of(source: Path) -> TreeImage:
             folders.append(name)
         elif path.is_file():
             with path.open("rb") as read:
-                files.append(FileImage(name, os.fstat(read.fileno()).st_size, tuple(_written(read))))
+                files.append(FileImage(name, os.fstat(read.fileno()).st_size, tuple(_parts(read))))
     return TreeImage(tuple(folders), tuple(files))
 
 
 def write_tree(image: TreeImage, target: Path) -> None:
-    """Make the folder `target`, which must not exist, as the image has it. Raises OSError."""
+    """Create the folder `target`, which must not exist, with the image's content. Raises OSError."""
     target.mkdir(mode=0o700)
     for name in image.folders:
         (target / name).mkdir(mode=0o700)
     for file in image.files:
         _write_file(target / file.name, file.size, file.parts)
-
-
-def _copy_file(source: Path, target: Path) -> None:
-    with source.open("rb") as read:
-        _write_file(target, os.fstat(read.fileno()).st_size, _written(read))
 
 
 def _write_file(target: Path, size: int, parts: Iterable[tuple[int, bytes]]) -> None:
@@ -91,9 +87,9 @@ def _write_file(target: Path, size: int, parts: Iterable[tuple[int, bytes]]) -> 
         write.truncate(size)
 
 
-def _written(read: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield what stands where in an open file besides zeros."""
-    for start, end in written_parts(read.fileno(), os.fstat(read.fileno()).st_size):
+def _parts(read: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield (position, content) of what is not zero in an open file."""
+    for start, end in data_ranges(read.fileno(), os.fstat(read.fileno()).st_size):
         read.seek(start)
         while (at := read.tell()) < end:
             chunk = read.read(min(_CHUNK_BYTES, end - at))
@@ -101,8 +97,8 @@ def _written(read: BinaryIO) -> Iterator[tuple[int, bytes]]:
                 yield at, chunk
 
 
-def written_parts(handle: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts (start, end) of an open file that hold data."""
+def data_ranges(handle: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges (start, end) of an open file that hold data."""
     if not hasattr(os, "SEEK_DATA"):
         yield 0, size
         return

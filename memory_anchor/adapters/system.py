@@ -1,4 +1,4 @@
-"""The clock and fresh ids: where the process touches the machine."""
+"""The clock, random bytes and fresh ids of this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIME_DIGITS = 9
 RANDOM_DIGITS = 4
 ID_LENGTH = TIME_DIGITS + RANDOM_DIGITS
 
-_MOVED: ContextVar[datetime | None] = ContextVar("memory_anchor_moved_clock", default=None)
+_SET_TO: ContextVar[datetime | None] = ContextVar("memory_anchor_clock_set_to", default=None)
 
 
 class SystemClock:
@@ -27,24 +27,24 @@ class SystemClock:
         return datetime.now(UTC)
 
 
-class MovableClock:
-    """Another clock, which checks may move for one call (`moved`)."""
+class SettableClock:
+    """Another clock, which checks may set for one call (`clock_set_to`)."""
 
     def __init__(self, inner: Clock) -> None:
         self._inner = inner
 
     def now(self) -> datetime:
-        return _MOVED.get() or self._inner.now()
+        return _SET_TO.get() or self._inner.now()
 
 
 @contextmanager
-def moved(at: datetime | None) -> Iterator[None]:
-    """Let every clock of this call show `at`; None leaves it alone."""
-    token = _MOVED.set(at)
+def clock_set_to(at: datetime | None) -> Iterator[None]:
+    """Set every clock of this call to `at`; None leaves them alone."""
+    token = _SET_TO.set(at)
     try:
         yield
     finally:
-        _MOVED.reset(token)
+        _SET_TO.reset(token)
 
 
 def new_bytes(count: int) -> bytes:
@@ -76,7 +76,7 @@ class Ids:
 
 
 START = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
-"""Where a clock stands that nobody set: 2025-12-15, noon UTC."""
+"""The instant of a clock that was never set: 2025-12-15, noon UTC."""
 
 
 class ManualClock:

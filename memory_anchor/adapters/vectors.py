@@ -44,14 +44,14 @@ def identity_conflict(
 ) -> WrongEmbedder | None:
     """Return the error when a vector of `stored` was made by another embedder than `wanted` says, else None."""
     for name, identity in wanted.items():
-        made_with = stored.get(name)
-        if made_with is not None and made_with != identity:
+        made_with = stored.get(name, identity)
+        if made_with != identity:
             return WrongEmbedder(
-                f"collection {collection!r} was made with {_words(made_with)}, now the embedder is {_words(identity)}; "
+                f"collection {collection!r} was made with {_named(made_with)}, now the embedder is {_named(identity)}; "
                 "run `memory-anchor reindex` to move it, or set the embedder back."
             )
     return None
 
 
-def _words(identity: EmbedderIdentity) -> str:
+def _named(identity: EmbedderIdentity) -> str:
     return f"{identity.model} ({identity.dimensions} dimensions, roles {identity.roles})"

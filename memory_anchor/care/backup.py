@@ -119,7 +119,7 @@ def create(core: Core, target: Path) -> MadeBackup:
         core.services.usage.flush()
         with core.services.records.lock, core.knowledge.still():
             collections = {name: _written(core.services.store, name, parts) for name in COLLECTIONS}
-            with core.audit.still():
+            with core.audit.paused():
                 _copy_files(core, parts)
         manifest: Manifest = {
             "format": FORMAT,

@@ -306,12 +306,12 @@ def _fresh_project(source: Path, project: Path) -> Path:
 
 def _commits(source: Path) -> list[dict[str, Json]]:
     """Return the newest commits as events; [] where there is no history."""
-    repository = git.found(os.path.realpath(source))
-    commit = git.head(repository) if repository is not None else None
+    repository = git.find_repository(os.path.realpath(source))
+    commit = git.head_commit(repository) if repository is not None else None
     if repository is None or commit is None:
         return []
     shown = ("--no-show-signature", "--date=iso-strict", "--format=%h%x1f%ad%x1f%an%x1f%s")
-    told = git.asked(repository, "log", f"-{COMMITS_MAX}", *shown, commit, "--") or ""
+    told = git.run_git(repository, "log", f"-{COMMITS_MAX}", *shown, commit, "--") or ""
     events: list[dict[str, Json]] = []
     for line in told.encode(errors="surrogateescape").decode(errors="replace").splitlines():
         sha, when, author, subject = (*line.split("\x1f"), "", "", "")[:4]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from memory_anchor import inputs, shapes
-from memory_anchor.adapters.system import moved
+from memory_anchor.adapters.system import clock_set_to
 from memory_anchor.context.context_reports import owner_of
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Refused
@@ -86,7 +86,7 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Record) -> Record:
     at = _moved_to(core, name, given)
 
     def work() -> Record:
-        with moved(at), core.foreground if name in ANSWERED_FIRST else nullcontext():
+        with clock_set_to(at), core.foreground if name in ANSWERED_FIRST else nullcontext():
             return CALLS[name](core, core.anchor(actor), given)
 
     asked = stable_hash(name, json.dumps(arguments, sort_keys=True, default=str))

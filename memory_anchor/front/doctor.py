@@ -267,7 +267,7 @@ def _indexes(core: Core) -> Iterator[Check]:
     """Yield whether the indexes of an embedded store say what the memories say: lists and searches go by them."""
     from memory_anchor.model import COLLECTIONS
 
-    look = getattr(core.services.store, "odd_indexes", None)
+    look = getattr(core.services.store, "inconsistent_indexes", None)
     if look is None:
         return
     try:
@@ -560,13 +560,13 @@ def _watched(data_dir: Path) -> Iterator[Check]:
 
 def _operations(data_dir: Path) -> Iterator[Check]:
     """Yield each file of `.ai/operations` that is left out, or that all of them are read."""
-    from memory_anchor.adapters.projects import place_of
+    from memory_anchor.adapters.projects import locate
     from memory_anchor.front.cli.link import preamble
     from memory_anchor.layers.operational_knowledge import FOLDER, OperationalKnowledge
 
     here = preamble().project_dir
-    left = quarantine.Quarantine(known=quarantine.suspects_of(data_dir))
-    operations = OperationalKnowledge(Path(place_of(Path(here)).root) if here else None, quarantine=left)
+    left = quarantine.Quarantine(known=quarantine.record_of(data_dir))
+    operations = OperationalKnowledge(Path(locate(Path(here)).root) if here else None, quarantine=left)
     left_out = operations.problems()
     for problem in left_out:
         yield Check("operations", "warning", problem, "mend that file, or take it out of the folder")

@@ -109,7 +109,7 @@ class KnowledgeDesk:
             raise BadInput(f"{asked.ref!r} is no folder; a file is added with --kind files")
         self._check_folder(folder.resolve())
         is_read_here = not self._library.catalogue.is_shared  # else the library says what to do instead
-        if is_read_here and kind is not SourceKind.FILES and git.found(str(folder.resolve())) is None:
+        if is_read_here and kind is not SourceKind.FILES and git.find_repository(str(folder.resolve())) is None:
             raise BadInput(f"{asked.ref!r} is no Git checkout of yours; run `git init`, or add it with --kind files")
         if asked.converter or not self._is_in_project(folder.resolve()):
             rights.check(Deed.TRUST_KNOWLEDGE, self._actor.caller)

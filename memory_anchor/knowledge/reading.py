@@ -87,10 +87,10 @@ class Commit:
 
 def scan(source: Source, cursor: str, progress: SyncProgress) -> Listing:
     """Return the commits that bear a decision; unchanged while HEAD and the rule are. Raises BadInput, Unavailable."""
-    repository = git.found(str(Path(source.ref).resolve()))
+    repository = git.find_repository(str(Path(source.ref).resolve()))
     if repository is None:
         raise BadInput(f"{source.ref} is no Git checkout of yours; run `git init`, or name another folder")
-    head = git.head(repository)
+    head = git.head_commit(repository)
     now = f"{RULE}:{head}"
     if cursor == now:
         return Listing({}, _nothing, now, is_unchanged=True)
@@ -126,11 +126,11 @@ def left_out(parents: int, author: str, message: str) -> str:
 
 def commit_of(folder: str, name: str) -> SourceDocument | None:
     """Return a commit as a document, None when HEAD does not reach it any more."""
-    repository = git.found(str(Path(folder).resolve()))
-    head = git.head(repository) if repository is not None else None
+    repository = git.find_repository(str(Path(folder).resolve()))
+    head = git.head_commit(repository) if repository is not None else None
     if repository is None or head is None:
         return None
-    if git.asked(repository, "merge-base", "--is-ancestor", name, head) is None:
+    if git.run_git(repository, "merge-base", "--is-ancestor", name, head) is None:
         return None
     (commit,) = _commits(repository, name, most=1)
     return _document(commit, _tags(repository).get(name, []))
@@ -145,7 +145,7 @@ def _commits(repository: git.Repository, head: str, most: int = COMMITS_MAX) -> 
         page = (f"--skip={skipped}", f"--max-count={min(PAGE, most)}")
         how = ("log", shape, "--no-show-signature", "--no-renames", *page)
         # naming paths compares trees, which a huge repository may not do in time
-        answer = git.asked(repository, *how, "--name-only", head) or git.asked(repository, *how, head)
+        answer = git.run_git(repository, *how, "--name-only", head) or git.run_git(repository, *how, head)
         if answer is None:
             raise Unavailable(f"Git did not answer in time in {repository.top}; it is asked again later")
         records = answer.split(mark)[1:]
@@ -188,7 +188,7 @@ def _tags(repository: git.Repository) -> dict[str, list[str]]:
             loose = b"" if seen.problem else beneath.read(shared, seen.ref, most_bytes=100) or b""
             name = loose.decode("ascii", "replace").strip()
             if re.fullmatch(r"[0-9a-f]{40,64}", name):
-                peeled = git.asked(repository, "rev-parse", "--verify", f"{name}^{{commit}}")
+                peeled = git.run_git(repository, "rev-parse", "--verify", f"{name}^{{commit}}")
                 named[seen.ref.removeprefix("refs/tags/")] = (peeled or "").strip()
     except (OSError, UnicodeDecodeError):
         return {}
@@ -258,15 +258,15 @@ def _form(source: Source, document: SourceDocument) -> Form:
 def _checkout(source: Source, cursor: str, progress: SyncProgress) -> Listing:  # noqa: ARG001 - one shape for every scan
     """Return the tracked documents at HEAD. Raises BadInput: no checkout. Unavailable: Git is slow."""
     root = Path(source.ref).resolve()
-    repository = git.found(str(root))
+    repository = git.find_repository(str(root))
     if repository is None:
         raise BadInput(f"{source.ref} is no Git checkout of yours; add it with --kind files")
-    head = git.head(repository)
+    head = git.head_commit(repository)
     if head is None:
         return Listing({}, partial(_blob, repository, {}, root))
     prefix = "" if root == Path(repository.top) else root.relative_to(repository.top).as_posix() + "/"
     ignored = _ignored(root)
-    listed = git.asked(repository, "ls-tree", "-r", "-z", "--full-tree", head, most_bytes=LISTING_BYTES_MAX)
+    listed = git.run_git(repository, "ls-tree", "-r", "-z", "--full-tree", head, most_bytes=LISTING_BYTES_MAX)
     if listed is None:
         raise Unavailable(f"Git did not answer in time in {root}; it is asked again later")
     stamps: dict[str, str] = {}
@@ -300,7 +300,7 @@ def _blob(repository: git.Repository, stamps: Mapping[str, str], root: Path, ref
         content = None
     hashed = hashlib.sha1 if len(blob) == 40 else hashlib.sha256
     if content is None or hashed(b"blob %d\0" % len(content) + content).hexdigest() != blob:
-        told = git.asked(repository, "cat-file", "blob", blob, most_bytes=FILE_BYTES_MAX)
+        told = git.run_git(repository, "cat-file", "blob", blob, most_bytes=FILE_BYTES_MAX)
         if told is None:
             raise BadInput(
                 f"{shown(ref)} is left out: it has more than {FILE_BYTES_MAX >> 20} MB or Git has it no more"
@@ -409,10 +409,10 @@ def cited_of(source: Source, ref: str, sha: str) -> SourceDocument | None:
 
     Raises BadInput: it cannot be read.
     """
-    repository = git.found(str(Path(source.ref).resolve())) if source.kind is SourceKind.REPO_DOCS else None
+    repository = git.find_repository(str(Path(source.ref).resolve())) if source.kind is SourceKind.REPO_DOCS else None
     if repository is None or not re.fullmatch(r"[0-9a-f]{40,64}", sha):
         return None
-    told = git.asked(repository, "cat-file", "blob", sha, most_bytes=FILE_BYTES_MAX)
+    told = git.run_git(repository, "cat-file", "blob", sha, most_bytes=FILE_BYTES_MAX)
     return document(ref, told.encode("utf-8", "surrogateescape"), sha) if told is not None else None
 
 

@@ -333,7 +333,7 @@ class SourceWatcher:
 
     def _of_git(self, source: Source) -> Iterator[str]:
         """Yield the folders in which a checkout's HEAD moves."""
-        repository = git.found(os.path.realpath(source.ref))
+        repository = git.find_repository(os.path.realpath(source.ref))
         if repository is None:
             return
         self._states.setdefault(source.id, _state(source))
@@ -377,7 +377,7 @@ def _root(source: Source) -> tuple[int, int] | None:
     """Return what a source's root is: device and number of its folder, of a checkout of its Git folder."""
     place: str | None = source.ref
     if source.kind is not SourceKind.FILES:
-        repository = git.found(os.path.realpath(source.ref))
+        repository = git.find_repository(os.path.realpath(source.ref))
         place = repository.own if repository is not None else None
     try:
         seen = os.stat(place) if place is not None else None  # noqa: PTH116
@@ -388,8 +388,8 @@ def _root(source: Source) -> tuple[int, int] | None:
 
 def _state(source: Source) -> str | None:
     """Return what decides which documents a checkout has, HEAD and `.memoryignore`; None without a HEAD."""
-    repository = git.found(os.path.realpath(source.ref))
-    head = git.head(repository) if repository is not None else None
+    repository = git.find_repository(os.path.realpath(source.ref))
+    head = git.head_commit(repository) if repository is not None else None
     if head is None or source.kind is not SourceKind.REPO_DOCS:
         return head
     try:

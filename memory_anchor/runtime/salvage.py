@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from memory_anchor.adapters.edge_damage import ShardContent, read_log, read_shard
-from memory_anchor.adapters.edge_shards import MIGRATIONS, RECORD_FILE, ShardMark, too_old
-from memory_anchor.adapters.payload import from_payload, is_as_written
+from memory_anchor.adapters.edge_shards import MIGRATIONS, RECORD_FILE, PointCount, too_old
+from memory_anchor.adapters.payload import checksum_matches, from_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
 from memory_anchor.care import backup
@@ -268,7 +268,7 @@ def _invalid(points: _Points, schema_version: int) -> bool:
 def _memory(point: str, payload: Record, schema_version: int) -> Memory | None:
     """Return the memory of a payload, None when it is none, another's, or its content is not what was written."""
     try:
-        if not is_as_written(payload):
+        if not checksum_matches(payload):
             return None
         held = dict(payload)
         for step in range(schema_version, CollectionSpec({}).schema_version):
@@ -292,7 +292,7 @@ def _fitting(rows: Mapping[str, Matrix], spec: CollectionSpec) -> dict[str, Matr
 
 
 def _marked(shard: Path) -> int:
-    mark = ShardMark(shard)
+    mark = PointCount(shard)
     try:
         return mark.value()
     finally:

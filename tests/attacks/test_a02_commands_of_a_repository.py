@@ -12,7 +12,7 @@ import pytest
 
 from memory_anchor.adapters import git as ours
 from memory_anchor.adapters.git import WorkingTree
-from memory_anchor.adapters.projects import place_of
+from memory_anchor.adapters.projects import locate
 from memory_anchor.core import Core
 from memory_anchor.evaluation import demo
 from memory_anchor.freshness import FreshnessChecker
@@ -215,7 +215,7 @@ def test_looking_at_a_hostile_repository_runs_nothing(trap: Trap, core: Core, ag
     (trap.folder / "sub").mkdir()
 
     for folder in (trap.folder, trap.folder / "sub", trap.folder.parent / "tree"):
-        place = place_of(folder)
+        place = locate(folder)
         assert place.repository is not None
         assert ours.root_commit(place.repository) is not None
         actor = Actor(agent.caller, agent.scope, client="codex", project_dir=str(folder))
@@ -262,32 +262,32 @@ def test_every_command_in_a_hostile_repository_runs_nothing(
 
 def test_a_missing_object_is_not_fetched(trap: Trap) -> None:
     """Attack A2: a promisor remote makes Git run `remote.uploadpack` for an object that is not there."""
-    repository = ours.found(str(trap.folder))
+    repository = ours.find_repository(str(trap.folder))
     assert repository is not None
 
-    assert ours.asked(repository, "cat-file", "-p", "1" * 40) is None
-    assert ours.asked(repository, "log", "-1", "--format=%H", ours.head(repository) or "") is not None
+    assert ours.run_git(repository, "cat-file", "-p", "1" * 40) is None
+    assert ours.run_git(repository, "log", "-1", "--format=%H", ours.head_commit(repository) or "") is not None
     assert trap.sprung == []
 
 
 def test_an_answer_of_git_is_bounded_in_bytes_and_time(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack A2: what a repository makes Git print or wait for has an end."""
-    repository = ours.found(str(trap.folder))
+    repository = ours.find_repository(str(trap.folder))
     assert repository is not None
-    commit = ours.head(repository) or ""
+    commit = ours.head_commit(repository) or ""
 
-    assert ours.asked(repository, "ls-tree", "-r", commit, most_bytes=10) is None
+    assert ours.run_git(repository, "ls-tree", "-r", commit, most_bytes=10) is None
     monkeypatch.setattr(ours, "TIMEOUT_S", 0.2)
     pack = trap.folder / ".git" / "objects" / "pack"
     pack.mkdir(exist_ok=True)
     os.mkfifo(pack / ("pack-" + "a" * 40 + ".idx"))
     (pack / ("pack-" + "a" * 40 + ".pack")).write_bytes(b"PACK")
-    assert ours.asked(repository, "cat-file", "-p", "2" * 40) is None
+    assert ours.run_git(repository, "cat-file", "-p", "2" * 40) is None
 
 
 def test_a_repository_that_stalls_git_stalls_one_call(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack A2, tried on the mend: pipes among the objects held up every citation for two seconds a call."""
-    repository = ours.found(str(trap.folder))
+    repository = ours.find_repository(str(trap.folder))
     assert repository is not None
     started: list[str] = []
     monkeypatch.setattr(ours, "TIMEOUT_S", 0.3)
@@ -310,14 +310,14 @@ def test_a_pipe_or_a_huge_file_in_the_git_folder_holds_nothing_up(name: str, tra
     place = trap.folder / ".git" / name
     place.unlink(missing_ok=True)
     os.mkfifo(place)
-    place_of(trap.folder)
+    locate(trap.folder)
     place.unlink()
     with place.open("wb") as file:
         file.truncate(1 << 40)
     if name == "packed-refs":
         (trap.folder / ".git" / "HEAD").write_text("ref: refs/heads/nowhere\n")
 
-    found = place_of(trap.folder)
+    found = locate(trap.folder)
 
     assert found.repository is None or ours.root_commit(found.repository) is None or name == "config"
 
@@ -346,7 +346,7 @@ def test_the_program_comes_from_absolute_folders_of_the_path(
     monkeypatch.setenv("PATH", os.pathsep.join([".", "sub", "", os.environ["PATH"]]))
     ours._program.cache_clear()
 
-    repository = ours.found(str(trap.folder))
+    repository = ours.find_repository(str(trap.folder))
     assert repository is not None
     assert ours.root_commit(repository) is not None
     ours._program.cache_clear()

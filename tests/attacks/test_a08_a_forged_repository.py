@@ -184,10 +184,10 @@ def test_a_checkout_of_another_user_is_no_checkout(tmp_path: Path, monkeypatch: 
 
     top = repository(tmp_path / "shared")
     (top / "mine").mkdir()
-    assert reading.found(str(top / "mine")) is not None
+    assert reading.find_repository(str(top / "mine")) is not None
 
     monkeypatch.setattr(os, "geteuid", lambda: 4_242)
-    assert reading.found(str(top / "mine")) is None
+    assert reading.find_repository(str(top / "mine")) is None
 
 
 def test_a_submodule_is_its_own_project(tmp_path: Path, victim: Path, core: Core, agent: Actor) -> None:
@@ -240,10 +240,10 @@ def test_a_human_is_asked_once_whoever_was_told_before(
         copy.search("anything")
     projects = Projects(core.data_dir / "projects.json", str)
 
-    said = projects.to_ask(folder, on_terminal=False)
-    asked = [projects.to_ask(folder, on_terminal=True) for _ in range(2)]
+    said = projects.link_question(folder, on_terminal=False)
+    asked = [projects.link_question(folder, on_terminal=True) for _ in range(2)]
 
     assert bool(said[1]) is not told_before
     assert [project for project, _ in asked] == [owner, ""]
     assert f"projects link {owner}" in asked[0][1]
-    assert projects.to_ask(str(victim), on_terminal=True) == ("", "")
+    assert projects.link_question(str(victim), on_terminal=True) == ("", "")

@@ -109,7 +109,7 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
 def test_each_answer_of_a_server_is_one_of_our_errors(status: int, ours: type[Exception]) -> None:
     """HTTP status -> our error, without the server's wording."""
     with closing(QdrantLink(Access(("http://127.0.0.1:1",)))) as link:
-        error = link.of_status(status, b"secret")
+        error = link.error_of_status(status, b"secret")
     assert type(error) is ours and f"HTTP {status}" in str(error) and "secret" not in str(error)
 
 

@@ -116,7 +116,7 @@ def test_a_writer_who_is_overtaken_by_more_than_are_remembered_is_not_told_that_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule name: a write that counts is acknowledged: in local mode nobody comes between it and its writer's look."""
-    monkeypatch.setattr(qdrant_records, "KEPT", 1)
+    monkeypatch.setattr(qdrant_records, "EARLIER_MAX", 1)
     for records in _local(tmp_path):
         test_of_writers_at_once_each_acknowledged_write_counts_once(records)
 
@@ -185,7 +185,7 @@ def test_what_is_larger_than_a_request_comes_back_whole_and_leaves_nothing(
     if isinstance(records, QdrantRecords):
         records._write_pieces("blob", "killed", [b"x", b"y"])
         assert records.sweep() == 0
-        monkeypatch.setattr(qdrant_records, "LEFT_S", -10.0)
+        monkeypatch.setattr(qdrant_records, "ORPHANED_AFTER_S", -10.0)
         assert records.sweep() == 2
         held = records.read("blob")
         assert held is not None and held.content == large[::-1]

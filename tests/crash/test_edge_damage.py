@@ -18,7 +18,7 @@ import pytest
 from edge_writer import FACTS, NOON, SPEC, entry, member
 
 from memory_anchor.adapters import edge_engine, sparse_files
-from memory_anchor.adapters.edge_engine import translated
+from memory_anchor.adapters.edge_engine import translated_errors
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.errors import (
     DiskFull,
@@ -363,7 +363,7 @@ def test_a_newer_schema_or_one_without_a_way_is_left_alone(home: Path, lock: Dir
 )
 def test_each_message_of_the_engine_is_one_of_our_errors(message: str, ours: type[MemoryAnchorError]) -> None:
     """Every engine error is a bare Exception: mapped in one place, without its wording."""
-    with pytest.raises(ours) as told, translated(Path("/data/verified_fact")):
+    with pytest.raises(ours) as told, translated_errors(Path("/data/verified_fact")):
         raise Exception(message)
     assert type(told.value) is ours
     assert "/data/verified_fact" in str(told.value) and "秘密" not in str(told.value)
@@ -375,7 +375,7 @@ def test_what_the_engine_really_says_is_known(home: Path, lock: DirectoryLock) -
 
     shard_path = str(home / "shard-1")
     store = reopened(home.parent, lock)
-    with pytest.raises(StoreBusy), translated(home):
+    with pytest.raises(StoreBusy), translated_errors(home):
         edge.EdgeShard.load(shard_path)
     store.close()
     shard = edge_engine.load_shard(Path(shard_path))
@@ -383,22 +383,22 @@ def test_what_the_engine_really_says_is_known(home: Path, lock: DirectoryLock) -
         (edge.Query.Nearest([1.0, 0.0], using=DENSE), WrongEmbedder),
         (edge.Query.Nearest([1.0, 0.0], using="nope"), WrongEmbedder),
     ):
-        with pytest.raises(ours), translated(home):
+        with pytest.raises(ours), translated_errors(home):
             shard.query(edge.QueryRequest(query=request, limit=1))
-    with pytest.raises(NotFound), translated(home):
+    with pytest.raises(NotFound), translated_errors(home):
         shard.update(edge.UpdateOperation.set_payload([member(7, 7).point_id], {"a": 1}))
     shard.close()
-    with pytest.raises(Unavailable), translated(home):
+    with pytest.raises(Unavailable), translated_errors(home):
         shard.count(edge.CountRequest(exact=True))
 
 
 def test_our_own_errors_and_bugs_pass_untouched() -> None:
     """Errors: what is ours stays ours, and a bug crashes."""
     for error in (DiskFull("ours"), KeyError("bug"), KeyboardInterrupt()):
-        with pytest.raises(type(error)) as passed, translated(Path("/x")):
+        with pytest.raises(type(error)) as passed, translated_errors(Path("/x")):
             raise error
         assert passed.value is error
-    with pytest.raises(Refused), translated(Path("/x")):
+    with pytest.raises(Refused), translated_errors(Path("/x")):
         raise PermissionError(13, "Permission denied")
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from memory_anchor.adapters.sparse_files import written_parts
+from memory_anchor.adapters.sparse_files import data_ranges
 
 BLOCK = 1 << 16
 ZEROS = bytes(BLOCK)
@@ -16,7 +16,7 @@ def content(path: Path) -> bytes:
     """Return what a file holds, a zero for each hole and for each block of zeros: tmpfs gives a mapped hole pages."""
     with path.open("rb") as file:
         handle, found = file.fileno(), []
-        for start, end in written_parts(handle, os.fstat(handle).st_size):
+        for start, end in data_ranges(handle, os.fstat(handle).st_size):
             blocks = (os.pread(handle, min(BLOCK, end - at), at) for at in range(start, end, BLOCK))
             found += [b"\0" if block == ZEROS[: len(block)] else block for block in blocks]
             found.append(b"\0")

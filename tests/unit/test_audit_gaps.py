@@ -158,7 +158,7 @@ def test_nobody_appends_while_a_copy_is_made(tmp_path: Path) -> None:
     """Rule backup: trail and head are copied as of one moment, so that a copy never shows a gap."""
     audit = filled(tmp_path / "audit.jsonl", 1)
     done = Event()
-    with audit.still():
+    with audit.paused():
         writer = Thread(target=lambda: (filled(audit.path, 1), done.set()))
         writer.start()
         assert not done.wait(0.1)

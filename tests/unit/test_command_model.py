@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.language_models import make_model
-from memory_anchor.adapters.other_models import CommandModel, answer_in
+from memory_anchor.adapters.other_models import CommandModel, last_json_object
 from memory_anchor.app import build_core
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.foreground import in_background
@@ -70,7 +70,7 @@ def test_a_program_gets_the_prompt_on_its_input_and_its_json_is_the_answer(tmp_p
 )
 def test_words_around_the_answer_and_a_clients_envelope_are_taken_off(printed: str) -> None:
     """Rule models.command: `claude -p --output-format json` wraps, `codex exec` talks."""
-    assert json.loads(answer_in(printed)) == {"word": "a"}
+    assert json.loads(last_json_object(printed)) == {"word": "a"}
 
 
 def test_it_is_never_asked_inside_an_agents_call(tmp_path: Path) -> None:

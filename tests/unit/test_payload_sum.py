@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.adapters.payload import SUM, UNSUMMED, is_as_written, summed, to_payload
+from memory_anchor.adapters.payload import CHECKSUM, NOT_IN_CHECKSUM, checksum_matches, to_payload, with_checksum
 from memory_anchor.errors import StoreDamaged
 from memory_anchor.hashing import content_hash
 from memory_anchor.model import Citation, Layer, Memory, MemoryType, Receipt, Scope, Tag, Usage, Visibility
@@ -71,21 +71,21 @@ def other(value: Any) -> Any:
 
 def test_a_salvage_takes_no_text_that_is_not_the_one_that_was_written() -> None:
     """Attack N5 (mutation): versions of 0.1.0 carry no sum; their text is held against its hash."""
-    held = {name: value for name, value in to_payload(memory()).items() if name != SUM}
+    held = {name: value for name, value in to_payload(memory()).items() if name != CHECKSUM}
     version = CollectionSpec({}).schema_version
 
     assert _memory(memory().point_id, held, version) == memory()
     assert _memory(memory().point_id, {**held, "content": "The ferry leaves at ten"}, version) is None
 
 
-@pytest.mark.parametrize("name", sorted(set(to_payload(memory())) - UNSUMMED))
+@pytest.mark.parametrize("name", sorted(set(to_payload(memory())) - NOT_IN_CHECKSUM))
 def test_a_change_of_any_field_shows(name: str) -> None:
     """Attack N5: each field that a payload has is under the sum."""
-    held = summed(to_payload(memory()))
+    held = with_checksum(to_payload(memory()))
 
-    assert is_as_written(held)
-    assert not is_as_written({**held, name: other(held[name])})
-    assert not is_as_written({key: value for key, value in held.items() if key != name})
+    assert checksum_matches(held)
+    assert not checksum_matches({**held, name: other(held[name])})
+    assert not checksum_matches({key: value for key, value in held.items() if key != name})
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_change_of_any_field_shows(name: str) -> None:
         {"audience": "u|default||", "visibility": "user"},
         {"valid_to": "2027-01-01T00:00:00+00:00"},
         {"importance": 2.0},
-        {SUM: 1},
+        {CHECKSUM: 1},
     ],
 )
 def test_the_store_names_the_version_and_serves_nothing(store: EdgeStore, change: dict[str, Any]) -> None:
@@ -125,8 +125,8 @@ def test_a_number_of_seventeen_digits_is_no_damage(store: EdgeStore) -> None:
     [found] = store.get(FACTS, [odd.point_id])
 
     assert found.memory.importance == pytest.approx(share, rel=1e-15)
-    written = summed(to_payload(odd))
-    assert is_as_written(written)
-    assert not is_as_written({**written, "importance": share + 1e-9})
-    exact = {**to_payload(odd), SUM: zlib.crc32(json.dumps(to_payload(odd), sort_keys=True).encode())}
-    assert is_as_written(exact), "sums of before counted every digit"
+    written = with_checksum(to_payload(odd))
+    assert checksum_matches(written)
+    assert not checksum_matches({**written, "importance": share + 1e-9})
+    exact = {**to_payload(odd), CHECKSUM: zlib.crc32(json.dumps(to_payload(odd), sort_keys=True).encode())}
+    assert checksum_matches(exact), "sums of before counted every digit"

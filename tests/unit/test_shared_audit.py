@@ -67,7 +67,7 @@ def test_every_replica_tells_and_verifies_the_trail_of_each(service: Replicas, m
     files = {(core.data_dir / "audit" / "audit.jsonl").read_bytes() for core in (one, two)}
     assert set(served(service).values()) == files and len(files) == 2
     assert len(service.records.listed("audit")) > 4
-    kinds = {r["kind"] for chain in trail_of(two).chains() for r in trail_of(two).brought(chain).records()}
+    kinds = {r["kind"] for chain in trail_of(two).chains() for r in trail_of(two).downloaded(chain).records()}
     assert "save" in kinds
     assert not any(b"recovered" in line for core in (one, two) for line in written(core))
 
@@ -106,7 +106,7 @@ def test_killed_at_any_change_no_acknowledged_line_is_lost(
                     answered.append(str(one.anchor(member()).save_memory(text).id))
             shutil.rmtree(one.data_dir)
 
-            trails = [r for chain in trail_of(two).chains() for r in trail_of(two).brought(chain).records()]
+            trails = [r for chain in trail_of(two).chains() for r in trail_of(two).downloaded(chain).records()]
 
             recorded = json.dumps([dict(one) for one in trails])
             assert all(id in recorded for id in answered), left

@@ -142,11 +142,11 @@ def _chosen(text: str, below: StoreSettings, option: str) -> StoreSettings:
 
 def _named(chosen: StoreSettings, data_dir: Path) -> str:
     """Return what a store is called in messages and records: never with a key."""
-    from memory_anchor.adapters.qdrant_link import addresses, shown
+    from memory_anchor.adapters.qdrant_link import addresses, without_credentials
 
     if chosen.kind == "edge":
         return str(data_dir / "store")
-    return chosen.path or ", ".join(map(shown, addresses(chosen.url)))
+    return chosen.path or ", ".join(map(without_credentials, addresses(chosen.url)))
 
 
 def _settings_for(chosen: StoreSettings) -> str:
@@ -372,11 +372,11 @@ def doctor(
 
 def _fetched(yes: bool, as_json: bool) -> None:
     """Download what the settings ask for and this machine lacks, after the user's word for each."""
-    from memory_anchor.adapters.fetched_models import SOURCE, wanted
+    from memory_anchor.adapters.fetched_models import SOURCE, needed_models
     from memory_anchor.app import settings_of
 
     settings = settings_of(os.environ)
-    models = wanted(
+    models = needed_models(
         data_dir(),
         kind=settings.embedder.kind,
         model=settings.embedder.model,

@@ -68,14 +68,14 @@ def data_dir() -> Path:
 
 def check_writable() -> None:
     """Raise Refused: read-only, or paused; for a command that writes beside the store and so passes no `call`."""
-    from memory_anchor.adapters.projects import place_of
+    from memory_anchor.adapters.projects import locate
     from memory_anchor.app import settings_of
     from memory_anchor.core import project_settings
     from memory_anchor.pausing import pause_of
     from memory_anchor.writes import check_may_write
 
     caller, own = preamble(), settings_of(os.environ)
-    here = project_settings(own, place_of(Path(caller.project_dir)).root if caller.project_dir else "")
+    here = project_settings(own, locate(Path(caller.project_dir)).root if caller.project_dir else "")
     paused = own.paused or pause_of(data_dir(), datetime.now(UTC)) is not None
     check_may_write(read_only=bool(caller.read_only) or here.read_only, paused=paused)
 

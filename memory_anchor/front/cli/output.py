@@ -233,7 +233,7 @@ def ask_once() -> None:
 
     on_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     try:
-        project, line = Projects(file, str).to_ask(caller.project_dir, on_terminal=on_terminal)
+        project, line = Projects(file, str).link_question(caller.project_dir, on_terminal=on_terminal)
         if line:
             err.print(shown(line))
         if project and typer.confirm("Link this folder to it now?", default=False, err=True):
