@@ -96,9 +96,8 @@ class ApiEmbedder:
 
     kind: openai, zhipu, gemini or ollama. dimensions: width of a row, 0 for the provider's or the model's usual.
     base_url: another server; it may need no key. prompts: text before each query and document, instead of what Ollama's
-    models are known to want. role_models: model name a role, for servers that tell roles by the name. now, sleep:
-    seconds. Raises BadInput: an unknown kind, a width the model does not have or that is not known, prompts for an API
-    that has roles of its own.
+    models are known to want. now, sleep: seconds. Raises BadInput: an unknown kind, a width the model does not have or
+    that is not known, prompts for an API that has roles of its own.
     """
 
     def __init__(
@@ -110,7 +109,6 @@ class ApiEmbedder:
         dimensions: int = 0,
         base_url: str = "",
         prompts: Prompts | None = None,
-        role_models: Mapping[Role, str] | None = None,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -131,8 +129,7 @@ class ApiEmbedder:
         if self._provider.widths and not model and width not in self._provider.widths:
             allowed = ", ".join(map(str, self._provider.widths))
             raise BadInput(f"embedder.dimensions is {width}; {self._provider.model} has {allowed}.")
-        self._role_models = dict(role_models or {})
-        roles = "query/document" if kind == "gemini" or self._role_models else "none"
+        roles = "query/document" if kind == "gemini" else "none"
         if self._prompts:
             roles = f"prompts {stable_hash(self._prompts.query, self._prompts.document)[:8]}"
         self.identity = EmbedderIdentity(model=f"{kind}:{self._model}", dimensions=width, roles=roles)
@@ -256,10 +253,7 @@ class ApiEmbedder:
             ]
             return f"{self._url}/{name}:batchEmbedContents", {"x-goog-api-key": self._key}, {"requests": requests}
         before = self._prompts.query if role == "query" else self._prompts.document
-        body: dict[str, Json] = {
-            "model": self._role_models.get(role, self._model),
-            "input": [before + text for text in texts],
-        }
+        body: dict[str, Json] = {"model": self._model, "input": [before + text for text in texts]}
         if self._provider.name == "ollama":
             body |= {"keep_alive": KEEP_ALIVE, **({"dimensions": self._asked_width} if self._asked_width else {})}
             return f"{self._url}/api/embed", {}, body

@@ -211,13 +211,7 @@ class EdgeStore:
         return [self._entry(by_id[point], with_vectors) for point in point_ids if point in by_id]
 
     def find(
-        self,
-        collection: str,
-        where: Where,
-        *,
-        limit: int,
-        order_by: str | None = None,
-        descending: bool = False,
+        self, collection: str, where: Where, *, limit: int, order_by: str | None = None, descending: bool = False
     ) -> list[Memory]:
         import qdrant_edge as edge
 

