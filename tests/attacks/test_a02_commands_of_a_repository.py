@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repos import git
 
 from memory_anchor.adapters import git as ours
 from memory_anchor.adapters.git import WorkingTree
 from memory_anchor.adapters.projects import locate
 from memory_anchor.core import Core
 from memory_anchor.evaluation import demo
-from memory_anchor.freshness import FreshnessChecker
+from memory_anchor.freshness import FreshnessChecker, sealed
 from memory_anchor.model import Actor, Citation, Locator
 
 LONG = "".join(f"line number {n}\n" for n in range(1, 40))
@@ -29,17 +30,6 @@ HOOKS = (
     "proc-receive",
 )
 SIGNATURE = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n iQEzBAABCAAdFiEE\n -----END PGP SIGNATURE-----\n"
-
-
-def git(folder: Path, *arguments: str, stdin: str = "") -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments],
-        check=True,
-        capture_output=True,
-        text=True,
-        input=stdin,
-    )
-    return done.stdout.strip()
 
 
 class Trap:
@@ -65,8 +55,22 @@ class Trap:
         self._arm()
 
     @property
+    def repository(self) -> ours.Repository:
+        found = ours.find_repository(str(self.folder))
+        assert found is not None
+        return found
+
+    @property
     def sprung(self) -> list[str]:
         return sorted(path.name for path in self._markers.iterdir())
+
+    def stall(self, packs: str) -> None:
+        """Put pipes that nobody writes to among the objects."""
+        folder = self.folder / ".git" / "objects" / "pack"
+        folder.mkdir(exist_ok=True)
+        for letter in packs:
+            os.mkfifo(folder / f"pack-{letter * 40}.idx")
+            (folder / f"pack-{letter * 40}.pack").write_bytes(b"PACK")
 
     def command(self, name: str) -> str:
         script = self._markers.parent / "commands" / name
@@ -188,13 +192,11 @@ def _hostile_environment(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 def cited(root: Path, *refs: str) -> dict[str, tuple[str | None, str]]:
-    """Return how citations of lines 20 to 22 stand, as any answer tells them."""
+    """Return the freshness and the path of citations of lines 20 to 22."""
     texts = {"gone.py": LONG, "staged.py": LONG.replace("line", "col"), "gone later.py": "x = 1\n" * 30}
-    checker = FreshnessChecker(WorkingTree(root))
-    from memory_anchor.freshness import sealed
-
     made = [sealed(Citation("file", ref, locator=Locator(20, 22)), texts[ref]) for ref in refs]
-    return {was.ref: (now.freshness, now.ref) for was, now in zip(made, checker.with_freshness(made), strict=True)}
+    checked = FreshnessChecker(WorkingTree(root)).checked(made)
+    return {was.ref: (now.freshness, now.ref) for was, now in zip(made, checked, strict=True)}
 
 
 def test_git_itself_would_run_them(trap: Trap) -> None:
@@ -224,11 +226,11 @@ def test_looking_at_a_hostile_repository_runs_nothing(trap: Trap, core: Core, ag
         anchor.get(saved.id)
         anchor.search("where is the parser")
         anchor.build_context("the parser")
-    told = cited(trap.folder, "gone.py", "staged.py", "gone later.py")
+    citations = cited(trap.folder, "gone.py", "staged.py", "gone later.py")
 
-    assert told["gone.py"] == ("moved", "renamed.py")
-    assert told["staged.py"] == ("moved", "moved by hand.py")
-    assert told["gone later.py"][0] == "gone"
+    assert citations["gone.py"] == ("moved", "renamed.py")
+    assert citations["staged.py"] == ("moved", "moved by hand.py")
+    assert citations["gone later.py"][0] == "gone"
     assert trap.sprung == []
 
 
@@ -246,24 +248,15 @@ def test_every_command_in_a_hostile_repository_runs_nothing(
     """Attack A2: through the command line."""
     monkeypatch.chdir(trap.folder)
 
-    for command in (
-        ["doctor"],
-        ["add", "x is y"],
-        ["search", "x"],
-        ["list"],
-        ["stats"],
-        ["config"],
-        ["projects", "list"],
-    ):
-        run(*command)
+    for command in ("doctor", "add x", "search x", "list", "stats", "config", "projects list"):
+        run(*command.split())
 
     assert trap.sprung == []
 
 
 def test_a_missing_object_is_not_fetched(trap: Trap) -> None:
     """Attack A2: a promisor remote makes Git run `remote.uploadpack` for an object that is not there."""
-    repository = ours.find_repository(str(trap.folder))
-    assert repository is not None
+    repository = trap.repository
 
     assert ours.run_git(repository, "cat-file", "-p", "1" * 40) is None
     assert ours.run_git(repository, "log", "-1", "--format=%H", ours.head_commit(repository) or "") is not None
@@ -272,32 +265,22 @@ def test_a_missing_object_is_not_fetched(trap: Trap) -> None:
 
 def test_an_answer_of_git_is_bounded_in_bytes_and_time(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack A2: what a repository makes Git print or wait for has an end."""
-    repository = ours.find_repository(str(trap.folder))
-    assert repository is not None
+    repository = trap.repository
     commit = ours.head_commit(repository) or ""
 
     assert ours.run_git(repository, "ls-tree", "-r", commit, most_bytes=10) is None
     monkeypatch.setattr(ours, "TIMEOUT_S", 0.2)
-    pack = trap.folder / ".git" / "objects" / "pack"
-    pack.mkdir(exist_ok=True)
-    os.mkfifo(pack / ("pack-" + "a" * 40 + ".idx"))
-    (pack / ("pack-" + "a" * 40 + ".pack")).write_bytes(b"PACK")
+    trap.stall("a")
     assert ours.run_git(repository, "cat-file", "-p", "2" * 40) is None
 
 
 def test_a_repository_that_stalls_git_stalls_one_call(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack A2, tried on the mend: pipes among the objects held up every citation for two seconds a call."""
-    repository = ours.find_repository(str(trap.folder))
-    assert repository is not None
     started: list[str] = []
     monkeypatch.setattr(ours, "TIMEOUT_S", 0.3)
     bounded = ours._bounded
     monkeypatch.setattr(ours, "_bounded", lambda command, *rest: started.append(command[-1]) or bounded(command, *rest))
-    pack = trap.folder / ".git" / "objects" / "pack"
-    pack.mkdir(exist_ok=True)
-    for letter in "abc":
-        os.mkfifo(pack / (f"pack-{letter * 40}.idx"))
-        (pack / (f"pack-{letter * 40}.pack")).write_bytes(b"PACK")
+    trap.stall("abc")
 
     cited(trap.folder, "gone.py", "staged.py", "gone later.py")
 
@@ -324,13 +307,11 @@ def test_a_pipe_or_a_huge_file_in_the_git_folder_holds_nothing_up(name: str, tra
 
 def test_a_million_folders_are_not_walked(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack A2, tried on the mend: a walk is bounded in folders too, of which none need hold a file."""
-    from memory_anchor.adapters import git
-
-    monkeypatch.setattr(git, "FOLDERS_MAX", 10)
+    monkeypatch.setattr(ours, "FOLDERS_MAX", 10)
     for number in range(30):
         (trap.folder / f"empty {number}").mkdir()
 
-    assert len({path.parent for path in git._files(trap.folder)}) <= 10
+    assert len({path.parent for path in ours._files(trap.folder)}) <= 10
 
 
 @pytest.mark.parametrize("name", ["git", "sub/git"])
@@ -346,8 +327,7 @@ def test_the_program_comes_from_absolute_folders_of_the_path(
     monkeypatch.setenv("PATH", os.pathsep.join([".", "sub", "", os.environ["PATH"]]))
     ours._program.cache_clear()
 
-    repository = ours.find_repository(str(trap.folder))
-    assert repository is not None
+    repository = trap.repository
     assert ours.root_commit(repository) is not None
     ours._program.cache_clear()
     assert trap.sprung == []

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from repos import git, repository
 
 from memory_anchor import brief
+from memory_anchor.adapters import git as reading
 from memory_anchor.adapters.projects import Projects, normalised_remote
 from memory_anchor.core import Core
 from memory_anchor.errors import NotFound
@@ -20,28 +22,9 @@ REMOTE = "git@example.org:team/app.git"
 SECRET = "The staging password lives in the blue vault."
 
 
-def git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return done.stdout.strip()
-
-
-def repository(folder: Path, *, said: str = "first", remote: str = "") -> Path:
-    folder.mkdir(parents=True)
-    git(folder, "init", "-q")
-    git(folder, "commit", "-q", "--allow-empty", "-m", said)
-    if remote:
-        git(folder, "remote", "add", "origin", remote)
-    return folder
-
-
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    return repository(tmp_path / "victim", said="the victim's own first commit", remote=REMOTE)
+    return repository(tmp_path / "victim", message="the victim's own first commit", remote=REMOTE)
 
 
 def at(core: Core, agent: Actor, folder: Path) -> MemoryAnchor:
@@ -50,7 +33,7 @@ def at(core: Core, agent: Actor, folder: Path) -> MemoryAnchor:
 
 def forged(tmp_path: Path, victim: Path, how: str) -> Path:
     """Return a folder as it comes out of a hostile archive, made without reading the victim's."""
-    folder = repository(tmp_path / "downloads" / "app", said="evil")
+    folder = repository(tmp_path / "downloads" / "app", message="evil")
     match how:
         case "remote":
             git(folder, "remote", "add", "origin", "https://example.org/team/app")
@@ -81,19 +64,10 @@ def forged(tmp_path: Path, victim: Path, how: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        "remote",
-        "worktree setting",
-        "git file",
-        "git file of a worktree",
-        "common folder",
-        "link",
-        "linked head",
-        "included remote",
-    ],
-)
+FORGERIES = ("remote", "worktree setting", "git file", "git file of a worktree", "common folder", "link")
+
+
+@pytest.mark.parametrize("how", [*FORGERIES, "linked head", "included remote"])
 def test_an_archive_that_claims_the_victims_repository_gets_nothing(
     how: str, tmp_path: Path, victim: Path, core: Core, agent: Actor
 ) -> None:
@@ -161,7 +135,7 @@ def test_a_shallow_clone_is_its_own_until_it_is_linked(tmp_path: Path, victim: P
 
 def test_a_moved_folder_without_a_remote_is_found_by_its_first_commit(tmp_path: Path, core: Core, agent: Actor) -> None:
     """N2: `mv project project2` hid all memories; a copy beside the original is its own, and told so."""
-    first = repository(tmp_path / "old place", said="begun")
+    first = repository(tmp_path / "old place", message="begun")
     at(core, agent, first).save_memory(SECRET)
     owner = at(core, agent, first).actor.scope.project
     shutil.copytree(first, tmp_path / "copied")
@@ -178,10 +152,6 @@ def test_a_moved_folder_without_a_remote_is_found_by_its_first_commit(tmp_path: 
 
 def test_a_checkout_of_another_user_is_no_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack A8: `/tmp/.git` of another local user does not become the project of folders below it."""
-    import os
-
-    from memory_anchor.adapters import git as reading
-
     top = repository(tmp_path / "shared")
     (top / "mine").mkdir()
     assert reading.find_repository(str(top / "mine")) is not None
@@ -192,7 +162,7 @@ def test_a_checkout_of_another_user_is_no_checkout(tmp_path: Path, monkeypatch: 
 
 def test_a_submodule_is_its_own_project(tmp_path: Path, victim: Path, core: Core, agent: Actor) -> None:
     """Attack A8: a submodule's Git folder lies in the outer one, and names its work tree back."""
-    library = repository(tmp_path / "library", said="library")
+    library = repository(tmp_path / "library", message="library")
     git(victim, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "lib")
 
     inner, outer = at(core, agent, victim / "lib").actor, at(core, agent, victim).actor
@@ -240,10 +210,10 @@ def test_a_human_is_asked_once_whoever_was_told_before(
         copy.search("anything")
     projects = Projects(core.data_dir / "projects.json", str)
 
-    said = projects.link_question(folder, on_terminal=False)
-    asked = [projects.link_question(folder, on_terminal=True) for _ in range(2)]
+    _, hint = projects.link_question(folder, on_terminal=False)
+    questions = [projects.link_question(folder, on_terminal=True) for _ in range(2)]
 
-    assert bool(said[1]) is not told_before
-    assert [project for project, _ in asked] == [owner, ""]
-    assert f"projects link {owner}" in asked[0][1]
+    assert bool(hint) is not told_before
+    assert [project for project, _ in questions] == [owner, ""]
+    assert f"projects link {owner}" in questions[0][1]
     assert projects.link_question(str(victim), on_terminal=True) == ("", "")

@@ -6,6 +6,7 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -36,7 +37,7 @@ def session(data: Path, first: int, last: int) -> list[str]:
 
 def named(data: Path, kind: str) -> list[str]:
     records = JsonlAudit(data / "audit" / "audit.jsonl").records(kind)
-    return [one["id"] for record in records if record["kind"] == kind for one in record["what"]["memories"]]
+    return [version["id"] for record in records if record["kind"] == kind for version in record["what"]["memories"]]
 
 
 @pytest.fixture
@@ -49,29 +50,24 @@ def cut(tmp_path: Path) -> dict[str, Any]:
     return {"data": data, "before": tmp_path / "before", "more": more}
 
 
-def test_every_version_that_the_store_lost_is_named(cut: dict[str, Any]) -> None:
-    """Rule power: all 90, not the newest 64; and once."""
-    shutil.rmtree(cut["data"] / "store")
-    shutil.move(cut["before"] / "store", cut["data"] / "store")
-
-    session(cut["data"], 0, 0)
-    assert sorted(named(cut["data"], NOT_STORED)) == sorted(cut["more"])
-    session(cut["data"], 0, 0)
-    assert len(named(cut["data"], NOT_STORED)) == LOST
-    assert JsonlAudit(cut["data"] / "audit" / "audit.jsonl").verify() is None
-
-
-@pytest.mark.slow
-def test_every_version_that_the_trail_lost_is_recorded(cut: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule power: read from the store page by page, however many there are; and once."""
+@pytest.mark.parametrize(
+    ("lost", "kind"), [("store", NOT_STORED), pytest.param("audit", RECOVERED, marks=pytest.mark.slow)]
+)
+def test_every_version_that_one_of_the_two_lost_is_named(
+    cut: dict[str, Any], monkeypatch: pytest.MonkeyPatch, lost: str, kind: str
+) -> None:
+    """Rule power: all 90, not the newest 64, read from the store page by page; and once."""
     monkeypatch.setattr(checks, "RECONCILE_PAGE", 20)
-    shutil.rmtree(cut["data"] / "audit")
-    shutil.move(cut["before"] / "audit", cut["data"] / "audit")
+    data = cut["data"]
+    shutil.rmtree(data / lost)
+    shutil.move(cut["before"] / lost, data / lost)
 
-    session(cut["data"], 0, 0)
-    assert sorted(named(cut["data"], RECOVERED)) == sorted(cut["more"])
-    session(cut["data"], 0, 0)
-    assert len(named(cut["data"], RECOVERED)) == LOST
+    session(data, 0, 0)
+    assert sorted(named(data, kind)) == sorted(cut["more"])
+    session(data, 0, 0)
+    assert len(named(data, kind)) == LOST
+    broken = JsonlAudit(data / "audit" / "audit.jsonl").verify()
+    assert (broken is None) is (lost == "store"), "a trail that lost records shows a gap"
 
 
 @pytest.mark.slow
@@ -79,14 +75,8 @@ def test_a_whole_memory_is_looked_at_no_further_than_the_row(tmp_path: Path, mon
     """Rule start: what a start asks of a store that lost nothing does not grow with it."""
     session(tmp_path / "d", 0, 30)
     monkeypatch.setattr(audit_module, "STORED_IN_A_ROW", 8)
-    asked = []
-    is_stored = checks._is_stored
-
-    def counted(store: Any, written: Any) -> bool:
-        asked.append(written["id"])
-        return is_stored(store, written)
-
-    monkeypatch.setattr(checks, "_is_stored", counted)
+    looked_at = Mock(side_effect=checks._is_stored)
+    monkeypatch.setattr(checks, "_is_stored", looked_at)
     session(tmp_path / "d", 0, 0)
 
-    assert len(asked) == 8 and not named(tmp_path / "d", NOT_STORED)
+    assert looked_at.call_count == 8 and not named(tmp_path / "d", NOT_STORED)

@@ -35,19 +35,18 @@ def test_a_request_sent_to_three_replicas_at_once_is_done_once(service: Replicas
     texts = ("The {} closes at nine.", "Nobody may moor at the {} without a permit.")
     for number in range(ROUNDS):
         at_once = threading.Barrier(len(anchors))
+        request: Record = {"content": texts[number % 2].format(f"pier{number}x"), "request_id": f"r{number}"}
 
-        asked: Record = {"content": texts[number % 2].format(f"pier{number}x"), "request_id": f"r{number}"}
-
-        def send(anchor: MemoryAnchor, asked: Record = asked, at_once: threading.Barrier = at_once) -> str:
+        def send(anchor: MemoryAnchor, request: Record = request, at_once: threading.Barrier = at_once) -> str:
             at_once.wait()
-            return mcp_answers.run(anchor, "save_memory", asked)
+            return mcp_answers.run(anchor, "save_memory", request)
 
         with ThreadPoolExecutor(len(anchors)) as pool:
-            told = list(pool.map(send, anchors))
+            answers = list(pool.map(send, anchors))
 
-        assert len({json.loads(one)["id"] for one in told}) == 1, told
+        assert len({json.loads(answer)["id"] for answer in answers}) == 1, answers
         facts = service.store.find("verified_fact", Where(), limit=500)
-        assert len([one for one in facts if f"pier{number}x" in one.content]) == 1, facts
+        assert len([fact for fact in facts if f"pier{number}x" in fact.content]) == 1, facts
     assert service.records.listed("turns") == []
 
 
@@ -59,17 +58,17 @@ def test_a_turn_whose_replica_was_killed_goes_to_the_next_after_its_time(
     turns = RequestTurns(service.records)
     dead = turns.of("a")
     dead.__enter__()
-    (name,) = (one.name for one in service.records.listed("turns"))
-    held = service.records.read(name)
-    assert held is not None
+    (turn,) = service.records.listed("turns")
+    record = service.records.read(turn.name)
+    assert record is not None
 
     with turns.of("a"):
         entered = time.time()
     with turns.of("b"), turns.of(""):
         pass
 
-    assert entered >= float(json.loads(held.content))
-    dead.__exit__(None, None, None)  # it wakes: what is another's by now is not taken away
+    assert entered >= float(json.loads(record.content))
+    dead.__exit__(None, None, None)  # it wakes: what another holds by now is not taken away
     monkeypatch.setattr(file_records, "HELD_S", 60.0)
     monkeypatch.setattr(file_records, "WAIT_S", 0.1)
     with turns.of("a"), pytest.raises(Unavailable, match="send it again"), turns.of("a"):

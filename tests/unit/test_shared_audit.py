@@ -1,4 +1,4 @@
-"""Issue 17, replicas: the audit trail of each lies on the server, whole, and verifies by itself from anywhere."""
+"""Issue 17, replicas: the audit trail of each is on the server, complete, and verifies by itself from anywhere."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from memory_anchor.adapters.shared_audit import SharedAudit
 from memory_anchor.core import Core
 from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.front.doctor_machine import replicas_found
+from memory_anchor.ports import AuditRecord, SharedRecord
 
 
 @pytest.fixture
@@ -35,27 +36,36 @@ def written(core: Core) -> list[bytes]:
     return path.read_bytes().splitlines() if path.exists() else []
 
 
-def told(core: Core) -> dict[str, tuple[int, str]]:
-    """Return each chain that a replica tells of: its records, and what is wrong with it."""
+def verified(core: Core) -> dict[str, tuple[int, str]]:
+    """Return each chain that a replica sees: how many records it has, and what is wrong with it."""
     return {path.stem: (count, broken.why if broken else "") for path, count, broken in trail_of(core).verify_all()}
 
 
 def served(service: Replicas) -> dict[str, bytes]:
     """Return chain -> its bytes on the server."""
-    found: dict[str, bytes] = {}
-    for one in service.records.listed("audit"):
-        record = service.records.read(one.name)
-        assert record is not None
-        chain = one.name.split("/")[1]
-        found[chain] = found.get(chain, b"") + record.content
-    return found
+    chains: dict[str, bytes] = {}
+    for listed in service.records.listed("audit"):
+        chain = listed.name.split("/")[1]
+        chains[chain] = chains.get(chain, b"") + stored(service, listed.name).content
+    return chains
+
+
+def stored(service: Replicas, name: str) -> SharedRecord:
+    record = service.records.read(name)
+    assert record is not None
+    return record
+
+
+def all_records(core: Core) -> list[AuditRecord]:
+    trail = trail_of(core)
+    return [record for chain in trail.chains() for record in trail.downloaded(chain).records()]
 
 
 def save(core: Core, text: str) -> None:
     core.anchor(member()).save_memory(text)
 
 
-def test_every_replica_tells_and_verifies_the_trail_of_each(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_replica_reads_and_verifies_the_trail_of_each(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule name: one trail, a chain a replica."""
     monkeypatch.setattr(shared_audit, "SEGMENT_BYTES", 1_000)
     one, two = service.core(), service.core()
@@ -63,12 +73,11 @@ def test_every_replica_tells_and_verifies_the_trail_of_each(service: Replicas, m
         save(one, f"The lighthouse number {number} stands at pier {number}.")
         save(two, f"The harbour number {number} closes at {number} pm.")
 
-    assert told(one) == told(two) and {why for _, why in told(one).values()} == {""}
+    assert verified(one) == verified(two) and {why for _, why in verified(one).values()} == {""}
     files = {(core.data_dir / "audit" / "audit.jsonl").read_bytes() for core in (one, two)}
     assert set(served(service).values()) == files and len(files) == 2
     assert len(service.records.listed("audit")) > 4
-    kinds = {r["kind"] for chain in trail_of(two).chains() for r in trail_of(two).downloaded(chain).records()}
-    assert "save" in kinds
+    assert "save" in {record["kind"] for record in all_records(two)}
     assert not any(b"recovered" in line for core in (one, two) for line in written(core))
 
 
@@ -77,14 +86,12 @@ def test_a_changed_line_on_the_server_is_named(service: Replicas) -> None:
     one, two = service.core(), service.core()
     for number in range(3):
         save(one, f"The lighthouse number {number} stands at pier {number}.")
-    (name,) = (one.name for one in service.records.listed("audit"))
-    held = service.records.read(name)
-    assert held is not None
-    lines = held.content.splitlines(keepends=True)
+    (segment,) = service.records.listed("audit")
+    lines = stored(service, segment.name).content.splitlines(keepends=True)
     lines[1] = lines[1].replace(b'"by":"', b'"by":"x')
-    service.records.write(name, b"".join(lines), before=held.revision)
+    service.records.write(segment.name, b"".join(lines), before=segment.revision)
 
-    ((count, why),) = told(two).values()
+    ((count, why),) = verified(two).values()
 
     assert count == len(lines) and why
 
@@ -106,11 +113,9 @@ def test_killed_at_any_change_no_acknowledged_line_is_lost(
                     answered.append(str(one.anchor(member()).save_memory(text).id))
             shutil.rmtree(one.data_dir)
 
-            trails = [r for chain in trail_of(two).chains() for r in trail_of(two).downloaded(chain).records()]
-
-            recorded = json.dumps([dict(one) for one in trails])
+            recorded = json.dumps(all_records(two))
             assert all(id in recorded for id in answered), left
-            assert {why for _, why in told(two).values()} <= {""}
+            assert {why for _, why in verified(two).values()} <= {""}
             if life.left:
                 return
     raise AssertionError("it never ended")
@@ -129,7 +134,7 @@ def test_a_folder_that_went_back_in_time_begins_another_chain(service: Replicas,
     old.append("note", {"n": 1}, by="x", at=service.clock.now())
 
     assert len(served(service)) == 2 and before.items() <= served(service).items()
-    assert {why for _, why in told(one).values()} == {""}
+    assert {why for _, why in verified(one).values()} == {""}
 
 
 def test_a_server_that_takes_no_lines_stops_writing_here_and_loses_none(
@@ -164,15 +169,14 @@ def test_doctor_names_the_chain_of_another_replica_that_breaks(
         save(core, f"The lighthouse {place} stands at pier {place}.")
         save(core, f"The harbour {place} closes at {place} pm.")
     monkeypatch.setattr("memory_anchor.app.shared_of", lambda *_: (service.records, None))
-    found = list(replicas_found(one.settings, one.data_dir))
-    assert [(check.state, check.exit_code) for check in found] == [("ok", 0), ("ok", 0)]
+    checks = list(replicas_found(one.settings, one.data_dir))
+    assert [(check.state, check.exit_code) for check in checks] == [("ok", 0), ("ok", 0)]
     theirs = one.data_dir / "audit" / "replicas" / f"{trail_of(two)._replica}.jsonl"
     assert theirs.read_bytes() == (two.data_dir / "audit" / "audit.jsonl").read_bytes()
 
     name = f"audit/{trail_of(two)._replica}/000000000000.jsonl"
-    held = service.records.read(name)
-    assert held is not None
-    service.records.write(name, held.content.replace(b'"by":"', b'"by":"x', 1), before=held.revision)
+    segment = stored(service, name)
+    service.records.write(name, segment.content.replace(b'"by":"', b'"by":"x', 1), before=segment.revision)
 
     states = {check.state: check for check in replicas_found(one.settings, one.data_dir)}
     assert states["failed"].exit_code == 6 and trail_of(two)._replica in states["failed"].told
