@@ -11,6 +11,7 @@ The files on disk and how shards are replaced are in `edge_shards`, filters in `
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -39,7 +40,7 @@ from memory_anchor.adapters.payload import (
 from memory_anchor.adapters.sparse_files import keeps_holes
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.durability import Durability
-from memory_anchor.errors import BadInput, DiskFull, StoreBusy, StoreDamaged
+from memory_anchor.errors import BadInput, DiskFull, StoreBusy, StoreDamaged, Unavailable
 from memory_anchor.files import make_folder
 from memory_anchor.hashing import content_hash
 from memory_anchor.model import COLLECTIONS, Memory, Usage
@@ -318,6 +319,8 @@ class EdgeStore:
         return total
 
     def close(self) -> None:
+        with contextlib.suppress(Unavailable):  # the failed sync was reported to its writer
+            self.durability.sync()  # or the audit trail's head would be written after the lock is released
         with self._opening:
             while self._collections:
                 _, collection = self._collections.popitem()

@@ -128,6 +128,19 @@ def test_batch_answers_at_once_and_syncs_within_its_bound() -> None:
     assert synced.wait(SOON_S)
 
 
+def test_a_closed_store_leaves_no_sync_for_later(tmp_path: Path) -> None:
+    """Rule lock: in `batch` too, nothing is written to the directory once its lock is let go."""
+    durability = Durability("batch", sync_ms=60_000)
+    with DirectoryLock.acquire(tmp_path, role="test") as lock:
+        store = EdgeStore(tmp_path / "store", lock=lock, durability=durability)
+        synced = threading.Event()
+        durability.note_write("audit", "trail", synced.set)
+        assert not synced.is_set()
+        store.close()
+
+    assert synced.is_set()
+
+
 def test_a_disk_that_does_not_confirm_is_never_trusted_again() -> None:
     """Rule power: after a failed fsync the kernel has dropped those pages, so that a repeat would prove nothing."""
     durability = Durability()
