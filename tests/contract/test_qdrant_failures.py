@@ -1,7 +1,7 @@
-"""What a Qdrant server may answer instead of what was asked: one sentence each, with the cure, within the time limit.
+"""Each way in which a Qdrant server may fail: one sentence, with the cure, within the time limit.
 
-`ScriptedServer` is a fake at the port: a real HTTP server on loopback that says what a test wrote. What it says was
-taken from Qdrant 1.18.3's source; the same suite's real server is `QDRANT_TEST_URL` in test_memory_store.
+`ScriptedServer` is a real HTTP server on loopback; its answers are taken from Qdrant 1.18.3's source. The memory
+store's suite runs against a real server, `QDRANT_TEST_URL`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Answer = tuple[int, Any]
 
 
 def collection(embedder: dict[str, Any] = TINY) -> dict[str, Any]:
-    """What a server of 1.18 says of a collection of ours."""
+    """Return a collection of ours as a server of 1.18 describes it."""
     schema = {
         field: {"data_type": kind, "points": 0}
         | ({"params": {"type": kind, "is_tenant": True}} if field == "account" else {})
@@ -68,11 +68,11 @@ def always(status: int, body: Any) -> Callable[[str, str], Answer]:
 def failing(status: int, words: str) -> Callable[[str, str], Answer]:
     """Opening works; every write and search is answered so."""
     return lambda method, path: (
-        (status, {"status": {"error": words}, "time": 0.0}) if "/points" in path else well(method, path)
+        (status, {"status": {"error": words}, "time": 0.0}) if "/points" in path else healthy(method, path)
     )
 
 
-def well(method: str, path: str, version: str = "1.18.3", embedder: dict[str, Any] = TINY) -> Answer:
+def healthy(method: str, path: str, version: str = "1.18.3", embedder: dict[str, Any] = TINY) -> Answer:
     if path == "/":
         return 200, {"title": "qdrant - vector search engine", "version": version}
     result: Any = collection(embedder)
@@ -84,7 +84,7 @@ def well(method: str, path: str, version: str = "1.18.3", embedder: dict[str, An
 
 
 class ScriptedServer:
-    """A fake of a Qdrant server: answers what `says(method, path)` returns; bytes go out as they are."""
+    """A fake Qdrant server: answers what `says(method, path)` returns; bytes are sent as they are."""
 
     def __init__(self, says: Callable[[str, str], Answer]) -> None:
         self.asked: list[str] = []
@@ -96,11 +96,11 @@ class ScriptedServer:
                 path = self.path.split("?")[0]
                 outer.asked.append(path)
                 status, body = says(self.command, path)
-                said = body if isinstance(body, bytes) else json.dumps(body).encode()
+                raw = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
-                self.send_header("Content-Length", str(len(said)))
+                self.send_header("Content-Length", str(len(raw)))
                 self.end_headers()
-                self.wfile.write(said)
+                self.wfile.write(raw)
 
             do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815
 
@@ -112,7 +112,7 @@ class ScriptedServer:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The waits between tries are not what is tested here."""
+    """Shorten the waits between tries."""
     monkeypatch.setattr(qdrant_link, "WAIT_MOST_S", 0.02)
 
 
@@ -127,6 +127,19 @@ def scripted() -> Iterator[Callable[[Callable[[str, str], Answer]], ScriptedServ
     yield make
     for server in servers:
         server.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A server that accepts connections and answers nothing."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(8)
+        yield listening
+
+
+def url_of(server: socket.socket) -> str:
+    return f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
 def store_at(*urls: str) -> QdrantStore:
@@ -144,7 +157,7 @@ def work(store: QdrantStore) -> None:
     ("says", "ours", "words"),
     [
         (
-            lambda m, p: well(m, p, version="1.12.4"),
+            lambda m, p: healthy(m, p, version="1.12.4"),
             Unavailable,
             r"version 1\.12\.4; .*1\.18 or newer.*upgrade the server",
         ),
@@ -152,7 +165,7 @@ def work(store: QdrantStore) -> None:
         (always(200, b"<html>welcome</html>"), Unavailable, "does not speak as Qdrant does; check store.url"),
         (always(302, b""), Unavailable, "sends us elsewhere.*store.url"),
         (
-            lambda m, p: well(m, p, embedder=TINY | {"model": "strange"}),
+            lambda m, p: healthy(m, p, embedder=TINY | {"model": "strange"}),
             WrongEmbedder,
             "strange.*memory-anchor reindex",
         ),
@@ -193,72 +206,62 @@ def test_each_answer_is_one_sentence_with_the_cure(scripted: Any, says: Any, our
     """Issue 17, bad input: named, bounded, without key, password or payload."""
     server = scripted(says)
     began = time.monotonic()
-    with closing(store_at(server.url)) as store, pytest.raises(ours, match=words) as told:
+    with closing(store_at(server.url)) as store, pytest.raises(ours, match=words) as raised:
         work(store)
 
-    assert server.url in str(told.value) or ours is WrongEmbedder
-    assert "sekrit" not in str(told.value) and "\n" not in str(told.value)
+    assert server.url in str(raised.value) or ours is WrongEmbedder
+    assert "sekrit" not in str(raised.value) and "\n" not in str(raised.value)
     assert len(server.asked) <= 4 + TRIES
     assert time.monotonic() - began < 20 * LIMIT_S  # a machine under load; the bound itself is counted in tries
 
 
-def test_a_server_that_says_nothing_is_left_within_the_limit() -> None:
+def test_a_server_that_answers_nothing_is_given_up_within_the_limit(silent: socket.socket) -> None:
     """Issue 17: never a hang."""
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen(8)
-        began = time.monotonic()
-        with (
-            closing(store_at(f"http://127.0.0.1:{silent.getsockname()[1]}")) as store,
-            pytest.raises(Unavailable, match="does not answer; start it"),
-        ):
-            store.open_collection(FACTS, SPEC)
-        assert time.monotonic() - began < 20 * LIMIT_S
+    began = time.monotonic()
+    with closing(store_at(url_of(silent))) as store, pytest.raises(Unavailable, match="does not answer; start it"):
+        store.open_collection(FACTS, SPEC)
+    assert time.monotonic() - began < 20 * LIMIT_S
 
 
-def test_a_request_of_many_parts_waits_once_for_a_server_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_of_many_parts_waits_once_for_a_silent_server(
+    silent: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Issue 17: what nothing answered is not asked again for a while, and then it is."""
     monkeypatch.setattr(qdrant_link, "REST_S", 3600.0)
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen(8)
-        silent.settimeout(0.2)
-        with closing(store_at(f"http://127.0.0.1:{silent.getsockname()[1]}")) as store:
-            for _ in range(3):
-                with pytest.raises(Unavailable, match="does not answer; start it"):
-                    store.count(FACTS, Where())
-            asked = _asked(silent)
-            monkeypatch.setattr(qdrant_link, "REST_S", 0.0)
-            with pytest.raises(Unavailable):
+    silent.settimeout(0.2)
+    with closing(store_at(url_of(silent))) as store:
+        for _ in range(3):
+            with pytest.raises(Unavailable, match="does not answer; start it"):
                 store.count(FACTS, Where())
+        first = _connections(silent)
+        monkeypatch.setattr(qdrant_link, "REST_S", 0.0)
+        with pytest.raises(Unavailable):
+            store.count(FACTS, Where())
 
-        assert (len(asked), len(_asked(silent))) == (1, 1)
+    assert (len(first), len(_connections(silent))) == (1, 1)
 
 
-def _asked(server: socket.socket) -> list[socket.socket]:
-    """Return the connections that wait to be taken."""
-    taken: list[socket.socket] = []
+def _connections(server: socket.socket) -> list[socket.socket]:
+    """Return the connections that wait to be accepted."""
+    accepted: list[socket.socket] = []
     with suppress(TimeoutError):
         while True:
-            taken.append(server.accept()[0])
-    return taken
+            accepted.append(server.accept()[0])
+    return accepted
 
 
-def test_a_silent_node_leaves_time_to_the_next(scripted: Any) -> None:
+def test_a_silent_node_leaves_time_to_the_next(silent: socket.socket, scripted: Any) -> None:
     """Issue 17: of several addresses none takes all of an operation's time."""
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen(8)
-        asleep, up = f"http://127.0.0.1:{silent.getsockname()[1]}", scripted(well)
-        with closing(QdrantStore(access=Access((asleep, up.url), timeout_s=2 * LIMIT_S))) as store:
-            store.open_collection(FACTS, SPEC)
-            assert store.count(FACTS, Where()) == 7
+    urls = (url_of(silent), scripted(healthy).url)
+    with closing(QdrantStore(access=Access(urls, timeout_s=2 * LIMIT_S))) as store:
+        store.open_collection(FACTS, SPEC)
+        assert store.count(FACTS, Where()) == 7
 
 
 def test_a_restart_is_waited_for_and_another_node_is_asked(scripted: Any) -> None:
     """Service: what fails for a moment is tried again, on the next address of the cluster."""
     left = [503, 500, 502]
-    flaky = scripted(lambda m, p: (left.pop(), b"{}") if left and "/points" in p else well(m, p))
+    flaky = scripted(lambda m, p: (left.pop(), b"{}") if left and "/points" in p else healthy(m, p))
     with closing(store_at(flaky.url)) as store:
         store.open_collection(FACTS, SPEC)
         assert store.count(FACTS, Where()) == 7
@@ -266,7 +269,6 @@ def test_a_restart_is_waited_for_and_another_node_is_asked(scripted: Any) -> Non
 
     with socket.socket() as dead:
         dead.bind(("127.0.0.1", 0))  # bound and not listening: refuses at once
-        down, up = f"http://127.0.0.1:{dead.getsockname()[1]}", scripted(well)
-        with closing(store_at(down, up.url)) as store:
+        with closing(store_at(url_of(dead), scripted(healthy).url)) as store:
             store.open_collection(FACTS, SPEC)
             assert store.count(FACTS, Where()) == 7

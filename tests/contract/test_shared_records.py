@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.qdrant_link import Access, QdrantLink, addresses
 from memory_anchor.adapters.qdrant_records import QdrantRecords
 from memory_anchor.errors import BadInput, ChangedMeanwhile
+from memory_anchor.ports import SharedRecord
 
 Records = FileRecords | QdrantRecords
 
@@ -40,6 +42,21 @@ if os.environ.get("QDRANT_TEST_URL"):
     MAKERS["server"] = _server
 
 
+def stored(records: Records, name: str) -> SharedRecord:
+    record = records.read(name)
+    assert record is not None
+    return record
+
+
+def at_once(*calls: Callable[[], object]) -> None:
+    """Run each on a thread of its own; return when all have ended."""
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 @pytest.fixture(params=list(MAKERS))
 def records(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Records]:
     yield from MAKERS[request.param](tmp_path)
@@ -51,9 +68,9 @@ def test_what_is_written_is_read_back_whole(records: Records) -> None:
     first = records.write("team/keys.json", b"\x00one\xff", before="")
     second = records.write("team/keys.json", b"", before=first)
 
-    held = records.read("team/keys.json")
+    record = stored(records, "team/keys.json")
 
-    assert held is not None and (held.name, held.content, held.revision) == ("team/keys.json", b"", second)
+    assert (record.name, record.content, record.revision) == ("team/keys.json", b"", second)
     assert first != second
     assert records.revisions(["team/keys.json", "team/none"]) == {"team/keys.json": second}
 
@@ -69,8 +86,8 @@ def test_a_write_over_what_was_not_read_is_refused_and_changes_nothing(records: 
         with pytest.raises(ChangedMeanwhile):
             records.delete("a", before=stale)
 
-    held = records.read("a")
-    assert held is not None and (held.content, held.revision) == (b"two", second)
+    record = stored(records, "a")
+    assert (record.content, record.revision) == (b"two", second)
 
 
 def test_a_write_to_what_was_deleted_meanwhile_does_not_bring_it_back(records: Records) -> None:
@@ -94,22 +111,17 @@ def test_of_writers_at_once_each_acknowledged_write_counts_once(records: Records
     def raise_it() -> None:
         for _ in range(10):
             while True:
-                held = records.read("counter")
-                assert held is not None
+                record = stored(records, "counter")
                 try:
-                    records.write("counter", str(int(held.content) + 1).encode(), before=held.revision)
+                    records.write("counter", str(int(record.content) + 1).encode(), before=record.revision)
                     break
                 except ChangedMeanwhile:
                     lost.append(1)
 
-    threads = [threading.Thread(target=raise_it) for _ in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once(*[raise_it] * 8)
 
-    held = records.read("counter")
-    assert held is not None and held.content == b"80"
+    record = stored(records, "counter")
+    assert record.content == b"80"
 
 
 def test_a_writer_who_is_overtaken_by_more_than_are_remembered_is_not_told_that_it_failed(
@@ -131,15 +143,11 @@ def test_of_two_who_make_the_same_record_one_does(records: Records) -> None:
         except ChangedMeanwhile:
             refused.append(content)
 
-    threads = [threading.Thread(target=make, args=(str(number).encode(),)) for number in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once(*(partial(make, str(number).encode()) for number in range(8)))
 
     assert len(made) == 1 and len(refused) == 7
-    held = records.read("team/ingest/x.json")
-    assert held is not None and (held.content, held.revision) == made[0]
+    record = stored(records, "team/ingest/x.json")
+    assert (record.content, record.revision) == made[0]
 
 
 def test_a_list_names_what_lies_below_a_folder_and_nothing_else(records: Records) -> None:
@@ -175,20 +183,20 @@ def test_what_is_larger_than_a_request_comes_back_whole_and_leaves_nothing(
     monkeypatch.setattr(qdrant_records, "PIECE_BYTES", 1_000)
     large = os.urandom(10_000)
     first = records.write("blob", large, before="")
-    held = records.read("blob")
-    assert held is not None and held.content == large
+    record = stored(records, "blob")
+    assert record.content == large
     second = records.write("blob", large[::-1], before=first)
     with pytest.raises(ChangedMeanwhile):
         records.write("blob", large, before=first)
-    held = records.read("blob")
-    assert held is not None and held.content == large[::-1]
+    record = stored(records, "blob")
+    assert record.content == large[::-1]
     if isinstance(records, QdrantRecords):
         records._write_pieces("blob", "killed", [b"x", b"y"])
         assert records.sweep() == 0
         monkeypatch.setattr(qdrant_records, "ORPHANED_AFTER_S", -10.0)
         assert records.sweep() == 2
-        held = records.read("blob")
-        assert held is not None and held.content == large[::-1]
+        record = stored(records, "blob")
+        assert record.content == large[::-1]
     records.delete("blob", before=second)
     if isinstance(records, QdrantRecords):
         assert records._ask(lambda client: client.count(qdrant_records.COLLECTION)).count == 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.care import purge
 from memory_anchor.core import Core
 from memory_anchor.errors import Unavailable
-from memory_anchor.model import COLLECTIONS, Actor, Caller, Scope
+from memory_anchor.model import COLLECTIONS, Actor, Caller, Receipt, Scope
 from memory_anchor.ports import Entry
 from memory_anchor.testing import ManualClock, ephemeral_core
 from memory_anchor.where import OneOf, Where
@@ -37,12 +39,23 @@ class Home:
     def start(self) -> Core:
         return ephemeral_core(self.folder, store=self.store, clock=ManualClock())
 
-    def kinds(self) -> list[str]:
-        return [record["kind"] for record in JsonlAudit(self.folder / "audit" / "audit.jsonl").records()]
+    @property
+    def trail(self) -> Path:
+        return self.folder / "audit" / "audit.jsonl"
 
-    def records(self, kind: str) -> list[dict[str, object]]:
-        trail = JsonlAudit(self.folder / "audit" / "audit.jsonl")
-        return [record["what"] for record in trail.records() if record["kind"] == kind]
+    def kinds(self) -> list[str]:
+        return [record["kind"] for record in JsonlAudit(self.trail).records()]
+
+    def records(self, kind: str) -> list[dict[str, Any]]:
+        return [record["what"] for record in JsonlAudit(self.trail).records() if record["kind"] == kind]
+
+    def versions(self, kind: str) -> list[list[str]]:
+        """Return the ids that each record of a kind names."""
+        return [[memory["id"] for memory in what["memories"]] for what in self.records(kind)]
+
+
+def by_me(core: Core) -> dict[str, Any]:
+    return {"caller": Caller.HUMAN, "at": core.clock.now(), "by": "human:me"}
 
 
 @pytest.fixture
@@ -56,39 +69,39 @@ def test_a_write_whose_record_was_lost_is_recorded_at_the_next_start(home: Home)
     """Rule power: the log was on disk and the trail was not; the next start records it, once, as recovered."""
     core = home.start()
     core.anchor(ACTOR).log_event("The build began")
-    trail = home.folder / "audit" / "audit.jsonl"
-    before, head = trail.read_bytes(), trail.with_name("audit.jsonl.head").read_bytes()
-    told = core.anchor(ACTOR).log_event("The build failed")
-    trail.write_bytes(before)
-    trail.with_name("audit.jsonl.head").write_bytes(head)
+    files = (home.trail, home.trail.with_name("audit.jsonl.head"))
+    before = [file.read_bytes() for file in files]
+    event = core.anchor(ACTOR).log_event("The build failed")
+    for file, content in zip(files, before, strict=True):
+        file.write_bytes(content)
 
     home.start()
     home.start()
 
-    assert [[one["id"] for one in what["memories"]] for what in home.records(RECOVERED)] == [[told.id]]
-    assert JsonlAudit(trail).verify() is None
+    assert home.versions(RECOVERED) == [[event.id]]
+    assert JsonlAudit(home.trail).verify() is None
 
 
 def test_a_record_whose_write_was_lost_is_named_at_the_next_start(home: Home) -> None:
     """Rule power: the trail was on disk and the log was not; the next start names it, once."""
     core = home.start()
     core.anchor(ACTOR).log_event("The build began")
-    told = core.anchor(ACTOR).log_event("The build failed")
-    found = home.store.find("event_log", Where((OneOf("id", (told.id,)),)), limit=1)
-    home.store.erase("event_log", [found[0].point_id])
+    event = core.anchor(ACTOR).log_event("The build failed")
+    (stored,) = home.store.find("event_log", Where((OneOf("id", (event.id,)),)), limit=2)
+    home.store.erase("event_log", [stored.point_id])
 
     home.start()
     home.start()
 
-    assert [[one["id"] for one in what["memories"]] for what in home.records(NOT_STORED)] == [[told.id]]
+    assert home.versions(NOT_STORED) == [[event.id]]
 
 
 def test_an_ordinary_start_adds_no_record(home: Home) -> None:
     """Rule power: what was purged is not taken for lost, and what was recorded not for unrecorded."""
     core = home.start()
-    told = core.anchor(ACTOR).save_memory(SECRET)
+    saved = core.anchor(ACTOR).save_memory(SECRET)
     core.anchor(ACTOR).save_memory("The gate opens at nine")
-    purge.purge_ids(core.upkeep, [str(told.id)], caller=Caller.HUMAN, at=core.clock.now(), by="human:me")
+    purge.purge_ids(core.upkeep, [str(saved.id)], **by_me(core))
     kinds = home.kinds()
 
     home.start()
@@ -116,10 +129,8 @@ def remains(home: Home) -> bool:
 def test_a_holder_that_cannot_be_read_stops_no_purge_and_is_named(home: Home, error: Exception) -> None:
     """Findings, mutations: a holder that raises leaves its record, and nothing of the text in the store."""
     core = home.start()
-    told = core.anchor(ACTOR).save_memory(SECRET)
-    kinds = {"caller": Caller.HUMAN, "at": core.clock.now(), "by": "human:me"}
-
-    done = purge.purge_ids(core.upkeep, [str(told.id)], holders=[Failing(error)], **kinds)
+    saved = core.anchor(ACTOR).save_memory(SECRET)
+    done = purge.purge_ids(core.upkeep, [str(saved.id)], holders=[Failing(error)], **by_me(core))
 
     assert (done.failed, done.clean, remains(home)) == (("spool",), False, False)
     assert [what.get("failed") for what in home.records(purge.PURGE)] == [["spool"]]
@@ -144,8 +155,7 @@ def test_a_purge_cut_between_two_collections_is_ended_by_the_next_start(
 
     with monkeypatch.context() as patch, pytest.raises(Cut):
         patch.setattr(home.store, "erase", cut)
-        kinds = {"caller": Caller.HUMAN, "at": core.clock.now(), "by": "human:me"}
-        purge.purge_ids(core.upkeep, [str(fact.id), str(event.id)], **kinds)
+        purge.purge_ids(core.upkeep, [str(fact.id), str(event.id)], **by_me(core))
     assert remains(home)
     assert SECRET not in (home.folder / "jobs" / "purge.json").read_text()
 
@@ -160,15 +170,14 @@ def test_a_purge_cut_between_two_collections_is_ended_by_the_next_start(
 def test_a_purge_cut_before_it_erased_anything_is_named(home: Home) -> None:
     """Rule power: then the memory is whole, and the trail says that the purge must be asked for again."""
     core = home.start()
-    told = core.anchor(ACTOR).save_memory(SECRET)
+    saved = core.anchor(ACTOR).save_memory(SECRET)
 
     class Pulling(Failing):
         def erase(self, matches: Callable[[str], bool]) -> int:
             raise Cut
 
     with pytest.raises(Cut):
-        kinds = {"caller": Caller.HUMAN, "at": core.clock.now(), "by": "human:me"}
-        purge.purge_ids(core.upkeep, [str(told.id)], holders=[Pulling()], **kinds)
+        purge.purge_ids(core.upkeep, [str(saved.id)], holders=[Pulling()], **by_me(core))
 
     home.start()
 
@@ -179,33 +188,25 @@ def test_a_purge_cut_before_it_erased_anything_is_named(home: Home) -> None:
 
 def test_the_purge_of_a_text_reaches_gap_and_receipts(home: Home) -> None:
     """Findings, mutations: a text that stands in a memory's gap or in a stored answer is found and erased."""
-    from dataclasses import replace
-
-    from memory_anchor.model import Receipt
-
     core = home.start()
     for name, change in (
         ("gap", {"gap": {"asked": SECRET}}),
         ("receipts", {"receipts": (Receipt("k", "f", {"reason": SECRET}),)}),
     ):
-        told = core.anchor(ACTOR).save_memory(f"What the {name} of this memory holds")
-        memory = core.services.records.read(str(told.id), None)
+        saved = core.anchor(ACTOR).save_memory(f"What the {name} of this memory holds")
+        memory = core.services.records.read(str(saved.id), None)
         home.store.put(memory.layer.value, [Entry(replace(memory, **change))])
-    kinds = {"caller": Caller.HUMAN, "at": core.clock.now(), "by": "human:me"}
-
-    done = purge.purge_text(core.upkeep, SECRET, **kinds)
+    done = purge.purge_text(core.upkeep, SECRET, **by_me(core))
 
     assert (done.versions, remains(home)) == (2, False)
 
 
 def test_a_rewritten_record_with_a_right_hash_of_its_own_is_named(home: Home) -> None:
     """Findings, mutations: the next record names the one before by its hash; the last one stands in the head."""
-    import hashlib
-
     core = home.start()
     for number in range(3):
         core.anchor(ACTOR).log_event(f"Delivery {number}")
-    trail = home.folder / "audit" / "audit.jsonl"
+    trail = home.trail
     whole = trail.read_bytes()
     lines = whole.splitlines(keepends=True)
     for place in range(len(lines)):

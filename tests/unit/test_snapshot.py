@@ -36,7 +36,7 @@ TOPICS = ("ports of the gateway", "label printer jams", "invoice export", "ç™»å½
 LAYERS = (Layer.EVENT_LOG, Layer.VERIFIED_FACT)
 
 
-class Held:
+class MemorySnapshot:
     """A snapshot in memory."""
 
     def __init__(self) -> None:
@@ -73,15 +73,15 @@ class CountedStore(DictStore):
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None
     ) -> tuple[list[Mark], str | None]:
         entries, following = DictStore.scan(self, collection, where, page=page, after=after)
-        found = [Mark(one.memory.point_id, one.memory.state, one.memory.audience) for one in entries]
+        marks = [Mark(one.memory.point_id, one.memory.state, one.memory.audience) for one in entries]
         self._happen()
-        return found, following
+        return marks, following
 
     def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
-        found = super().get(collection, point_ids, with_vectors=with_vectors)
-        self.read += len(found)
+        entries = super().get(collection, point_ids, with_vectors=with_vectors)
+        self.read += len(entries)
         self._happen()
-        return found
+        return entries
 
     def _happen(self) -> None:
         happens, self.meanwhile = self.meanwhile, lambda: None
@@ -92,15 +92,15 @@ class Machine:
     """One store and its snapshot, which outlive the searchers of several processes."""
 
     def __init__(self, *, dimensions: int = 64) -> None:
-        self.store, self.snapshot = CountedStore(), Held()
+        self.store, self.snapshot = CountedStore(), MemorySnapshot()
         self.embedder = HashEmbedder(dimensions=dimensions)
         for layer in LAYERS:
             self.store.open_collection(layer.value, CollectionSpec({DENSE: self.embedder.identity}))
         self._number = 0
 
     def process(self, *, snapshot: bool = True) -> Searcher:
-        kept = self.snapshot if snapshot else None
-        return Searcher(self.store, self.embedder, ManualClock(), cache_ttl_s=0, snapshot=kept)
+        used = self.snapshot if snapshot else None
+        return Searcher(self.store, self.embedder, ManualClock(), cache_ttl_s=0, snapshot=used)
 
     def memory(self, content: str, **more: Any) -> Memory:
         self._number += 1
@@ -142,9 +142,9 @@ def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "KEPT_FROM", 1)
 
 
-def told(searcher: Searcher, query: str, *, weak: int = 0) -> list[tuple[str, float]]:
+def results(searcher: Searcher, query: str, *, weak: int = 0) -> list[tuple[str, float]]:
     answer = searcher.search(ME, SearchRequest(query, limit=20, weak=weak))
-    return [(found.id, found.score) for found in answer.snippets]
+    return [(snippet.id, snippet.score) for snippet in answer.snippets]
 
 
 def test_the_next_process_reads_no_text_of_what_the_last_one_knew() -> None:
@@ -158,7 +158,7 @@ def test_the_next_process_reads_no_text_of_what_the_last_one_knew() -> None:
 
     assert machine.store.read == 0
     assert searcher.in_memory() == {"versions": 40, "complete": True}
-    assert len(told(searcher, TOPICS[0], weak=20)) == 20
+    assert len(results(searcher, TOPICS[0], weak=20)) == 20
 
 
 CHANGES = ("supersede", "archive", "erase", "hide", "embed", "add", "own")
@@ -168,10 +168,10 @@ CHANGES = ("supersede", "archive", "erase", "hide", "embed", "add", "own")
 @given(
     contents=st.lists(st.tuples(st.sampled_from(TOPICS), st.booleans()), min_size=1, max_size=20),
     changes=st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 19)), max_size=12),
-    asked=st.sampled_from(TOPICS),
+    query=st.sampled_from(TOPICS),
 )
-def test_what_was_thawed_answers_as_what_was_read(
-    contents: list[tuple[str, bool]], changes: list[tuple[str, int]], asked: str
+def test_a_loaded_mirror_answers_as_one_that_was_read(
+    contents: list[tuple[str, bool]], changes: list[tuple[str, int]], query: str
 ) -> None:
     """Rule search.derived: whatever another process did meanwhile, an old snapshot never changes an answer."""
     machine = Machine()
@@ -196,13 +196,13 @@ def test_what_was_thawed_answers_as_what_was_read(
     for change, number in changes:
         _change(machine, other, known, change, number % len(known))
 
-    thawed, read = machine.process(), machine.process(snapshot=False)
-    thawed.warm()
+    loaded, read = machine.process(), machine.process(snapshot=False)
+    loaded.warm()
     read.warm()
 
-    assert thawed.in_memory()["complete"]
+    assert loaded.in_memory()["complete"]
     # The means are sums in another order: the last digits differ, and what ties may change places.
-    assert dict(told(thawed, asked)) == pytest.approx(dict(told(read, asked)), abs=2e-3)
+    assert dict(results(loaded, query)) == pytest.approx(dict(results(read, query)), abs=2e-3)
 
 
 def _change(machine: Machine, other: Searcher, known: list[Memory], change: str, number: int) -> None:
@@ -247,8 +247,8 @@ def test_what_is_written_while_the_start_goes_on_is_found() -> None:
     machine.store.meanwhile = write
     searcher.warm()
 
-    assert [found for found, _ in told(searcher, "where is the coffee machine")] == ["m0016"]
-    assert old[0].id not in [found for found, _ in told(searcher, old[0].content)]
+    assert [id for id, _ in results(searcher, "where is the coffee machine")] == ["m0016"]
+    assert old[0].id not in [id for id, _ in results(searcher, old[0].content)]
 
 
 def test_a_talk_closes_around_what_was_forgotten_since() -> None:
@@ -279,7 +279,7 @@ def test_a_talk_closes_around_what_was_forgotten_since() -> None:
     searcher = machine.process()
     searcher.warm()
 
-    assert [found for found, _ in told(searcher, "gateway port", weak=20)][:2] == [talk[0].id, talk[2].id]
+    assert [id for id, _ in results(searcher, "gateway port", weak=20)][:2] == [talk[0].id, talk[2].id]
 
 
 def test_a_snapshot_of_which_little_holds_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +314,7 @@ def test_of_two_readings_at_once_neither_loses_a_write() -> None:
     searcher.warm()
     again.join(30)
 
-    assert [found for found, _ in told(searcher, "which port does the gateway listen on")] == [approved.id]
+    assert [id for id, _ in results(searcher, "which port does the gateway listen on")] == [approved.id]
 
 
 def test_a_search_that_has_begun_goes_on_with_the_rows_it_knows() -> None:
@@ -323,10 +323,10 @@ def test_a_search_that_has_begun_goes_on_with_the_rows_it_knows() -> None:
     machine.life(*(f"{topic}, note {number}" for number in range(4) for topic in TOPICS))
     searcher = machine.process(snapshot=False)
     searcher.warm()
-    before = told(searcher, TOPICS[2])
+    before = results(searcher, TOPICS[2])
 
     machine.store.meanwhile = searcher.invalidate
-    during = told(searcher, TOPICS[2])
+    during = results(searcher, TOPICS[2])
 
     assert before and during == before
 
@@ -375,7 +375,7 @@ def test_a_row_made_by_a_process_that_took_no_snapshot_ends_it() -> None:
     machine.life("the gateway listens on port 8443")
     other = machine.process()
     machine.write(other, machine.memory("label printer jams"), embed=False)
-    told(other, "label printer")
+    results(other, "label printer")
 
     assert machine.snapshot.arrays is None
 
