@@ -90,7 +90,7 @@ _SPEAKS = bounded(
 _MAY_NAME_A_DAY = bounded(
     rf"[月天日号周元]|星期|礼拜|day\b|tomorrow|new year|\b{MONTH}|\d(?:st|nd|rd|th)\b", re.IGNORECASE
 )
-"""What a sentence has that names a day without a year; most have nothing of it, and to read times is dear."""
+"""In every sentence that names a day without a year; most have none of it, and reading times is slow."""
 
 
 def deadline(text: str, *, written: datetime, zone: str) -> datetime | None:
