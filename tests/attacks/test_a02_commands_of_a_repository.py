@@ -16,7 +16,7 @@ from memory_anchor.adapters.git import WorkingTree
 from memory_anchor.adapters.projects import locate
 from memory_anchor.core import Core
 from memory_anchor.evaluation import demo
-from memory_anchor.freshness import FreshnessChecker, sealed
+from memory_anchor.freshness import FreshnessChecker, with_line_hash
 from memory_anchor.model import Actor, Citation, Locator
 
 LONG = "".join(f"line number {n}\n" for n in range(1, 40))
@@ -194,8 +194,8 @@ def _hostile_environment(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def cited(root: Path, *refs: str) -> dict[str, tuple[str | None, str]]:
     """Return the freshness and the path of citations of lines 20 to 22."""
     texts = {"gone.py": LONG, "staged.py": LONG.replace("line", "col"), "gone later.py": "x = 1\n" * 30}
-    made = [sealed(Citation("file", ref, locator=Locator(20, 22)), texts[ref]) for ref in refs]
-    checked = FreshnessChecker(WorkingTree(root)).checked(made)
+    made = [with_line_hash(Citation("file", ref, locator=Locator(20, 22)), texts[ref]) for ref in refs]
+    checked = FreshnessChecker(WorkingTree(root)).with_freshness(made)
     return {was.ref: (now.freshness, now.ref) for was, now in zip(made, checked, strict=True)}
 
 

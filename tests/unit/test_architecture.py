@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "maintenance": 514,
     "front": 13577,
     "adapters": 7982,
-    "language": 5723,
+    "language": 5419,
     "knowledge": 5909,
     "lore": 298,
     "runtime": 4020,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.freshness import FreshnessChecker, sealed, worst_freshness
+from memory_anchor.freshness import FreshnessChecker, with_line_hash, worst_freshness
 from memory_anchor.ingest.candidates import Candidate, fresh_only
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Citation, Epistemic, Layer, Locator, MemoryType, RetrievedSnippet, SearchAnswer, Tag
@@ -35,7 +35,7 @@ def snippet(name, score, *citations, tags=()):
 
 
 def cite(ref="a.py", text=TEXT):
-    return sealed(Citation("file", ref, locator=Locator(2, 2)), text)
+    return with_line_hash(Citation("file", ref, locator=Locator(2, 2)), text)
 
 
 def test_what_no_longer_stands_in_the_code_ranks_lower_and_is_marked():
