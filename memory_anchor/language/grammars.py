@@ -1,9 +1,9 @@
-"""Where the definitions of a source file stand: by tree-sitter, with grammars inside wheels (the extra `[code]`).
+"""The definitions of a source file and their lines, by tree-sitter with grammars from wheels (the extra `[code]`).
 
-Nothing is downloaded at run time: each grammar is a package of its own, and one that is missing leaves its language to
-blank lines. A definition is a named node whose kind says so (`function_declaration`, `struct_item`) and which has a
-name; comments right above it belong to it. Only what may hold definitions is looked into, so that a function's helpers
-stay with it. Rejected: a query file a language (forty of them, each with names of its own for the same things).
+Nothing is downloaded at run time: each grammar is a package, and without it a file is split at blank lines. A
+definition is a named node of a defining kind (`function_declaration`, `struct_item`) that has a name; comments right
+above it belong to it. Only what may contain definitions is searched, so that a function's helpers stay with it.
+Rejected: a query file for each language (forty of them, each with other names for the same things).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NAMED = ("name", "declarator", "type")
 
 
 class Definition(NamedTuple):
-    """Lines from 0, both included. names: its own last, those it stands in before it."""
+    """Lines from 0, both included. names: those it is nested in, then its own."""
 
     first: int
     last: int
@@ -50,12 +50,12 @@ class Definition(NamedTuple):
 
 
 def is_grammar_missing(suffix: str) -> bool:
-    """Return whether the extra would find the definitions of such a file, and is not installed."""
+    """Return whether the extra has a grammar for such a file and is not installed."""
     return suffix in _GRAMMARS and _parser(suffix) is None
 
 
 def definitions(text: str, suffix: str) -> list[Definition]:
-    """Return the definitions of a file in order, outer ones before those inside; none where no grammar is here."""
+    """Return the definitions of a file in order, outer ones before inner ones; none without the grammar."""
     parser, content = _parser(suffix), text.encode("utf-8", "replace")
     if parser is None or len(content) > PARSED_BYTES_MAX:
         return []
@@ -71,7 +71,7 @@ def _parser(suffix: str) -> Parser | None:
         from tree_sitter import Language, Parser
 
         return Parser(Language(getattr(importlib.import_module(module), name)()))
-    except (ImportError, AttributeError, ValueError):  # not installed; or of a version that does not fit
+    except (ImportError, AttributeError, ValueError):  # not installed, or an incompatible version
         return None
 
 
@@ -92,7 +92,7 @@ def _walked(root: Node) -> Iterator[Definition]:
 
 
 def _name(node: Node) -> str:
-    """Return the name of what a node defines, "" where it defines nothing of its own."""
+    """Return the name of what a node defines, "" where it defines nothing."""
     kind = node.type
     if kind == "variable_declarator":
         value = node.child_by_field_name("value")
@@ -102,15 +102,15 @@ def _name(node: Node) -> str:
         return ""
     elif node.child_by_field_name("body") is None and kind.endswith("specifier"):
         return ""  # a type that is only named: `struct point p;`
-    found = next((one for field in _NAMED if (one := node.child_by_field_name(field)) is not None), None)
-    while found is not None and (inner := found.child_by_field_name("declarator")) is not None:
-        found = inner  # C: the name stands inside of what it is declared as
-    said = found.text.decode("utf-8", "replace") if found is not None and found.text is not None else ""
-    return " ".join(said.split())[:NAME_CHARS]
+    name = next((child for field in _NAMED if (child := node.child_by_field_name(field)) is not None), None)
+    while name is not None and (inner := name.child_by_field_name("declarator")) is not None:
+        name = inner  # C: the name is inside of its declarator
+    text = name.text.decode("utf-8", "replace") if name is not None and name.text is not None else ""
+    return " ".join(text.split())[:NAME_CHARS]
 
 
 def _first_line(node: Node) -> int:
-    """Return the line on which a definition begins, with what is around it on the line and the comments above it."""
+    """Return the first line of a definition, including its line's other text and the comments above it."""
     while (
         (outer := node.parent) is not None and outer.parent is not None and outer.start_point[0] == node.start_point[0]
     ):
@@ -120,7 +120,7 @@ def _first_line(node: Node) -> int:
     line: int = node.start_point[0]
     above = node.prev_sibling
     while above is not None and above.type.endswith(("comment", "attribute_item")) and above.end_point[0] >= line - 1:
-        # a comment may end at the head of the next line, and one behind other code is that code's
+        # a comment may end at the start of the next line, and one after other code belongs to that
         before = above.prev_sibling
         if before is not None and before.end_point[0] == above.start_point[0] and before.end_point[1]:
             break

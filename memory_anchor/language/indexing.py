@@ -1,9 +1,9 @@
-"""What of a memory is embedded, and which words find it.
+"""The text of a memory that is embedded, and the words that find it.
 
 A bare turn such as "Yes, last week!" is found by neither meaning nor words, so a memory is indexed together with its
-date, its subject and, at a lower weight, the text that came before it in its conversation (measured: date and speaker
-+6 points of R@10 for words and +36 for meaning, the turn before +2; docs/retrieval.md). Both channels read the same
-lead. Nothing here is ever shown: a snippet's text is the memory's content alone.
+date, its subject and, at a lower weight, the text before it in its conversation (measured: date and speaker +6 points
+of R@10 for words and +36 for meaning, the turn before +2; docs/retrieval.md). Both channels get the same lead. None of
+it is ever shown: a snippet's text is the memory's content alone.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from memory_anchor.model import Layer, Memory
 from memory_anchor.ports import SparseVector
 
 WORDS_DIFFER = 1e-4
-"""Share by which a weight may differ after it was kept in 32 bits."""
+"""Relative difference of a weight after it was stored in 32 bits."""
 CONTEXT_WEIGHT = 0.5
-"""What one occurrence in the neighbouring text counts against one in the memory's own words."""
+"""Weight of an occurrence in the text before, relative to one in the memory's own words."""
 CONTEXT_CHARS = 600
-"""How much of the event before is kept as context."""
+"""Characters of the event before that are stored as context."""
 _MONTH_NAMES = listed("calendar", "months")
 _LEAD = re.compile(r"\A\s*+[\[【(（][^\]】)）\n]{1,40}[\]】)）]\s*+")
 _LEAD_SEARCH_CHARS = 60
@@ -40,15 +40,18 @@ def date_words(at: datetime, *, chinese: bool) -> str:
 def embedded_text(memory: Memory) -> str:
     """Return the memory's own text to embed: `[8 May 2023] who or key: content`.
 
-    Before the content stand date and people of an event, the key of a fact; what the content itself opens with is not
-    repeated.
+    An event starts with its date and people, a fact with its key, unless the content itself opens with them.
     """
     opening = normal(memory.content[:_LEAD_SEARCH_CHARS])
     chinese = is_chinese(memory.content)
     parts: list[str] = []
     if memory.layer is Layer.EVENT_LOG and memory.when is not None:
-        said = any(normal(date_words(memory.when, chinese=either)) in opening for either in (True, False))
-        if not said and memory.when.date().isoformat() not in opening:
+        dates = (
+            date_words(memory.when, chinese=True),
+            date_words(memory.when, chinese=False),
+            f"{memory.when:%Y-%m-%d}",
+        )
+        if not any(normal(date) in opening for date in dates):
             parts.append(f"[{date_words(memory.when, chinese=chinese)}]")
     subject = ", ".join(name for name in memory.who if normal(name) not in opening) or memory.key
     if subject and normal(subject) not in opening:
@@ -57,7 +60,7 @@ def embedded_text(memory: Memory) -> str:
 
 
 def embedded_with_context(memory: Memory) -> str:
-    """Return the text to embed when the event before is read along; `embedded_text` when there is none."""
+    """Return the text to embed together with the event before; `embedded_text` when there is none."""
     own = embedded_text(memory)
     if not memory.context:
         return own
@@ -67,7 +70,7 @@ def embedded_with_context(memory: Memory) -> str:
 
 
 def searched_words(memory: Memory) -> SparseVector:
-    """Return the document vector of everything the memory may be asked by; its context counts half.
+    """Return the document vector of every text that may find the memory; its context has half the weight.
 
     Of a passage of knowledge: its own words, its headings and its path; its tags name a source, not a subject.
     """
@@ -87,9 +90,9 @@ def searched_words(memory: Memory) -> SparseVector:
 
 
 def is_same_vector(words: SparseVector, stored: Iterable[tuple[int, float]]) -> bool:
-    """Return whether a stored sparse vector is this one, in whatever order it was kept."""
-    wanted, found = dict(zip(words.indices, words.values, strict=True)), dict(stored)
-    return wanted.keys() == found.keys() and all(isclose(wanted[at], found[at], rel_tol=WORDS_DIFFER) for at in wanted)
+    """Return whether a stored sparse vector equals this one, in any order."""
+    wanted, kept = dict(zip(words.indices, words.values, strict=True)), dict(stored)
+    return wanted.keys() == kept.keys() and all(isclose(wanted[at], kept[at], rel_tol=WORDS_DIFFER) for at in wanted)
 
 
 def phrase_text(memory: Memory) -> str:
@@ -102,6 +105,6 @@ def phrase_text(memory: Memory) -> str:
 def conversation_context(before: str) -> str:
     """Return the text of the event before without its date, as `Memory.context` of the next one; at most 600 chars.
 
-    The date stays out: both events have it, and said twice it would weigh more than what was said.
+    Without the date: both events have it, and repeated it would outweigh the text.
     """
     return _LEAD.sub("", before, count=1).strip()[:CONTEXT_CHARS]

@@ -1,14 +1,13 @@
-"""One text in passages: the one chunker of the tree, for documents, source code and L4.
+"""Splits a text into passages: one splitter for documents, source code and L4.
 
-Headings and functions first, then paragraphs, packed up to some 400 tokens; never cut in a sentence, a code fence or a
-row of a table, unless that one thing alone is larger than `WHOLE_BYTES`. A passage is a slice of its text, word for
-word, so that it can be looked for again in a later version; it carries the headings above it and its lines.
+Headings and functions first, then paragraphs, packed up to some 400 tokens; never cut inside a sentence, a code fence
+or a row of a table, unless that alone is larger than `WHOLE_BYTES`. A passage is an exact slice of its text, so that it
+can be found again in a later version; it has the headings above it and its lines.
 
-Sizes are counted in UTF-8 bytes, four a token in English and in Chinese alike: a boundary never depends on which
-tokenizer is installed, and so neither does what has to be embedded anew. Markdown's blocks come from markdown-it, whose
-tokens carry line ranges, with its inline rules left out; definitions of other code from tree-sitter where the extra is
-installed. Rejected: windows that overlap (the same words twice in an
-answer, and an edit embeds two), and splitting by fixed sizes.
+Sizes are in UTF-8 bytes, four a token in English and in Chinese alike, so that boundaries, and with them what has to be
+embedded again, do not depend on which tokenizer is installed. Markdown's blocks and their lines come from markdown-it,
+without its inline rules; definitions of other code from tree-sitter where the extra is installed.
+Rejected: overlapping windows (the same words twice in an answer, and an edit embeds two), and splitting by size alone.
 """
 
 from __future__ import annotations
@@ -57,9 +56,7 @@ _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*\Z")
 @dataclass(frozen=True, slots=True)
 class Passage:
     """A slice of a text. line_start, line_end: from 1, both included. heading: the headings above it, outermost first.
-
-    opens: whether it is the first of its text.
-    """
+    opens: it is the first of its text."""
 
     text: str
     line_start: int
@@ -70,7 +67,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class _Atom:
-    """What is not cut: characters start to end. whole: not even at a sentence's end."""
+    """Characters start to end that stay together. whole: not even cut between sentences."""
 
     start: int
     end: int
@@ -82,7 +79,7 @@ class _Section:
     heading: tuple[str, ...]
     atoms: list[_Atom]
     bare: bool = False
-    """A heading that nothing follows: it goes with the section below it."""
+    """A heading without text: it belongs to the section below it."""
 
 
 def format_of(ref: str) -> Form:
@@ -96,33 +93,32 @@ def suffix_of(ref: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the text with one kind of line end, as passages are cut from it and looked for in it."""
+    """Return the text with one kind of line end, as passages are cut from and found in it."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def cut(text: str, form: Form, ref: str = "") -> Iterator[Passage]:
     """Yield the passages of a text in order; `text` is as `plain` returns it. ref: the file, whose suffix names the
     language of code."""
-    starts = [0, *(found.end() for found in re.finditer("\n", text))]
-    first = True
-    for section in _joined(_sections(text, form, starts, suffix_of(ref))):
+    starts = [0, *(newline.end() for newline in re.finditer("\n", text))]
+    opens = True
+    for section in _with_bare_headings(_sections(text, form, starts, suffix_of(ref))):
         for start, end in _packed(text, section.atoms):
-            kept = text[start:end]
-            bare = kept.lstrip()
-            if not bare:
+            content = text[start:end].lstrip()
+            if not content:
                 continue
-            # the first line keeps its indent: what stands there is looked for line by line
-            begin = text.rfind("\n", start, start + len(kept) - len(bare)) + 1 or start
-            said = text[max(begin, start) : end].rstrip()
-            at = start + len(kept) - len(bare)
-            last = bisect_right(starts, max(begin, start) + len(said) - 1)
-            yield Passage(said, bisect_right(starts, at), last, section.heading, first)
-            first = False
+            at = end - len(content)
+            # the first line keeps its indent: passages are found again line by line
+            begin = max(text.rfind("\n", start, at) + 1 or start, start)
+            passage = text[begin:end].rstrip()
+            last = bisect_right(starts, begin + len(passage) - 1)
+            yield Passage(passage, bisect_right(starts, at), last, section.heading, opens)
+            opens = False
 
 
 def _sections(text: str, form: Form, starts: Sequence[int], suffix: str) -> Iterable[_Section]:
     if form in ("python", "docstrings"):
-        tree = _parsed(text)
+        tree = _parse(text)
         if tree is not None:
             return _of_python(tree, text, starts, docstrings=form == "docstrings")
         return [] if form == "docstrings" else [_Section((), _paragraphs(text, 0, len(text), whole=True))]
@@ -143,9 +139,9 @@ def _sections(text: str, form: Form, starts: Sequence[int], suffix: str) -> Iter
 def _markdown() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    made = MarkdownIt("commonmark").enable("table")
-    made.core.ruler.enableOnly(["normalize", "block"])
-    return made
+    parser = MarkdownIt("commonmark").enable("table")
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
 
 
 def _of_markdown(text: str, starts: Sequence[int]) -> list[_Section]:
@@ -164,7 +160,7 @@ def _of_markdown(text: str, starts: Sequence[int]) -> list[_Section]:
             start = skipped
         if token.type == "heading_open" and token.level == 0:
             level = int(token.tag[1:])
-            above = [one for one in above if one[0] < level]
+            above = [(outer, name) for outer, name in above if outer < level]
             if title := tokens[place + 1].content.strip().rstrip("#").strip()[:HEADING_CHARS]:
                 above.append((level, title))
             sections.append(_Section(tuple(title for _, title in above[:HEADINGS_MAX]), [_Atom(start, end)], bare=True))
@@ -177,7 +173,7 @@ def _of_markdown(text: str, starts: Sequence[int]) -> list[_Section]:
 
 
 def _front_matter(text: str) -> int:
-    """Return where the front matter of a text ends, 0 without one: between its dashes it looks like a heading."""
+    """Return where the front matter of a text ends, 0 without one: its dashes would make it a heading."""
     if not text.startswith("---\n"):
         return 0
     end = text.find("\n---\n", 3)
@@ -188,9 +184,9 @@ def _front_matter(text: str) -> int:
 
 
 def _paragraphs(text: str, start: int, end: int, *, whole: bool = False) -> list[_Atom]:
-    """Return what stands between blank lines; whole: it is code, and not cut at what looks like sentences."""
-    cuts = [start, *(found.end() for found in _BLANK.finditer(text, start, end)), end]
-    return [_Atom(one, other, whole) for one, other in pairwise(cuts) if one < other]
+    """Return the parts between blank lines; whole: it is code, never cut between sentences."""
+    cuts = [start, *(blank.end() for blank in _BLANK.finditer(text, start, end)), end]
+    return [_Atom(begin, stop, whole) for begin, stop in pairwise(cuts) if begin < stop]
 
 
 def _of_rst(text: str, starts: Sequence[int]) -> list[_Section]:
@@ -209,11 +205,11 @@ def _of_rst(text: str, starts: Sequence[int]) -> list[_Section]:
         if kind not in levels:
             levels.append(kind)
         level = levels.index(kind)
-        above = [*[one for one in above if one[0] < level], (level, title.strip()[:HEADING_CHARS])]
+        above = [*[(outer, name) for outer, name in above if outer < level], (level, title.strip()[:HEADING_CHARS])]
         _close(sections[-1], text, begin, start)
         begin = starts[number + 1] if number + 1 < len(starts) else len(text)
         sections.append(
-            _Section(tuple(one for _, one in above[:HEADINGS_MAX]), [_Atom(start, begin, whole=True)], bare=True)
+            _Section(tuple(name for _, name in above[:HEADINGS_MAX]), [_Atom(start, begin, whole=True)], bare=True)
         )
     _close(sections[-1], text, begin, len(text))
     return sections
@@ -228,19 +224,19 @@ def _close(section: _Section, text: str, start: int, end: int) -> None:
 # --- Python ------------------------------------------------------------------------------------------------------
 
 
-def _parsed(text: str) -> ast.Module | None:
+def _parse(text: str) -> ast.Module | None:
     if len(text) > PARSED_BYTES_MAX:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a stranger's escapes
+            warnings.simplefilter("ignore")  # about invalid escapes
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
 def _of_python(tree: ast.Module, text: str, starts: Sequence[int], *, docstrings: bool) -> Iterator[_Section]:
-    """Yield a section a function and a class, or the docstring of each with the line that names it."""
+    """Yield a section for each function and class, or the docstring of each with the line that names it."""
 
     def at(line: int) -> int:
         return starts[line - 1] if line <= len(starts) else len(text)
@@ -251,7 +247,7 @@ def _of_python(tree: ast.Module, text: str, starts: Sequence[int], *, docstrings
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 path = (*names, child.name)[:HEADINGS_MAX]
-                first = min([child.lineno, *(one.lineno for one in child.decorator_list)])
+                first = min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])
                 found.append((first, child.end_lineno or first, _docstring_end(child), path))
                 if isinstance(child, ast.ClassDef):
                     walk(child, path)
@@ -271,14 +267,14 @@ def _of_python(tree: ast.Module, text: str, starts: Sequence[int], *, docstrings
 
 
 def _of_code(text: str, starts: Sequence[int], suffix: str) -> Iterator[_Section]:
-    """Yield a section a definition, where a grammar of the language is here; else what blank lines part."""
+    """Yield a section for each definition, where the grammar is installed; else the parts between blank lines."""
     found = grammars.definitions(text, suffix)
     ends = [*starts[1:], len(text)]
-    return _nested(text, [(starts[one.first], ends[min(one.last, len(ends) - 1)], one.names) for one in found])
+    return _nested(text, [(starts[d.first], ends[min(d.last, len(ends) - 1)], d.names) for d in found])
 
 
 def _nested(text: str, found: Iterable[tuple[int, int, tuple[str, ...]]]) -> Iterator[_Section]:
-    """Yield what stands in each definition (start, end, names; outer ones first) and between them, in order."""
+    """Yield the text of each definition (start, end, names; outer ones first) and between them, in order."""
     begin = 0
     inside: list[tuple[tuple[str, ...], int]] = [((), len(text))]
     for first, last, names in found:
@@ -298,15 +294,16 @@ def _nested(text: str, found: Iterable[tuple[int, int, tuple[str, ...]]]) -> Ite
 def _docstring_end(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Return the last line of a docstring, 0 without one."""
     first = node.body[0] if node.body else None
-    held = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
-    return first.end_lineno or 0 if held and first is not None else 0
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        return first.end_lineno or 0
+    return 0
 
 
 # --- packing -----------------------------------------------------------------------------------------------------
 
 
-def _joined(sections: Iterable[_Section]) -> Iterator[_Section]:
-    """Yield the sections; a heading without text of its own goes with the section below it."""
+def _with_bare_headings(sections: Iterable[_Section]) -> Iterator[_Section]:
+    """Yield the sections; a heading without text is added to the section below it."""
     waiting: list[_Atom] = []
     last: _Section | None = None
     for section in sections:
@@ -322,7 +319,7 @@ def _joined(sections: Iterable[_Section]) -> Iterator[_Section]:
 
 
 def _packed(text: str, atoms: Iterable[_Atom]) -> Iterator[tuple[int, int]]:
-    """Yield slices of at most `PASSAGE_BYTES` that begin and end where atoms do."""
+    """Yield slices of whole atoms of at most `PASSAGE_BYTES`."""
     begin = end = size = 0
     for atom in (part for whole in atoms for part in _parts(text, whole)):
         cost = _bytes(text, atom.start, atom.end)
@@ -337,16 +334,16 @@ def _packed(text: str, atoms: Iterable[_Atom]) -> Iterator[tuple[int, int]]:
 
 
 def _parts(text: str, atom: _Atom) -> Iterator[_Atom]:
-    """Yield an atom whole where it fits, else its sentences; what is too large even so, by lines and then as it is."""
+    """Yield an atom whole where it fits, else its sentences; those that are still too large by lines, then by size."""
     if _bytes(text, atom.start, atom.end) <= (WHOLE_BYTES if atom.whole else PASSAGE_BYTES):
         yield atom
         return
-    ends = [] if atom.whole else [found.end() for found in _SENTENCE_END.finditer(text, atom.start, atom.end)]
+    ends = [] if atom.whole else [match.end() for match in _SENTENCE_END.finditer(text, atom.start, atom.end)]
     for start, end in _between(atom.start, ends, atom.end):
         if _bytes(text, start, end) <= WHOLE_BYTES:
             yield _Atom(start, end)
             continue
-        for line, after in _between(start, [found.end() for found in re.compile("\n").finditer(text, start, end)], end):
+        for line, after in _between(start, [match.end() for match in re.compile("\n").finditer(text, start, end)], end):
             step = PASSAGE_BYTES if text[line:after].isascii() else PASSAGE_BYTES // 4
             for at in range(line, after, step):
                 yield _Atom(at, min(at + step, after))

@@ -1,9 +1,9 @@
-"""Numbers in a sentence, in one spelling: "2 pm" and "下午两点" are both ('clock', '14:00').
+"""Numbers of a sentence in a normal form: "2 pm" and "下午两点" are both ('clock', '14:00').
 
-What a vector blurs most is quantity: 30 and 60 seconds are neighbours to any embedding. `numbers` reads clock times,
-dates, weekdays, years, versions and counted things in English and Chinese, each with its unit, so that two statements
-can be compared number by number. Chinese numerals count only before a unit (统一 and 一起 hold no number).
-Invariant: a stretch of text is read once, by the most specific reader.
+Vectors blur quantities most: 30 and 60 seconds are neighbours to any embedding. `numbers` reads clock times, dates,
+weekdays, years, versions and counted things in English and Chinese, each with its unit, so that two statements can be
+compared number by number. Chinese numerals count only before a unit (统一 and 一起 have no number).
+Invariant: a part of the text is read once, by the most specific reader.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from memory_anchor.language.bounded import bounded
 from memory_anchor.language.words import listed, placed, table
 
 READ_CHARS = 4_000
-"""Only so much of a text is read: what a statement counts it says early."""
-
+"""Only so much of a text is read: a statement has its numbers early."""
 
 _WORD_NUMBERS = placed("numbers", "english") | {
     word: whole(value) for word, value in record(table("numbers")["others"]).items()
@@ -57,7 +56,7 @@ _EVERY = bounded(
     rf"|每隔?(?P<zh>{_SOME})?个?(?P<zunit>秒|分钟|小时|天|日|周(?![一二三四五六日天末])"
     rf"|星期(?![一二三四五六日天])|月(?![{_HAN_NUMBER[1:-6]}\d])|季度|年)"
 )
-"""How often: a period of its own, so that `weekly` and `every two weeks` differ."""
+"""How often something happens: an own unit, so that `weekly` and `every two weeks` differ."""
 _EVERY_UNIT = {
     "hourly": ("hour", 1),
     "daily": ("day", 1),
@@ -99,7 +98,7 @@ _NUMBER = bounded(
 _NOT_NAMES = frozenset(listed("left_out", "counted"))
 
 Number = tuple[str, str]
-"""(unit, value) in one spelling: ('minute', '12'), ('clock', '14:00'), ('date', '05-03'), ('python', '3.11')."""
+"""(unit, value): ('minute', '12'), ('clock', '14:00'), ('date', '05-03'), ('python', '3.11')."""
 
 
 def _value(text: str) -> int:
@@ -121,24 +120,22 @@ def _value(text: str) -> int:
 
 
 def _clock(match: re.Match[str]) -> Number | None:
-    found = match.groupdict()
-    minute = int(found["m24"] or 0)
-    if found["hz"]:
-        hour, part = _value(found["hz"]), found["part"] or ""
-        minute = 30 if found["hm"] else _value(found["mz"]) if found["mz"] else 0
-        half = "p" if part in {"下午", "傍晚", "晚上"} else ""
+    minute = int(match["m24"] or 0)
+    if match["hz"]:
+        hour = _value(match["hz"])
+        minute = 30 if match["hm"] else _value(match["mz"]) if match["mz"] else 0
+        half = "p" if match["part"] in {"下午", "傍晚", "晚上"} else ""
     else:
-        hour, half = int(found["h24"] or found["h12"]), (found["half24"] or found["half"] or "")[:1]
+        hour, half = int(match["h24"] or match["h12"]), (match["half24"] or match["half"] or "")[:1]
     if half == "p" and hour < 12:
         hour += 12
     return ("clock", f"{hour:02d}:{minute:02d}") if hour <= 24 else None
 
 
 def _date(match: re.Match[str]) -> Number | None:
-    found = match.groupdict()
-    name = found["m1"] or found["m2"] or found["m4"]
-    month = _MONTH_AT[name] if name else _value(found["m0"] or found["m3"] or found["m5"])
-    day = found["d0"] or found["d1"] or found["d2"] or found["d3"]
+    name = match["m1"] or match["m2"] or match["m4"]
+    month = _MONTH_AT[name] if name else _value(match["m0"] or match["m3"] or match["m5"])
+    day = match["d0"] or match["d1"] or match["d2"] or match["d3"]
     if not 1 <= month <= 12:
         return None
     return ("date", f"{month:02d}-{_value(day):02d}") if day else ("in-month", f"{month:02d}")
@@ -162,8 +159,8 @@ def _part(match: re.Match[str]) -> Number:
 def _every(match: re.Match[str]) -> Number:
     name = match["word"] or match["unit"] or match["zunit"]
     unit, many = _EVERY_UNIT.get(name, (name, 1))
-    told = match["en"] or match["zh"]
-    many *= 2 if match["other"] else _count(told) if told else 1
+    count = match["en"] or match["zh"]
+    many *= 2 if match["other"] else _count(count) if count else 1
     unit, value = _measured(unit, str(many))
     return (f"every-{unit}", value)
 
@@ -176,15 +173,15 @@ def _count(text: str) -> int:
     return _WORD_NUMBERS[text] if text in _WORD_NUMBERS else _value(text)
 
 
-def _measured(unit: str, value: str, told: str = "") -> Number:
+def _measured(unit: str, value: str, written: str = "") -> Number:
     """Return a duration in seconds or months and a size in bytes, so that 90 minutes and 2 hours can be compared.
 
-    told: the unit as it stands in the text.
+    written: the unit as in the text.
     """
     if unit in _SECONDS or unit in _MONTHS_IN:
         kind, factor = ("duration", _SECONDS[unit]) if unit in _SECONDS else ("months", _MONTHS_IN[unit])
     elif unit == "byte":
-        kind, factor = "byte", 1 << _BYTES.get(told.strip(" -")[:1], 0)
+        kind, factor = "byte", 1 << _BYTES.get(written.strip(" -")[:1], 0)
     else:
         return (unit, value)
     try:
@@ -202,24 +199,23 @@ def _weekday(match: re.Match[str]) -> Number:
 def _plain(match: re.Match[str], text: str) -> Number | None:
     """Return a number that is no time or date, with the unit after it or the name before it."""
     rest = text[match.end() : match.end() + 12]
-    unit, told = next(((unit, said.group()) for unit, names in _UNIT_OF if (said := names.match(rest))), ("", ""))
+    unit, written = next(((unit, m.group()) for unit, names in _UNIT_OF if (m := names.match(rest))), ("", ""))
     if match["han"]:
         if not unit or (unit == "item" and match["han"] == "一"):
             return None  # 一起, 统一, 万一: no number unless something is counted
-        return _measured(unit, str(_value(match["han"])), told)
+        return _measured(unit, str(_value(match["han"])), written)
     if match["word"]:
         word = match["word"]
-        ordinal = word in _ORDINALS
         if word in {"second", "first", "one"} and unit == "":
             return None
-        value = str(_ORDINALS[word] if ordinal else _WORD_NUMBERS[word])
+        value = str(_ORDINALS[word] if word in _ORDINALS else _WORD_NUMBERS[word])
         if not unit and text[: match.start()].rstrip().endswith("floor"):
             unit = "floor"  # floor three is the third floor
-        return _measured("time" if word in {"once", "twice"} else unit or "count", value, told)
+        return _measured("time" if word in {"once", "twice"} else unit or "count", value, written)
     digits = match["digits"].replace(",", "").lstrip("0") or "0"
     if not unit and match["before"] and match["before"] not in _NOT_NAMES:
         unit = match["before"]
-    return _measured(unit or ("version" if digits.count(".") else "count"), digits, told)
+    return _measured(unit or ("version" if digits.count(".") else "count"), digits, written)
 
 
 _READERS = (
@@ -231,25 +227,24 @@ _READERS = (
     (_SHARE, _share),
     (_EVERY, _every),
 )
-"""In the order in which they take their stretch of text."""
+"""The most specific first: each takes its part of the text."""
 
 
 def numbers(text: str) -> frozenset[Number]:
-    """Return every number of a folded, lower-cased text in one spelling; each stretch is read once.
+    """Return every number of a folded, lower-cased text; each part is read once.
 
     >>> sorted(numbers("fridays at 2 pm, 12 minutes")) == sorted(numbers("周五14:00，十二分钟"))
     True
     """
-    found: set[Number] = set()
+    result: set[Number] = set()
     text = text[:READ_CHARS]
     for pattern, reader in _READERS:
         for match in pattern.finditer(text):
             number = reader(match)
             if number is not None:
-                found.add(number)
+                result.add(number)
                 text = text[: match.start()] + "，" * (match.end() - match.start()) + text[match.end() :]
-    for match in _YEAR.finditer(text):
-        found.add(("year", match.group(1)))
+    result.update(("year", year) for year in _YEAR.findall(text))
     text = _YEAR.sub("，", text)
-    found.update(filter(None, (_plain(match, text) for match in _NUMBER.finditer(text))))
-    return frozenset(found)
+    result.update(filter(None, (_plain(match, text) for match in _NUMBER.finditer(text))))
+    return frozenset(result)

@@ -1,7 +1,7 @@
-"""What kind of sentence a text is: does it ask, does it tell a time or a number, how much does it say.
+"""The shape of a text: is it a question, does it have a time or a number, how long is it.
 
-A question matches a question's words best, yet what answers it is the text after it; and "when" is answered by a text
-with a time in it. These are habits of language, the same for a chat turn and a project fact, English or Chinese.
+A question matches a question's words best, yet its answer is the text after it; and "when" is answered by a text with a
+time. That holds for a chat turn and a project fact, in English and Chinese.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LEAD = re.compile(r"\A\s*+[\[【][^\]】\n]{1,40}[\]】]\s*+")
 _TITLES = re.compile(r"\A(?:\s*+#{1,6}[ \t][^\n]*+\n)++")
 _NOTE = re.compile(r"[\[【(（][^\]】)）\n]{0,200}+[\]】)）]\Z")
 NOTE_CHARS = 200
-"""A longer note at a text's end is part of it."""
+"""A longer note at the end belongs to the text."""
 _TIME = re.compile(
     r"\d|\b(?:yesterday|today|tonight|tomorrow|last|next|ago|week|weekend|month|year|"
     r"monday|tuesday|wednesday|thursday|friday|saturday|sunday|january|february|march|april|june|july|august|"
@@ -32,13 +32,13 @@ _ASKS_WHEN = re.compile(
     r"|could|may|might|must)\b)",
     re.IGNORECASE,
 )
-"""The verb comes before who does it, or another question word beside: this clause is the question itself."""
+"""The verb comes before its subject, or another question word follows: this clause is the question itself."""
 _ASKS_ELSE = re.compile(
     r"\b(?:what|which|who|whom|whose|why|where|how)\b|\A\W{0,8}(?:am|is|are|was|were|do|does|did|has|have|had|will|would"
     r"|shall|should|can|could|may|might|must)\b(?! you\b)",
     re.IGNORECASE,
 )
-"""Another question word, or a question that is answered by yes or no ("do you know when" is not)."""
+"""Another question word, or a yes-or-no question ("do you know when" is none)."""
 _WANTS_TIME = re.compile(
     r"\bhow long\b|\b(?:what|which) (?:date|day|month|year|time)\b|什么时候|多久|何时|哪年|哪天|"
     r"几月|几号|几点",
@@ -52,7 +52,7 @@ LEAST_WORDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """asks: ends as a question. tells_time, tells_number: holds one. said: log of its words, from ln 5 on."""
+    """asks: ends as a question. tells_time, tells_number: has one. said: log of its number of words, from ln 5."""
 
     asks: bool
     tells_time: bool
@@ -63,7 +63,7 @@ class Shape:
 def shape_of(content: str) -> Shape:
     """Return the shape of a text, without headings and a date in brackets at its head or a note at its end.
 
-    A heading names what is below it: "## 3. Costs" tells no number.
+    A heading only names what follows: "## 3. Costs" has no number.
     """
     body = _LEAD.sub("", _TITLES.sub("", content, count=1), count=1)
     end = body.rstrip()[-NOTE_CHARS:]
@@ -75,7 +75,7 @@ def shape_of(content: str) -> Shape:
 def wants_time(query: str) -> bool:
     """Return whether a query asks when or how long.
 
-    Beside another question "when" only names a case: "what happens when the disk is full" asks for no time.
+    Next to another question "when" is a condition: "what happens when the disk is full" asks for no time.
 
     >>> wants_time("when was it"), wants_time("what breaks when it is full"), wants_time("when and why did it break")
     (True, False, True)

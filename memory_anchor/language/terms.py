@@ -1,14 +1,14 @@
 """Text to terms, and terms to the one sparse vector of the word channel.
 
-English and Chinese share one vector: words lose their stop words and get Snowball stems (irregular forms become their
+English and Chinese share one vector: stop words are dropped and words get Snowball stems (irregular forms become their
 base form first), CJK runs become single characters and bigrams (measured better than segmenters, docs/retrieval.md),
-identifiers are kept whole and split (`getUserName`, `snake_case`, paths, dotted names, versions), and dates written in
-either language meet in one language-free term. Document weights are BM25 with k1 1.2 and b 0; the engine multiplies by
+identifiers are indexed whole and split (`getUserName`, `snake_case`, paths, dotted names, versions), and a date in
+either language becomes one language-free term. Document weights are BM25 with k1 1.2 and b 0; the engine multiplies by
 IDF at query time.
 
 Rejected: the engines' own tokenisers. They differ between Edge and the server, and their changes would re-rank stores.
-Invariant: whoever changes a term or a weight here raises `TERMS_VERSION`; the job `renew_words` then indexes every
-store anew.
+Invariant: a change of a term or a weight here raises `TERMS_VERSION`; the job `renew_words` then re-indexes every
+store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TERMS_VERSION = 2
 K1 = 1.2
 """BM25 saturation. b is 0: memories are short, and length normalisation cost 2.4 points of R@10 (docs/retrieval.md)."""
 MAX_TERM_CHARS = 200
-"""A longer run (base64, a minified line) is one term cut here."""
+"""A longer run (base64, a minified line) becomes one term of this length."""
 MAX_PHRASES = 5
 _STEM_CACHE = 50_000
 
@@ -60,19 +60,19 @@ _DATES = re.compile(
 _QUOTED = re.compile(r'"([^"\n]++)"|“([^“”\n]++)”|「([^「」\n]++)」|『([^『』\n]++)』|«([^«»\n]++)»')
 
 DATE_TERM = "date:"
-"""How the common term of a date begins, whatever language it stood in."""
+"""The prefix of a date's language-free term."""
 _local = threading.local()
 
 
 def normal(text: str) -> str:
-    """Return `text` in NFKC and lower case: the form in which phrases are compared."""
+    """Return `text` in NFKC and lower case, as phrases are compared."""
     return unicodedata.normalize("NFKC", text).lower()
 
 
 class Stemmer(Protocol):
-    """What a Snowball stemmer does."""
+    """A Snowball stemmer."""
 
-    def stemWord(self, word: str) -> str: ...  # noqa: N802 - its own name
+    def stemWord(self, word: str) -> str: ...  # noqa: N802 - the library's name
 
 
 @lru_cache(maxsize=_STEM_CACHE)
@@ -122,12 +122,12 @@ def _cjk(run: str) -> Iterator[str]:
 
 
 def _dates(text: str) -> Iterator[str]:
-    """Yield `date:2023-05-08` and `date:2023-05` for every date with a year, in whichever language."""
-    for found in _DATES.finditer(text):
-        year = found["y1"] or found["y2"] or found["y3"]
-        month_text = found["m1"] or found["m2"] or found["m3"]
+    """Yield `date:2023-05-08` and `date:2023-05` for every date with a year, in either language."""
+    for match in _DATES.finditer(text):
+        year = match["y1"] or match["y2"] or match["y3"]
+        month_text = match["m1"] or match["m2"] or match["m3"]
         month = _MONTHS.get(month_text.lower(), 0) or int(month_text)
-        day = found["d1"] or found["d2"] or found["d3"] or found["d4"]
+        day = match["d1"] or match["d2"] or match["d3"] or match["d4"]
         if not 1 <= month <= 12:
             continue
         yield f"{DATE_TERM}{year}-{month:02d}"
@@ -136,27 +136,27 @@ def _dates(text: str) -> Iterator[str]:
 
 
 def terms(text: str) -> list[str]:
-    """Return the terms of `text` in reading order, repeats kept; the dates' language-free terms come last.
+    """Return the terms of `text` in reading order, with repeats; the dates' language-free terms come last.
 
     >>> terms("Fixed getUserName in src/api.py")
     ['fix', 'getusernam', 'get', 'user', 'name', 'src/api.py', 'api.py', 'src', 'api', 'py']
     >>> terms("用Qdrant")
     ['用', 'qdrant']
     """
-    found: list[str] = []
+    result: list[str] = []
     plain = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text))
     for match in _TOKEN.finditer(plain):
         raw = match.group()
         if match.lastgroup == "cjk":
-            found.extend(_cjk(raw))
+            result.extend(_cjk(raw))
         elif match.lastgroup == "compound" or "_" in raw:
-            found.extend(_compound(raw))
+            result.extend(_compound(raw))
         elif _HUMP.search(raw):
-            found.extend(_parts(raw))
+            result.extend(_parts(raw))
         else:
-            found.extend(_word(raw[:MAX_TERM_CHARS]))
-    found.extend(_dates(plain))
-    return found
+            result.extend(_word(raw[:MAX_TERM_CHARS]))
+    result.extend(_dates(plain))
+    return result
 
 
 def term_id(term: str) -> int:
@@ -165,7 +165,7 @@ def term_id(term: str) -> int:
 
 
 def is_compound(term: str) -> bool:
-    """Return whether a term is an identifier kept whole, whose parts are terms of their own."""
+    """Return whether a term is a whole identifier, whose parts are terms too."""
     return _SEPARATORS.search(term) is not None and term.isascii()
 
 
@@ -185,17 +185,17 @@ def query_terms(text: str) -> SparseVector:
 
 
 def phrases(text: str) -> tuple[str, ...]:
-    """Return what stands in double or Chinese quotation marks, normalised, each once.
+    """Return the phrases in double or Chinese quotation marks, normalised, each once.
 
     >>> phrases('who said "Ship It" and 「先写测试」?')
     ('ship it', '先写测试')
     """
-    found = (" ".join(normal(next(filter(None, groups))).split()) for groups in _QUOTED.findall(text))
-    return tuple(dict.fromkeys(phrase for phrase in found if phrase))[:MAX_PHRASES]
+    quoted = (" ".join(normal(next(filter(None, groups))).split()) for groups in _QUOTED.findall(text))
+    return tuple(dict.fromkeys(filter(None, quoted)))[:MAX_PHRASES]
 
 
 def holds(text: str, phrase: str) -> bool:
-    """Return whether normalised text holds a phrase; a single letter or digit must stand alone, or "2" is in "2024"."""
+    """Return whether normalised text has a phrase; a single letter or digit only as a word, or "2" is in "2024"."""
     if len(phrase) > 1 or not phrase.isascii() or not phrase.isalnum():
         return phrase in text
     return re.search(rf"(?<![a-z0-9]){phrase}(?![a-z0-9])", text) is not None

@@ -1,8 +1,8 @@
 """How many tokens a text costs a model: real BPE (o200k) where the tokenizer is installed, else a close estimate.
 
-The Rust binding of `bpe-openai` is loaded by its file: importing its package builds rank tables that counting never
-needs (half a second and 64 MB of 131). Loading is late, so the bridge and `--help` never pay for it. Invariant: a count
-is never 0 for text that is not empty, and cutting never ends inside a character.
+The Rust binding of `bpe-openai` is loaded from its file: importing its package builds rank tables that counting does
+not need (half a second and 64 MB of 131). It is loaded late, so that the bridge and `--help` never pay for it.
+Invariant: a count is never 0 for text that is not empty, and cutting never ends inside a character.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _EVERYDAY = frozenset(
 )
 """The 464 characters that make up two thirds of running text; o200k has most of their pairs as one token."""
 _WORD, _WORD_LETTERS, _WORD_MORE, _CAPITAL = 1.02, 6, 0.12, -0.2
-"""A Latin word, its letters beyond which each further costs, that cost, and what a capital at its head saves."""
+"""A Latin word, the letters it includes, the cost of each further one, and the saving of a leading capital."""
 _SHORT = -0.17
 """don't and I'm are often one token."""
 _LEAD = 0.8
 _UPPER, _UPPER_LETTERS, _UPPER_MORE = 0.97, 2, 0.12
 _NUMBER = 1.5
-"""Up to three digits and, mostly, the blank before them."""
+"""Up to three digits and, mostly, the space before them."""
 _MARK, _MARK_MORE, _MARK_WIDE = 0.76, 0.36, 0.4
 _SIMPLE = {"number": _NUMBER, "kana": 0.95, "line": 0.35, "blank": 0.87}
 _OTHER = 1.0
@@ -55,7 +55,7 @@ class Tokenizer(Protocol):
 
 @lru_cache(maxsize=1)
 def _tokenizer() -> Tokenizer | None:
-    package = find_spec("bpe_openai")  # found and not run
+    package = find_spec("bpe_openai")  # only located, not imported
     binding = PathFinder.find_spec("_bindings", package.submodule_search_locations) if package else None
     if binding is None or binding.loader is None:
         return None
@@ -70,7 +70,7 @@ def count_tokens(text: str) -> int:
     tokenizer = _tokenizer()
     if tokenizer is None:
         return estimate_tokens(text)
-    return int(tokenizer.count(_encodable(text)))
+    return int(tokenizer.count(text.encode("utf-8", "replace").decode("utf-8")))  # without lone surrogates
 
 
 def estimate_tokens(text: str) -> int:
@@ -124,7 +124,3 @@ def cut_to_tokens(text: str, limit: int) -> str:
         else:
             high = middle - 1
     return text[:low]
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
