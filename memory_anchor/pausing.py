@@ -63,7 +63,7 @@ def save_pause(data_dir: Path, pause: Pause) -> None:
 def parse_duration(text: str) -> timedelta:
     """Return how long `2h`, `30m` or `1d` is. Raises BadInput: another text, zero, or over a year.
 
-    >>> lasting("2h")
+    >>> parse_duration("2h")
     datetime.timedelta(seconds=7200)
     """
     match = _DURATION.fullmatch(text)

@@ -13,7 +13,7 @@ ALLOWED = "allowed are true or false, yes or no, on or off, 1 or 0"
 def parse_switch(word: str) -> bool:
     """Return whether `word` means on, in any case. Raises ValueError: neither on nor off, with what is allowed.
 
-    >>> switched("Y"), switched("off")
+    >>> parse_switch("Y"), parse_switch("off")
     (True, False)
     """
     word = word.strip().lower()

@@ -59,7 +59,7 @@ def visible_json(text: str) -> str:
     """Return an equal JSON text with those characters as JSON's own escapes.
 
     >>> visible_json('"a\u202eb"')
-    '"a\\u202eb"'
+    '"a\\\\u202eb"'
     """
     odd = {ord(sign): json.dumps(sign)[1:-1] for sign in set(text) if sign != "\n" and _spelled(sign) != sign}
     return text.translate(odd) if odd else text

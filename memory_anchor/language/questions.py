@@ -60,7 +60,7 @@ _WORD = re.compile(r"[a-z0-9][a-z0-9+#-]{0,40}")
 def phrases_in_other_language(text: str) -> tuple[tuple[Phrase, ...], ...]:
     """Return, for each word of a text in the glossary, the phrases that translate it.
 
-    >>> abroad("怎么部署？")
+    >>> phrases_in_other_language("怎么部署？")
     ((('deploy',),),)
     """
     chinese, english = _glossary()
