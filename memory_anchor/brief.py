@@ -33,7 +33,7 @@ from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import TRUST_OF_ORIGIN, Epistemic, Layer, Memory, MemoryType, RetrievedSnippet, Trust
 from memory_anchor.pausing import pause_of
 from memory_anchor.recall.fixes import Failure
-from memory_anchor.recall.unasked import NAMED_READ, named_by
+from memory_anchor.recall.unprompted import NAMED_READ, named_by
 
 RECENT_EVENTS = 12
 """Events looked at for a session's start; the budget decides how many are told."""
@@ -231,7 +231,7 @@ def for_prompt(anchor: MemoryAnchor, prompt: str, known: frozenset[str], *, firs
 def due_lines(anchor: MemoryAnchor) -> list[RecalledLine]:
     """Return a line for each task and date that is due and was not told today."""
     now = anchor.services.clock.now()
-    told = due_file(anchor).told_on(now.date().isoformat())
+    told = due_file(anchor).shown_on(now.date().isoformat())
     waiting = [one for one in anchor.due() if one.memory.id not in told]
     return [RecalledLine.of_memory(anchor, one.memory, _due_kind(one, now)) for one in waiting[:DUE_LINES]]
 

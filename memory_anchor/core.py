@@ -29,6 +29,7 @@ from memory_anchor.adapters.system import Ids, SystemClock, new_token
 from memory_anchor.care.checks import mend_at_start
 from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of
+from memory_anchor.context.parallel_calls import CircuitBreaker
 from memory_anchor.devices.automatic import Devices
 from memory_anchor.durability import Durability, SyncedLock
 from memory_anchor.errors import Refused, Unavailable
@@ -81,15 +82,14 @@ from memory_anchor.ports import (
     Snapshot,
 )
 from memory_anchor.quarantine import Quarantine
-from memory_anchor.recall.assembling import Ranked, snippet
 from memory_anchor.recall.candidates import WRITTEN_HERE
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.embedding import awaited_text
 from memory_anchor.recall.embedding_queue import EmbeddingThread
-from memory_anchor.recall.guarded import Circuit
-from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.nearness import Nearness
+from memory_anchor.recall.query_embedder import QueryEmbedder
 from memory_anchor.recall.search import Searcher
+from memory_anchor.recall.snippets import RankedMemory, snippet
 from memory_anchor.repeats import FOLDER, FirstAnswers
 from memory_anchor.services import Project, Services, rules_home
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
@@ -168,7 +168,7 @@ class Core:
         self._embedding = EmbeddingThread(self._embed_some, preloads, before=self._finish_merges)
         self.reports = ContextReports(data_dir / "contexts", now=clock.now, new_id=ids.new)
         self._challenges = Challenges(new_token, self.records if shared else None)
-        self._circuit = Circuit(time.monotonic)
+        self._circuit = CircuitBreaker(time.monotonic)
         self.foreground = RequestGate(time.monotonic)
         self.quarantine = Quarantine(data_dir, release=_release(), run=ids.new())
         self.nearness = Nearness(local or embedder, self._embedding.wake, self.quarantine)
@@ -549,7 +549,9 @@ class Core:
                 detail=False,
                 activation=self.upkeep.activation,
             )
-            return [told(Ranked(event, 0.0, place)) for place, event in enumerate(anchor.search_events(limit=limit))]
+            return [
+                told(RankedMemory(event, 0.0, place)) for place, event in enumerate(anchor.search_events(limit=limit))
+            ]
 
         sources = ContextSources(
             constitution=anchor.constitution,

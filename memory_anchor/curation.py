@@ -45,7 +45,7 @@ from memory_anchor.model import (
     WriteOutcome,
     audiences,
 )
-from memory_anchor.recall.assembling import marked
+from memory_anchor.recall.snippets import marked
 from memory_anchor.requests import (
     AcceptPending,
     EditMemory,

@@ -111,7 +111,7 @@ class DueFile:
     def done(self) -> frozenset[str]:
         return frozenset(self._read().get("done", {}))
 
-    def told_on(self, day: str) -> frozenset[str]:
+    def shown_on(self, day: str) -> frozenset[str]:
         """Return the ids that were told on that day already."""
         return frozenset(name for name, when in self._read().get("told", {}).items() if when == day)
 

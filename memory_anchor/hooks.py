@@ -31,7 +31,6 @@ from cachetools import LRUCache
 from memory_anchor import brief, inputs, terminal
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.foreground import in_background
-from memory_anchor.heeded import HEEDED, HeededFile, Told, heeded_in, traces_of
 from memory_anchor.ingest.extraction import sentences_of, weigh
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
 from memory_anchor.ingest.transcripts import codex_exit_code, read_end, read_transcript
@@ -42,6 +41,7 @@ from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Layer, WriteMode
 from memory_anchor.pausing import pause_of
 from memory_anchor.runtime.wire import UNTIL
+from memory_anchor.used_memories import USED_MEMORIES_FILE, ShownMemory, UsedMemories, traces_in, used_ids
 
 WRITES_MEMORY = re.compile(r"(?:save_memory|add_memory|log_event|remember_conversation|promote_to_fact|end_session)$")
 LOOKED_AT = 40
@@ -140,7 +140,7 @@ class Hooks:
     def __init__(self) -> None:
         self._turns: LRUCache[str, tuple[int, int]] = LRUCache(CONVERSATIONS_KEPT)
         self._told: LRUCache[str, frozenset[str]] = LRUCache(CONVERSATIONS_KEPT)
-        self._shown: LRUCache[str, dict[str, Told]] = LRUCache(CONVERSATIONS_KEPT)
+        self._shown: LRUCache[str, dict[str, ShownMemory]] = LRUCache(CONVERSATIONS_KEPT)
         self._owed: LRUCache[str, bool] = LRUCache(CONVERSATIONS_KEPT)
         self._briefed: LRUCache[str, bool] = LRUCache(CONVERSATIONS_KEPT)
         self._lock = threading.Lock()
@@ -199,7 +199,7 @@ class Hooks:
             return 0
         read, _ = read_transcript(Path(path))
         if shown and anchor.writes.may_write:
-            HeededFile(anchor.services.data_dir / HEEDED).note(shown, heeded_by(shown, read))
+            UsedMemories(anchor.services.data_dir / USED_MEMORIES_FILE).note(shown, used_in(shown, read))
         if not learns:
             return 0
         if sum(map(_spoken, read)) < chosen.min_turns:
@@ -210,7 +210,7 @@ class Hooks:
             done, _ = anchor.remember_conversation(newest(read), mode=mode, waits=waits)
         return len(done)
 
-    def _shown_until(self, anchor: MemoryAnchor, event: str) -> list[Told]:
+    def _shown_until(self, anchor: MemoryAnchor, event: str) -> list[ShownMemory]:
         """Return what this conversation was told and nobody looked at yet, where it ends or is compacted."""
         if event not in ("SessionEnd", "PreCompact"):
             return []
@@ -275,7 +275,7 @@ class Hooks:
             with self._lock:
                 shown = self._shown.setdefault(_conversation(anchor), {})
                 for line in found.lines[: SHOWN_MAX - len(shown)]:
-                    told = Told(line.id, line.layer.value, hook, traces_of(line.said))
+                    told = ShownMemory(line.id, line.layer.value, hook, traces_in(line.said))
                     shown.setdefault(line.id, told)
             brief.note_due(anchor, found)
         return found.text
@@ -361,12 +361,12 @@ def _since(now: datetime, then: datetime) -> str:
     return f"{seconds} s" if seconds < 60 else f"{seconds // 60} min" if seconds < 3600 else f"{seconds // 3600} h"
 
 
-def heeded_by(told: Sequence[Told], messages: Sequence[Message]) -> frozenset[str]:
+def used_in(told: Sequence[ShownMemory], messages: Sequence[Message]) -> frozenset[str]:
     """Return the ids of what the agent of a conversation used: traces in its words or in what its tools were given."""
     said = "\n".join(strip_fenced(one.content) for one in messages if one.role == "user")
     written = [strip_fenced(one.content) for one in messages if one.role == "assistant"]
     given = [json.dumps(call.arguments, ensure_ascii=False) for one in messages for call in one.tool_calls]
-    return heeded_in(told, written="\n".join([*written, *given]), said=said)
+    return used_ids(told, written="\n".join([*written, *given]), said=said)
 
 
 def failure_of(payload: Mapping[str, Json]) -> str:

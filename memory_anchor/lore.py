@@ -15,7 +15,7 @@ from typing import TypedDict
 
 from memory_anchor import inputs, rights
 from memory_anchor import requests as asks
-from memory_anchor.context.context import LoreFound
+from memory_anchor.context.context import LorebookHits
 from memory_anchor.context.transcript import content_text
 from memory_anchor.errors import BadInput
 from memory_anchor.json_values import Json, kind_of
@@ -158,7 +158,7 @@ class Lore:
         turn = self._shelf.turn(self._home, asked.conversation or self._actor.scope.conversation)
         return {"count": turn.count, "started": dict(turn.started), "report": turn.report}
 
-    def found(self, messages: Sequence[Mapping[str, Json]], window_tokens: int, *, is_prompt: bool) -> LoreFound:
+    def found(self, messages: Sequence[Mapping[str, Json]], window_tokens: int, *, is_prompt: bool) -> LorebookHits:
         """Return what a context for these messages holds of the project's books.
 
         is_prompt: the messages are the conversation whole, so its timed effects go on with them. A named outlet is for
@@ -166,7 +166,7 @@ class Lore:
         """
         records = self._shelf.books(self._home)
         if not records:
-            return LoreFound()
+            return LorebookHits()
         scanner, lost = self._shelf.scanner(self._home, records, self._settings)
         conversation = self._actor.scope.conversation
         turn = self._shelf.turn(self._home, conversation)
@@ -184,7 +184,7 @@ class Lore:
             + (f", {kept_out} of them for outlets or empty" if kept_out else ""),
             **report,
         }
-        return LoreFound(tuple(self.snippet(one, trusts, at) for at, one in enumerate(placed)), (decision,))
+        return LorebookHits(tuple(self.snippet(one, trusts, at) for at, one in enumerate(placed)), (decision,))
 
     def snippet(self, verdict: LoreVerdict, trusts: Mapping[str, Trust], place: int) -> RetrievedSnippet:
         """Return what was admitted as recalled text that cites its entry; a secret in it is told to nobody."""

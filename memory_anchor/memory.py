@@ -23,7 +23,6 @@ from memory_anchor.curation import Conversations, Curation, ReviewItem
 from memory_anchor.due import DUE, READ, DueFile, DueMemory, due_of
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import Moment, use_case
-from memory_anchor.heeded import HEEDED, HeededFile
 from memory_anchor.ingest.profile import ProfileLine
 from memory_anchor.ingest.remembering import Extracted, Remembered
 from memory_anchor.json_values import Json
@@ -51,14 +50,15 @@ from memory_anchor.model import (
 )
 from memory_anchor.recall.fixes import Failure, mending
 from memory_anchor.recall.order import standing
-from memory_anchor.recall.relevance import STRONG, weak_shown
+from memory_anchor.recall.relevance import STRONG, max_weak
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.routing import asks_how, wants, with_identity, with_operations
-from memory_anchor.recall.unasked import brought_up, naming
+from memory_anchor.recall.unprompted import brought_up, naming
 from memory_anchor.services import Process, Project, Services
 from memory_anchor.settings import AgentSettings
 from memory_anchor.upkeep import history as past
 from memory_anchor.upkeep.upkeep import JobReport
+from memory_anchor.used_memories import USED_MEMORIES_FILE, UsedMemories
 from memory_anchor.where import OneOf, Where
 from memory_anchor.writes import Writes
 
@@ -211,7 +211,7 @@ class MemoryAnchor:
         answer = standing(answer, self.room.sources)
         self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
         answer = with_operations(answer, request, self.room.operations.find, now=now)
-        has_other = self.services.knowledge.is_used and request.is_open and not request.layers
+        has_other = self.services.knowledge.is_used and request.is_unfiltered and not request.layers
         if has_other and all(one.weak for one in answer.snippets):
             joined = self.knowledge.joining(request.query)
             answer = replace(answer, snippets=(*joined, *answer.snippets)[: request.limit])
@@ -222,7 +222,7 @@ class MemoryAnchor:
     def brought_up(self, prompt: str, *, limit: int) -> list[RetrievedSnippet]:
         """Return what decides a prompt that asked memory nothing, of L2, L3 and L4; nothing where nothing does.
 
-        With an embedder that `recall/unasked.py` does not know, what a search calls strong.
+        With an embedder that `recall/unprompted.py` does not know, what a search calls strong.
         """
         searcher, request = self.services.searcher, SearchRequest(prompt, limit=limit, weak=0)
         found = brought_up(searcher, self.actor, request)
@@ -231,13 +231,13 @@ class MemoryAnchor:
         self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
         needs, find = None if found is None else found.needs > 0, self.room.operations.find
         joined = with_operations(answer, request, find, now=self.services.clock.now(), is_task=needs)
-        sunk = HeededFile(self.services.data_dir / HEEDED).sunk()
-        lively = (one for one in joined.snippets if one.id not in sunk or (one.relevance or 0) >= STRONG)
+        never_used = UsedMemories(self.services.data_dir / USED_MEMORIES_FILE).never_used()
+        lively = (one for one in joined.snippets if one.id not in never_used or (one.relevance or 0) >= STRONG)
         return [one for one in lively if not one.weak][:limit]
 
     def heeded(self) -> list[dict[str, Json]]:
         """Return how many memories hooks told agents, and how many these used, by layer and hook."""
-        return HeededFile(self.services.data_dir / HEEDED).table()
+        return UsedMemories(self.services.data_dir / USED_MEMORIES_FILE).table()
 
     def naming(self, names: Sequence[str], *, limit: int = 4) -> list[Memory]:
         """Return current memories that name one of these files, identifiers or phrases, the rarest first; by words."""
@@ -283,7 +283,7 @@ class MemoryAnchor:
             until=until,
             as_of=then if then is not None and then < now else None,
             limit=asked.limit,
-            weak=weak_shown(asked.limit),
+            weak=max_weak(asked.limit),
             include_pending=asked.include_pending,
             detail=asked.detail,
             topic=self._topic() if self.services.settings.retrieval.lens else "",

@@ -39,10 +39,10 @@ from memory_anchor.model import MemoryType, Scope
 from memory_anchor.pausing import SaveHealth
 from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, SharedRecords
 from memory_anchor.recall.cooccurrence import TagNeighbours
-from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.nearness import Nearness
+from memory_anchor.recall.query_embedder import QueryEmbedder
 from memory_anchor.recall.ranking import RankingWeights
-from memory_anchor.recall.search import Searcher, Ways
+from memory_anchor.recall.search import Searcher, SearchOptions
 from memory_anchor.repeats import FirstAnswers
 from memory_anchor.settings import AgentLifecycle, AgentSettings, RetrievalSettings, Settings
 from memory_anchor.upkeep.disagreements import RecalledTogether
@@ -190,15 +190,15 @@ def rules_home(scope: Scope, root: str, *, own: str) -> str:
     return f"{TENANT}{stable_hash(scope.account, scope.project)[:32]}"
 
 
-def variants(settings: Settings) -> dict[str, Ways]:
+def variants(settings: Settings) -> dict[str, SearchOptions]:
     """Return the other ways of recall that a served memory offers, by name."""
     return {name: ways(one.retrieval) for name, one in settings.variants.items()}
 
 
-def ways(chosen: RetrievalSettings) -> Ways:
+def ways(chosen: RetrievalSettings) -> SearchOptions:
     """Return how a search goes by these settings."""
     weights = RankingWeights.of({str(name): weight for name, weight in chosen.weights.items()})
-    return Ways(weights, chosen.conversation, chosen.fold_duplicates, chosen.priors, chosen.lens)
+    return SearchOptions(weights, chosen.conversation, chosen.fold_duplicates, chosen.priors, chosen.lens)
 
 
 def activation(settings: Settings) -> ActivationSettings:

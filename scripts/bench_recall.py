@@ -30,7 +30,7 @@ from memory_anchor.language.indexing import conversation_context
 from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope
 from memory_anchor.ports import DENSE, CollectionSpec, MemoryStore
 from memory_anchor.recall.ranking import RankingWeights
-from memory_anchor.recall.search import Searcher, SearchRequest, Ways
+from memory_anchor.recall.search import Searcher, SearchOptions, SearchRequest
 from memory_anchor.testing import ManualClock
 
 DEPTH = 20
@@ -239,7 +239,7 @@ def main() -> None:
         for case in cases:
             with tempfile.TemporaryDirectory() as folder:
                 store = open_store(chosen.store, folder, embedder)
-                searcher = Searcher(store, embedder, clock, Ways(weights), cache_ttl_s=0)
+                searcher = Searcher(store, embedder, clock, SearchOptions(weights), cache_ttl_s=0)
                 fill(store, searcher, case, now=clock.now(), without=chosen.without)
                 rows += measured(case, searcher, spent)
                 store.close()

@@ -25,7 +25,7 @@ import yaml
 from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
 
 from memory_anchor.model import Actor
-from memory_anchor.recall.relevance import weak_shown
+from memory_anchor.recall.relevance import max_weak
 from memory_anchor.recall.search import Searcher, SearchRequest
 from memory_anchor.testing import ManualClock
 
@@ -72,7 +72,7 @@ def measured(case: Case, asked: list[Asked], embedder: CachedEmbedder) -> dict[s
         fill(store, searcher, case, now=clock.now(), without="conversation")
         for query in asked:
             gold = query.gold
-            answer = searcher.search(Actor(), SearchRequest(query.text, limit=DEPTH, weak=weak_shown(DEPTH)))
+            answer = searcher.search(Actor(), SearchRequest(query.text, limit=DEPTH, weak=max_weak(DEPTH)))
             found = [snippet.id for snippet in answer.snippets]
             row: dict[str, float]
             if gold:

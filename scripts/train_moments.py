@@ -1,4 +1,4 @@
-"""Train the numbers by which `recall/unasked.py` says which memories a prompt should bring up; print how they do.
+"""Train the numbers by which `recall/unprompted.py` says which memories a prompt should bring up; print how they do.
 
     python scripts/train_moments.py [--cache FOLDER]
 
@@ -23,10 +23,10 @@ from moments_data import Rule, read
 from memory_anchor.evaluation.questions import bundled
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Actor
-from memory_anchor.recall import unasked as moments
+from memory_anchor.recall import unprompted as moments
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.search import Searcher
-from memory_anchor.recall.unasked import weighed
+from memory_anchor.recall.unprompted import weighed
 from memory_anchor.testing import ManualClock
 
 PARTS = 5

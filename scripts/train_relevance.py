@@ -30,9 +30,9 @@ from memory_anchor.evaluation import questions
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Actor
 from memory_anchor.recall import relevance
-from memory_anchor.recall.inquiry import period_of
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.search import Searcher, SearchRequest
+from memory_anchor.recall.search_context import period_of
 from memory_anchor.testing import ManualClock
 
 PROMPTS = DATA / "prompts_train.yaml"

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from memory_anchor import inputs
-from memory_anchor.context.context import ContextBuilder, Decision, Gathered, estimated
+from memory_anchor.context.context import ContextBuilder, Decision, Gathered, token_estimates
 from memory_anchor.context.profiles import Shown, narrow, read_tools
 from memory_anchor.context.sections import RETRIEVED, Body
 from memory_anchor.context.transcript import Message, Result, Transcript, content_text, cost_of, last_user_text, read
@@ -253,7 +253,7 @@ def _report(draft: _Draft, found: Gathered, *, window: int, reserved: int) -> Co
     return ContextCostReport(
         context_window_tokens=window,
         reserved_output_tokens=reserved,
-        estimated_tokens=estimated(sections, tools_schema=draft.tools.tokens, **tokens),
+        estimated_tokens=token_estimates(sections, tools_schema=draft.tools.tokens, **tokens),
         sections=(*outside[:2], *sections, *outside[2:]),
         decisions=tuple(draft.decisions),
         citations=draft.body.citations(),

@@ -19,6 +19,7 @@ from itertools import zip_longest
 from typing import Protocol
 
 from memory_anchor import inputs
+from memory_anchor.context.parallel_calls import CircuitBreaker, Returned, call_in_parallel
 from memory_anchor.context.sections import (
     LORE,
     RETRIEVED,
@@ -47,7 +48,6 @@ from memory_anchor.model import (
     Status,
     Trust,
 )
-from memory_anchor.recall.guarded import Circuit, Returned, side_by_side
 from memory_anchor.requests import BUDGET_MAX, TASK_MAX, WINDOW_TOKENS
 
 DEADLINE_S = 2.0
@@ -96,19 +96,21 @@ def _no_cache() -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class LoreFound:
+class LorebookHits:
     """What lorebooks say to some messages, in their own budget, and the decisions that tell of it."""
 
     snippets: tuple[RetrievedSnippet, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
 
-_Given = SearchAnswer | LoreFound | tuple[Recalled, ...]
+_Given = SearchAnswer | LorebookHits | tuple[Recalled, ...]
 """What a source gave; what is shown whole is made ready there."""
 
 
 class Lorebooks(Protocol):
-    def __call__(self, messages: Sequence[Mapping[str, Json]], window_tokens: int, *, is_prompt: bool) -> LoreFound: ...
+    def __call__(
+        self, messages: Sequence[Mapping[str, Json]], window_tokens: int, *, is_prompt: bool
+    ) -> LorebookHits: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ class ContextBuilder:
         sources: ContextSources,
         budget: Budget,
         *,
-        circuit: Circuit,
+        circuit: CircuitBreaker,
         monotonic: Callable[[], float],
         deadline_s: float = DEADLINE_S,
     ) -> None:
@@ -215,7 +217,7 @@ class ContextBuilder:
         report = ContextCostReport(
             context_window_tokens=total,
             reserved_output_tokens=0,
-            estimated_tokens=estimated(sections),
+            estimated_tokens=token_estimates(sections),
             sections=sections,
             decisions=tuple(own.decisions),
             citations=fitted.body.citations(),
@@ -323,7 +325,7 @@ class ContextBuilder:
 
     def _lore(
         self, task: str, prompt: Sequence[Mapping[str, Json]] | None, window: int
-    ) -> Callable[[], LoreFound] | None:
+    ) -> Callable[[], LorebookHits] | None:
         """Return what asks the lorebooks about the whole conversation, or about the task alone; None without any."""
         ask = self._sources.lore
         if ask is None:
@@ -332,7 +334,7 @@ class ContextBuilder:
         return lambda: ask(messages, window, is_prompt=prompt is not None)
 
     def _retrieve(
-        self, task: str, found: Gathered, ask_lore: Callable[[], LoreFound] | None
+        self, task: str, found: Gathered, ask_lore: Callable[[], LorebookHits] | None
     ) -> dict[str, tuple[Recalled, ...]]:
         sources = self._sources
         layers = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
@@ -348,7 +350,7 @@ class ContextBuilder:
             calls["lorebook"] = ask_lore
         waits = {name: self._circuit.retry_in_s(name) for name in calls}
         calls = {name: call for name, call in calls.items() if waits[name] == 0}
-        back = side_by_side(calls, deadline_s=self._deadline_s, monotonic=self.monotonic)
+        back = call_in_parallel(calls, deadline_s=self._deadline_s, monotonic=self.monotonic)
         for name, one in back.items():
             self._circuit.note(name, ok=one.ok)
         found.decisions.extend(_left_alone(name, wait_s) for name, wait_s in waits.items() if wait_s)
@@ -358,7 +360,7 @@ class ContextBuilder:
             got if isinstance(got := values.get(name), SearchAnswer) else SearchAnswer(())
             for name in ("search", "recent_events")
         )
-        lore = told if isinstance(told := values.get("lorebook"), LoreFound) else LoreFound()
+        lore = told if isinstance(told := values.get("lorebook"), LorebookHits) else LorebookHits()
         operations, passages = (
             shelf if isinstance(shelf := values.get(name), tuple) else () for name in ("operations", "knowledge")
         )
@@ -367,7 +369,7 @@ class ContextBuilder:
         found.decisions.extend(dict(one) for one in answer.decisions)
         best = next((one for one in answer.snippets if one.layer in layers), None)
         events = [one for one in answer.snippets if one.layer is Layer.EVENT_LOG]
-        head = [one for one in lore.snippets if is_head(one)]
+        head = [one for one in lore.snippets if belongs_in_prefix(one)]
         return {
             "lorebook_constants": _lorebook(head),
             "lorebook": _lorebook([one for one in lore.snippets if one not in head]),
@@ -398,7 +400,7 @@ def _question(task: str, budget: int) -> str:
     return cut_to_tokens(task.replace("\x00", " ").strip()[: inputs.QUERY_MAX], max(budget, QUESTION_LEAST)).strip()
 
 
-def estimated(sections: Sequence[Section], **outside: int) -> dict[str, Json]:
+def token_estimates(sections: Sequence[Section], **outside: int) -> dict[str, Json]:
     """Return `estimated_tokens`: the parts add up to `total`.
 
     outside: tokens that are not of the context's own text (system, history, tools_schema, tool_results).
@@ -464,7 +466,7 @@ def _snippet(snippet: RetrievedSnippet) -> Recalled:
     )
 
 
-def is_head(entry: RetrievedSnippet) -> bool:
+def belongs_in_prefix(entry: RetrievedSnippet) -> bool:
     """Return whether a lorebook's entry may stand in the stable prefix: meant for it, always there, not untrusted."""
     meant = {"constant", "prefix"} <= {tag.name for tag in entry.tags}
     return meant and trust_of(entry) in (Trust.TRUSTED, Trust.SEMI_TRUSTED)

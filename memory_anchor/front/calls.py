@@ -118,7 +118,7 @@ def ask_golden(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Reco
     name = given.get("variant", "")
     if name and name not in core.services.searcher.variants:
         raise BadInput(f"variant is {str(name)[:80]!r}; allowed are {', '.join(core.services.searcher.variants)}")
-    with core.services.searcher.going_by(text(name)):
+    with core.services.searcher.with_variant(text(name)):
         return ask(anchor, given.get("questions"))
 
 

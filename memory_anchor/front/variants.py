@@ -67,7 +67,7 @@ class VariantChoice:
     def answering(self, variant: str) -> Iterator[None]:
         """Let searches of this block go by a variant, and what is cited in it say so."""
         own = "" if variant == OWN_WAY else variant
-        with self._searcher.going_by(own), shapes.cited_with(self.versions(variant)):
+        with self._searcher.with_variant(own), shapes.cited_with(self.versions(variant)):
             yield
 
     def versions(self, variant: str = OWN_WAY) -> dict[str, str]:

@@ -50,15 +50,15 @@ from memory_anchor.model import (
 )
 from memory_anchor.recall import scoring
 from memory_anchor.recall.centring import script_of
-from memory_anchor.recall.inquiry import questioned
-from memory_anchor.recall.relevance import STRONG, weak_shown
+from memory_anchor.recall.relevance import STRONG, max_weak
+from memory_anchor.recall.search_context import prepared_query
 from memory_anchor.where import Condition, OneOf, StartsWith, Where
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory_anchor.knowledge.sources import SourceDocument
-    from memory_anchor.recall.meaning import QueryEmbedder
+    from memory_anchor.recall.query_embedder import QueryEmbedder
     from memory_anchor.recall.ranking import RankingWeights
     from memory_anchor.recall.scoring import Scored
 
@@ -190,7 +190,7 @@ def search(
     held = audiences(actor.scope)
     period = time_range(asked.query, now=library.clock.now(), zone=actor.zone)
     text = period.remaining if period is not None and period.rest and period.remaining else asked.query
-    question, _ = questioned(meaning, text, project=counted_for(held))
+    question, _ = prepared_query(meaning, text, project=counted_for(held))
     scored = library.index.scored(
         question,
         _where(library, sources, asked),
@@ -250,11 +250,11 @@ def _distinct(
                 continue
             is_weak = bool(scored.relevance[place] < STRONG)
             counts = is_weak and script_of(memory.content) == script
-            if len(kept) < limit and not (counts and weak == weak_shown(limit)):
+            if len(kept) < limit and not (counts and weak == max_weak(limit)):
                 weak += counts
                 kept.append((place, memory, []))
                 bags.append(bag)
-        if len(kept) == limit or weak == weak_shown(limit):
+        if len(kept) == limit or weak == max_weak(limit):
             break
     return kept
 

@@ -46,7 +46,7 @@ def counted_for(readers: Collection[str]) -> str:
 class _Passages(Mirror):
     """Rows of passages: a document is their talk, and words are counted over what a reader may read."""
 
-    def seat_of(self, memory: Memory, collection: str) -> tuple[str, int] | None:
+    def conversation_place(self, memory: Memory, collection: str) -> tuple[str, int] | None:
         if not memory.citations:
             return None
         return f"{collection}|{memory.author}|{memory.where}", memory.citations[0].locator.chunk_index or 0
@@ -153,9 +153,9 @@ class PassageIndex:
             aimed = question.row
             if aimed is not None and centring is not None:
                 aimed = centring.query(aimed, question.script)
-        points = [hit.point_id for hit in candidates.hits_of(self._store, COLLECTION, where, question, aimed)]
+        points = [hit.point_id for hit in candidates.store_hits(self._store, COLLECTION, where, question, aimed)]
         with self._lock:
-            wanted = candidates.unread(self._store, mirror, points, self._identities)
+            wanted = candidates.points_to_read(self._store, mirror, points, self._identities)
             bare = mirror.row_of.keys() & set(wanted)
         entries = self._store.get(COLLECTION, wanted, with_vectors=True)
         with self._lock:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from memory_anchor.model import Actor, Memory
     from memory_anchor.ports import Matrix, MemoryStore
-    from memory_anchor.recall.inquiry import Inquiry
     from memory_anchor.recall.mirror import Mirror, WordScores
     from memory_anchor.recall.scoring import PreparedQuery
+    from memory_anchor.recall.search_context import SearchContext
     from memory_anchor.where import Where
 
 CANDIDATES = 80
@@ -55,7 +55,7 @@ BARE_READ = 50
 """Memories without a vector that a search reads again, the newest of them, where other engines embed too."""
 
 
-def unread(store: MemoryStore, mirror: Mirror, points: Sequence[str], embedders: Iterable[str]) -> list[str]:
+def points_to_read(store: MemoryStore, mirror: Mirror, points: Sequence[str], embedders: Iterable[str]) -> list[str]:
     """Return which of these points a search reads of the store: those that the mirror does not know, and, where another
     engine may have embedded them since they were read, those without a vector."""
     missing = [point for point in points if point not in mirror.row_of]
@@ -66,14 +66,14 @@ def unread(store: MemoryStore, mirror: Mirror, points: Sequence[str], embedders:
     return [*missing, *{mirror.points[row] for found in waiting for row in found.tolist()}]
 
 
-def readers_of(actor: Actor) -> tuple[str, ...]:
+def audience_key(actor: Actor) -> tuple[str, ...]:
     """Return the audiences an actor belongs to, as `Mirror.readable_in` wants them."""
     return tuple(sorted(audiences_of(actor.scope)))
 
 
-def held(mirror: Mirror, inquiry: Inquiry, words: WordScores) -> NDArray[np.int64]:
+def held(mirror: Mirror, inquiry: SearchContext, words: WordScores) -> NDArray[np.int64]:
     """Return the rows of a whole mirror that an open request finds, sorted."""
-    readers = readers_of(inquiry.actor)
+    readers = audience_key(inquiry.actor)
     groups = [mirror.readable_in(layer.value, readers) for layer in inquiry.request.searched()]
     depth, breadth = _wanted(inquiry)
     return among(mirror, groups, inquiry.question, words, depth=depth, breadth=breadth)
@@ -100,7 +100,7 @@ def among(
     return np.unique(np.concatenate(found))
 
 
-def asked(store: MemoryStore, inquiry: Inquiry, row: Matrix | None) -> dict[str, str]:
+def asked(store: MemoryStore, inquiry: SearchContext, row: Matrix | None) -> dict[str, str]:
     """Return point id -> collection of everything the engine finds. row: what is near, None for words alone.
 
     A sentence for each layer that failed goes into the notes: the next search may do better.
@@ -115,7 +115,7 @@ def asked(store: MemoryStore, inquiry: Inquiry, row: Matrix | None) -> dict[str,
             if inquiry.lists:
                 hits = [Hit(one.point_id, 0.0) for one in _newest(store, name, where, newest, inquiry.request.limit)]
             else:
-                hits = hits_of(store, name, where, inquiry.question, row, depth=depth, breadth=breadth)
+                hits = store_hits(store, name, where, inquiry.question, row, depth=depth, breadth=breadth)
         except MemoryAnchorError as error:
             inquiry.notes[f"{name} was skipped: {error}"] = True
             continue
@@ -123,7 +123,7 @@ def asked(store: MemoryStore, inquiry: Inquiry, row: Matrix | None) -> dict[str,
     return points
 
 
-def hits_of(
+def store_hits(
     store: MemoryStore,
     collection: str,
     where: Where,
@@ -145,7 +145,7 @@ def hits_of(
     return hits
 
 
-def near_in_words(
+def similar_by_words(
     store: MemoryStore, actor: Actor, text: str, layer: Layer, *, limit: int
 ) -> list[tuple[Memory, float]]:
     """Return the readable memories of a layer that share words with a text, best first, each with `alike`."""
@@ -175,7 +175,7 @@ def _newest(store: MemoryStore, name: str, where: Where, by: str, wanted: int) -
         depth *= 5
 
 
-def _wanted(inquiry: Inquiry) -> tuple[int, int]:
+def _wanted(inquiry: SearchContext) -> tuple[int, int]:
     """Return how many hits by words, and how many by meaning, a collection is asked for."""
     breadth = CANDIDATES if inquiry.question.end is None else OF_A_KIND
     return QUOTED if phrases(inquiry.request.query) else breadth, breadth

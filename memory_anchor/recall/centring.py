@@ -39,7 +39,7 @@ def script_of(text: str) -> int:
     return int(is_chinese(text))
 
 
-def as_said(row: Matrix, script: int, identity: EmbedderIdentity) -> Matrix:
+def as_statement(row: Matrix, script: int, identity: EmbedderIdentity) -> Matrix:
     """Return the raw row of a query that says something rather than asks, moved towards what questions look like.
 
     Statements asked as queries share a direction of their own; a part of it is taken off (docs/retrieval.md).

@@ -17,7 +17,7 @@ from memory_anchor.model import FOUND_STATES, Memory, Status
 from memory_anchor.ports import DENSE
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.embedding import document_rows
-from memory_anchor.recall.request import SEARCHED
+from memory_anchor.recall.request import SEARCHED_LAYERS
 from memory_anchor.where import HasVector, OneOf, Where
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class EmbeddingQueue:
 
     def unembedded(self) -> int:
         """Return how many searchable versions of the store have no dense vector."""
-        return sum(self._store.count(layer.value, self._lacking) for layer in SEARCHED)
+        return sum(self._store.count(layer.value, self._lacking) for layer in SEARCHED_LAYERS)
 
     def embed(self, limit: int, *, by: Embedder | None = None) -> int:
         """Embed and store up to `limit` rows; return how many.
@@ -98,7 +98,7 @@ class EmbeddingQueue:
 
     def _batch(self, taken: list[tuple[str, str]], size: int) -> list[tuple[str, list[Memory]]]:
         batch: list[tuple[str, list[Memory]]] = []
-        for layer in SEARCHED:
+        for layer in SEARCHED_LAYERS:
             if taken:
                 points = [point for collection, point in taken if collection == layer.value]
                 found = [entry.memory for entry in self._store.get(layer.value, points)]

@@ -23,9 +23,9 @@ from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import term_id, terms
 from memory_anchor.model import Actor, Memory, MemoryType
 from memory_anchor.recall.centring import script_of
-from memory_anchor.recall.ranking import chances
+from memory_anchor.recall.ranking import sigmoid
 from memory_anchor.recall.scoring import PreparedQuery
-from memory_anchor.recall.unasked import holding_most
+from memory_anchor.recall.unprompted import holding_most
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,7 +153,7 @@ def judged(found: Sequence[PossibleFix]) -> Numbers:
     """Return how likely each of these mends the failure, 0 to 1."""
     if not found:
         return np.zeros(0, dtype=np.float32)
-    return chances(figures(found) @ _stored()[0])
+    return sigmoid(figures(found) @ _stored()[0])
 
 
 def told_of(likely: Numbers) -> list[int]:

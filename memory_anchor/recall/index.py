@@ -21,17 +21,17 @@ from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.model import FOUND_STATES, Layer, Memory, Status
 from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, SparseVector
 from memory_anchor.quarantine import Quarantine
-from memory_anchor.recall.candidates import unread
+from memory_anchor.recall.candidates import points_to_read
 from memory_anchor.recall.centring import Centring
 from memory_anchor.recall.embedding import awaited_text, is_long
 from memory_anchor.recall.embedding_queue import EmbeddingQueue, named
 from memory_anchor.recall.mirror import Mirror
-from memory_anchor.recall.request import SEARCHED
+from memory_anchor.recall.request import SEARCHED_LAYERS
 from memory_anchor.where import Between, OneOf, Where
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix, MemoryStore, Snapshot
-    from memory_anchor.recall.meaning import QueryEmbedder
+    from memory_anchor.recall.query_embedder import QueryEmbedder
 
 DRAINED_BY_SEARCH = 3
 """Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
@@ -64,7 +64,7 @@ class Index:
         snapshot: Snapshot | None = None,
         quarantine: Quarantine | None = None,
     ) -> None:
-        self._store, self.meaning, self._stand_aside = store, meaning, stand_aside
+        self._store, self.query_embedder, self._stand_aside = store, meaning, stand_aside
         self._quarantine = quarantine or Quarantine()
         self._snapshot = snapshot
         self._mirror = Mirror(meaning.identities)
@@ -91,14 +91,14 @@ class Index:
             return Entry(memory, {}, SparseVector((), ()))
         with self._quarantine.reading({named(memory): memory.content}):
             own = embedded_text(memory)
-            found = self.meaning.written(own) if embed and awaited_text(own) == own else None
+            found = self.query_embedder.written(own) if embed and awaited_text(own) == own else None
             return Entry(memory, dict([found]) if found else {}, searched_words(memory))
 
     def note_written(self, written: Memory | Entry) -> None:
         """Take a stored version into account at once: cached answers go, words count, a missing row is queued."""
         entry = written if isinstance(written, Entry) else Entry(written)
         memory, collection = entry.memory, entry.memory.layer.value
-        if collection not in (layer.value for layer in SEARCHED) or self._quarantine.is_quarantined(memory.content):
+        if collection not in (layer.value for layer in SEARCHED_LAYERS) or self._quarantine.is_quarantined(memory.content):
             return
         with self._lock:
             self._generation += 1
@@ -134,7 +134,7 @@ class Index:
                 thawed = self._thawed()
                 read = self._caught_up(thawed, era) if thawed is not None else None
                 if read is None:
-                    read = sum(self._read_all(layer.value, era) for layer in SEARCHED)
+                    read = sum(self._read_all(layer.value, era) for layer in SEARCHED_LAYERS)
                 with self._lock:
                     self._mirror.is_whole = self._mirror.era == era
             finally:
@@ -175,7 +175,7 @@ class Index:
                 self._snapshot.put(self._mirror.frozen())
 
     def _next_mirror(self) -> Mirror:
-        mirror = Mirror(self.meaning.identities)
+        mirror = Mirror(self.query_embedder.identities)
         mirror.era = self._mirror.era + 1
         return mirror
 
@@ -186,7 +186,7 @@ class Index:
             return None
         mirror = self._next_mirror()
         try:
-            mirror.thaw(arrays)
+            mirror.load_arrays(arrays)
         except (KeyError, ValueError, TypeError):
             return None
         return mirror
@@ -200,7 +200,7 @@ class Index:
         has a vector now, is read, and so is what was written or met meanwhile.
         """
         seen, lacking = 0, dict[str, list[str]]()
-        for layer in SEARCHED:
+        for layer in SEARCHED_LAYERS:
             after, lacking[layer.value] = None, []
             while True:
                 self._stand_aside()
@@ -264,7 +264,7 @@ class Index:
     def drain(self) -> None:
         """Embed the last few writes first; a longer backlog is left to the background and said in a note."""
         for name, backlog in self._backlogs.items():
-            embedder = self.meaning.prompt[name]
+            embedder = self.query_embedder.prompt[name]
             if 0 < len(backlog) <= DRAINED_BY_SEARCH and embedder.available():
                 with contextlib.suppress(Unavailable, WrongEmbedder):  # `_question` tells
                     backlog.embed(DRAINED_BY_SEARCH, by=embedder)
@@ -296,7 +296,7 @@ class Index:
         with self._lock:
             rows = mirror.rows(points)
             known = np.asarray([mirror.points[row] for row in rows.tolist()], dtype=object)
-            inside = {layer.value: known[mirror.within(rows, layer.value)].tolist() for layer in SEARCHED}
+            inside = {layer.value: known[mirror.within(rows, layer.value)].tolist() for layer in SEARCHED_LAYERS}
         found: dict[str, Memory] = {}
         for collection, wanted in inside.items():
             memories = [entry.memory for entry in self._store.get(collection, wanted)] if wanted else []
@@ -305,7 +305,7 @@ class Index:
             found |= zip(wanted if all_there else [one.point_id for one in memories], memories, strict=True)
         return found
 
-    def said_with(
+    def same_conversation(
         self, memory: Memory, readers: Iterable[str], within: timedelta, *, layers: Sequence[Layer], limit: int
     ) -> list[Memory]:
         """Return current memories for these audiences, told in the same conversation so near to this one: those of the
@@ -315,7 +315,7 @@ class Index:
         with self._lock:
             mirror, row, points = self._mirror, self._mirror.row_of.get(memory.point_id), list[str]()
             if row is not None and mirror.is_whole:
-                near = mirror.said_with(row, within.total_seconds())
+                near = mirror.same_conversation(row, within.total_seconds())
                 near = near[mirror.readable(near, readers)]
                 rows = [one for layer in layers for one in near[mirror.within(near, layer.value)].tolist()]
                 points = [mirror.points[one] for one in rows[:limit]]
@@ -345,8 +345,8 @@ class Index:
         """
         with self._lock:
             mirror = self._mirror if mirror is None else mirror
-            missing = unread(self._store, mirror, list(points), self.meaning.identities)
-        for layer in SEARCHED if missing else ():
+            missing = points_to_read(self._store, mirror, list(points), self.query_embedder.identities)
+        for layer in SEARCHED_LAYERS if missing else ():
             wanted = [point for point in missing if points[point] == layer.value]
             entries = self._store.get(layer.value, wanted, with_vectors=True)
             for group in self._quarantine.safe_groups(entries, _content):

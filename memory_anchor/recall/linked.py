@@ -33,15 +33,15 @@ from memory_anchor.language.terms import terms
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.layers.links import EPISODE
 from memory_anchor.model import Epistemic, Layer, Memory, MemoryType, audiences, point_id
-from memory_anchor.recall.assembling import Ranked
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.request import SearchRequest, admits, where_of
+from memory_anchor.recall.snippets import RankedMemory
 from memory_anchor.where import OneOf
 
 if TYPE_CHECKING:
     from memory_anchor.ports import MemoryStore
     from memory_anchor.recall.index import Index
-    from memory_anchor.recall.inquiry import Inquiry
+    from memory_anchor.recall.search_context import SearchContext
 
 TELLS = 0.6
 """A story that says this share of the query's words that the best of its events says tells as much: it has other words
@@ -50,27 +50,29 @@ LINE_TOKENS = 15
 """What the id, age and author of a line cost beside its text."""
 
 
-def told_by(story: Ranked) -> set[str]:
+def summarized_ids(story: RankedMemory) -> set[str]:
     """Return the ids of what a story tells; nothing for any other memory."""
     if story.memory.type is not MemoryType.SUMMARY:
         return set()
     return {cited.ref.partition("@")[0] for cited in story.memory.citations}
 
 
-def places(ranked: Sequence[Ranked]) -> list[Ranked]:
+def places(ranked: Sequence[RankedMemory]) -> list[RankedMemory]:
     """Return what the places of an answer are taken for: each of these, or the events that a story stands for."""
-    return [part for one in ranked for part in one.stands_for or (one,)]
+    return [part for one in ranked for part in one.covers or (one,)]
 
 
-def told_once(ranked: Sequence[Ranked], request: SearchRequest, points: Container[str]) -> list[Ranked]:
+def summaries_or_events(
+    ranked: Sequence[RankedMemory], request: SearchRequest, points: Container[str]
+) -> list[RankedMemory]:
     """Return the list with a story or the events that it tells, whichever answers better, never both.
 
     points: what this search can find. A weak story whose events it can find, and did not, is left out.
     """
-    kept, stories = list(ranked), [one for one in ranked if told_by(one)]
+    kept, stories = list(ranked), [one for one in ranked if summarized_ids(one)]
     asked = set(terms(request.query)) if stories else set()
     for story in stories:
-        told = told_by(story)
+        told = summarized_ids(story)
         events = [one for one in kept if one.memory.id in told]
         if story not in kept:
             continue
@@ -86,7 +88,7 @@ def told_once(ranked: Sequence[Ranked], request: SearchRequest, points: Containe
             best = max(story, *events, key=lambda one: (one.relevance >= STRONG, one.score))
             relevance = max(story.relevance, best.relevance)
             standing = replace(
-                story, score=best.score, relevance=relevance, stands_for=tuple(one for one in held if one not in beside)
+                story, score=best.score, relevance=relevance, covers=tuple(one for one in held if one not in beside)
             )
             rest = [one for one in kept if one is not story and (one.memory.id not in told or one in beside)]
             kept = [*rest[:place], standing, *rest[place:]]
@@ -101,19 +103,19 @@ def _point(ref: str) -> str:
     return point_id(name, int(version) if version.isdecimal() else 1)
 
 
-def _held(ranked: Sequence[Ranked], request: SearchRequest) -> list[Ranked]:
+def _held(ranked: Sequence[RankedMemory], request: SearchRequest) -> list[RankedMemory]:
     """Return what an answer holds of a list: the strong ones, then a few weak ones."""
     strong = [one for one in ranked if one.relevance >= STRONG]
     doubted = [one for one in ranked if one.relevance < STRONG]
     return [*strong, *doubted[: request.weak]][: request.limit]
 
 
-def _tells(story: Ranked, held: Sequence[Ranked], asked: set[str]) -> bool:
+def _tells(story: RankedMemory, held: Sequence[RankedMemory], asked: set[str]) -> bool:
     most = max(len(asked & set(terms(one.memory.content))) for one in held)
     return len(asked & set(terms(story.memory.content))) >= TELLS * most
 
 
-def _left_out(story: Ranked, held: Sequence[Ranked]) -> list[Ranked]:
+def _left_out(story: RankedMemory, held: Sequence[RankedMemory]) -> list[RankedMemory]:
     """Return the strong events with a number that a thin story leaves out: one of fewer numbers than theirs."""
     told = numbers(story.memory.content)
     said = [numbers(one.memory.content) for one in held]
@@ -122,7 +124,7 @@ def _left_out(story: Ranked, held: Sequence[Ranked]) -> list[Ranked]:
     return [one for one, values in zip(held, said, strict=True) if one.relevance >= STRONG and not values <= told]
 
 
-def _cost(ranked: Sequence[Ranked]) -> int:
+def _cost(ranked: Sequence[RankedMemory]) -> int:
     return sum(count_tokens(one.memory.content) + LINE_TOKENS for one in ranked)
 
 
@@ -136,7 +138,7 @@ _DECIDED = frozenset({MemoryType.DECISION, MemoryType.WORKFLOW, MemoryType.INSTR
 _SOURCES = ("event", "memory_entry")
 
 
-def joined(found: Sequence[Ranked], asked: Inquiry, index: Index, store: MemoryStore) -> list[Ranked]:
+def joined(found: Sequence[RankedMemory], asked: SearchContext, index: Index, store: MemoryStore) -> list[RankedMemory]:
     """Return an answer with what its first strong hits are linked with, no longer than it was or else within the limit.
 
     Where the question names a talk ("what else") and nothing is strong, the best hits bring all the same.
@@ -146,15 +148,15 @@ def joined(found: Sequence[Ranked], asked: Inquiry, index: Index, store: MemoryS
     bringers = (strong or (found if beyond is Beyond.ELSE else ()))[: BRINGERS if beyond else 1]
     likely = [one for one in found if one.relevance >= LIKELY]
     room = min(JOINING, asked.request.limit - len(places(likely)))
-    known = {one.memory.id for one in likely}.union(*(told_by(one) for one in found))
-    linked: list[Ranked] = []
+    known = {one.memory.id for one in likely}.union(*(summarized_ids(one) for one in found))
+    linked: list[RankedMemory] = []
     for bringer in bringers:
         if len(linked) >= room:
             break
         for why, memory in _links(bringer.memory, beyond, asked, index, store):
             told = f"{why} {bringer.memory.id}"
             one = replace(bringer, memory=memory, relevance=LIKELY, siblings=(), signals={}, linked=told)
-            alike = {memory.id, *told_by(one)}  # a story and what it tells are one
+            alike = {memory.id, *summarized_ids(one)}  # a story and what it tells are one
             if known.isdisjoint(alike) and len(linked) < room:
                 known |= alike
                 linked.append(one)
@@ -168,7 +170,7 @@ def joined(found: Sequence[Ranked], asked: Inquiry, index: Index, store: MemoryS
 
 
 def _links(
-    hit: Memory, beyond: Beyond | None, asked: Inquiry, index: Index, store: MemoryStore
+    hit: Memory, beyond: Beyond | None, asked: SearchContext, index: Index, store: MemoryStore
 ) -> Iterator[tuple[str, Memory]]:
     """Yield (why, memory) of what may join behind a hit, the firm ones first."""
     sources = [one.ref.partition("@")[0] for one in hit.citations if one.kind in _SOURCES]
@@ -180,11 +182,11 @@ def _links(
             layers = layers[::-1]
         elif beyond is None and hit.layer is Layer.EVENT_LOG:
             layers = (Layer.VERIFIED_FACT,)
-        said = index.said_with(hit, audiences(asked.actor.scope), EPISODE, layers=layers, limit=LOOKED_AT)
+        said = index.same_conversation(hit, audiences(asked.actor.scope), EPISODE, layers=layers, limit=LOOKED_AT)
         yield from ((EPISODE_MATE, one) for one in _admitted(said, asked) if _tells_more(hit, one, beyond))
 
 
-def _cited(ids: Sequence[str], asked: Inquiry, store: MemoryStore) -> list[Memory]:
+def _cited(ids: Sequence[str], asked: SearchContext, store: MemoryStore) -> list[Memory]:
     found: list[Memory] = []
     for layer in asked.request.searched():
         where = where_of(asked.actor, asked.request, layer).and_(OneOf("id", tuple(ids)))
@@ -192,7 +194,7 @@ def _cited(ids: Sequence[str], asked: Inquiry, store: MemoryStore) -> list[Memor
     return _admitted(found, asked)
 
 
-def _admitted(memories: Sequence[Memory], asked: Inquiry) -> list[Memory]:
+def _admitted(memories: Sequence[Memory], asked: SearchContext) -> list[Memory]:
     return [one for one in memories if admits(asked.actor, asked.request, one, now=asked.now)]
 
 

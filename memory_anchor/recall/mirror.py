@@ -69,7 +69,7 @@ class _Postings:
     weights: array[float] = field(default_factory=lambda: array("f"))
 
 
-Abroad = Sequence[Sequence[Sequence[int]]]
+OtherLanguage = Sequence[Sequence[Sequence[int]]]
 """For each of a question's words the phrases that say it in the other language, each as its term ids."""
 
 
@@ -253,7 +253,7 @@ class Mirror:
 
         An older version, or one that was archived, between two others would keep them from being neighbours.
         """
-        seat, is_in = self.seat_of(memory, collection), self._conversation[row] != NONE
+        seat, is_in = self.conversation_place(memory, collection), self._conversation[row] != NONE
         if seat is None:
             return
         if self._live[row] and not is_in:
@@ -272,7 +272,7 @@ class Mirror:
         self._after[row] = self._before[row] = self._conversation[row] = NONE
         self._meet(talk_rows, position - 1, position)
 
-    def seat_of(self, memory: Memory, collection: str) -> tuple[str, int] | None:
+    def conversation_place(self, memory: Memory, collection: str) -> tuple[str, int] | None:
         """Return the talk a memory belongs to and its place in it; None outside of any."""
         scope = memory.scope
         if not scope.conversation or memory.conversation_seq is None:
@@ -315,7 +315,7 @@ class Mirror:
     # --- between two processes -------------------------------------------------------------------------------------
 
     def frozen(self) -> dict[str, NDArray[np.generic]]:
-        """Return everything as arrays, for `thaw` in another process; no text of a memory is among them."""
+        """Return everything as arrays, for `load_arrays` in another process; no text of a memory is among them."""
         self.sign()
         size, postings = len(self), self._postings.values()
         told = {
@@ -339,7 +339,7 @@ class Mirror:
             arrays |= {f"{name}.{part}": array for part, array in held.frozen(size).items()}
         return arrays
 
-    def thaw(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    def load_arrays(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
         """Take what `frozen` gave, in place of every row. Nothing is found until it is confirmed.
 
         Raises ValueError, KeyError: it is of other embedders, or not of this kind.
@@ -371,7 +371,9 @@ class Mirror:
             self._talks[number].append((place, row))
         for name, held in self._rows_of.items():
             start = f"{name}."
-            held.thaw({part.removeprefix(start): arrays[part] for part in arrays if part.startswith(start)}, size)
+            held.load_arrays(
+                {part.removeprefix(start): arrays[part] for part in arrays if part.startswith(start)}, size
+            )
         self._live[:size] = False
         self._confirmed = np.zeros(size, dtype=bool)
 
@@ -509,7 +511,7 @@ class Mirror:
         place = np.arange(len(rows)) - np.repeat(starts, np.diff(starts, append=len(rows)))
         return np.sort(rows[order[place < ROWS_OF_A_TEXT]])
 
-    def said_with(self, row: int, within_s: float) -> NDArray[np.int64]:
+    def same_conversation(self, row: int, within_s: float) -> NDArray[np.int64]:
         """Return the live rows of the same conversation that happened so near to this one, the nearest first."""
         rows = np.flatnonzero((self._said[: len(self)] == self._said[row]) & self._live[: len(self)])
         apart = np.abs(self._happened[rows] - self._happened[row])
@@ -551,7 +553,7 @@ class Mirror:
                 whole += saturated(counts, np.maximum(lengths, 1)) * np.float32(rarity)
         return WordScores(scores, whole, idf, frequencies > 0, self._abroad(abroad, mine, count) if abroad else None)
 
-    def _abroad(self, concepts: Abroad, mine: NDArray[np.bool_], count: int) -> NDArray[np.float32]:
+    def _abroad(self, concepts: OtherLanguage, mine: NDArray[np.bool_], count: int) -> NDArray[np.float32]:
         """Return the share of these words that every row says: all terms of a phrase, as loudly as the weakest of them,
         and of several phrases for one word the loudest; each word counts by its rarity, an unknown one most."""
         from memory_anchor.recall.ranking import inverse_frequency

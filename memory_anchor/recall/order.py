@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.freshness import FreshnessChecker, worst_freshness
 from memory_anchor.model import Freshness, RetrievedSnippet, SearchAnswer, Status
-from memory_anchor.recall.assembling import REFUTED, TO_VERIFY, Ranked
 from memory_anchor.recall.linked import places
 from memory_anchor.recall.relevance import STRONG
+from memory_anchor.recall.snippets import REFUTED, TO_VERIFY, RankedMemory
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Reranker
@@ -39,18 +39,18 @@ SHARE = 0.5
 LATE = "The reranker was too late; this is the order without it."
 
 
-def key(one: Ranked) -> tuple[bool, float, str]:
+def key(one: RankedMemory) -> tuple[bool, float, str]:
     """Return what sorts memories: strong ones first, then by score."""
     return one.relevance < STRONG, -one.score, one.memory.id
 
 
 def ordered(
-    ranked: Sequence[Ranked],
+    ranked: Sequence[RankedMemory],
     *,
     limit: int,
     weak: int,
-    other_sides: Callable[[Ranked, Mapping[str, Ranked], Collection[str]], Sequence[Ranked]],
-) -> tuple[list[Ranked], list[str]]:
+    other_sides: Callable[[RankedMemory, Mapping[str, RankedMemory], Collection[str]], Sequence[RankedMemory]],
+) -> tuple[list[RankedMemory], list[str]]:
     """Return the answer's memories in their order, and the ids of disputed ones whose other side has no room.
 
     Strong ones come first and at most `weak` others behind, `limit` in all. other_sides: what disputes a memory, given
@@ -66,7 +66,7 @@ def ordered(
             break
         ranked.append(one)
     known = {one.memory.id: one for one in ranked}
-    answer: list[Ranked] = []
+    answer: list[RankedMemory] = []
     alone: list[str] = []
     shown: set[str] = set()
     for one in ranked:
@@ -107,8 +107,13 @@ def standing(answer: SearchAnswer, checker: FreshnessChecker | None) -> SearchAn
 
 
 def reranked(
-    reranker: Reranker, query: str, ranked: Sequence[Ranked], *, deadline_s: float = DEADLINE_S, share: float = SHARE
-) -> tuple[list[Ranked], str]:
+    reranker: Reranker,
+    query: str,
+    ranked: Sequence[RankedMemory],
+    *,
+    deadline_s: float = DEADLINE_S,
+    share: float = SHARE,
+) -> tuple[list[RankedMemory], str]:
     """Return the list in its new order and a note, "" when all went well.
 
     share: 0 (no change) to 1 (the reranker's order alone). Scores stay comparable within the list: those of the

@@ -100,7 +100,7 @@ def stretched(cosines: Scores, *, span: float = LEAST_SPAN) -> Scores:
     return scaled(cosines, low=LEAST_COSINE, high=max(float(np.nanmax(cosines)), LEAST_COSINE + span))
 
 
-def chances(log_odds: Scores) -> Scores:
+def sigmoid(log_odds: Scores) -> Scores:
     """Return the chance, 0 to 1, of each of these log-odds; beyond 30 either way they count as 30."""
     return np.asarray(1 / (1 + np.exp(-np.clip(log_odds, -30, 30))), dtype=np.float32)
 

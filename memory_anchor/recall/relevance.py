@@ -145,9 +145,9 @@ def judged(seen: Evidence) -> Scores:
         return np.zeros(0, dtype=np.float32)
     (with_vector, by_words), (both, words) = figures(seen), _numbers()
     logit = np.where(np.isnan(seen.cosines), by_words @ words, with_vector @ both)
-    return ranking.chances(logit)
+    return ranking.sigmoid(logit)
 
 
-def weak_shown(limit: int) -> int:
+def max_weak(limit: int) -> int:
     """Return how many weak snippets an answer of this limit may hold."""
     return WEAK_SHOWN if limit <= PLAIN_LIMIT else limit

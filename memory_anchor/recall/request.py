@@ -15,7 +15,7 @@ from memory_anchor.recall.relevance import WEAK_SHOWN
 from memory_anchor.versions import has_expired, was_searchable
 from memory_anchor.where import AnyOf, Between, Condition, OneOf, StartsWith, Where
 
-SEARCHED = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
+SEARCHED_LAYERS = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
 """The layers a search reads from the store; L0 is preloaded, L1 looked up, L4 matched on its own."""
 _TICK = timedelta(microseconds=1)
 _NEVER_FOUND = (Status.ARCHIVED.value, Status.SUPERSEDED.value)
@@ -51,14 +51,14 @@ class SearchRequest:
     counts_age: bool = False
 
     @property
-    def is_open(self) -> bool:
+    def is_unfiltered(self) -> bool:
         """Return whether nothing but who may read what limits the answer."""
         limits = (self.types, self.tags, self.since, self.until, self.as_of, self.include_pending, self.where, self.who)
         return not any(limits)
 
     def searched(self) -> tuple[Layer, ...]:
         """Return the layers to read, in a fixed order."""
-        return tuple(layer for layer in SEARCHED if not self.layers or layer in self.layers)
+        return tuple(layer for layer in SEARCHED_LAYERS if not self.layers or layer in self.layers)
 
 
 def where_of(actor: Actor, request: SearchRequest, layer: Layer) -> Where:

@@ -205,7 +205,7 @@ def asks_how(query: str) -> bool:
     return bool(_ASKS_HOW.search(query))
 
 
-def leans_to(query: str) -> Layer | None:
+def preferred_layer(query: str) -> Layer | None:
     """Return the layer that a question points at: rules and choices are L3's, what happened when is L2's."""
     rule, event = bool(_ASKS_RULE.search(query)), bool(_ASKS_EVENT.search(query))
     return None if rule == event else Layer.VERIFIED_FACT if rule else Layer.EVENT_LOG
@@ -309,7 +309,7 @@ def with_operations(
         return answer
     only = request.layers == (Layer.OPERATIONAL_KNOWLEDGE,)
     most = request.limit if only else min(OPERATIONS_JOIN, request.limit)
-    found = find(request.query, limit=most, waits=how or only or bool(is_task), judge=passages_judged)
+    found = find(request.query, limit=most, waits=how or only or bool(is_task), judge=passage_relevance)
     strong = [one for one in found if one.relevance >= STRONG]
     weak = [one for one in found if one.relevance < STRONG][: request.weak if only else 0]
     if not (strong or weak):
@@ -322,7 +322,7 @@ def with_operations(
     return replace(answer, snippets=(*answer.snippets[:behind], *joined, *answer.snippets[behind:])[: request.limit])
 
 
-def passages_judged(
+def passage_relevance(
     task: str, cosines: Sequence[float], shares: Sequence[float], texts: Sequence[str]
 ) -> Sequence[float]:
     """Return how likely each passage of L4 answers, 0 to 1, by the judge of every snippet."""

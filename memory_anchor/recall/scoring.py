@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from memory_anchor.language.timewords import TimeWords
     from memory_anchor.model import Layer
     from memory_anchor.ports import Matrix
-    from memory_anchor.recall.beside import WordsAhead
-    from memory_anchor.recall.mirror import Abroad, Mirror, RowFacts, WordScores
+    from memory_anchor.recall.mirror import Mirror, OtherLanguage, RowFacts, WordScores
+    from memory_anchor.recall.parallel import PrecomputedWords
     from memory_anchor.recall.ranking import RankingWeights, Scores
 
 BESIDE = 60
@@ -72,14 +72,14 @@ class PreparedQuery:
     terms: tuple[str, ...]
     term_ids: tuple[int, ...]
     project: str
-    abroad: Abroad = ()
+    abroad: OtherLanguage = ()
     row: Matrix | None = None
     using: str = DENSE
     tags: Mapping[str, float] = field(default_factory=dict)
     leans: Layer | None = None
     end: End | None = None
     says: bool = False
-    ahead: WordsAhead | None = field(default=None, compare=False)
+    ahead: PrecomputedWords | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, text: str, *, project: str) -> PreparedQuery:
@@ -205,7 +205,9 @@ def _told_in_talks(judged: Scores, total: Scores, talks: NDArray[np.int32]) -> S
     return np.where(talks >= 0, below, judged)
 
 
-def alike_in_words(cosines: NDArray[np.float32], meant: NDArray[np.bool_], texts: Sequence[str]) -> NDArray[np.float32]:
+def with_word_similarity(
+    cosines: NDArray[np.float32], meant: NDArray[np.bool_], texts: Sequence[str]
+) -> NDArray[np.float32]:
     """Return the cosines with those of what has no vector yet as likely as its words make them.
 
     cosines: (n, n). meant: which have a vector.
@@ -216,7 +218,7 @@ def alike_in_words(cosines: NDArray[np.float32], meant: NDArray[np.bool_], texts
     return found
 
 
-def of_one_kind(scored: Scored, end: End, alike: NDArray[np.float32], chosen: NDArray[np.int64]) -> Scored:
+def newest_of_kind_first(scored: Scored, end: End, alike: NDArray[np.float32], chosen: NDArray[np.int64]) -> Scored:
     """Return the same candidates with the best one's kind before all others, the newest (or oldest) of it first.
 
     "The last deploy" is the newest of what the query names: subject first, then time. chosen: places of the best

@@ -33,10 +33,36 @@ from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall import candidates, linked, ranking, scoring
-from memory_anchor.recall.assembling import (
-    Ranked,
+from memory_anchor.recall.centring import script_of
+from memory_anchor.recall.cooccurrence import TagNeighbours
+from memory_anchor.recall.index import Index
+from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
+from memory_anchor.recall.order import DEADLINE_S, ordered, reranked
+from memory_anchor.recall.order import key as order_key
+from memory_anchor.recall.parallel import Meanwhile, PrecomputedWords, nothing
+from memory_anchor.recall.query_embedder import QueryEmbedder
+from memory_anchor.recall.ranking import RankingWeights
+from memory_anchor.recall.relevance import STRONG
+from memory_anchor.recall.request import SearchRequest, admits, refusal, where_of
+from memory_anchor.recall.routing import preferred_layer
+from memory_anchor.recall.scoring import PreparedQuery, Scored
+from memory_anchor.recall.search_context import (
+    FOLLOWS,
+    Notes,
+    SearchContext,
+    elsewhere,
+    is_outside,
+    names_day_in,
+    nothing_like_it,
+    period_of,
+    prepared_query,
+    words_of,
+)
+from memory_anchor.recall.snippets import (
+    RankedMemory,
+    as_weak,
     asks_about,
-    behind_best,
+    behind_the_best,
     folded,
     nearly_same,
     newer_first,
@@ -44,33 +70,7 @@ from memory_anchor.recall.assembling import (
     quoting,
     replaced_by,
     snippet,
-    weakened,
 )
-from memory_anchor.recall.beside import Meanwhile, WordsAhead, nothing
-from memory_anchor.recall.centring import script_of
-from memory_anchor.recall.cooccurrence import TagNeighbours
-from memory_anchor.recall.index import Index
-from memory_anchor.recall.inquiry import (
-    FOLLOWS,
-    Inquiry,
-    Notes,
-    elsewhere,
-    is_outside,
-    nothing_like_it,
-    period_of,
-    questioned,
-    tells_of,
-    words_of,
-)
-from memory_anchor.recall.meaning import QueryEmbedder
-from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
-from memory_anchor.recall.order import DEADLINE_S, ordered, reranked
-from memory_anchor.recall.order import key as order_key
-from memory_anchor.recall.ranking import RankingWeights
-from memory_anchor.recall.relevance import STRONG
-from memory_anchor.recall.request import SearchRequest, admits, refusal, where_of
-from memory_anchor.recall.routing import leans_to
-from memory_anchor.recall.scoring import PreparedQuery, Scored
 from memory_anchor.where import OneOf
 
 if TYPE_CHECKING:
@@ -91,13 +91,13 @@ PHRASE_PAGE = 200
 CACHED_ANSWERS = 256
 DEGRADED_TTL = timedelta(seconds=1)
 """How long an answer is kept that lacks something: what was late or away may be back for the next question."""
-_WAYS: ContextVar[Ways | None] = ContextVar("memory_anchor_ways", default=None)
+_WAYS: ContextVar[SearchOptions | None] = ContextVar("memory_anchor_ways", default=None)
 BEFORE_SIMILAR = 3
 """Candidates read per similar memory asked for: raw and centred cosines order a little differently."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class SearchOptions:
     """The switches of the settings that a search goes by.
 
     lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector.
@@ -124,7 +124,7 @@ class Searcher(Index):
     embedder None: words alone. ways: the switches of the settings. cache_ttl_s 0: no answers are kept. activation:
     how strength is counted. local, prompt: the embedders beside an API's (`QueryEmbedder`). tags: which occur
     together. stand_aside: returns when no request waits, or soon (`Foreground`). snapshot: see `Index`. variants:
-    other ways by name (`going_by`).
+    other ways by name (`with_variant`).
 
     Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
     """
@@ -134,7 +134,7 @@ class Searcher(Index):
         store: MemoryStore,
         embedder: Embedder | None,
         clock: Clock,
-        ways: Ways | None = None,
+        ways: SearchOptions | None = None,
         *,
         cache_ttl_s: float = 60.0,
         reranker: Reranker | None = None,
@@ -146,20 +146,20 @@ class Searcher(Index):
         stand_aside: Callable[[], None] = lambda: None,
         snapshot: Snapshot | None = None,
         quarantine: Quarantine | None = None,
-        variants: Mapping[str, Ways] | None = None,
+        variants: Mapping[str, SearchOptions] | None = None,
     ) -> None:
         self._tags = tags or TagNeighbours()
         super().__init__(store, QueryEmbedder(embedder, local=local, prompt=prompt), stand_aside, snapshot, quarantine)
         self.clock = clock
         self._reranker, self._rerank_deadline_s, self.activation = reranker, rerank_deadline_s, activation
-        self._own = ways or Ways()
+        self._own = ways or SearchOptions()
         self.variants = variants or {}
         self._ttl = timedelta(seconds=cache_ttl_s)
-        self._answers: OrderedDict[tuple[Scope, str, SearchRequest, Ways], _Cached] = OrderedDict()
+        self._answers: OrderedDict[tuple[Scope, str, SearchRequest, SearchOptions], _Cached] = OrderedDict()
         self._hits = self._misses = 0
 
     @property
-    def _ways(self) -> Ways:
+    def _ways(self) -> SearchOptions:
         return _WAYS.get() or self._own
 
     @property
@@ -168,7 +168,7 @@ class Searcher(Index):
         return self._ways.weights
 
     @contextmanager
-    def going_by(self, variant: str) -> Iterator[None]:
+    def with_variant(self, variant: str) -> Iterator[None]:
         """Let searches of this block go by the variant of this name; "" is the searcher's own way."""
         token = _WAYS.set(self.variants[variant] if variant else None)
         try:
@@ -206,7 +206,7 @@ class Searcher(Index):
         """Let go of what is kept of a query, its answers and its rows: the next search for it takes its full time."""
         request = SearchRequest(query)
         for text in {query, words_of(request, period_of(Actor(), request, self.clock.now()))}:
-            self.meaning.forget(text)
+            self.query_embedder.forget(text)
         with self._lock:
             for key in [key for key in self._answers if key[2].query == query]:
                 del self._answers[key]
@@ -236,7 +236,7 @@ class Searcher(Index):
                 found = [*lying, *(one for one in found if one.memory.id not in shown)][: request.limit]
             elif lacks and period is None and request.before and self._ways.conversation:
                 found = self._following(asked, found)
-        if request.is_open and not (period is not None and period.is_hard) and self._ways.conversation:
+        if request.is_unfiltered and not (period is not None and period.is_hard) and self._ways.conversation:
             found = linked.joined(found, asked, self, self._store)
         if asked.question.row is not None and (waiting := self._without_row(using)):
             notes[f"{waiting} memories are not embedded yet and are found by their words only."] = True
@@ -252,7 +252,7 @@ class Searcher(Index):
         snippets = tuple(shaped(one, before=replaced.get(one.memory.id, "")) for one in found)
         return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
 
-    def _then(self, asked: Inquiry, period: TimeWords) -> list[Ranked]:
+    def _then(self, asked: SearchContext, period: TimeWords) -> list[RankedMemory]:
         """Return what happened in a dated period, all that the query asks for, then what tells of it.
 
         What is found otherwise stands in where nothing lies in the period.
@@ -263,12 +263,12 @@ class Searcher(Index):
             return found
         about = self._ranked(asked)
         shown = {one.memory.id for one in found}
-        told = [one for one in about if one.memory.id not in shown and tells_of(one.memory, period)]
+        told = [one for one in about if one.memory.id not in shown and names_day_in(one.memory, period)]
         if about and not (found or told):
             asked.notes[elsewhere(period)] = False
         return [*found, *told][:limit] or about
 
-    def _inside(self, asked: Inquiry, period: TimeWords) -> list[Ranked]:
+    def _inside(self, asked: SearchContext, period: TimeWords) -> list[RankedMemory]:
         """Return what lies in a period that filters; where nothing there is strong, what is strong outside joins.
 
         Of a small period all is shown then: "why did we roll back on Thursday" may be answered by what that day holds,
@@ -287,25 +287,25 @@ class Searcher(Index):
             asked.notes[elsewhere(period, inside=bool(found), outside=bool(others))] = False
         return [*found, *strong][:limit] if found else others
 
-    def _lying(self, asked: Inquiry, period: TimeWords, limit: int) -> list[Ranked]:
+    def _lying(self, asked: SearchContext, period: TimeWords, limit: int) -> list[RankedMemory]:
         """Return what lies in a period, strong or not; all of it where nothing has a word or a meaning of the query."""
         every = replace(asked, request=replace(asked.request, weak=limit, limit=limit))
-        found = self._ranked(every.within(period)) or weakened(self._ranked(every.within(replace(period, rest=False))))
+        found = self._ranked(every.within(period)) or as_weak(self._ranked(every.within(replace(period, rest=False))))
         if found:
             asked.notes[nothing_like_it(period)] = False
         return found
 
-    def _following(self, asked: Inquiry, found: list[Ranked]) -> list[Ranked]:
+    def _following(self, asked: SearchContext, found: list[RankedMemory]) -> list[RankedMemory]:
         """Return what is found, joined by what is strong where the query is read after what was said before it."""
         read = f"{asked.request.before}\n{asked.request.query}"
         request = replace(asked.request, query=read, weak=0)
         whole = self.inquiry(asked.actor, request, asked.now, asked.notes, asked.period)
-        joined = behind_best(found, [one for one in self._ranked(whole) if one.relevance >= STRONG])
+        joined = behind_the_best(found, [one for one in self._ranked(whole) if one.relevance >= STRONG])
         if joined != found:
             asked.notes[FOLLOWS] = False
         return joined[: asked.request.limit]
 
-    def _elsewhere(self, asked: Inquiry) -> list[Ranked]:
+    def _elsewhere(self, asked: SearchContext) -> list[RankedMemory]:
         """Return what is found whatever the time; a text may use the very words that name it ("last summer")."""
         whole = self.inquiry(asked.actor, asked.request, asked.now, asked.notes, None)
         return self._ranked(whole) or self._ranked(replace(asked, period=None))
@@ -319,7 +319,7 @@ class Searcher(Index):
         period: TimeWords | None,
         *,
         meanwhile: Meanwhile = nothing,
-    ) -> Inquiry:
+    ) -> SearchContext:
         """Return what is asked about this period; what is looked for is embedded here. meanwhile: as of `search`."""
         end = None if period is not None and period.is_hard else end_asked(request.query).end
         text = end_asked(words_of(request, period)).rest if end else words_of(request, period)
@@ -328,20 +328,22 @@ class Searcher(Index):
 
         def completed(question: PreparedQuery) -> PreparedQuery:
             wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
-            leans = None if request.layers else leans_to(text)
+            leans = None if request.layers else preferred_layer(text)
             with self._lock:
                 mirror = self._mirror
                 words = mirror.words(question.term_ids, question.project, question.abroad)
-                ahead = WordsAhead(mirror, mirror.changes, words)
+                ahead = PrecomputedWords(mirror, mirror.changes, words)
             meanwhile()
             return replace(question, tags=wanted, leans=leans, end=end, ahead=ahead)
 
-        question, note = questioned(self.meaning, text, project=project, topic=topic, share=lens, completed=completed)
+        question, note = prepared_query(
+            self.query_embedder, text, project=project, topic=topic, share=lens, completed=completed
+        )
         if note:
-            notes[note] = bool(self.meaning.embedders)  # without any, words alone are all there is
-        return Inquiry(actor, request, question, now, period, notes)
+            notes[note] = bool(self.query_embedder.embedders)  # without any, words alone are all there is
+        return SearchContext(actor, request, question, now, period, notes)
 
-    def _ranked(self, asked: Inquiry) -> list[Ranked]:
+    def _ranked(self, asked: SearchContext) -> list[RankedMemory]:
         """Return what is found, in order and ready to be shown."""
         scored, found = self.scores(asked)
         if scored is None or not len(found):
@@ -374,14 +376,14 @@ class Searcher(Index):
             asked.notes[f"{disputed} is disputed; a higher limit shows the other side too."] = False
         return answer
 
-    def scores(self, asked: Inquiry, also: Memory | None = None) -> tuple[Scored | None, NDArray[np.int64]]:
+    def scores(self, asked: SearchContext, also: Memory | None = None) -> tuple[Scored | None, NDArray[np.int64]]:
         """Return the scores of what is found by meaning or by words, every filter applied, and the rows found.
 
         also: a memory that is scored whether it is found or not. Scores None: nothing to score. A row's place and its
         words are taken under one lock, or a write between them would give rows that the words do not know.
         """
         mirror = self._filled({also.point_id: also.layer.value} if also is not None else {})
-        if asked.request.is_open and self._store.kind in candidates.WRITTEN_HERE:
+        if asked.request.is_unfiltered and self._store.kind in candidates.WRITTEN_HERE:
             with self._lock:
                 if mirror.is_whole:
                     return self._score(asked, mirror, None, also)
@@ -397,7 +399,7 @@ class Searcher(Index):
             return self._score(asked, mirror, list(points), also)
 
     def _score(
-        self, asked: Inquiry, mirror: Mirror, points: Sequence[str] | None, also: Memory | None
+        self, asked: SearchContext, mirror: Mirror, points: Sequence[str] | None, also: Memory | None
     ) -> tuple[Scored | None, NDArray[np.int64]]:
         """Return what `scores` does. points: what the engine found, None for what the mirror finds, which is locked."""
         question, ahead = asked.question, asked.question.ahead
@@ -414,7 +416,7 @@ class Searcher(Index):
         weights, period = self._ways.weights, asked.period
         return scoring.score(mirror, question, rows, words, weights=weights, readers=readers, period=period), found
 
-    def _newest_of_a_kind(self, asked: Inquiry, scored: Scored) -> Scored:
+    def _newest_of_a_kind(self, asked: SearchContext, scored: Scored) -> Scored:
         assert asked.question.end is not None  # noqa: S101 - the caller looked
         ties = -scored.facts.happened.astype(np.int64)
         chosen = ranking.best_first(scored.total + (scored.relevance >= STRONG) * ABOVE_ALL, ties)[: scoring.KINDRED]
@@ -424,15 +426,15 @@ class Searcher(Index):
         if not meant.all():  # what was just logged is of a kind by its words
             points = [mirror.points[row] for row in rows.tolist()]
             memories = self.memories(mirror, points)
-            alike = scoring.alike_in_words(
+            alike = scoring.with_word_similarity(
                 alike, meant, [memories[one].content if one in memories else "" for one in points]
             )
-        return scoring.of_one_kind(scored, asked.question.end, alike, chosen)
+        return scoring.newest_of_kind_first(scored, asked.question.end, alike, chosen)
 
-    def _distinct(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:
+    def _distinct(self, asked: SearchContext, scored: Scored, order: NDArray[np.int64]) -> list[RankedMemory]:
         """Return the best of an order with near-duplicates folded, read on until there are as many as asked for."""
-        read: list[Ranked] = []
-        kept: list[Ranked] = []
+        read: list[RankedMemory] = []
+        kept: list[RankedMemory] = []
         page = asked.request.limit + SPARE
         while len(order) and len(linked.places(kept)) < asked.request.limit:
             read += self._read(asked, scored, order[:page])
@@ -440,7 +442,7 @@ class Searcher(Index):
             order, page = order[page:], 2 * page
         return kept
 
-    def _read(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:
+    def _read(self, asked: SearchContext, scored: Scored, order: NDArray[np.int64]) -> list[RankedMemory]:
         """Return the memories of an order, priors added, in their new order."""
         request = asked.request
         places = [int(place) for place in order]
@@ -457,17 +459,17 @@ class Searcher(Index):
             bonus = weight * prior(memory, counts_use=request.counts_use, strength=strength) if weight else 0.0
             told = {**signals[place], "prior": round(bonus, 4), **self._seen_through(request)} if request.detail else {}
             relevance = float(scored.relevance[place])
-            ranked.append(Ranked(memory, float(scored.total[place]) + bonus, place, told, relevance=relevance))
+            ranked.append(RankedMemory(memory, float(scored.total[place]) + bonus, place, told, relevance=relevance))
         return sorted(ranked, key=order_key)
 
-    def _quoted(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:
+    def _quoted(self, asked: SearchContext, scored: Scored, order: NDArray[np.int64]) -> list[RankedMemory]:
         """Return those that hold every quoted phrase, read page by page until there are some.
 
         Where none does and the query asks about the phrase, the best of all stand in and a note says so.
         """
         query = asked.request.query
         wanted = phrases(query)
-        read: list[Ranked] = []
+        read: list[RankedMemory] = []
         for start in range(0, len(order), PHRASE_PAGE):
             read += self._read(asked, scored, order[start : start + PHRASE_PAGE])
             if found := quoting(read, query, wanted):
@@ -482,7 +484,7 @@ class Searcher(Index):
             {"lens": {"topic": request.topic, "weight": self._ways.lens}} if self._ways.lens and request.topic else {}
         )
 
-    def _arranged(self, ranked: list[Ranked], scored: Scored, asked: Inquiry) -> list[Ranked]:
+    def _arranged(self, ranked: list[RankedMemory], scored: Scored, asked: SearchContext) -> list[RankedMemory]:
         question = asked.question
         if not self._ways.fold or len(ranked) < 2:
             return ranked
@@ -491,13 +493,15 @@ class Searcher(Index):
         alike = nearly_same([one.place for one in ranked], cosines)
         if alike and question.end is None:
             ranked = newer_first(ranked, alike, self._ways.weights.newer)
-        everything = asked.request.is_open and asked.period is None  # else what a story tells may have been left aside
+        everything = (
+            asked.request.is_unfiltered and asked.period is None
+        )  # else what a story tells may have been left aside
         findable = scored.mirror.row_of if everything else ()
-        return linked.told_once(folded(ranked, alike), asked.request, findable)
+        return linked.summaries_or_events(folded(ranked, alike), asked.request, findable)
 
     def _other_sides(
-        self, asked: Inquiry, one: Ranked, known: Mapping[str, Ranked], shown: Collection[str]
-    ) -> list[Ranked]:
+        self, asked: SearchContext, one: RankedMemory, known: Mapping[str, RankedMemory], shown: Collection[str]
+    ) -> list[RankedMemory]:
         """Return what disputes a memory and was not shown yet, from the ranking or the store."""
         wanted = [other for other in one.memory.disputes if other not in shown]
         sides = [known[other] for other in wanted if other in known]
@@ -557,7 +561,7 @@ class Searcher(Index):
 
     def _is_crowded_out(self, actor: Actor, mirror: Mirror, row: int, memory: Memory) -> bool:
         with self._lock:
-            return mirror.is_whole and row not in mirror.readable_in(memory.layer.value, candidates.readers_of(actor))
+            return mirror.is_whole and row not in mirror.readable_in(memory.layer.value, candidates.audience_key(actor))
 
     # --- similar memories ------------------------------------------------------------------------------------------
 
@@ -567,9 +571,9 @@ class Searcher(Index):
         From 0.30 on they are related, from 0.55 on they may be the same fact (docs/retrieval.md). Pending ones too.
         Without an embedder what shares its words. Raises Unavailable: no embedder can run now.
         """
-        found = self.meaning.written(text)
+        found = self.query_embedder.written(text)
         if found is None:
-            return candidates.near_in_words(self._store, actor, text, layer, limit=limit)
+            return candidates.similar_by_words(self._store, actor, text, layer, limit=limit)
         using, row = found
         request = SearchRequest(query=text, layers=(layer,), include_pending=True)
         collection = layer.value
@@ -595,6 +599,6 @@ class Searcher(Index):
     def alike(self, memories: Sequence[Memory]) -> NDArray[np.float32]:
         """Return the (n, n) centred cosines among stored versions, in their order; 0 where one is not embedded."""
         mirror = self._filled({memory.point_id: memory.layer.value for memory in memories})
-        using = DENSE_LOCAL if DENSE_LOCAL in self.meaning.embedders else DENSE
+        using = DENSE_LOCAL if DENSE_LOCAL in self.query_embedder.embedders else DENSE
         with self._lock:
             return mirror.alike(mirror.rows([memory.point_id for memory in memories]), using=using)

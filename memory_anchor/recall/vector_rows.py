@@ -56,7 +56,7 @@ class VectorRows:
         sums, counts = self.centring.learned()
         return {**kept, "signs": self._signs[:, :rows], "signed_with": self._means, "sums": sums, "counts": counts}
 
-    def thaw(self, kept: Mapping[str, NDArray[np.generic]], rows: int) -> None:
+    def load_arrays(self, kept: Mapping[str, NDArray[np.generic]], rows: int) -> None:
         """Take what `frozen` gave of as many rows. Raises ValueError, KeyError: it is not of this kind."""
         for name in _BY_ROW:
             getattr(self, name)[:rows] = kept[name]

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.errors import extra_missing
 from memory_anchor.files import make_private, read_bounded, write_atomic
-from memory_anchor.heeded import Told, traces_of
-from memory_anchor.hooks import heeded_by
+from memory_anchor.hooks import used_in
 from memory_anchor.ingest.messages import conversation as read_messages
 from memory_anchor.json_values import Json, Record, items, number, parsed, record, text, whole
+from memory_anchor.used_memories import ShownMemory, traces_in
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -99,7 +99,7 @@ class VariantUse:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._counts: dict[str, VariantCounts] | None = None
-        self._told: OrderedDict[Conversation, dict[str, tuple[str, Told]]] = OrderedDict()
+        self._told: OrderedDict[Conversation, dict[str, tuple[str, ShownMemory]]] = OrderedDict()
         self._written_at = float("-inf")
 
     def searched(
@@ -115,7 +115,10 @@ class VariantUse:
 
         snippets: what it told, each {id, layer, text, ...}.
         """
-        told = [Told(text(one["id"]), text(one["layer"]), ON_SEARCH, traces_of(text(one["text"]))) for one in snippets]
+        told = [
+            ShownMemory(text(one["id"]), text(one["layer"]), ON_SEARCH, traces_in(text(one["text"])))
+            for one in snippets
+        ]
         with self._lock:
             counts = self._of(variant)
             counts.searches += 1
@@ -137,7 +140,7 @@ class VariantUse:
         read = read_messages(messages)
         with self._lock:
             known = self._told.pop(conversation, {})
-        used = heeded_by([one for _, one in known.values()], read)
+        used = used_in([one for _, one in known.values()], read)
         with self._lock:
             for id_, (variant, _) in known.items():
                 counts = self._of(variant)

@@ -24,8 +24,8 @@ from memory_anchor.language.indexing import searched_words
 from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.model import Caller, Layer, Memory, Outcome, Status, Tag
 from memory_anchor.ports import Entry, SparseVector
-from memory_anchor.recall.assembling import MARKS, TO_VERIFY
 from memory_anchor.recall.cooccurrence import count_tags
+from memory_anchor.recall.snippets import MARKS, TO_VERIFY
 from memory_anchor.rights import HUMAN_AUTHOR, Deed, may, refusal
 from memory_anchor.upkeep.history import parse_version_id, undone_between
 from memory_anchor.upkeep.upkeep import (

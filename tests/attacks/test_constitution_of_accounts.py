@@ -162,8 +162,8 @@ def test_no_accounts_approver_sees_or_counts_for_another(
 
     body = bob.signs(clock.now())
     for other in (main[0], mallory):
-        told_by = other.sends(body)
-        assert told_by.status_code in (403, 404), told_by.text
+        summarized_ids = other.sends(body)
+        assert summarized_ids.status_code in (403, 404), summarized_ids.text
         assert other.refuses(bob.signs_no(clock.now())).status_code in (403, 404)
         crossed = other.post("constitution/approve", **body, human=bob.proof(body))
         assert crossed.status_code == 403, crossed.text

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memory_anchor.context.context import ContextBuilder, ContextSources
+from memory_anchor.context.parallel_calls import CircuitBreaker
 from memory_anchor.model import (
     Citation,
     Constitution,
@@ -18,7 +19,6 @@ from memory_anchor.model import (
     SearchAnswer,
     Trust,
 )
-from memory_anchor.recall.guarded import Circuit
 from memory_anchor.settings import BudgetSettings
 
 NOON = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
@@ -95,14 +95,14 @@ class World:
         self,
         budget: BudgetSettings | None = None,
         *,
-        circuit: Circuit | None = None,
+        circuit: CircuitBreaker | None = None,
         deadline_s: float = 5.0,
         record: Callable[[Any], str] | None = None,
     ) -> ContextBuilder:
         return ContextBuilder(
             self.sources(record),
             budget or BudgetSettings(),
-            circuit=circuit or Circuit(self.monotonic),
+            circuit=circuit or CircuitBreaker(self.monotonic),
             monotonic=self.monotonic,
             deadline_s=deadline_s,
         )

@@ -11,8 +11,8 @@ import pytest
 from searching import ACTOR, Bench
 
 from memory_anchor.adapters.embedders import QUERY_TOKENS, _e5_cut
-from memory_anchor.recall import beside as room
-from memory_anchor.recall.beside import beside
+from memory_anchor.recall import parallel as room
+from memory_anchor.recall.parallel import beside
 from memory_anchor.recall.request import SearchRequest
 
 NAMED: ContextVar[str] = ContextVar("named", default="")

@@ -11,8 +11,8 @@ from timekit import T0, a_memory, archived, current, day, put, statuses, upkeep
 from memory_anchor.errors import Unavailable
 from memory_anchor.model import Citation, MemoryType, Origin, Scope, Status, Tag, Visibility
 from memory_anchor.ports import ModelUsage
-from memory_anchor.recall.assembling import TO_VERIFY
 from memory_anchor.recall.cooccurrence import TagNeighbours
+from memory_anchor.recall.snippets import TO_VERIFY
 from memory_anchor.upkeep import history, registry
 from memory_anchor.upkeep.registry import Story, consolidate, merge_duplicates, says_the_same
 from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate

@@ -10,11 +10,11 @@ from contextkit import IDENTITY, NOON, World, actions, event, fact, passage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memory_anchor.context.parallel_calls import CircuitBreaker
 from memory_anchor.errors import BadInput, DiskFull, StoreBusy, Unavailable
 from memory_anchor.language.fences import FENCE_RULE, FENCE_TAG
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Trust
-from memory_anchor.recall.guarded import Circuit
 from memory_anchor.settings import BudgetSettings
 
 LONG = "The release job waits for the smoke test and then tags the commit. " * 12
@@ -251,7 +251,7 @@ def test_a_search_that_hangs_is_left_behind() -> None:
 def test_repeated_failures_open_the_circuit_and_a_pause_closes_it() -> None:
     """After three failures in a row a source is left alone for a while, then tried again; the others go on."""
     world = full_world(fails={"search": Unavailable("x")})
-    circuit = Circuit(world.monotonic, failures=3, pause_s=30)
+    circuit = CircuitBreaker(world.monotonic, failures=3, pause_s=30)
     for _ in range(3):
         world.builder(circuit=circuit).build("why Qdrant")
     world.asked.clear()
@@ -272,7 +272,7 @@ def test_repeated_failures_open_the_circuit_and_a_pause_closes_it() -> None:
 
 def test_one_more_failure_after_the_pause_opens_the_circuit_again() -> None:
     """A store that is still down is asked once a pause."""
-    circuit = Circuit(lambda: 0.0, failures=2, pause_s=10)
+    circuit = CircuitBreaker(lambda: 0.0, failures=2, pause_s=10)
     circuit.note("search", ok=False)
     assert circuit.retry_in_s("search") == 0
     circuit.note("search", ok=False)
@@ -349,7 +349,9 @@ def test_the_cache_counts_are_those_of_this_assembly() -> None:
     world = World()
     counts = iter([(5, 7), (6, 7)])
     sources = replace(world.sources(), cache=lambda: next(counts))
-    builder = ContextBuilder(sources, BudgetSettings(), circuit=Circuit(world.monotonic), monotonic=world.monotonic)
+    builder = ContextBuilder(
+        sources, BudgetSettings(), circuit=CircuitBreaker(world.monotonic), monotonic=world.monotonic
+    )
 
     assert builder.build("goal").report.cache == {"hits": 1, "misses": 0}
 

@@ -277,7 +277,7 @@ LONG = (
 def test_a_long_fact_waits_for_its_first_tokens_only_and_is_reconciled_behind(core: Core, agent: Actor) -> None:
     """Rule save: beyond the first 64 tokens nothing is waited for; the whole row comes behind, then a second look."""
     waited: list[str] = []
-    meaning = core.services.searcher.meaning
+    meaning = core.services.searcher.query_embedder
     written = meaning.written
     meaning.written = lambda text: waited.append(text) or written(text)
     anchor = core.anchor(agent)

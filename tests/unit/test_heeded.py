@@ -9,10 +9,17 @@ from typing import Any
 import pytest
 
 from memory_anchor.core import Core
-from memory_anchor.heeded import HEEDED, SINKS_AFTER, HeededFile, Told, heeded_in, traces_of
 from memory_anchor.hooks import Hooks
 from memory_anchor.model import Actor, Scope
 from memory_anchor.testing import ephemeral_core
+from memory_anchor.used_memories import (
+    UNUSED_SHOWINGS_MAX,
+    USED_MEMORIES_FILE,
+    ShownMemory,
+    UsedMemories,
+    traces_in,
+    used_ids,
+)
 
 RULE = "Deploys of the shop go through tools/ship.sh with --canary"
 
@@ -60,21 +67,21 @@ def test_a_told_memory_counts_as_heeded_when_the_agent_used_what_it_names(
 
 def test_what_the_user_said_is_no_trace_of_memory() -> None:
     """Issue 15, heeded: the agent may have it from there."""
-    told = [Told("a", "verified_fact", "UserPromptSubmit", traces_of(RULE))]
-    assert heeded_in(told, written="ran tools/ship.sh", said="") == {"a"}
-    assert heeded_in(told, written="ran tools/ship.sh", said="please run tools/ship.sh") == frozenset()
-    assert heeded_in(told, written="ran tools/ship.shell", said="") == frozenset()
+    told = [ShownMemory("a", "verified_fact", "UserPromptSubmit", traces_in(RULE))]
+    assert used_ids(told, written="ran tools/ship.sh", said="") == {"a"}
+    assert used_ids(told, written="ran tools/ship.sh", said="please run tools/ship.sh") == frozenset()
+    assert used_ids(told, written="ran tools/ship.shell", said="") == frozenset()
 
 
 def test_what_is_told_ten_times_and_never_heeded_sinks(tmp_path: Path) -> None:
     """Issue 15, heeded: once heeded it stays; what names nothing cannot be seen and never sinks."""
-    file = HeededFile(tmp_path / HEEDED)
-    useless, used = (Told(name, "verified_fact", "SessionStart", ("x-1",)) for name in ("useless", "used"))
-    vague = Told("vague", "verified_fact", "SessionStart", ())
-    for number in range(SINKS_AFTER):
-        assert file.sunk() == frozenset()
+    file = UsedMemories(tmp_path / USED_MEMORIES_FILE)
+    useless, used = (ShownMemory(name, "verified_fact", "SessionStart", ("x-1",)) for name in ("useless", "used"))
+    vague = ShownMemory("vague", "verified_fact", "SessionStart", ())
+    for number in range(UNUSED_SHOWINGS_MAX):
+        assert file.never_used() == frozenset()
         file.note([useless, used, vague], frozenset({"used"} if number == 3 else ()))
-    assert file.sunk() == {"useless"}
+    assert file.never_used() == {"useless"}
 
 
 def test_a_sunk_memory_is_told_where_it_is_likelier_right_than_not(core: Core, monkeypatch: Any) -> None:
@@ -82,9 +89,9 @@ def test_a_sunk_memory_is_told_where_it_is_likelier_right_than_not(core: Core, m
     import memory_anchor.memory as door
 
     saved = anchor(core).save_memory(RULE, type="instruction")
-    file = HeededFile(core.data_dir / HEEDED)
-    for _ in range(SINKS_AFTER):
-        file.note([Told(saved.id, "verified_fact", "SessionStart", ("tools/ship.sh",))], frozenset())
+    file = UsedMemories(core.data_dir / USED_MEMORIES_FILE)
+    for _ in range(UNUSED_SHOWINGS_MAX):
+        file.note([ShownMemory(saved.id, "verified_fact", "SessionStart", ("tools/ship.sh",))], frozenset())
     assert anchor(core).brought_up("how do deploys of the shop go?", limit=4)
     monkeypatch.setattr(door, "STRONG", 1.1)
     assert anchor(core).brought_up("how do deploys of the shop go?", limit=4) == []
@@ -93,6 +100,6 @@ def test_a_sunk_memory_is_told_where_it_is_likelier_right_than_not(core: Core, m
 def test_a_torn_tally_counts_as_empty(tmp_path: Path) -> None:
     """Issue 15, heeded: a file of counts is never worth a failure."""
     for text in ("", "[]", '{"by": 3}', '{"by": {"a/b": [1]}, "memories": {"x": "y"}}'):
-        (tmp_path / HEEDED).write_text(text)
-        assert HeededFile(tmp_path / HEEDED).table() == []
-        assert HeededFile(tmp_path / HEEDED).sunk() == frozenset()
+        (tmp_path / USED_MEMORIES_FILE).write_text(text)
+        assert UsedMemories(tmp_path / USED_MEMORIES_FILE).table() == []
+        assert UsedMemories(tmp_path / USED_MEMORIES_FILE).never_used() == frozenset()

@@ -16,8 +16,8 @@ from memory_anchor.recall.mirror import RowFacts
 from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.recall.relevance import Evidence
 from memory_anchor.recall.request import SearchRequest
-from memory_anchor.recall.scoring import Scored, of_one_kind
-from memory_anchor.recall.search import Ways
+from memory_anchor.recall.scoring import Scored, newest_of_kind_first
+from memory_anchor.recall.search import SearchOptions
 
 if TYPE_CHECKING:
     from memory_anchor.recall.mirror import Mirror
@@ -82,7 +82,7 @@ def test_what_is_of_a_kind_is_told_by_the_best_strong_one() -> None:
     given = scored([1.0, 0.8, 0.9, 0.7], [0.05, 0.9, 0.95, 0.8])
     chosen = np.array([2, 1, 3, 0])
 
-    found = of_one_kind(given, "newest", SERIES_AND_ONE_OTHER[np.ix_(chosen, chosen)], chosen)
+    found = newest_of_kind_first(given, "newest", SERIES_AND_ONE_OTHER[np.ix_(chosen, chosen)], chosen)
 
     assert list(np.argsort(-found.total)) == [1, 2, 3, 0]
 
@@ -93,7 +93,7 @@ def test_where_nothing_is_strong_the_newest_is_of_what_was_told_again_and_again(
     given = scored([other, 0.9, 0.85, 0.83], [0.2, 0.1, 0.1, 0.1])
     chosen = np.arange(4)
 
-    found = of_one_kind(given, "newest", SERIES_AND_ONE_OTHER, chosen)
+    found = newest_of_kind_first(given, "newest", SERIES_AND_ONE_OTHER, chosen)
 
     assert int(np.argmax(found.total)) == first
 
@@ -103,7 +103,7 @@ def test_what_scores_far_less_or_lacks_the_words_is_of_no_kind(total: float, sha
     """Rule search.recency: another service's load test, however alike and new, is none of those asked for."""
     given = replace(scored([total, 1.0], [0.1, 0.9]), share=np.array([share, 1.0], dtype=np.float32))
 
-    found = of_one_kind(given, "newest", np.full((2, 2), 0.9, dtype=np.float32), np.array([1, 0]))
+    found = newest_of_kind_first(given, "newest", np.full((2, 2), 0.9, dtype=np.float32), np.array([1, 0]))
 
     assert int(np.argmax(found.total)) == first
 
@@ -122,7 +122,7 @@ def test_only_what_was_told_often_goes_before_a_best_that_is_weak(
     if talk:
         given = replace(given, facts=replace(given.facts, talks=np.array([-1, 5, 5, 5], dtype=np.int32)))
 
-    found = of_one_kind(given, "newest", SERIES_AND_ONE_OTHER[:count, :count], np.arange(count))
+    found = newest_of_kind_first(given, "newest", SERIES_AND_ONE_OTHER[:count, :count], np.arange(count))
 
     assert int(np.argmax(found.total)) == first
     assert found.relevance[1] == pytest.approx(0.15 if first else 0.1)
@@ -163,7 +163,7 @@ def test_what_was_just_written_is_found_by_any_words() -> None:
 @pytest.mark.parametrize(("margin", "first"), [(0.03, "new"), (0.0, "old")])
 def test_of_two_that_answer_alike_the_newer_comes_first(margin: float, first: str) -> None:
     """Rule search.recency: a mild preference, by the setting retrieval.weights.newer."""
-    bench = Bench(cache_ttl_s=0, ways=Ways(RankingWeights(newer=margin)))
+    bench = Bench(cache_ttl_s=0, ways=SearchOptions(RankingWeights(newer=margin)))
     now = bench.clock.now()
     ids = {
         bench.event("the gateway timeout is set to 30 seconds by ops", when=now - timedelta(days=9)).id: "old",

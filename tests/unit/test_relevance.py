@@ -10,10 +10,10 @@ import pytest
 from searching import ACTOR, Bench
 
 from memory_anchor.model import Layer, RetrievedSnippet, SearchAnswer, Status, Tag
-from memory_anchor.recall.assembling import TO_VERIFY
 from memory_anchor.recall.order import standing
-from memory_anchor.recall.relevance import STRONG, WEAK_SHOWN, Evidence, asks, judged, weak_shown
+from memory_anchor.recall.relevance import STRONG, WEAK_SHOWN, Evidence, asks, judged, max_weak
 from memory_anchor.recall.request import SearchRequest
+from memory_anchor.recall.snippets import TO_VERIFY
 
 
 def evidence(cosine: float = 0.0, share: float = 0.0, *, others: int = 20, **more: object) -> Evidence:
@@ -62,7 +62,7 @@ def test_an_answer_holds_the_best_there_is_and_says_that_it_is_weak() -> None:
         bench.fact(f"note {number}: the lease of flat {number} ends in May")
     plain = bench.searcher.search(ACTOR, SearchRequest("how do I prune an apple tree")).snippets
     many = bench.searcher.search(
-        ACTOR, SearchRequest("how do I prune an apple tree", limit=10, weak=weak_shown(10))
+        ACTOR, SearchRequest("how do I prune an apple tree", limit=10, weak=max_weak(10))
     ).snippets
     assert len(plain) == WEAK_SHOWN
     assert len(many) == 10

@@ -9,8 +9,8 @@ import pytest
 
 from memory_anchor.errors import Unavailable
 from memory_anchor.model import Layer, Memory, MemoryType, Scope
-from memory_anchor.recall.assembling import Ranked
 from memory_anchor.recall.order import DEPTH, LATE, reranked
+from memory_anchor.recall.snippets import RankedMemory
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -29,16 +29,16 @@ class Scripted:
         return None if self.answer is None else [float(self.answer(text)) for text in texts]
 
 
-def ranking(count: int) -> list[Ranked]:
+def ranking(count: int) -> list[RankedMemory]:
     return [
-        Ranked(
+        RankedMemory(
             Memory(f"m{n}", f"text {n}", Layer.VERIFIED_FACT, MemoryType.FACT, Scope(), NOON, NOON), 1.0 - n / 100, n
         )
         for n in range(count)
     ]
 
 
-def ids(ranked: Sequence[Ranked]) -> list[str]:
+def ids(ranked: Sequence[RankedMemory]) -> list[str]:
     return [one.memory.id for one in ranked]
 
 

@@ -15,7 +15,7 @@ from memory_anchor.model import Actor, Layer, OperationPassage, SearchAnswer
 from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.request import SearchRequest
-from memory_anchor.recall.routing import passages_judged, with_operations
+from memory_anchor.recall.routing import passage_relevance, with_operations
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
 
 TEAM = "We are the Heron team; we build payment software for small shops."
@@ -214,7 +214,7 @@ def test_only_a_few_texts_are_embedded_while_a_question_waits() -> None:
 
 def test_a_passage_passes_the_judge_of_every_snippet(clock: ManualClock) -> None:
     """Rule search.routing: "how" alone brings no procedure; one that answers comes first, a weak one not at all."""
-    near, far = passages_judged("how do I cut a release", [0.6, 0.02], [0.9, 0.05], ["Cut a release", "Roll back"])
+    near, far = passage_relevance("how do I cut a release", [0.6, 0.02], [0.9, 0.05], ["Cut a release", "Roll back"])
     assert near >= STRONG > far
 
     def find(*_: object, **__: object) -> list[OperationPassage]:

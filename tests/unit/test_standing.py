@@ -11,8 +11,8 @@ from memory_anchor.freshness import FreshnessChecker, with_line_hash, worst_fres
 from memory_anchor.ingest.candidates import Candidate, fresh_only
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Citation, Epistemic, Layer, Locator, MemoryType, RetrievedSnippet, SearchAnswer, Tag
-from memory_anchor.recall.assembling import marked
 from memory_anchor.recall.order import standing
+from memory_anchor.recall.snippets import marked
 
 TEXT = "one\ntwo\nthree\n"
 

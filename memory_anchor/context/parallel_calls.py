@@ -35,7 +35,7 @@ class Returned(Generic[T]):
         return self.error is None and not self.late
 
 
-class Circuit:
+class CircuitBreaker:
     """Remembers failures in a row by the name of the call; thread-safe, one per store.
 
     monotonic: seconds that never go back.
@@ -66,7 +66,7 @@ class Circuit:
                 self._closes_at[name] = self._monotonic() + self._pause_s
 
 
-def side_by_side(
+def call_in_parallel(
     calls: Mapping[str, Callable[[], T]], *, deadline_s: float, monotonic: Callable[[], float]
 ) -> dict[str, Returned[T]]:
     """Return what each call gave within `deadline_s` seconds of now; those not back yet are `late`.

@@ -26,7 +26,7 @@ _POOL = ThreadPoolExecutor(THREADS, thread_name_prefix="beside-embedding")
 
 
 @dataclass(frozen=True, slots=True)
-class WordsAhead:
+class PrecomputedWords:
     """Words scored before the row was there; they count while the mirror is the one they were scored over.
 
     changes: `Mirror.changes` at that moment.

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from memory_anchor.language.questions import phrases_in_other_language
 from memory_anchor.language.terms import DATE_TERM, term_id, terms
 from memory_anchor.language.timewords import TimeWords, time_range
-from memory_anchor.recall.beside import beside
-from memory_anchor.recall.centring import as_said
+from memory_anchor.recall.centring import as_statement
+from memory_anchor.recall.parallel import beside
 from memory_anchor.recall.relevance import says
 from memory_anchor.recall.request import SearchRequest, refusal
 from memory_anchor.recall.scoring import PreparedQuery
 
 if TYPE_CHECKING:
     from memory_anchor.model import Actor, Memory
-    from memory_anchor.recall.meaning import QueryEmbedder
+    from memory_anchor.recall.query_embedder import QueryEmbedder
 
 Notes = MutableMapping[str, bool]
 """What an answer says about itself -> whether something is missing in it that may be there a moment later."""
@@ -27,7 +27,7 @@ FOLLOWS = "Nothing matches the question alone; some of this was found by what wa
 
 
 @dataclass(frozen=True, slots=True)
-class Inquiry:
+class SearchContext:
     """period: the time named in the query, None where there is none or one is given beside it. notes: takes more."""
 
     actor: Actor
@@ -42,12 +42,12 @@ class Inquiry:
         """Whether everything in a period is asked for, so that nothing is more relevant than another."""
         return self.period is not None and self.period.is_hard and not self.period.rest
 
-    def within(self, period: TimeWords) -> Inquiry:
+    def within(self, period: TimeWords) -> SearchContext:
         """Return the same for what lies in the period alone."""
         return replace(self, request=within(self.request, period), period=replace(period, is_hard=True))
 
 
-def questioned(
+def prepared_query(
     meaning: QueryEmbedder,
     text: str,
     *,
@@ -74,7 +74,7 @@ def questioned(
     meant, question = beside(embed, prepare) if meaning.embedders else (embed(), prepare())
     row = meant.row
     if row is not None and question.says:
-        row = as_said(row, question.script, meaning.identities[meant.using])
+        row = as_statement(row, question.script, meaning.identities[meant.using])
     return replace(question, row=row, using=meant.using), meant.note
 
 
@@ -98,7 +98,7 @@ def words_of(request: SearchRequest, period: TimeWords | None) -> str:
     return period.remaining if period is not None and period.rest and period.remaining else request.query
 
 
-def tells_of(memory: Memory, period: TimeWords) -> bool:
+def names_day_in(memory: Memory, period: TimeWords) -> bool:
     """Return whether a memory names a day or a month within the period."""
     return any(
         period.start <= noon < period.end

@@ -21,8 +21,8 @@ from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import normal
 
-HEEDED = "heeded.json"
-SINKS_AFTER = 10
+USED_MEMORIES_FILE = "heeded.json"
+UNUSED_SHOWINGS_MAX = 10
 """Times told, and never heeded, after which a memory must be more likely right than not."""
 KEPT = 5_000
 TRACES = 12
@@ -36,7 +36,7 @@ _lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ShownMemory:
     """A memory that a hook told. traces: what it names, normalised; empty where it names nothing."""
 
     id: str
@@ -45,7 +45,7 @@ class Told:
     traces: tuple[str, ...]
 
 
-def traces_of(text: str) -> tuple[str, ...]:
+def traces_in(text: str) -> tuple[str, ...]:
     """Return the identifiers, files, options, values and names of a memory.
 
     >>> traces_of("Use pnpm-9 with --frozen-lockfile in web/app, port 8099")
@@ -55,7 +55,7 @@ def traces_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for one in found if len(one) >= TRACE_CHARS))[:TRACES]
 
 
-def heeded_in(told: Iterable[Told], *, written: str, said: str) -> frozenset[str]:
+def used_ids(told: Iterable[ShownMemory], *, written: str, said: str) -> frozenset[str]:
     """Return the ids of those of which a trace stands in what the agent wrote, and not in what the user said."""
     wrote, asked = normal(written[-LOOKED_CHARS:]), normal(said[-LOOKED_CHARS:])
     return frozenset(
@@ -67,13 +67,13 @@ def _stands(trace: str, text: str) -> bool:
     return trace in text and re.search(rf"(?<![a-z0-9_]){re.escape(trace)}(?![a-z0-9_])", text) is not None
 
 
-class HeededFile:
+class UsedMemories:
     """Counts by layer and hook, and by memory. A missing or torn file counts as empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def note(self, told: Sequence[Told], heeded: frozenset[str]) -> None:
+    def note(self, told: Sequence[ShownMemory], heeded: frozenset[str]) -> None:
         """Add a conversation's tellings, and which of them were heeded."""
         if not told:
             return
@@ -91,10 +91,12 @@ class HeededFile:
             stored["memories"] = dict(list(each.items())[-KEPT:])
             write_atomic(self._path, json.dumps(stored).encode())
 
-    def sunk(self) -> frozenset[str]:
+    def never_used(self) -> frozenset[str]:
         """Return the ids of what was told often and never heeded."""
         return frozenset(
-            name for name, (told, heeded) in self._read()["memories"].items() if told >= SINKS_AFTER and not heeded
+            name
+            for name, (told, heeded) in self._read()["memories"].items()
+            if told >= UNUSED_SHOWINGS_MAX and not heeded
         )
 
     def table(self) -> list[dict[str, Json]]:

@@ -30,12 +30,12 @@ from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.terms import normal
 from memory_anchor.model import Actor, Memory, RetrievedSnippet
 from memory_anchor.recall import ranking
-from memory_anchor.recall.assembling import Ranked, snippet
 from memory_anchor.recall.centring import script_of
-from memory_anchor.recall.inquiry import Inquiry
 from memory_anchor.recall.relevance import spread_of
 from memory_anchor.recall.request import SearchRequest, admits
 from memory_anchor.recall.scoring import PreparedQuery, Scored
+from memory_anchor.recall.search_context import SearchContext
+from memory_anchor.recall.snippets import RankedMemory, snippet
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -134,7 +134,7 @@ def judged(seen: Evidence, needs: float) -> Numbers:
     if not len(seen.cosines):
         return np.zeros(0, dtype=np.float32)
     logit = figures(seen, needs) @ _numbers()["pair"]
-    return ranking.chances(logit)
+    return ranking.sigmoid(logit)
 
 
 def named_by(names: Sequence[str]) -> re.Pattern[str] | None:
@@ -171,7 +171,7 @@ def weighed(searcher: Searcher, actor: Actor, prompt: str) -> tuple[Scored, floa
 
     The direction that prompts share is taken off its row. None too where no such numbers fit.
     """
-    script, meant = script_of(prompt), searcher.meaning.asked(prompt, fits=is_known)
+    script, meant = script_of(prompt), searcher.query_embedder.asked(prompt, fits=is_known)
     if meant.row is None:
         return None
     searcher.drain()
@@ -181,19 +181,19 @@ def weighed(searcher: Searcher, actor: Actor, prompt: str) -> tuple[Scored, floa
     own = prompt_row(meant.row, script, centring.means())
     question = PreparedQuery.of(prompt, project=f"{actor.scope.account}|{actor.scope.project}")
     question = replace(question, row=own.row, using=meant.using)
-    scored, _ = searcher.scores(Inquiry(actor, SearchRequest(prompt), question, searcher.clock.now(), None, {}))
+    scored, _ = searcher.scores(SearchContext(actor, SearchRequest(prompt), question, searcher.clock.now(), None, {}))
     return (scored, own.needs) if scored is not None else None
 
 
 @dataclass(frozen=True, slots=True)
-class Unasked:
+class PromptRecall:
     """What decides a prompt, the likeliest first. needs: log-odds that the prompt needs to know anything at all."""
 
     snippets: tuple[RetrievedSnippet, ...]
     needs: float
 
 
-def brought_up(searcher: Searcher, actor: Actor, request: SearchRequest) -> Unasked | None:
+def brought_up(searcher: Searcher, actor: Actor, request: SearchRequest) -> PromptRecall | None:
     """Return the memories that decide what a prompt asks for; None as of `weighed`.
 
     request: the prompt, and how many at most.
@@ -209,13 +209,13 @@ def brought_up(searcher: Searcher, actor: Actor, request: SearchRequest) -> Unas
     points = [scored.mirror.points[int(scored.rows[place])] for place in places]
     memories = searcher.memories(scored.mirror, points)
     ranked = [
-        Ranked(memories[point], float(chances[place]), place, relevance=float(chances[place]))
+        RankedMemory(memories[point], float(chances[place]), place, relevance=float(chances[place]))
         for place, point in zip(places, points, strict=True)
         if point in memories and admits(actor, request, memories[point], now=now)
     ]
     shaped = partial(snippet, reader=actor.scope, now=now, detail=False, activation=searcher.activation)
     told = [shaped(one, before="") for one in ranked[: request.limit]]
-    return Unasked(tuple(replace(one, weak=False) for one in told), needs)
+    return PromptRecall(tuple(replace(one, weak=False) for one in told), needs)
 
 
 def naming(searcher: Searcher, actor: Actor, names: Sequence[str], *, limit: int) -> list[Memory]:
@@ -238,7 +238,7 @@ def holding_most(
     for nothing."""
     request, now = SearchRequest(question.text), searcher.clock.now()
     searcher.drain()
-    scored, _ = searcher.scores(Inquiry(actor, request, question, now, None, {}))
+    scored, _ = searcher.scores(SearchContext(actor, request, question, now, None, {}))
     if scored is None:
         return None
     order = np.argsort(-scored.share, kind="stable")[:most]

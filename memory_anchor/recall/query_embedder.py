@@ -25,7 +25,7 @@ CACHED_DOCUMENTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class QueryRow:
+class QueryVector:
     """The row of a query and the vector it may be compared with; row None: words alone. note: what was gone without."""
 
     row: Matrix | None
@@ -52,7 +52,7 @@ class QueryEmbedder:
 
     def asked(
         self, query: str, *, topic: str = "", share: float = 0.0, fits: Callable[[EmbedderIdentity], bool] | None = None
-    ) -> QueryRow:
+    ) -> QueryVector:
         """Return the row of a query, `share` of it the topic's; a failing embedder is a note, never an error.
 
         fits: whose rows will do, all by default.
@@ -68,8 +68,8 @@ class QueryEmbedder:
             except (Unavailable, WrongEmbedder) as error:
                 failed = failed or str(error)
                 continue
-            return QueryRow(row, name, f"Searched by meaning with the bundled model: {failed}" if failed else "")
-        return QueryRow(None, note=f"Searched by words only: {failed or 'no embedder is configured.'}")
+            return QueryVector(row, name, f"Searched by meaning with the bundled model: {failed}" if failed else "")
+        return QueryVector(None, note=f"Searched by words only: {failed or 'no embedder is configured.'}")
 
     def forget(self, query: str) -> None:
         """Let the rows of a query go: the next time it is asked they are made anew."""

@@ -67,7 +67,7 @@ WEAK_MOST = 0.49
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedMemory:
     """One memory in the order of an answer. score: fused, higher is better. place: position among the candidates.
 
     relevance: how likely it is right, 0 to 1. linked: why it joined behind another, "" for what was found itself.
@@ -81,10 +81,10 @@ class Ranked:
     siblings: tuple[Memory, ...] = ()
     relevance: float = 1.0
     linked: str = ""
-    stands_for: tuple[Ranked, ...] = ()
+    covers: tuple[RankedMemory, ...] = ()
 
 
-def behind_best(found: Sequence[Ranked], joining: Sequence[Ranked]) -> list[Ranked]:
+def behind_the_best(found: Sequence[RankedMemory], joining: Sequence[RankedMemory]) -> list[RankedMemory]:
     """Return an answer without a strong snippet, joined behind its best by what another reading of the query found.
 
     "And why was that?" leaves out what it is about; a question of its own that nothing answers looks the same. So its
@@ -94,15 +94,15 @@ def behind_best(found: Sequence[Ranked], joining: Sequence[Ranked]) -> list[Rank
     shown = {one.memory.id for one in best}
     few = [one for one in joining if one.memory.id not in shown][:JOINING]
     shown |= {one.memory.id for one in few}
-    return [*best, *weakened(few), *(one for one in found[1:] if one.memory.id not in shown)]
+    return [*best, *as_weak(few), *(one for one in found[1:] if one.memory.id not in shown)]
 
 
-def weakened(found: Sequence[Ranked]) -> list[Ranked]:
+def as_weak(found: Sequence[RankedMemory]) -> list[RankedMemory]:
     """Return the same memories, none of them strong."""
     return [replace(one, relevance=min(one.relevance, WEAK_MOST)) for one in found]
 
 
-def replaced_by(found: Sequence[Ranked], store: MemoryStore) -> dict[str, str]:
+def replaced_by(found: Sequence[RankedMemory], store: MemoryStore) -> dict[str, str]:
     """Return for each fact that superseded another what that one said, by the id of the new one."""
     told: dict[str, str] = {}
     for one in found:
@@ -133,7 +133,9 @@ def nearly_same(places: Sequence[int], cosines: NDArray[np.float32]) -> dict[tup
     return {(places[first], places[second]): float(cosines[first, second]) for first, second in pairs}
 
 
-def newer_first(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float], margin: float) -> list[Ranked]:
+def newer_first(
+    ranked: Sequence[RankedMemory], alike: Mapping[tuple[int, int], float], margin: float
+) -> list[RankedMemory]:
     """Return the list with the newer of two neighbours that say nearly the same first, where it is about as good.
 
     alike: as of `nearly_same`. margin: how much lower its score may be; 0 leaves the order. None passes a stronger one.
@@ -149,12 +151,12 @@ def newer_first(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]
     return order
 
 
-def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> list[Ranked]:
+def folded(ranked: Sequence[RankedMemory], alike: Mapping[tuple[int, int], float]) -> list[RankedMemory]:
     """Return the list without near-duplicates; the first of each group keeps the others as siblings.
 
     alike: as of `nearly_same`. Disputed memories are never folded.
     """
-    kept: list[Ranked] = []
+    kept: list[RankedMemory] = []
     said: list[list[str]] = []
     for candidate in ranked:
         plain = _plain(candidate.memory.content)
@@ -197,7 +199,13 @@ def _same_words(one: Memory, other: Memory) -> bool:
 
 
 def snippet(
-    ranked: Ranked, *, reader: Scope, now: datetime, detail: bool, activation: ActivationSettings, before: str = ""
+    ranked: RankedMemory,
+    *,
+    reader: Scope,
+    now: datetime,
+    detail: bool,
+    activation: ActivationSettings,
+    before: str = "",
 ) -> RetrievedSnippet:
     """Return the memory as an answer shows it to this reader; folded siblings are cited behind its own citations.
 
@@ -241,7 +249,7 @@ def _own_citation(memory: Memory) -> Citation:
     )
 
 
-def quoting(ranked: list[Ranked], query: str, wanted: Sequence[str]) -> list[Ranked]:
+def quoting(ranked: list[RankedMemory], query: str, wanted: Sequence[str]) -> list[RankedMemory]:
     """Return those that hold every quoted phrase.
 
     When the query asks something about the phrase ("what did Anna learn from "Dune"?"), those whose context holds it
