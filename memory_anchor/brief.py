@@ -33,7 +33,7 @@ from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import TRUST_OF_ORIGIN, Epistemic, Layer, Memory, MemoryType, RetrievedSnippet, Trust
 from memory_anchor.pausing import pause_of
 from memory_anchor.recall.fixes import Failure
-from memory_anchor.recall.unprompted import NAMED_READ, named_by
+from memory_anchor.recall.unprompted import NAMED_READ, name_pattern
 
 RECENT_EVENTS = 12
 """Events looked at for a session's start; the budget decides how many are told."""
@@ -390,7 +390,7 @@ def for_tool(anchor: MemoryAnchor, given: Mapping[str, Json], known: frozenset[s
 
 
 def _naming(found: Sequence[Memory], names: Sequence[str]) -> list[Memory]:
-    wanted = named_by(names)
+    wanted = name_pattern(names)
     return [one for one in found if wanted.search(phrase_text(one))] if wanted is not None else []
 
 

@@ -471,7 +471,7 @@ class Core:
             except Exception:  # one conversation must not keep the others, or the store, from being written
                 log.exception("what a conversation had in mind could not be logged")
         self.services.usage.flush()
-        self.services.searcher.keep()
+        self.services.searcher.save()
         self.knowledge.close()
         self.services.store.flush()
         self.services.store.close()

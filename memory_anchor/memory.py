@@ -48,12 +48,12 @@ from memory_anchor.model import (
     WriteMode,
     WriteOutcome,
 )
-from memory_anchor.recall.fixes import Failure, mending
-from memory_anchor.recall.order import standing
+from memory_anchor.recall.fixes import Failure, fixes_for
+from memory_anchor.recall.order import with_freshness
 from memory_anchor.recall.relevance import STRONG, max_weak
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.routing import asks_how, wants, with_identity, with_operations
-from memory_anchor.recall.unprompted import brought_up, naming
+from memory_anchor.recall.unprompted import mentioning, recall_for_prompt
 from memory_anchor.services import Process, Project, Services
 from memory_anchor.settings import AgentSettings
 from memory_anchor.upkeep import history as past
@@ -208,7 +208,7 @@ class MemoryAnchor:
         ready: Callable[[], object] = entries if wants(request, Layer.IDENTITY_SCHEMA, signal=True) else lambda: None
         answer = searcher.search(self.actor, request, meanwhile=ready) if request.searched() else SearchAnswer(())
         self.services.recalled.note(answer.snippets)
-        answer = standing(answer, self.room.sources)
+        answer = with_freshness(answer, self.room.sources)
         self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
         answer = with_operations(answer, request, self.room.operations.find, now=now)
         has_other = self.services.knowledge.is_used and request.is_unfiltered and not request.layers
@@ -225,9 +225,9 @@ class MemoryAnchor:
         With an embedder that `recall/unprompted.py` does not know, what a search calls strong.
         """
         searcher, request = self.services.searcher, SearchRequest(prompt, limit=limit, weak=0)
-        found = brought_up(searcher, self.actor, request)
+        found = recall_for_prompt(searcher, self.actor, request)
         answer = searcher.search(self.actor, request) if found is None else SearchAnswer(found.snippets)
-        answer = standing(answer, self.room.sources)
+        answer = with_freshness(answer, self.room.sources)
         self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
         needs, find = None if found is None else found.needs > 0, self.room.operations.find
         joined = with_operations(answer, request, find, now=self.services.clock.now(), is_task=needs)
@@ -241,11 +241,11 @@ class MemoryAnchor:
 
     def naming(self, names: Sequence[str], *, limit: int = 4) -> list[Memory]:
         """Return current memories that name one of these files, identifiers or phrases, the rarest first; by words."""
-        return naming(self.services.searcher, self.actor, names, limit=limit)
+        return mentioning(self.services.searcher, self.actor, names, limit=limit)
 
     def mending(self, failure: Failure, kinds: Collection[MemoryType]) -> list[Memory]:
         """Return the stored memories of these types that mend a command which failed; nothing where none seems to."""
-        found = mending(self.services.searcher, self.actor, failure, kinds)
+        found = fixes_for(self.services.searcher, self.actor, failure, kinds)
         self.services.usage.shown((one.layer, one.id) for one in found)
         return found
 

@@ -41,8 +41,8 @@ from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, Memory
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.query_embedder import QueryEmbedder
-from memory_anchor.recall.ranking import RankingWeights
-from memory_anchor.recall.search import Searcher, SearchOptions
+from memory_anchor.recall.ranking import RankingWeights, SearchOptions
+from memory_anchor.recall.search import Searcher
 from memory_anchor.repeats import FirstAnswers
 from memory_anchor.settings import AgentLifecycle, AgentSettings, RetrievalSettings, Settings
 from memory_anchor.upkeep.disagreements import RecalledTogether

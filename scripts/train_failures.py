@@ -67,7 +67,7 @@ def seen_in(pairs: list[tuple[int, list[str]]], asked: list[tuple[int, str, str,
             found = fixes.candidates(core.services.searcher, anchor.actor, failure, LEARNED)
             if found:
                 right = np.array([stored.get(one.memory.id) == fix for one in found])
-                kept.append(Seen(part, fixes.figures(found), right, fix in stored.values()))
+                kept.append(Seen(part, fixes.features(found), right, fix in stored.values()))
         core.close()
     return kept
 
@@ -83,8 +83,10 @@ def fitted(seen: list[Seen]) -> np.ndarray:
 
 
 def tell(title: str, seen: list[Seen], chances: list[np.ndarray]) -> None:
-    right = [any(one.right[at] for at in fixes.told_of(c)) for one, c in zip(seen, chances, strict=True) if one.holds]
-    wrong = [len(fixes.told_of(c)) > 0 for one, c in zip(seen, chances, strict=True) if not one.holds]
+    right = [
+        any(one.right[at] for at in fixes.likely_places(c)) for one, c in zip(seen, chances, strict=True) if one.holds
+    ]
+    wrong = [len(fixes.likely_places(c)) > 0 for one, c in zip(seen, chances, strict=True) if not one.holds]
     print(f"{title}: right {np.mean(right):.2f} of {len(right)}, in vain {np.mean(wrong):.2f} of {len(wrong)}")
 
 

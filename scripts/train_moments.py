@@ -26,7 +26,7 @@ from memory_anchor.model import Actor
 from memory_anchor.recall import unprompted as moments
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.search import Searcher
-from memory_anchor.recall.unprompted import weighed
+from memory_anchor.recall.unprompted import score_prompt
 from memory_anchor.testing import ManualClock
 
 PARTS = 5
@@ -109,11 +109,11 @@ def seen_in(name: str, texts: Sequence[str], said: Sequence[Said], embedder: Cac
         turns = tuple(Turn(str(number), text, None, "", "") for number, text in enumerate(texts))
         fill(store, searcher, Case(name, turns, ()), now=clock.now(), without="conversation")
         for one in said:
-            found = weighed(searcher, Actor(), one.text)
+            found = score_prompt(searcher, Actor(), one.text)
             if found is None:
                 continue
             scored, needs = found
-            x = moments.figures(scored.seen, needs)
+            x = moments.features(scored.evidence, needs)
             order = np.argsort(-(x[:, 1] + 0.5 * x[:, 4]), kind="stable")[:DEPTH]
             ids = [texts[int(scored.mirror.ids[int(row)])] for row in scored.rows[order]]
             kept.append(Seen(one, name, x[order], np.array([text == one.gold for text in ids])))

@@ -125,13 +125,13 @@ def judged(
         by_id = {turn.id: turn for turn in turns}
         for name, one in asked:
             request, now = SearchRequest(one.text), clock.now()
-            inquiry = searcher.inquiry(Actor(), request, now, {}, period_of(Actor(), request, now))
+            inquiry = searcher.prepare(Actor(), request, now, {}, period_of(Actor(), request, now))
             scored, _ = searcher.scores(inquiry)
             if scored is None:
                 continue
             order = np.argsort(-scored.total, kind="stable")[:DEPTH]
             ids = [scored.mirror.ids[int(row)] for row in scored.rows[order]]
-            both, words = relevance.figures(scored.seen)
+            both, words = relevance.features(scored.evidence)
             gold = one.gold if name == source.name else frozenset()
             chinese = is_chinese(one.text)
             across = any(is_chinese(by_id[found].text) != chinese for found in gold & set(ids))

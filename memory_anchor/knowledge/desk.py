@@ -81,7 +81,9 @@ class KnowledgeDesk:
 
     def _found(self, query: KnowledgeQuery) -> list[RetrievedSnippet]:
         self._library.note_search()
-        return finding.search(self._library, self._searcher.query_embedder, self._searcher.weights, self._actor, query)
+        return finding.search(
+            self._library, self._searcher.query_embedder, self._searcher.options.weights, self._actor, query
+        )
 
     def joining(self, query: str, limit: int = JOIN_MAX) -> tuple[RetrievedSnippet, ...]:
         """Return the first strong passages, for a search in which no memory answers, or for a context."""

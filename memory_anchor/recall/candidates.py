@@ -2,13 +2,13 @@
 
 Where the mirror holds the whole store (this process alone writes to it, and it was read once), a search that is limited
 by nothing but who may read what finds them there, among the rows that are readable and current: no trip to the engine,
-which checks its filter on every vector and makes an object of every hit (10,000 memories: 0.7 ms instead of 6; 100,000:
+which checks its filter on every vector and builds an object a hit (10,000 memories: 0.7 ms instead of 6; 100,000:
 3 instead of 30). Any further limit, another store and the first seconds go to the engine, every filter pushed down. A
-layer that fails there is left out and said in a note; the others answer. Either way memories are checked once more
+layer that fails there is left out with a note; the others answer. Either way memories are checked once more
 before they are shown.
 
 Rejected: asking the engine for words while the query is embedded, and for the layers side by side: on two cores it took
-as long, since embedding and a single engine query keep both of them busy. What the mirror does of it is (`beside`).
+as long, since embedding and a single engine query keep both of them busy. The mirror's part of it is asked then.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ def audience_key(actor: Actor) -> tuple[str, ...]:
     return tuple(sorted(audiences_of(actor.scope)))
 
 
-def held(mirror: Mirror, inquiry: SearchContext, words: WordScores) -> NDArray[np.int64]:
+def from_mirror(mirror: Mirror, context: SearchContext, words: WordScores) -> NDArray[np.int64]:
     """Return the rows of a whole mirror that an open request finds, sorted."""
-    readers = audience_key(inquiry.actor)
-    groups = [mirror.readable_in(layer.value, readers) for layer in inquiry.request.searched()]
-    depth, breadth = _wanted(inquiry)
-    return among(mirror, groups, inquiry.question, words, depth=depth, breadth=breadth)
+    readers = audience_key(context.actor)
+    groups = [mirror.readable_in(layer.value, readers) for layer in context.request.searched()]
+    depth, breadth = _depths(context)
+    return among(mirror, groups, context.query, words, depth=depth, breadth=breadth)
 
 
 def among(
@@ -89,35 +89,36 @@ def among(
     breadth: int = CANDIDATES,
 ) -> NDArray[np.int64]:
     """Return the rows of each group that a question finds: `depth` by words, `breadth` by meaning; sorted."""
-    found = [group[words.scores[group] > 0] for group in groups]
-    found = [rows[least(-words.scores[rows], depth)] for rows in found]
+    matching = [group[words.scores[group] > 0] for group in groups]
+    found = [rows[least(-words.scores[rows], depth)] for rows in matching]
     if words.abroad is not None:
-        told = [group[words.abroad[group] > 0] for group in groups]
-        found += [rows[least(-words.abroad[rows], CANDIDATES)] for rows in told]
+        translated = [group[words.abroad[group] > 0] for group in groups]
+        found += [rows[least(-words.abroad[rows], CANDIDATES)] for rows in translated]
     if question.row is not None:
         found += [mirror.newest_without_row(group, limit=JUST_WRITTEN, using=question.using) for group in groups]
         found.append(mirror.nearest(question.row, question.script, groups, limit=breadth, using=question.using))
     return np.unique(np.concatenate(found))
 
 
-def asked(store: MemoryStore, inquiry: SearchContext, row: Matrix | None) -> dict[str, str]:
+def from_store(store: MemoryStore, context: SearchContext, row: Matrix | None) -> dict[str, str]:
     """Return point id -> collection of everything the engine finds. row: what is near, None for words alone.
 
-    A sentence for each layer that failed goes into the notes: the next search may do better.
+    A layer that failed gets a note: the next search may do better.
     """
-    request = inquiry.request
+    request = context.request
     points: dict[str, str] = {}
-    depth, breadth = _wanted(inquiry)
+    depth, breadth = _depths(context)
     for layer in request.searched():
-        name, where = layer.value, where_of(inquiry.actor, request, layer)
-        newest = "when" if layer is Layer.EVENT_LOG else "recorded_at"
+        name, where = layer.value, where_of(context.actor, request, layer)
+        time_field = "when" if layer is Layer.EVENT_LOG else "recorded_at"
         try:
-            if inquiry.lists:
-                hits = [Hit(one.point_id, 0.0) for one in _newest(store, name, where, newest, inquiry.request.limit)]
+            if context.lists_period:
+                newest = _newest(store, name, where, time_field, request.limit)
+                hits = [Hit(memory.point_id, 0.0) for memory in newest]
             else:
-                hits = store_hits(store, name, where, inquiry.question, row, depth=depth, breadth=breadth)
+                hits = store_hits(store, name, where, context.query, row, depth=depth, breadth=breadth)
         except MemoryAnchorError as error:
-            inquiry.notes[f"{name} was skipped: {error}"] = True
+            context.notes[f"{name} was skipped: {error}"] = True
             continue
         points.update((hit.point_id, name) for hit in hits)
     return points
@@ -139,9 +140,9 @@ def store_hits(
         hits += store.nearest(collection, row, where, limit=breadth, using=question.using)
     if terms:
         hits += store.matching(collection, SparseVector(terms, (1.0,) * len(terms)), where, limit=depth)
-    if told := {term for word in question.abroad for phrase in word for term in phrase}:
-        abroad = SparseVector(tuple(sorted(told)), (1.0,) * len(told))
-        hits += store.matching(collection, abroad, where, limit=CANDIDATES)
+    if translated := {term for word in question.abroad for phrase in word for term in phrase}:
+        words = SparseVector(tuple(sorted(translated)), (1.0,) * len(translated))
+        hits += store.matching(collection, words, where, limit=CANDIDATES)
     return hits
 
 
@@ -154,8 +155,8 @@ def similar_by_words(
         return []
     request = SearchRequest(query=text, layers=(layer,), include_pending=True)
     hits = store.matching(layer.value, words, where_of(actor, request, layer), limit=CANDIDATES)
-    found = store.get(layer.value, [hit.point_id for hit in hits])
-    near = [(entry.memory, alike(entry.memory.content, text)) for entry in found]
+    entries = store.get(layer.value, [hit.point_id for hit in hits])
+    near = [(entry.memory, alike(entry.memory.content, text)) for entry in entries]
     return sorted(near, key=lambda pair: -pair[1])[:limit]
 
 
@@ -164,18 +165,18 @@ def _newest(store: MemoryStore, name: str, where: Where, by: str, wanted: int) -
     depth = CANDIDATES
     while True:
         found = store.find(name, where, limit=depth, order_by=by, descending=True)
-        told = Counter[str]()
-        kept = []
-        for one in found:
-            told[one.content] += 1
-            if told[one.content] <= ROWS_OF_A_TEXT:
-                kept.append(one)
-        if len(told) >= wanted or len(found) < depth or depth >= LISTED_MAX:
-            return kept
+        texts = Counter[str]()
+        newest = []
+        for memory in found:
+            texts[memory.content] += 1
+            if texts[memory.content] <= ROWS_OF_A_TEXT:
+                newest.append(memory)
+        if len(texts) >= wanted or len(found) < depth or depth >= LISTED_MAX:
+            return newest
         depth *= 5
 
 
-def _wanted(inquiry: SearchContext) -> tuple[int, int]:
+def _depths(context: SearchContext) -> tuple[int, int]:
     """Return how many hits by words, and how many by meaning, a collection is asked for."""
-    breadth = CANDIDATES if inquiry.question.end is None else OF_A_KIND
-    return QUOTED if phrases(inquiry.request.query) else breadth, breadth
+    breadth = CANDIDATES if context.query.end is None else OF_A_KIND
+    return QUOTED if phrases(context.request.query) else breadth, breadth

@@ -40,7 +40,7 @@ def script_of(text: str) -> int:
 
 
 def as_statement(row: Matrix, script: int, identity: EmbedderIdentity) -> Matrix:
-    """Return the raw row of a query that says something rather than asks, moved towards what questions look like.
+    """Return the raw row of a query that is a statement, moved towards what questions look like.
 
     Statements asked as queries share a direction of their own; a part of it is taken off (docs/retrieval.md).
     """
@@ -75,7 +75,7 @@ class Centring:
         return self._sums, self._counts
 
     def relearn(self, sums: NDArray[np.float64], counts: NDArray[np.float64]) -> None:
-        """Take what `learned` gave for the same embedder. Raises ValueError: another shape."""
+        """Load what `learned` gave for the same embedder. Raises ValueError: another shape."""
         self._sums, self._counts = sums.reshape(self._sums.shape), counts.reshape(self._counts.shape)
         self._learned += 1
 
@@ -94,10 +94,10 @@ class Centring:
         (means, squares), wide = self._means(), rows.astype(np.float32)
         # A product a column: BLAS takes twice as long for the three of them at once.
         along = scale * (wide @ centred)
-        aside = np.choose(scripts, [scale * (wide @ mean) for mean in means])
-        lengths = 1 - 2 * aside + squares[scripts]
-        found = along - (means @ centred)[scripts]
-        return np.asarray(found / np.sqrt(np.maximum(lengths, np.float32(1e-6))), dtype=np.float32)
+        off = np.choose(scripts, [scale * (wide @ mean) for mean in means])
+        lengths = 1 - 2 * off + squares[scripts]
+        products = along - (means @ centred)[scripts]
+        return np.asarray(products / np.sqrt(np.maximum(lengths, np.float32(1e-6))), dtype=np.float32)
 
     def query(self, row: Matrix, script: int) -> Matrix:
         """Return one raw query row (dimensions,) centred and normalised.
@@ -125,7 +125,7 @@ class Centring:
         return self._means()[0]
 
     def _means(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the means and their squared lengths, kept until more is learned."""
+        """Return the means and their squared lengths, cached until more is learned."""
         learned, (of, means, squares) = self._learned, self._known
         if of != learned:
             weights = (self._counts + CONSTANT_COUNTS_FOR)[:, None]
@@ -138,10 +138,10 @@ class Centring:
 
 def _constant(identity: EmbedderIdentity, shape: tuple[int, int]) -> NDArray[np.float32]:
     name = stable_hash(identity.model)[:16]
-    found = [_shipped().get(f"{name}.{script}") for script in SCRIPTS]
-    if any(row is None or row.shape != shape[1:] for row in found):
+    rows = [_shipped().get(f"{name}.{script}") for script in SCRIPTS]
+    if any(row is None or row.shape != shape[1:] for row in rows):
         return np.zeros(shape, dtype=np.float32)
-    return np.stack([row for row in found if row is not None])
+    return np.stack([row for row in rows if row is not None])
 
 
 def _unit(rows: Matrix) -> Matrix:

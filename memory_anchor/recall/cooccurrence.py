@@ -120,65 +120,64 @@ class TagNeighbours:
                 if self._indexes is None:
                     self.replace(table_from_json(self._load()))
         indexes = self._indexes or {}
-        held = [indexes[audience] for audience in audiences if audience in indexes]
-        if not held:
+        readable = [indexes[audience] for audience in audiences if audience in indexes]
+        if not readable:
             return {}
-        named = _named(held, asked)
-        near = {tag: score for tag, score in _related(held, named) if score >= RELATED_LEAST}
+        named = _named(readable, asked)
+        near = {tag: score for tag, score in _related(readable, named) if score >= RELATED_LEAST}
         ranked = sorted(near.items(), key=lambda item: (-item[1], item[0]))
         return {**dict.fromkeys(named, 1.0), **dict(ranked[: WANTED_MOST - len(named)])}
 
 
 def _indexed(table: TagTable, audience: str) -> _Index:
     near: dict[str, list[tuple[str, int]]] = {}
-    for (one, other), both in table.pairs.get(audience, {}).items():
-        near.setdefault(one, []).append((other, both))
-        near.setdefault(other, []).append((one, both))
+    for (first, second), both in table.pairs.get(audience, {}).items():
+        near.setdefault(first, []).append((second, both))
+        near.setdefault(second, []).append((first, both))
     spelled: dict[str, list[tuple[str, frozenset[str]]]] = {}
     for tag in table.tags[audience]:
-        every = frozenset(terms(tag))
-        # `ci-cd` is meant by "ci cd" too: an identifier's parts say it.
-        whole = frozenset(term for term in every if not is_compound(term)) or every
-        for term in whole:
-            spelled.setdefault(term, []).append((tag, whole))
+        parts = frozenset(terms(tag))
+        # `ci-cd` is meant by "ci cd" too: an identifier's parts name it.
+        needed = frozenset(term for term in parts if not is_compound(term)) or parts
+        for term in needed:
+            spelled.setdefault(term, []).append((tag, needed))
     return _Index(
         table.tags[audience],
-        {tag: tuple(sorted(others, key=_oftenest)[:NEIGHBOURS_KEPT]) for tag, others in near.items()},
+        {
+            tag: tuple(sorted(others, key=lambda neighbour: (-neighbour[1], neighbour[0]))[:NEIGHBOURS_KEPT])
+            for tag, others in near.items()
+        },
         {term: tuple(tags) for term, tags in spelled.items()},
     )
 
 
-def _oftenest(neighbour: tuple[str, int]) -> tuple[int, str]:
-    return -neighbour[1], neighbour[0]
-
-
-def _named(held: Sequence[_Index], asked: Iterable[str]) -> tuple[str, ...]:
+def _named(indexes: Sequence[_Index], asked: Iterable[str]) -> tuple[str, ...]:
     """Return the tags whose terms all occur in the question, the most frequent first."""
-    said = frozenset(islice(asked, ASKED_TERMS))
+    wanted = frozenset(islice(asked, ASKED_TERMS))
     found: Counter[str] = Counter()
-    for index in held:
-        names = {tag for term in said for tag, whole in index.spelled.get(term, ()) if whole <= said}
+    for index in indexes:
+        names = {tag for term in wanted for tag, needed in index.spelled.get(term, ()) if needed <= wanted}
         found.update({tag: index.counts[tag] for tag in names})
     return tuple(sorted(found, key=lambda tag: (-found[tag], tag))[:NAMED_MOST])
 
 
-def _related(held: Sequence[_Index], named: Sequence[str]) -> Iterable[tuple[str, float]]:
+def _related(indexes: Sequence[_Index], named: Sequence[str]) -> Iterable[tuple[str, float]]:
     """Yield each tag that occurs with a named one, with its greatest nearness to any of them."""
     best: dict[str, float] = {}
     for tag in named:
         together: Counter[str] = Counter()
-        for index in held:
+        for index in indexes:
             together.update(dict(index.near.get(tag, ())))
-        alone = _carried(held, tag)
+        alone = _carried(indexes, tag)
         for other, both in together.items():
             if other not in named:
-                either = alone + _carried(held, other) - both
+                either = alone + _carried(indexes, other) - both
                 best[other] = max(best.get(other, 0.0), both / either if either else 0.0)
     return best.items()
 
 
-def _carried(held: Sequence[_Index], tag: str) -> int:
-    return sum(index.counts.get(tag, 0) for index in held)
+def _carried(indexes: Sequence[_Index], tag: str) -> int:
+    return sum(index.counts.get(tag, 0) for index in indexes)
 
 
 def affinity(tags: Iterable[Tag], wanted: Mapping[str, float]) -> float:

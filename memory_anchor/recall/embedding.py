@@ -1,4 +1,4 @@
-"""Rows for memories: the memory's own text, what came before it, and the rest of a long one.
+"""Vectors of memories: the memory's own text, what came before it, and the rest of a long one.
 
 One vector a memory. An event in a conversation is embedded alone and again after the event before it, and keeps the sum
 of the two rows: its cosine is then the mean of both, which finds "Yes, last week!" (+2 R@10, docs/retrieval.md)
@@ -26,7 +26,7 @@ PIECE_TOKENS = 220
 AWAITED_TOKENS = 64
 """Estimated. Embedding 64 tokens takes some 50 ms, 256 of Chinese half a second."""
 AWAITED_OF_LONG = 32
-"""Of what is longer: its own row comes behind all the same, and an import of many long ones waits for each."""
+"""Of what is longer: its own row is made in the background all the same, and an import waits for each."""
 _CHARS_A_TOKEN = 8
 MAX_PIECES = 12
 _SENTENCE = re.compile(r"[^。！？!?\n.]+[。！？!?\n.]*|[。！？!?\n.]+")
@@ -35,24 +35,24 @@ _LONGEST_SENTENCE = 400
 
 def pieces(text: str) -> list[str]:
     """Return the text cut at sentence ends into at most 12 pieces of about 220 tokens; the first one comes first."""
-    found: list[str] = [""]
+    parts: list[str] = [""]
     size = 0
     for sentence in _SENTENCE.findall(text):
         for start in range(0, len(sentence), _LONGEST_SENTENCE):
             part = sentence[start : start + _LONGEST_SENTENCE]
             cost = estimate_tokens(part)
-            if found[-1] and size + cost > PIECE_TOKENS:
-                found.append("")
+            if parts[-1] and size + cost > PIECE_TOKENS:
+                parts.append("")
                 size = 0
-            found[-1] += part
+            parts[-1] += part
             size += cost
-    return found[:MAX_PIECES]
+    return parts[:MAX_PIECES]
 
 
 def awaited_text(text: str) -> str:
     """Return what of a memory's text a write waits for: all of it up to `AWAITED_TOKENS`, else its first few words.
 
-    The row of this much finds the neighbours; a longer memory gets its own row behind and is reconciled once more.
+    The row of this much finds the neighbours; a longer memory gets its own row later and is reconciled again.
     """
     if len(text) <= AWAITED_TOKENS:
         return text

@@ -1,4 +1,4 @@
-"""Memories that wait for their row: what this process wrote first, then what the store has without one, newest first.
+"""Memories waiting for a vector: what this process wrote first, then what the store has without one, newest first.
 
 The store itself is the queue that survives a crash; the one here only keeps a search from having to ask it. One thread
 of a process works through it (`EmbeddingThread`), and through whatever else waits for a model.
@@ -32,13 +32,13 @@ LOADED_BY = "memory"
 """Embedded to load the model."""
 
 
-def named(memory: Memory) -> str:
-    """Return what a memory is called where it is set aside."""
+def quarantine_name(memory: Memory) -> str:
+    """Return what a memory is called in the quarantine."""
     return f"memory {memory.id}"
 
 
 class EmbeddingQueue:
-    """Thread-safe. on_rows: told the new rows by point id once they are stored. using: the vector that is filled."""
+    """Thread-safe. on_rows: called with the new rows by point id once they are stored. using: the vector filled."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class EmbeddingQueue:
         return len(self._waiting)
 
     def add(self, collection: str, point: str) -> None:
-        """Let a version that was just written wait for its row."""
+        """Queue a version that was just written."""
         self._waiting.append((collection, point))
 
     def unembedded(self) -> int:
@@ -70,7 +70,7 @@ class EmbeddingQueue:
     def embed(self, limit: int, *, by: Embedder | None = None) -> int:
         """Embed and store up to `limit` rows; return how many.
 
-        by: the same embedder for somebody who waits. Raises Unavailable, WrongEmbedder: the embedder cannot run now;
+        by: the same embedder for a caller who waits. Raises Unavailable, WrongEmbedder: the embedder cannot run now;
         what was taken waits on.
         """
         done = 0
@@ -81,7 +81,9 @@ class EmbeddingQueue:
                 break
             for collection, memories in batch:
                 try:
-                    with self._quarantine.reading({named(memory): memory.content for memory in memories}, step="embed"):
+                    with self._quarantine.reading(
+                        {quarantine_name(memory): memory.content for memory in memories}, step="embed"
+                    ):
                         rows = document_rows(by or self._embedder, memories, whole=True)
                 except MemoryAnchorError:
                     self._waiting.extendleft(reversed(taken))
@@ -103,7 +105,7 @@ class EmbeddingQueue:
                 points = [point for collection, point in taken if collection == layer.value]
                 found = [entry.memory for entry in self._store.get(layer.value, points)]
             else:
-                most = size + self._quarantine.count_quarantined()  # those keep being found
+                most = size + self._quarantine.count_quarantined()  # the store keeps listing those
                 found = self._store.find(
                     layer.value, self._lacking, limit=most, order_by="recorded_at", descending=True
                 )
@@ -133,11 +135,11 @@ class EmbeddingThread:
             self._thread.start()
 
     def wake(self) -> None:
-        """Say that something waits. May be called at any time, from any thread."""
+        """Say that something waits. For any thread, at any time."""
         self._wake.set()
 
     def end(self) -> None:
-        """Let the batch at work be the last; `join` waits for it."""
+        """Stop after the current batch; `join` waits for it."""
         self._ending.set()
         self._wake.set()
 
@@ -153,7 +155,7 @@ class EmbeddingThread:
             try:
                 done = self._some()
             except (Unavailable, WrongEmbedder) as error:
-                log.warning("embedding behind waits: %s", error)
+                log.warning("embedding in the background waits: %s", error)
                 self._wake.wait(RETRY_S)  # a write may get its local row meanwhile
                 self._wake.clear()
                 continue

@@ -1,11 +1,11 @@
-"""Which stored fix mends a command that failed: a small model of its own over words, since an error is no question.
+"""Which stored fix solves a command's failure: a small model of its own over words, since an error is no question.
 
-Output of one tool resembles every memory of that tool, so nearness tells an unrelated fix in three of four cases. What
-tells is what a fix shares with the output and not with the command: rare words, several in a row ("class file major
+Output of one tool resembles every memory of that tool, so nearness finds an unrelated fix in three of four cases. What
+helps is what a fix shares with the output and not with the command: rare words, several in a row ("class file major
 version 65"), and names that no prose has, by the store's own rarity, where what failing commands print anyway ("error")
 counts little. The numbers (2 KB, `fixes.json`) are made by scripts/train_failures.py from other tools than those of its
 test; docs/retrieval.md has what they score. Rejected: what a search calls strong (learned on questions), the vector
-beside the words (no better in five parts, and an embedding for each failure), and lists of errors by tool.
+next to the words (no better in five parts, and an embedding for each failure), and lists of errors by tool.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from memory_anchor.model import Actor, Memory, MemoryType
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.ranking import sigmoid
 from memory_anchor.recall.scoring import PreparedQuery
-from memory_anchor.recall.unprompted import holding_most
+from memory_anchor.recall.unprompted import sharing_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 NUMBERS = Path(__file__).with_name("fixes.json")
 BAR = 0.3
-"""How likely a fix must be to mend the failure: one too many costs a line, one that is not told another try."""
+"""How likely a fix must be: one too many costs a line, one too few another try."""
 BELOW_BEST = 0.5
-"""Share of the likeliest one's chance that another must have beside it."""
+"""Share of the likeliest one's chance that another must have."""
 PRINTED_CHARS, COMMAND_CHARS = 4_000, 400
 TERMS_MAX = 240
 CANDIDATES = 24
@@ -61,19 +61,19 @@ class Failure:
 
     command: frozenset[str]
     printed: tuple[str, ...]
-    rows: frozenset[tuple[str, ...]]
+    runs: frozenset[tuple[str, ...]]
     names: frozenset[str]
 
     @classmethod
     def of(cls, command: str, output: str) -> Failure:
-        said = output[-PRINTED_CHARS:]
-        printed = terms(said)
-        return cls(frozenset(terms(command[:COMMAND_CHARS])), tuple(printed), _rows(printed), names_in(said))
+        end = output[-PRINTED_CHARS:]
+        printed = terms(end)
+        return cls(frozenset(terms(command[:COMMAND_CHARS])), tuple(printed), _runs(printed), names_in(end))
 
 
 @dataclass(frozen=True, slots=True)
 class PossibleFix:
-    """A fix that may mend. shared: `EVIDENCE` figures of its words."""
+    """A candidate. shared: `EVIDENCE` features of its words."""
 
     memory: Memory
     shared: tuple[float, ...]
@@ -85,15 +85,15 @@ def names_in(text: str) -> frozenset[str]:
     >>> sorted(names_in("read ECONNRESET in src/api.py. Then retry."))
     ['ECONNRESET', 'src/api.py']
     """
-    found = (one.rstrip("./-") for one in _NAME.findall(text))
-    return frozenset(one for one in found if _NAMES.search(one))
+    tokens = (token.rstrip("./-") for token in _NAME.findall(text))
+    return frozenset(token for token in tokens if _NAMES.search(token))
 
 
-def _rows(words: Sequence[str]) -> frozenset[tuple[str, ...]]:
+def _runs(words: Sequence[str]) -> frozenset[tuple[str, ...]]:
     return frozenset(tuple(words[at : at + n]) for n in RUNS for at in range(len(words) - n + 1))
 
 
-def shared_of(text: str, failure: Failure, idf: Mapping[str, float]) -> tuple[float, ...]:
+def shared_features(text: str, failure: Failure, idf: Mapping[str, float]) -> tuple[float, ...]:
     """Return what a fix shares with a failure: the rarity of its words in the output, of the rarest, of the rarest
     words in a row, of its words in the command, the part of its Latin words that is in either, the rarity of names."""
     own = terms(text)
@@ -102,7 +102,7 @@ def shared_of(text: str, failure: Failure, idf: Mapping[str, float]) -> tuple[fl
     called = {term for term in own if term in failure.command and term in idf}
     mass = sum(idf[term] for term in both)
     best = max((idf[term] for term in both), default=0.0)
-    here = _rows(own) & failure.rows
+    here = _runs(own) & failure.runs
     row = max((sum(idf.get(term, 0.0) for term in set(one) - failure.command) for one in here), default=0.0)
     latin = {term for term in own if term.isascii()}
     part = len(latin & (both | called)) / (len(latin) + 2)
@@ -113,29 +113,28 @@ def shared_of(text: str, failure: Failure, idf: Mapping[str, float]) -> tuple[fl
 
 def candidates(searcher: Searcher, actor: Actor, failure: Failure, kinds: Collection[MemoryType]) -> list[PossibleFix]:
     """Return the memories of these types that share words with a failure and that the caller may read."""
-    looked = tuple(dict.fromkeys([*failure.command, *reversed(failure.printed)]))[:TERMS_MAX]
-    asked = " ".join(looked)
+    words = tuple(dict.fromkeys([*failure.command, *reversed(failure.printed)]))[:TERMS_MAX]
+    text = " ".join(words)
     project = f"{actor.scope.account}|{actor.scope.project}"
-    question = PreparedQuery(asked, script_of(asked), looked, tuple(map(term_id, looked)), project)
-    found = holding_most(searcher, actor, question, most=CANDIDATES)
-    if found is None:
+    question = PreparedQuery(text, script_of(text), words, tuple(map(term_id, words)), project)
+    result = sharing_words(searcher, actor, question, most=CANDIDATES)
+    if result is None:
         return []
-    scored, memories = found
+    scored, memories = result
     rarer, often = np.log((max(len(scored.rows), STORE_LEAST) + 1) / (len(scored.rows) + 1)), common()
     rarities = zip(question.terms, (scored.idf + rarer).tolist(), strict=True)
     idf = {term: min(rarity, often.get(term, rarity)) for term, rarity in rarities}
-    return [PossibleFix(one, shared_of(one.content, failure, idf)) for one in memories if one.type in kinds]
+    return [PossibleFix(fix, shared_features(fix.content, failure, idf)) for fix in memories if fix.type in kinds]
 
 
-def figures(found: Sequence[PossibleFix]) -> Numbers:
-    """Return (n, 11) figures, a constant first."""
-    mass, best, row, called, part, rare = np.asarray([one.shared for one in found], dtype=np.float32).T
-    said = np.log1p(mass)
-    others = np.asarray([max([0.0, *np.delete(said, at)]) for at in range(len(found))], dtype=np.float32)
-    ones, named = np.ones(len(found), dtype=np.float32), np.log1p(rare)
-    part = np.sqrt(part)
-    told = (ones, said, best / 5, np.log1p(row), np.log1p(called), part, said - others, part * said, best * part)
-    return np.stack([*told, named, named * part], axis=1).astype(np.float32)
+def features(fixes: Sequence[PossibleFix]) -> Numbers:
+    """Return (n, 11) features, a constant first."""
+    mass, best, row, called, part, rare = np.asarray([fix.shared for fix in fixes], dtype=np.float32).T
+    mass, named, part = np.log1p(mass), np.log1p(rare), np.sqrt(part)
+    others = np.asarray([max([0.0, *np.delete(mass, at)]) for at in range(len(fixes))], dtype=np.float32)
+    ones = np.ones(len(fixes), dtype=np.float32)
+    words = (ones, mass, best / 5, np.log1p(row), np.log1p(called), part, mass - others, part * mass, best * part)
+    return np.stack([*words, named, named * part], axis=1).astype(np.float32)
 
 
 @cache
@@ -149,20 +148,18 @@ def common() -> Mapping[str, float]:
     return _stored()[1]
 
 
-def judged(found: Sequence[PossibleFix]) -> Numbers:
-    """Return how likely each of these mends the failure, 0 to 1."""
-    if not found:
-        return np.zeros(0, dtype=np.float32)
-    return sigmoid(figures(found) @ _stored()[0])
+def probabilities(fixes: Sequence[PossibleFix]) -> Numbers:
+    """Return how likely each of these solves the failure, 0 to 1."""
+    return sigmoid(features(fixes) @ _stored()[0]) if fixes else np.zeros(0, dtype=np.float32)
 
 
-def told_of(likely: Numbers) -> list[int]:
-    """Return the places of what is likely enough to be told, the likeliest first."""
+def likely_places(likely: Numbers) -> list[int]:
+    """Return the places of what is likely enough to be shown, the likeliest first."""
     bar = max(BAR, BELOW_BEST * float(likely.max(initial=0.0)))
     return [int(place) for place in np.argsort(-likely, kind="stable") if likely[place] >= bar]
 
 
-def mending(searcher: Searcher, actor: Actor, failure: Failure, kinds: Collection[MemoryType]) -> list[Memory]:
-    """Return the stored fixes that mend a failed command, the likeliest first; nothing where none seems to."""
+def fixes_for(searcher: Searcher, actor: Actor, failure: Failure, kinds: Collection[MemoryType]) -> list[Memory]:
+    """Return the stored fixes of a failed command, the likeliest first; nothing where none seems to fit."""
     found = candidates(searcher, actor, failure, kinds)
-    return [found[place].memory for place in told_of(judged(found))]
+    return [found[place].memory for place in likely_places(probabilities(found))]

@@ -1,7 +1,7 @@
-"""What searches read of the store, kept in step with it: the mirror, what waits to be embedded, and when both changed.
+"""What searches read of the store, kept in step with it: the mirror, the embedding queues, and when they changed.
 
-Whoever writes calls `note_written`; everything else comes from the store, at once for what a search meets (`_fill`) or
-page by page behind (`warm`). The generation moves with every change, so that an answer kept from before is not given.
+Whoever writes calls `note_written`; everything else comes from the store, at once for what a search needs (`_filled`)
+or page by page in the background (`warm`). The generation moves with every change, so that no older answer is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.candidates import points_to_read
 from memory_anchor.recall.centring import Centring
 from memory_anchor.recall.embedding import awaited_text, is_long
-from memory_anchor.recall.embedding_queue import EmbeddingQueue, named
+from memory_anchor.recall.embedding_queue import EmbeddingQueue, quarantine_name
 from memory_anchor.recall.mirror import Mirror
 from memory_anchor.recall.request import SEARCHED_LAYERS
 from memory_anchor.where import Between, OneOf, Where
@@ -40,11 +40,9 @@ WARM_PAGE = 100
 MARKS_PAGE = 1000
 """The same where only what may move of each is read."""
 WORTH_TAKING = 0.7
-"""Share of a snapshot that must still hold: what does not takes room in memory until the store is read anew."""
-KEPT_FROM = 2000
+"""Share of a snapshot that must still hold: the rest takes memory until the store is read anew."""
+SAVED_FROM = 2000
 """Versions from which the mirror is worth a file; fewer are read in 0.3 s."""
-
-
 CURRENT = Where(all_of=(OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value)),))
 """What the mirror holds."""
 
@@ -54,29 +52,31 @@ def _content(entry: Entry) -> str:
 
 
 class Index:
-    """Thread-safe; embedding and the store run outside its lock. snapshot: where the mirror lies between processes."""
+    """Thread-safe; embedding and the store run outside its lock. snapshot: where the mirror is saved."""
 
     def __init__(
         self,
         store: MemoryStore,
-        meaning: QueryEmbedder,
+        query_embedder: QueryEmbedder,
         stand_aside: Callable[[], None],
         snapshot: Snapshot | None = None,
         quarantine: Quarantine | None = None,
     ) -> None:
-        self._store, self.query_embedder, self._stand_aside = store, meaning, stand_aside
+        self._store, self.query_embedder, self._stand_aside = store, query_embedder, stand_aside
         self._quarantine = quarantine or Quarantine()
         self._snapshot = snapshot
-        self._mirror = Mirror(meaning.identities)
+        self._mirror = Mirror(query_embedder.identities)
         self._lock = threading.RLock()
         self._warming = threading.Lock()
         self._generation = 0
         self._is_cold = True
         self._written_meanwhile: set[str] | None = None
         self._counted: dict[str, tuple[int, int]] = {}
-        self._backlogs = {
-            name: EmbeddingQueue(store, one, partial(self._embedded, name), using=name, quarantine=self._quarantine)
-            for name, one in meaning.embedders.items()
+        self._queues = {
+            name: EmbeddingQueue(
+                store, embedder, partial(self._embedded, name), using=name, quarantine=self._quarantine
+            )
+            for name, embedder in query_embedder.embedders.items()
         }
 
     # --- writing ---------------------------------------------------------------------------------------------------
@@ -84,21 +84,21 @@ class Index:
     def entry_of(self, memory: Memory, *, embed: bool) -> Entry:
         """Return the memory with the vectors to store it with.
 
-        embed: wait for a row, as facts do; a text of more than `AWAITED_TOKENS` gets it behind all the same.
+        embed: wait for a row, as facts do; a text of more than `AWAITED_TOKENS` gets it in the background all the same.
         """
         if self._quarantine.is_quarantined(memory.content):  # stored all the same, and read by its id alone
-            self._quarantine.rename(memory.content, named(memory))
+            self._quarantine.rename(memory.content, quarantine_name(memory))
             return Entry(memory, {}, SparseVector((), ()))
-        with self._quarantine.reading({named(memory): memory.content}):
-            own = embedded_text(memory)
-            found = self.query_embedder.written(own) if embed and awaited_text(own) == own else None
-            return Entry(memory, dict([found]) if found else {}, searched_words(memory))
+        with self._quarantine.reading({quarantine_name(memory): memory.content}):
+            text = embedded_text(memory)
+            vector = self.query_embedder.written(text) if embed and awaited_text(text) == text else None
+            return Entry(memory, dict([vector]) if vector else {}, searched_words(memory))
 
     def note_written(self, written: Memory | Entry) -> None:
-        """Take a stored version into account at once: cached answers go, words count, a missing row is queued."""
+        """Make a stored version searchable at once: cached answers go, words count, a missing row is queued."""
         entry = written if isinstance(written, Entry) else Entry(written)
         memory, collection = entry.memory, entry.memory.layer.value
-        if collection not in (layer.value for layer in SEARCHED_LAYERS) or self._quarantine.is_quarantined(memory.content):
+        if memory.layer not in SEARCHED_LAYERS or self._quarantine.is_quarantined(memory.content):
             return
         with self._lock:
             self._generation += 1
@@ -108,9 +108,9 @@ class Index:
             self._mirror.add_all({memory.point_id: entry}, collection)
             self._is_cold |= self._mirror.era != era  # full of old versions: it began anew
             fresh = isinstance(written, Entry) and not known and memory.state in FOUND_STATES
-            for name, backlog in self._backlogs.items():
+            for name, queue in self._queues.items():
                 if fresh and (name not in entry.vectors or is_long(memory)):
-                    backlog.add(collection, memory.point_id)
+                    queue.add(collection, memory.point_id)
 
     def invalidate(self) -> None:
         """Drop every cached answer and all that is derived: after an import, a restore or a reindex."""
@@ -124,15 +124,15 @@ class Index:
     def warm(self) -> int:
         """Read every current version into the mirror, page by page; return how many. Searching goes on meanwhile.
 
-        What the last process kept is taken first: then only what has changed since is read. The mirror is whole
+        What the last process saved is loaded first: then only what has changed since is read. The mirror is whole
         afterwards, unless it was emptied meanwhile. A page is older than what was written since.
         """
-        with self._warming:  # one at a time: what was written meanwhile is one reading's to know
+        with self._warming:  # one at a time: `_written_meanwhile` is for one reading
             with self._lock:
                 era, self._written_meanwhile = self._mirror.era, set()
             try:
-                thawed = self._thawed()
-                read = self._caught_up(thawed, era) if thawed is not None else None
+                loaded = self._loaded()
+                read = self._caught_up(loaded, era) if loaded is not None else None
                 if read is None:
                     read = sum(self._read_all(layer.value, era) for layer in SEARCHED_LAYERS)
                 with self._lock:
@@ -148,14 +148,14 @@ class Index:
         while True:
             self._stand_aside()
             page, after = self._store.scan(collection, CURRENT, page=WARM_PAGE, after=after, with_vectors=True)
-            if not self._taken_in(page, collection, era):
+            if not self._add_page(page, collection, era):
                 return read
             read += len(page)
             if after is None:
                 return read
 
-    def _taken_in(self, page: Sequence[Entry], collection: str, era: int) -> bool:
-        """Put what was read into the mirror, less what was written since; False where it was emptied meanwhile."""
+    def _add_page(self, page: Sequence[Entry], collection: str, era: int) -> bool:
+        """Add what was read to the mirror, less what was written since; False where it was emptied meanwhile."""
         entries = {entry.memory.point_id: entry for entry in page}
         with self._lock:
             if self._mirror.era != era:
@@ -163,24 +163,24 @@ class Index:
             newer = self._written_meanwhile or set()
             fresh = [entry for point, entry in entries.items() if point not in newer]
             for group in self._quarantine.safe_groups(fresh, _content):
-                with self._quarantine.reading({named(entry.memory): _content(entry) for entry in group}):
+                with self._quarantine.reading({quarantine_name(entry.memory): _content(entry) for entry in group}):
                     self._mirror.add_all({entry.memory.point_id: entry for entry in group}, collection)
             self._mirror.sign()
         return True
 
-    def keep(self) -> None:
-        """Leave the mirror to the next process, where it is whole and large enough. For the end of this one."""
+    def save(self) -> None:
+        """Save the mirror for the next process, where it is whole and large enough. For the end of this one."""
         with self._lock:
-            if self._snapshot is not None and self._mirror.is_whole and len(self._mirror) >= KEPT_FROM:
-                self._snapshot.put(self._mirror.frozen())
+            if self._snapshot is not None and self._mirror.is_whole and len(self._mirror) >= SAVED_FROM:
+                self._snapshot.put(self._mirror.to_arrays())
 
     def _next_mirror(self) -> Mirror:
         mirror = Mirror(self.query_embedder.identities)
         mirror.era = self._mirror.era + 1
         return mirror
 
-    def _thawed(self) -> Mirror | None:
-        """Return what the last process kept, nothing of it confirmed; None where there is nothing of use."""
+    def _loaded(self) -> Mirror | None:
+        """Return the mirror that the last process saved, nothing of it confirmed; None where there is none of use."""
         arrays = self._snapshot.take() if self._snapshot is not None else None
         if arrays is None:
             return None
@@ -191,13 +191,13 @@ class Index:
             return None
         return mirror
 
-    def _caught_up(self, thawed: Mirror, era: int) -> int | None:
-        """Put a thawed mirror in place, confirmed by the store, and read what it lacks; return how many were seen.
+    def _caught_up(self, loaded: Mirror, era: int) -> int | None:
+        """Use a loaded mirror, confirmed by the store, and read what it lacks; return how many were seen.
 
         None: too much of it is old, and the store is better read anew.
 
-        The store has the last word on each version: one that it does not show is not found, one that is new, or
-        has a vector now, is read, and so is what was written or met meanwhile.
+        The store has the last word on each version: one that it does not list is not found, one that is new, or has a
+        vector now, is read, and so is what was written or read meanwhile.
         """
         seen, lacking = 0, dict[str, list[str]]()
         for layer in SEARCHED_LAYERS:
@@ -205,36 +205,36 @@ class Index:
             while True:
                 self._stand_aside()
                 marks, after = self._store.marks(layer.value, CURRENT, page=MARKS_PAGE, after=after)
-                lacking[layer.value] += thawed.confirm(marks)
+                lacking[layer.value] += loaded.confirm(marks)
                 seen += len(marks)
                 if after is None:
                     break
-        if thawed.settle() < WORTH_TAKING * len(thawed):
+        if loaded.drop_unconfirmed() < WORTH_TAKING * len(loaded):
             return None
         with self._lock:
             if self._mirror.era != era:
                 return seen
             self._generation += 1
-            thawed.era = era
-            met = {*(self._written_meanwhile or ()), *(set(self._mirror.points) - thawed.row_of.keys())}
-            self._mirror, self._written_meanwhile = thawed, set()
+            loaded.era = era
+            read_meanwhile = {*(self._written_meanwhile or ()), *(set(self._mirror.points) - loaded.row_of.keys())}
+            self._mirror, self._written_meanwhile = loaded, set()
         for collection, points in lacking.items():
-            wanted = [*points, *met.difference(points)]
+            wanted = [*points, *read_meanwhile.difference(points)]
             for start in range(0, len(wanted), WARM_PAGE):
                 self._stand_aside()
                 page = self._store.get(collection, wanted[start : start + WARM_PAGE], with_vectors=True)
-                if not self._taken_in(page, collection, era):
+                if not self._add_page(page, collection, era):
                     return seen
         return seen
 
     def in_memory(self) -> dict[str, Json]:
-        """Return how many versions searches need not read from the store, and whether these are all that they ask."""
+        """Return how many versions searches need not read from the store, and whether these are all."""
         with self._lock:
             return {"versions": len(self._mirror), "complete": self._mirror.is_whole}
 
     def unembedded(self) -> int:
         """Return how many searchable versions lack the row of the store's embedder; 0 without one."""
-        return self._backlogs[DENSE].unembedded() if DENSE in self._backlogs else 0
+        return self._queues[DENSE].unembedded() if DENSE in self._queues else 0
 
     def embed_pending(self, limit: int) -> int:
         """Embed up to `limit` memories that wait, writes of this process first; return how many were done.
@@ -250,10 +250,10 @@ class Index:
             except MemoryAnchorError:
                 self._is_cold = True
                 raise
-        done = self._backlogs[DENSE_LOCAL].embed(limit) if DENSE_LOCAL in self._backlogs else 0
-        if DENSE in self._backlogs:
+        done = self._queues[DENSE_LOCAL].embed(limit) if DENSE_LOCAL in self._queues else 0
+        if DENSE in self._queues:
             try:
-                done += self._backlogs[DENSE].embed(limit)
+                done += self._queues[DENSE].embed(limit)
             except (Unavailable, WrongEmbedder):
                 if not done:
                     raise
@@ -261,15 +261,15 @@ class Index:
 
     # --- for searches ----------------------------------------------------------------------------------------------
 
-    def drain(self) -> None:
-        """Embed the last few writes first; a longer backlog is left to the background and said in a note."""
-        for name, backlog in self._backlogs.items():
+    def embed_last_writes(self) -> None:
+        """Embed the last few writes first; a longer queue is left to the background and gets a note."""
+        for name, queue in self._queues.items():
             embedder = self.query_embedder.prompt[name]
-            if 0 < len(backlog) <= DRAINED_BY_SEARCH and embedder.available():
-                with contextlib.suppress(Unavailable, WrongEmbedder):  # `_question` tells
-                    backlog.embed(DRAINED_BY_SEARCH, by=embedder)
+            if 0 < len(queue) <= DRAINED_BY_SEARCH and embedder.available():
+                with contextlib.suppress(Unavailable, WrongEmbedder):  # `prepared_query` notes it
+                    queue.embed(DRAINED_BY_SEARCH, by=embedder)
 
-    def _without_row(self, using: str) -> int:
+    def _without_vector(self, using: str) -> int:
         """Return how many versions are found by words only, as far as is known; counted once a change."""
         with self._lock:
             if self._mirror.is_whole:
@@ -279,9 +279,9 @@ class Index:
                 return counted
             generation = self._generation
         try:
-            counted = self._backlogs[using].unembedded()
+            counted = self._queues[using].unembedded()
         except MemoryAnchorError:  # the search itself says what failed
-            return len(self._backlogs[using])
+            return len(self._queues[using])
         with self._lock:
             self._counted[using] = generation, counted
         return counted
@@ -300,16 +300,16 @@ class Index:
         found: dict[str, Memory] = {}
         for collection, wanted in inside.items():
             memories = [entry.memory for entry in self._store.get(collection, wanted)] if wanted else []
-            # In the order asked for: each says which it is, at 8 µs, only where some are gone.
-            all_there = len(memories) == len(wanted)
-            found |= zip(wanted if all_there else [one.point_id for one in memories], memories, strict=True)
+            # They come in the order asked for; `point_id` takes 8 µs and is needed only where some are gone.
+            is_complete = len(memories) == len(wanted)
+            found |= zip(wanted if is_complete else [memory.point_id for memory in memories], memories, strict=True)
         return found
 
     def same_conversation(
         self, memory: Memory, readers: Iterable[str], within: timedelta, *, layers: Sequence[Layer], limit: int
     ) -> list[Memory]:
-        """Return current memories for these audiences, told in the same conversation so near to this one: those of the
-        first layer first, the nearest in time first; by the engine's index where the mirror is not whole."""
+        """Return current memories of the same conversation so near in time, for these audiences: those of the first
+        layer first, the nearest first; by the engine's index where the mirror is not whole."""
         if not memory.scope.conversation:
             return []
         with self._lock:
@@ -317,17 +317,20 @@ class Index:
             if row is not None and mirror.is_whole:
                 near = mirror.same_conversation(row, within.total_seconds())
                 near = near[mirror.readable(near, readers)]
-                rows = [one for layer in layers for one in near[mirror.within(near, layer.value)].tolist()]
-                points = [mirror.points[one] for one in rows[:limit]]
+                rows = [near_row for layer in layers for near_row in near[mirror.within(near, layer.value)].tolist()]
+                points = [mirror.points[near_row] for near_row in rows[:limit]]
         if row is not None and mirror.is_whole:
-            held = self.memories(mirror, points) if points else {}
-            return [held[point] for point in points if point in held]
-        at, said = memory.recorded_at, OneOf("conversation", (memory.scope.conversation,))
-        told = Between("recorded_at", at_least=at - within, below=at + within)
-        where = CURRENT.and_(said).and_(told).and_(OneOf("audience", tuple(sorted(readers))))
-        found = [one for layer in layers for one in self._store.find(layer.value, where, limit=limit)]
-        found.sort(key=lambda one: (layers.index(one.layer), abs((one.recorded_at - at).total_seconds())))
-        return [one for one in found if one.id != memory.id][:limit]
+            memories = self.memories(mirror, points) if points else {}
+            return [memories[point] for point in points if point in memories]
+        at = memory.recorded_at
+        where = (
+            CURRENT.and_(OneOf("conversation", (memory.scope.conversation,)))
+            .and_(Between("recorded_at", at_least=at - within, below=at + within))
+            .and_(OneOf("audience", tuple(sorted(readers))))
+        )
+        found = [other for layer in layers for other in self._store.find(layer.value, where, limit=limit)]
+        found.sort(key=lambda other: (layers.index(other.layer), abs((other.recorded_at - at).total_seconds())))
+        return [other for other in found if other.id != memory.id][:limit]
 
     def _embedded(self, using: str, vectors: Mapping[str, Matrix]) -> None:
         with self._lock:
@@ -336,12 +339,12 @@ class Index:
             if self._written_meanwhile is not None:
                 self._written_meanwhile.update(vectors)
         if self._snapshot is not None:
-            self._snapshot.drop()  # where this process has not taken it, it may hold older rows of these
+            self._snapshot.drop()  # where this process has not loaded it, it may have older rows of these
 
     def _filled(self, points: Mapping[str, str], mirror: Mirror | None = None) -> Mirror:
-        """Return this mirror, or that of now, once it knows these versions (point id -> collection).
+        """Return this mirror, or the current one, once it knows these versions (point id -> collection).
 
-        One search goes on with one mirror, whatever takes its place meanwhile: rows are numbers of this one.
+        A search stays with one mirror, whatever replaces it meanwhile: its rows are numbers of this one.
         """
         with self._lock:
             mirror = self._mirror if mirror is None else mirror
@@ -350,6 +353,9 @@ class Index:
             wanted = [point for point in missing if points[point] == layer.value]
             entries = self._store.get(layer.value, wanted, with_vectors=True)
             for group in self._quarantine.safe_groups(entries, _content):
-                with self._quarantine.reading({named(entry.memory): _content(entry) for entry in group}), self._lock:
+                with (
+                    self._quarantine.reading({quarantine_name(entry.memory): _content(entry) for entry in group}),
+                    self._lock,
+                ):
                     mirror.add_all({entry.memory.point_id: entry for entry in group}, layer.value)
         return mirror

@@ -2,8 +2,8 @@
 
 The mirror scores what a search finds, and finds it too once it is whole and nothing but the reader limits the search;
 the store finds with every other filter pushed down. It exists because fusion needs numbers that engines do not give
-(document frequencies of one project, the events beside a hit, a whole conversation's words) and because decoding
-hundreds of payloads a query costs more than the search. A row is added when a memory is written or first met; it costs
+(document frequencies of one project, the events next to a hit, a whole conversation's words) and because decoding
+hundreds of payloads a query costs more than the search. A row is added when a memory is written or first read; it costs
 about 0.8 kB at 384 dimensions. Only bookkeeping moves (state, audience, vector); content never does.
 
 Invariant: the mirror never has the last word on who may see what. Each memory is checked before it is shown.
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from memory_anchor.ports import EmbedderIdentity, Matrix
 
 MAX_ROWS = 250_000
-"""Beyond this the mirror starts again from empty; rows come back as they are met."""
+"""Beyond this the mirror starts again from empty; rows come back as they are read."""
 FIRST_ROWS = 1024
 ROWS_OF_A_TEXT = 10
-"""The newest of as many rows with the very same text are candidates: what is told daily leaves room for the rest."""
+"""Candidates among rows with the very same text, the newest: what is logged daily leaves room for the rest."""
 FARTHEST_NEXT = 3
-"""Sequence numbers further apart than this are not beside each other: what was between is not known here."""
+"""Sequence numbers further apart than this are no neighbours: what was between is not known here."""
 NONE = -1
 _TEXT_DIGITS = 15
 """Hexadecimal digits of a text's hash that fit into 64 bits."""
 FORMAT = 3
-"""To be raised when a row is derived otherwise, or frozen otherwise."""
+"""To be raised when a row is derived or saved otherwise."""
 _BY_ROW = (
     *("_live", "_script", "_project", "_audience", "_collection", "_conversation", "_after", "_before", "_group"),
     *("_length", "_happened", "_shape", "_text", "_said"),
@@ -79,7 +79,7 @@ class WordScores:
 
     scores: (rows,) BM25 with the project's IDF. conversations: (conversations,) BM25 of whole conversations, aligned
     with conversation numbers. idf, known: per query term, and whether the project has it at all. abroad: (rows,) share
-    of what is asked that a memory says in the other language, 0 to 1; None where nothing of it is known.
+    of the query that a memory says in the other language, 0 to 1; None where nothing of it is known.
     """
 
     scores: NDArray[np.float32]
@@ -91,11 +91,11 @@ class WordScores:
 
 @dataclass(frozen=True, slots=True)
 class RowFacts:
-    """What the mirror knows of some rows beside their vectors and words, aligned with them.
+    """What the mirror knows of some rows besides their vectors and words, aligned with them.
 
-    scripts: 1 for Chinese, else 0. talks: the number of a row's talk (a conversation on one day), -1 outside of any.
-    happened: seconds since 1970. shapes: (n, 4) asks, tells a time, tells a number (0 or 1) and the log of how much is
-    said. people: the distinct groups of people of these rows, lower case; group: which of them each row has.
+    scripts: 1 for Chinese, else 0. talks: the number of a row's conversation (on one day), -1 outside of any. happened:
+    seconds since 1970. shapes: (n, 4) asks, names a time, names a number (0 or 1) and the log of how much is said.
+    people: the distinct groups of people of these rows, lower case; group: which of them each row has.
     """
 
     scripts: NDArray[np.int8]
@@ -123,7 +123,7 @@ class Mirror:
         self.clear()
 
     def clear(self) -> None:
-        """Forget every row; they come back as they are met. `era` counts how often; `is_whole` is for the filler."""
+        """Forget every row; they come back as they are read. `era` counts how often; `is_whole` is for `Index.warm`."""
         self.era += 1
         self.changes += 1
         self.is_whole = False
@@ -149,8 +149,8 @@ class Mirror:
         self._happened = np.zeros(FIRST_ROWS, dtype=np.float64)
         self._shape = np.zeros((FIRST_ROWS, 4), dtype=np.float32)
         self._text, self._said = np.zeros(FIRST_ROWS, dtype=np.int64), np.zeros(FIRST_ROWS, dtype=np.int64)
-        self._told: Counter[int] = Counter()
-        self._most_told = 0
+        self._text_counts: Counter[int] = Counter()
+        self._most_repeated = 0
         self._counts: dict[str, tuple[NDArray[np.bool_], int, NDArray[np.float32]]] = {}
         self._readable: dict[tuple[str, tuple[str, ...]], NDArray[np.int64]] = {}
 
@@ -160,11 +160,11 @@ class Mirror:
     # --- filling ---------------------------------------------------------------------------------------------------
 
     def add_all(self, entries: Mapping[str, Entry], collection: str) -> None:
-        """Take versions by their points, or refresh what may have moved of known ones.
+        """Add versions by their points, or refresh what may have changed of known ones.
 
         Their vectors go in together, which takes a third of the time.
         """
-        self._moved()
+        self._invalidate()
         for point, entry in entries.items():
             memory = entry.memory
             row = self.row_of.get(point)
@@ -172,13 +172,12 @@ class Mirror:
                 row = self._new_row(memory, point, entry.words or searched_words(memory), collection)
             self._live[row] = memory.state in FOUND_STATES
             self._audience[row] = self._audiences[memory.audience]
-            self._seat(row, memory, collection)
+            self._update_conversation(row, memory, collection)
         for name in self._rows_of:
-            given = {point: entry.vectors[name] for point, entry in entries.items() if name in entry.vectors}
-            self.set_vectors(given, name)
+            vectors = {point: entry.vectors[name] for point, entry in entries.items() if name in entry.vectors}
+            self.set_vectors(vectors, name)
         rows = self.rows(list(entries))
-        for held in self._rows_of.values():  # the means follow what is found: a store read anew learns from no more
-            held.count(rows, self._live[rows], self._script[rows])
+        self._count(rows)  # the means follow what is found: a store read anew learns from no more
 
     def set_vectors(self, vectors: Mapping[str, Matrix], using: str = DENSE) -> None:
         """Give known versions their raw vectors; unknown ones are ignored."""
@@ -188,22 +187,25 @@ class Mirror:
             self._rows_of[using].put(rows, np.stack(list(known.values())), self._script[rows], counts=self._live[rows])
 
     def drop(self, points: Iterable[str]) -> None:
-        """Let go of versions whose content went or moved; what comes again under such a point is a new row."""
-        self._moved()
+        """Drop versions whose content was erased or moved; what comes again under such a point is a new row."""
+        self._invalidate()
         rows = [row for point in points if (row := self.row_of.pop(point, None)) is not None]
         for row in rows:
             self._live[row] = False
             self._leave(row)
-        held = np.asarray(rows, dtype=np.int64)
-        for one in self._rows_of.values():
-            one.count(held, self._live[held], self._script[held])
+        self._count(np.asarray(rows, dtype=np.int64))
+
+    def _count(self, rows: NDArray[np.int64]) -> None:
+        """Let the means learn from those of these rows that are live, and from no others."""
+        for vectors in self._rows_of.values():
+            vectors.count(rows, self._live[rows], self._script[rows])
 
     def sign(self) -> None:
         """Make new vectors ready for `nearest`, which else does it itself."""
-        for held in self._rows_of.values():
-            held.sign(self._script[: len(self)])
+        for vectors in self._rows_of.values():
+            vectors.sign(self._script[: len(self)])
 
-    def _moved(self) -> None:
+    def _invalidate(self) -> None:
         self.changes += 1
         self._counts.clear()
         self._readable.clear()
@@ -235,9 +237,9 @@ class Mirror:
             "|".join(tag.name for tag in memory.tags),
             *cited,
         )
-        self._text[row] = text = _number(memory.content, *about)  # what is told again is the same in all of this
-        self._told[text] += 1
-        self._most_told = max(self._most_told, self._told[text])
+        self._text[row] = text = _number(memory.content, *about)  # a repeated text is the same in all of this
+        self._text_counts[text] += 1
+        self._most_repeated = max(self._most_repeated, self._text_counts[text])
         shape = shape_of(memory.content)
         self._shape[row] = (shape.asks, shape.tells_time, shape.tells_number, shape.said)
         for term, weight in zip(words.indices, words.values, strict=True):
@@ -248,32 +250,32 @@ class Mirror:
             postings.weights.append(weight)
         return row
 
-    def _seat(self, row: int, memory: Memory, collection: str) -> None:
-        """Put a row that is found into its talk, and take one out that is not: a talk closes around what left it.
+    def _update_conversation(self, row: int, memory: Memory, collection: str) -> None:
+        """Add a live row to its conversation, and take out one that is not, so that its neighbours become neighbours.
 
-        An older version, or one that was archived, between two others would keep them from being neighbours.
+        An older version, or one that was archived, between two others would keep them apart.
         """
-        seat, is_in = self.conversation_place(memory, collection), self._conversation[row] != NONE
-        if seat is None:
+        position, is_in = self.conversation_place(memory, collection), self._conversation[row] != NONE
+        if position is None:
             return
         if self._live[row] and not is_in:
-            talk, place = seat
-            self._join(row, self._conversations[talk], place)
+            name, place = position
+            self._join(row, self._conversations[name], place)
         elif is_in and not self._live[row]:
             self._leave(row)
 
     def _leave(self, row: int) -> None:
-        """Take a row out of its talk, where it is in one; the talk closes around it."""
+        """Take a row out of its conversation, if it is in one, and make its neighbours neighbours."""
         if self._conversation[row] == NONE:
             return
-        talk_rows = self._talks[int(self._conversation[row])]
-        position = next(at for at, (_, other) in enumerate(talk_rows) if other == row)
-        talk_rows.pop(position)
+        turns = self._talks[int(self._conversation[row])]
+        position = next(at for at, (_, other) in enumerate(turns) if other == row)
+        turns.pop(position)
         self._after[row] = self._before[row] = self._conversation[row] = NONE
-        self._meet(talk_rows, position - 1, position)
+        self._link(turns, position - 1, position)
 
     def conversation_place(self, memory: Memory, collection: str) -> tuple[str, int] | None:
-        """Return the talk a memory belongs to and its place in it; None outside of any."""
+        """Return the conversation (on one day) that a memory belongs to and its place in it; None outside of any."""
         scope = memory.scope
         if not scope.conversation or memory.conversation_seq is None:
             return None
@@ -281,18 +283,18 @@ class Mirror:
         return f"{collection}|{scope.account}|{scope.project}|{scope.conversation}|{day}", memory.conversation_seq
 
     def _join(self, row: int, number: int, place: int) -> None:
-        """Put a row into its talk: one conversation on one day, so that a connection kept for weeks is not one talk."""
+        """Add a row to its conversation on one day: a connection kept for weeks is not one conversation."""
         if number == len(self._talks):
             self._talks.append([])
         talk = self._talks[number]
         position = bisect.bisect(talk, (place, row))
         talk.insert(position, (place, row))
         self._conversation[row] = number
-        self._meet(talk, position - 1, position)
-        self._meet(talk, position, position + 1)
+        self._link(talk, position - 1, position)
+        self._link(talk, position, position + 1)
 
-    def _meet(self, talk: Sequence[tuple[int, int]], left: int, right: int) -> None:
-        """Make two rows of a talk neighbours, where they are near enough; at an end the one that is left has none."""
+    def _link(self, talk: Sequence[tuple[int, int]], left: int, right: int) -> None:
+        """Make two rows neighbours, where they are near enough; the last one at an end has none."""
         if left >= 0 and right < len(talk):
             (early, first), (late, second) = talk[left], talk[right]
             is_next = late - early <= FARTHEST_NEXT
@@ -303,8 +305,8 @@ class Mirror:
             self._before[talk[right][1]] = NONE
 
     def _grow(self) -> None:
-        for held in self._rows_of.values():
-            held.grow()
+        for vectors in self._rows_of.values():
+            vectors.grow()
         for name in ("_live", "_script", "_project", "_audience", "_collection", "_shape", "_text", "_said"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
@@ -314,7 +316,7 @@ class Mirror:
 
     # --- between two processes -------------------------------------------------------------------------------------
 
-    def frozen(self) -> dict[str, NDArray[np.generic]]:
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         """Return everything as arrays, for `load_arrays` in another process; no text of a memory is among them."""
         self.sign()
         size, postings = len(self), self._postings.values()
@@ -330,25 +332,25 @@ class Mirror:
             "told": np.frombuffer(json.dumps(told).encode(), dtype=np.uint8),
             "points": np.frombuffer(b"".join(UUID(point).bytes for point in self.points), dtype=np.uint8),
             "terms": np.fromiter(self._postings, dtype=np.int64, count=len(postings)),
-            "held": np.fromiter((len(one.rows) for one in postings), dtype=np.int64, count=len(postings)),
-            "rows": np.frombuffer(b"".join(one.rows.tobytes() for one in postings), dtype=np.intc),
-            "weights": np.frombuffer(b"".join(one.weights.tobytes() for one in postings), dtype=np.float32),
+            "held": np.fromiter((len(each.rows) for each in postings), dtype=np.int64, count=len(postings)),
+            "rows": np.frombuffer(b"".join(each.rows.tobytes() for each in postings), dtype=np.intc),
+            "weights": np.frombuffer(b"".join(each.weights.tobytes() for each in postings), dtype=np.float32),
             "talks": np.asarray([(n, *turn) for n, talk in enumerate(self._talks) for turn in talk], dtype=np.int64),
         }
-        for name, held in self._rows_of.items():
-            arrays |= {f"{name}.{part}": array for part, array in held.frozen(size).items()}
+        for name, vectors in self._rows_of.items():
+            arrays |= {f"{name}.{part}": array for part, array in vectors.to_arrays(size).items()}
         return arrays
 
     def load_arrays(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take what `frozen` gave, in place of every row. Nothing is found until it is confirmed.
+        """Replace every row by what `to_arrays` gave. Nothing is found until it is confirmed.
 
         Raises ValueError, KeyError: it is of other embedders, or not of this kind.
         """
-        told = json.loads(arrays["told"].tobytes())
-        if told["made_for"] != self._made_for():
+        header = json.loads(arrays["told"].tobytes())
+        if header["made_for"] != self._made_for():
             raise ValueError("it is of another format, or of other embedders")
         self.clear()
-        self.ids = told["ids"]
+        self.ids = header["ids"]
         size, raw = len(self.ids), arrays["points"].tobytes()
         self.points = [str(UUID(bytes=raw[start : start + 16])) for start in range(0, len(raw), 16)]
         self.row_of = {point: row for row, point in enumerate(self.points)}
@@ -356,12 +358,12 @@ class Mirror:
             self._grow()
         for name in _BY_ROW:
             getattr(self, name)[:size] = arrays[name]
-        self._told = Counter(self._text[:size].tolist())
-        self._most_told = max(self._told.values(), default=0)
-        self._groups = {tuple(who): number for number, who in enumerate(told["groups"])}
-        for names, given in zip(self._named(), told["names"], strict=True):
+        self._text_counts = Counter(self._text[:size].tolist())
+        self._most_repeated = max(self._text_counts.values(), default=0)
+        self._groups = {tuple(who): number for number, who in enumerate(header["groups"])}
+        for names, given in zip(self._named(), header["names"], strict=True):
             names.update(zip(given, range(len(given)), strict=True))
-        self._tags = {int(row): tuple(Tag(*tag) for tag in tags) for row, tags in told["tags"].items()}
+        self._tags = {int(row): tuple(Tag(*tag) for tag in tags) for row, tags in header["tags"].items()}
         ends = np.cumsum(arrays["held"])
         rows, weights = np.split(arrays["rows"], ends), np.split(arrays["weights"], ends)
         for term, own, weight in zip(arrays["terms"].tolist(), rows, weights, strict=False):
@@ -369,9 +371,9 @@ class Mirror:
         self._talks = [[] for _ in self._conversations]
         for number, place, row in arrays["talks"].reshape(-1, 3).tolist():
             self._talks[number].append((place, row))
-        for name, held in self._rows_of.items():
+        for name, vectors in self._rows_of.items():
             start = f"{name}."
-            held.load_arrays(
+            vectors.load_arrays(
                 {part.removeprefix(start): arrays[part] for part in arrays if part.startswith(start)}, size
             )
         self._live[:size] = False
@@ -384,27 +386,22 @@ class Mirror:
         return self._projects, self._audiences, self._conversations, self._collections
 
     def confirm(self, marks: Sequence[Mark]) -> list[str]:
-        """Take what moved of thawed versions; return the points that are unknown here or lack a vector."""
-        self._moved()
+        """Update what changed of loaded versions; return the points that are unknown here or lack a vector."""
+        self._invalidate()
         known = {mark.point_id: self.row_of.get(mark.point_id, NONE) for mark in marks}
         rows = np.fromiter(known.values(), dtype=np.int64, count=len(marks))
         here = rows >= 0
         complete = here.copy()
-        for held in self._rows_of.values():
-            complete &= held.embedded(rows)
+        for vectors in self._rows_of.values():
+            complete &= vectors.embedded(rows)
         self._confirmed[rows[here]] = True
         self._live[rows[here]] = [mark.state in FOUND_STATES for mark in compress(marks, here)]
         self._audience[rows[here]] = [self._audiences[mark.audience] for mark in compress(marks, here)]
         return list(compress(known, ~complete))
 
-    def settle(self) -> int:
-        """Let go of what was not confirmed: the means learn from what is found, and talks close around the rest.
-
-        Return how many were confirmed.
-        """
-        rows = np.arange(len(self))
-        for held in self._rows_of.values():
-            held.count(rows, self._live[rows], self._script[rows])
+    def drop_unconfirmed(self) -> int:
+        """Drop loaded versions that were not confirmed, out of means and conversations too; return how many stay."""
+        self._count(np.arange(len(self)))
         left = np.flatnonzero(~self._confirmed)
         for number in np.unique(self._conversation[left][self._conversation[left] >= 0]).tolist():
             talk, self._talks[number] = self._talks[number], []
@@ -427,16 +424,16 @@ class Mirror:
 
     def centring(self, using: str = DENSE) -> Centring | None:
         """Return the means of one embedder's rows; None where there is no such embedder."""
-        held = self._rows_of.get(using)
-        return None if held is None else held.centring
+        vectors = self._rows_of.get(using)
+        return None if vectors is None else vectors.centring
 
     def nearest(
         self, query: Matrix, script: int, groups: Sequence[NDArray[np.int64]], *, limit: int, using: str = DENSE
     ) -> NDArray[np.int64]:
         """Return the `limit` rows of each group nearest to a raw query row, in no order; those not embedded never."""
-        held = self._rows_of[using]
-        centred = held.centring.query(query, script)
-        return held.nearest(centred, groups, self._script[: len(self)], limit=limit)
+        vectors = self._rows_of[using]
+        centred = vectors.centring.query(query, script)
+        return vectors.nearest(centred, groups, self._script[: len(self)], limit=limit)
 
     def cosines(
         self, query: Matrix | None, script: int, rows: NDArray[np.int64], *, using: str = DENSE
@@ -445,20 +442,20 @@ class Mirror:
         not embedded."""
         if query is None:
             return np.full(len(rows), np.nan, dtype=np.float32)
-        held = self._rows_of[using]
-        return held.cosines(held.centring.query(query, script), rows, self._script[rows])
+        vectors = self._rows_of[using]
+        return vectors.cosines(vectors.centring.query(query, script), rows, self._script[rows])
 
     def alike(self, rows: NDArray[np.int64], *, using: str = DENSE) -> NDArray[np.float32]:
         """Return the (n, n) centred cosines among rows; 0 where one is not embedded."""
-        held = self._rows_of.get(using)
-        if held is None:
+        vectors = self._rows_of.get(using)
+        if vectors is None:
             return np.zeros((len(rows), len(rows)), dtype=np.float32)
-        return held.alike(rows, self._script[rows])
+        return vectors.alike(rows, self._script[rows])
 
     def embedded(self, rows: NDArray[np.int64], *, using: str = DENSE) -> NDArray[np.bool_]:
         """Return which of these rows have a vector of this embedder."""
-        held = self._rows_of.get(using)
-        return held.embedded(rows) if held is not None else np.zeros(len(rows), dtype=np.bool_)
+        vectors = self._rows_of.get(using)
+        return vectors.embedded(rows) if vectors is not None else np.zeros(len(rows), dtype=np.bool_)
 
     def newest_without_row(self, rows: NDArray[np.int64], *, limit: int, using: str = DENSE) -> NDArray[np.int64]:
         """Return the newest of these rows that have no vector of this embedder yet."""
@@ -476,8 +473,8 @@ class Mirror:
         people = [every[number] for number in present]
         return RowFacts(self._script[rows], talks, self._happened[rows], self._shape[rows], people, which)
 
-    def beside(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return (n, 4) live rows one after, one before, two after and two before in the same talk; -1 for none."""
+    def neighbours(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return (n, 4) live rows one after, one before, two after and two before in a conversation; -1 for none."""
         after, before = self._step(self._after, rows), self._step(self._before, rows)
         found = np.stack([after, before, self._step(self._after, after), self._step(self._before, before)], axis=1)
         return np.where((found >= 0) & self._live[found], found, NONE)
@@ -492,18 +489,18 @@ class Mirror:
         return self._live[rows] & np.isin(self._audience[rows], allowed)
 
     def readable_in(self, collection: str, audiences: tuple[str, ...]) -> NDArray[np.int64]:
-        """Return the live rows of a collection that are for one of these audiences; kept until a write.
+        """Return the live rows of a collection that are for one of these audiences; cached until a write.
 
         Of rows with one text the newest `ROWS_OF_A_TEXT`.
         """
         key = collection, audiences
         if key not in self._readable:
             inside = np.flatnonzero(self._collection[: len(self)] == self._collections.get(collection, NONE))
-            self._readable[key] = self._uncrowded(inside[self.readable(inside, audiences)])
+            self._readable[key] = self._newest_of_each_text(inside[self.readable(inside, audiences)])
         return self._readable[key]
 
-    def _uncrowded(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        if self._most_told <= ROWS_OF_A_TEXT:
+    def _newest_of_each_text(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self._most_repeated <= ROWS_OF_A_TEXT:
             return rows
         texts = self._text[rows]
         order = np.lexsort((-self._happened[rows], texts))
@@ -532,9 +529,9 @@ class Mirror:
         places, talks = self._conversation[: len(self)], len(self._talks)
         scores = np.zeros(len(self), dtype=np.float32)
         whole = np.zeros(talks, dtype=np.float32)
-        heard = max(int((lengths > 0).sum()), 1)
+        conversation_count = max(int((lengths > 0).sum()), 1)
         frequencies = np.zeros(len(term_ids))
-        idf = inverse_frequency(frequencies, count)  # of what nothing says
+        idf = inverse_frequency(frequencies, count)  # of a term that no memory has
         for position, term in enumerate(term_ids):
             postings = self._postings.get(term)
             if postings is None:
@@ -549,31 +546,31 @@ class Mirror:
             talk = places[rows[own]]
             counts = np.bincount(talk[talk >= 0], minlength=talks).astype(np.float32)
             if counts.any():
-                rarity = inverse_frequency(np.asarray([(counts > 0).sum()], dtype=float), heard)[0]
+                rarity = inverse_frequency(np.asarray([(counts > 0).sum()], dtype=float), conversation_count)[0]
                 whole += saturated(counts, np.maximum(lengths, 1)) * np.float32(rarity)
         return WordScores(scores, whole, idf, frequencies > 0, self._abroad(abroad, mine, count) if abroad else None)
 
     def _abroad(self, concepts: OtherLanguage, mine: NDArray[np.bool_], count: int) -> NDArray[np.float32]:
-        """Return the share of these words that every row says: all terms of a phrase, as loudly as the weakest of them,
-        and of several phrases for one word the loudest; each word counts by its rarity, an unknown one most."""
+        """Return the share of these words that every row has: a phrase weighs as its weakest term, of several phrases
+        for one word the heaviest counts; each word by its rarity, an unknown one most."""
         from memory_anchor.recall.ranking import inverse_frequency
 
         total, mass = np.zeros(len(self), dtype=np.float32), 0.0
         for phrases in concepts:
-            loudest = np.zeros(len(self), dtype=np.float32)
+            heaviest = np.zeros(len(self), dtype=np.float32)
             for phrase in phrases:
-                held = [self._postings[term] for term in phrase if term in self._postings]
-                if len(held) < len(phrase):
-                    continue  # nothing says all of it
-                said = np.full(len(self), np.inf, dtype=np.float32)
-                for postings in held:
+                known = [self._postings[term] for term in phrase if term in self._postings]
+                if len(known) < len(phrase):
+                    continue  # no memory has all of it
+                weakest = np.full(len(self), np.inf, dtype=np.float32)
+                for postings in known:
                     rows, own = np.array(postings.rows), np.zeros(len(self), dtype=np.float32)
                     rarity = inverse_frequency(np.asarray([np.count_nonzero(mine[rows])], dtype=float), count)[0]
                     own[rows] = np.array(postings.weights) * np.float32(rarity)
-                    np.minimum(said, own, out=said)
-                np.maximum(loudest, said, out=loudest)
-            mass += float(loudest.max(initial=0.0)) or float(inverse_frequency(np.zeros(1), count)[0])
-            total += loudest
+                    np.minimum(weakest, own, out=weakest)
+                np.maximum(heaviest, weakest, out=heaviest)
+            mass += float(heaviest.max(initial=0.0)) or float(inverse_frequency(np.zeros(1), count)[0])
+            total += heaviest
         return total / np.float32(mass)
 
     def counting(self, project: str) -> NDArray[np.bool_]:
@@ -582,7 +579,7 @@ class Mirror:
         return np.asarray((self._project[:size] == self._projects.get(project, NONE)) & self._live[:size])
 
     def _counts_of(self, project: str) -> tuple[NDArray[np.bool_], int, NDArray[np.float32]]:
-        """Return which rows count for a project, how many, and how long each talk is; kept until a write."""
+        """Return which rows count for a project, how many, and how long each conversation is; cached until a write."""
         if project not in self._counts:
             size, mine = len(self), self.counting(project)
             inside = mine & (self._conversation[:size] >= 0)

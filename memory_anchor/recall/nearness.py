@@ -1,6 +1,6 @@
 """How near a question is in meaning to the few texts that are not in the store: L0 entries and passages of L4.
 
-Their rows are made behind: a text that is not embedded yet simply counts as far, so the first question after a file
+Their rows are made in the background: a text that is not embedded yet counts as far, so the first question after a file
 changed is answered by words, the next one by meaning too. A question that words cannot answer (one in another language)
 may have a few embedded while it waits; it says how many.
 """
@@ -56,10 +56,10 @@ class Nearness:
             known = self._known(texts, at_once)
             if not known:
                 return [0.0] * len(texts)
-            asked = self._embedder.queries([question])[0]
-        except Unavailable:  # words still find them
+            vector = self._embedder.queries([question])[0]
+        except Unavailable:  # they are still found by words
             return [0.0] * len(texts)
-        row = self._centring.query(asked, script_of(question))
+        row = self._centring.query(vector, script_of(question))
         return [float(known[text] @ row) if text in known else 0.0 for text in texts]
 
     def rows(self, texts: Sequence[str]) -> Matrix | None:
@@ -86,7 +86,7 @@ class Nearness:
             waits = bool(self._waiting)
         try:
             return known | self._embed(missing[:at_once])
-        finally:  # only now: one text is embedded at a time, and those behind would be first
+        finally:  # only now: one text is embedded at a time, and those waiting would be first
             if waits:
                 self._on_waiting()
 

@@ -1,14 +1,13 @@
-"""The order of an answer, decided here and nowhere else.
+"""The rules that order an answer; `search.Searcher._rank` applies them and `with_freshness` does so once more.
 
 What was measured comes in as numbers: the fused score with its priors and recency (`scoring`), how likely each memory
-is right (`relevance`), a reranker's opinion, sources that moved on. `ordered` makes the list: strong before weak, by
-score, both sides of a dispute together, no more than asked for. `standing` orders once more at the door, where cited
-sources are looked at: nothing is hidden, since that the code moved on, or that an idea was tried and failed, is itself
-worth knowing, but what no longer stands comes after what does, and is marked with a tag.
+is right (`relevance`), a reranker's scores. `final_order` makes the list: strong before weak, by score, both sides of a
+dispute together, no more than asked for. `with_freshness` lowers snippets whose cited sources changed. Nothing is
+hidden, since that the code moved on, or that an idea was tried and failed, is itself worth knowing.
 
 A reranker's scores are scaled over the memories it saw and blended with the fused ones: a cross-encoder alone threw
 away what it cannot see (time, conversation, people), and one published attempt lost 6.9 points that way. What it did
-not see keeps its place behind. Late, missing or failing: the order stays, and the note says why.
+not see keeps its place after the rest. Late, missing or failing: the order stays, and the note says why.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.freshness import FreshnessChecker, worst_freshness
 from memory_anchor.model import Freshness, RetrievedSnippet, SearchAnswer, Status
-from memory_anchor.recall.linked import places
+from memory_anchor.recall.linked import answer_places, count_weak, strong_and_weak
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.snippets import REFUTED, TO_VERIFY, RankedMemory
 
@@ -32,19 +31,19 @@ STALE_WEIGHT: dict[Freshness, float] = {"stale": 0.6, "gone": 0.6}
 TAG_WEIGHT = {TO_VERIFY: 0.85}
 NOTES_MAX = 5
 DEPTH = 30
-"""Memories that are reranked; the ranking behind is already good enough to be cut there."""
+"""Memories that are reranked; the ranking after them is good enough to be cut there."""
 DEADLINE_S = 1.5
 SHARE = 0.5
 """What the reranker's score counts against the fused one."""
 LATE = "The reranker was too late; this is the order without it."
 
 
-def key(one: RankedMemory) -> tuple[bool, float, str]:
+def rank_key(hit: RankedMemory) -> tuple[bool, float, str]:
     """Return what sorts memories: strong ones first, then by score."""
-    return one.relevance < STRONG, -one.score, one.memory.id
+    return hit.relevance < STRONG, -hit.score, hit.memory.id
 
 
-def ordered(
+def final_order(
     ranked: Sequence[RankedMemory],
     *,
     limit: int,
@@ -53,43 +52,42 @@ def ordered(
 ) -> tuple[list[RankedMemory], list[str]]:
     """Return the answer's memories in their order, and the ids of disputed ones whose other side has no room.
 
-    Strong ones come first and at most `weak` others behind, `limit` in all. other_sides: what disputes a memory, given
-    the ranking by id and the ids already shown; it stands right behind. What comes after a pair makes room for it, what
-    comes before never.
+    Strong ones come first and at most `weak` others after them, `limit` in all. other_sides: what disputes a memory,
+    given the ranking by id and the ids already shown; it follows at once. What comes after a pair makes room for it,
+    what comes before never.
     """
-    strong = [one for one in ranked if one.relevance >= STRONG]
-    doubted = [one for one in ranked if one.relevance < STRONG]
-    ranked, left = list(strong), weak - sum(part.relevance < STRONG for part in places(strong))
-    for one in doubted:
-        left -= sum(part.relevance < STRONG for part in places([one]))
+    candidates, doubtful = strong_and_weak(ranked)
+    left = weak - count_weak(candidates)
+    for hit in doubtful:
+        left -= count_weak([hit])
         if left < 0:
             break
-        ranked.append(one)
-    known = {one.memory.id: one for one in ranked}
+        candidates.append(hit)
+    known = {hit.memory.id: hit for hit in candidates}
     answer: list[RankedMemory] = []
-    alone: list[str] = []
+    one_sided: list[str] = []
     shown: set[str] = set()
-    for one in ranked:
-        if len(answer) >= limit or (one.relevance < STRONG and len(places(answer)) >= limit):
+    for hit in candidates:
+        if len(answer) >= limit or (hit.relevance < STRONG and len(answer_places(answer)) >= limit):
             break
-        if one.memory.id in shown:
+        if hit.memory.id in shown:
             continue
-        shown.add(one.memory.id)
-        sides = [one, *(other_sides(one, known, shown) if one.memory.status is Status.DISPUTED else ())]
+        shown.add(hit.memory.id)
+        sides = [hit, *(other_sides(hit, known, shown) if hit.memory.status is Status.DISPUTED else ())]
         shown.update(side.memory.id for side in sides)
         if len(answer) + len(sides) > limit:
-            alone.append(one.memory.id)
+            one_sided.append(hit.memory.id)
         answer += sides
-    return answer[:limit], alone
+    return answer[:limit], one_sided
 
 
-def standing(answer: SearchAnswer, checker: FreshnessChecker | None) -> SearchAnswer:
-    """Return the answer with citations checked and what stands less well ranked lower; the order else stays.
+def with_freshness(answer: SearchAnswer, checker: FreshnessChecker | None) -> SearchAnswer:
+    """Return the answer with its citations checked and stale or unverified snippets lowered.
 
     checker: of the caller's project, None when there is none to look at.
     """
     snippets: list[RetrievedSnippet] = []
-    warned: list[str] = []
+    refuted: list[str] = []
     lowered = False
     for snippet in answer.snippets:
         citations = snippet.citations if checker is None else checker.with_freshness(snippet.citations)
@@ -98,12 +96,12 @@ def standing(answer: SearchAnswer, checker: FreshnessChecker | None) -> SearchAn
         for name in names & set(TAG_WEIGHT):
             weight *= TAG_WEIGHT[name]
         if REFUTED in names:
-            warned.append(f"{snippet.id} was refuted; it is kept as a warning")
+            refuted.append(f"{snippet.id} was refuted; it is kept as a warning")
         lowered |= weight < 1.0
         snippets.append(replace(snippet, citations=citations, score=round(snippet.score * weight, 4)))
     if lowered:
         snippets.sort(key=lambda snippet: (snippet.weak, -snippet.score))
-    return replace(answer, snippets=tuple(snippets), notes=(*answer.notes, *warned[:NOTES_MAX]))
+    return replace(answer, snippets=tuple(snippets), notes=(*answer.notes, *refuted[:NOTES_MAX]))
 
 
 def reranked(
@@ -116,29 +114,29 @@ def reranked(
 ) -> tuple[list[RankedMemory], str]:
     """Return the list in its new order and a note, "" when all went well.
 
-    share: 0 (no change) to 1 (the reranker's order alone). Scores stay comparable within the list: those of the
-    reranked part keep their range, so that what stands behind stays behind.
+    share: 0 (no change) to 1 (the reranker's order alone). The reranked part keeps its range of scores, so that what
+    follows it still does.
     """
     head, rest = list(ranked[:DEPTH]), list(ranked[DEPTH:])
     if len(head) < 2:
         return [*head, *rest], ""
     try:
-        scores = reranker.scores(query, [one.memory.content for one in head], deadline_s=deadline_s)
+        scores = reranker.scores(query, [hit.memory.content for hit in head], deadline_s=deadline_s)
     except MemoryAnchorError as error:
         return [*head, *rest], f"Not reranked: {error}"
     if scores is None:
         return [*head, *rest], LATE
-    judged, fused = _scaled(scores), _scaled([one.score for one in head])
-    low, high = min(one.score for one in head), max(one.score for one in head)
+    opinions, fused = _scaled(scores), _scaled([hit.score for hit in head])
+    low, high = min(hit.score for hit in head), max(hit.score for hit in head)
     share = min(max(share, 0.0), 1.0)
-    blended = [share * seen + (1 - share) * own for seen, own in zip(judged, fused, strict=True)]
+    blended = [share * opinion + (1 - share) * own for opinion, own in zip(opinions, fused, strict=True)]
     moved = [
         replace(
-            one,
+            hit,
             score=low + total * (high - low),
-            signals={**one.signals, "reranker": round(seen, 4)} if one.signals else one.signals,
+            signals={**hit.signals, "reranker": round(opinion, 4)} if hit.signals else hit.signals,
         )
-        for one, seen, total in zip(head, judged, blended, strict=True)
+        for hit, opinion, total in zip(head, opinions, blended, strict=True)
     ]
     order = sorted(range(len(head)), key=lambda place: (-blended[place], place))
     return [*(moved[place] for place in order), *rest], ""

@@ -1,8 +1,8 @@
-"""Rows for what is asked and what is written, from whichever embedder can give them now.
+"""Vectors of queries and of new memories, from whichever embedder can make them now.
 
-With an embedder behind an API the bundled model keeps a second vector of every memory. What is written gets that one at
-once and the API's behind, so no acknowledged write waits for a network; what is asked goes to the API first and, when
-that fails, to the bundled model, which says so. The name of the vector goes with each row: rows of two models are never
+With an embedder behind an API the bundled model keeps a second vector of every memory. A write gets that one at once
+and the API's in the background, so no acknowledged write waits for a network; a query goes to the API first and, when
+that fails, to the bundled model, with a note. Each row comes with the name of its vector: rows of two models are never
 compared. Without a bundled model a write waits for one short try, and words alone serve until the API is back.
 """
 
@@ -26,7 +26,7 @@ CACHED_DOCUMENTS = 64
 
 @dataclass(frozen=True, slots=True)
 class QueryVector:
-    """The row of a query and the vector it may be compared with; row None: words alone. note: what was gone without."""
+    """The row of a query and the vector it may be compared with; row None: words alone. note: what was missing."""
 
     row: Matrix | None
     using: str = DENSE
@@ -36,16 +36,18 @@ class QueryVector:
 class QueryEmbedder:
     """Thread-safe; embedding runs outside its lock.
 
-    main: the store's embedder, None for words alone. local: the bundled model beside an API. prompt: `main` in one
-    short try, for whoever waits (default: `main`).
+    main: the store's embedder, None for words alone. local: the bundled model kept besides an API. prompt: `main` in
+    one short try, for a caller who waits (default: `main`).
     """
 
     def __init__(self, main: Embedder | None, *, local: Embedder | None = None, prompt: Embedder | None = None) -> None:
         named = ((DENSE, main), (DENSE_LOCAL, local if main is not None else None))
-        self.embedders: Mapping[str, Embedder] = {name: one for name, one in named if one is not None}
+        self.embedders: Mapping[str, Embedder] = {name: embedder for name, embedder in named if embedder is not None}
         self.prompt: Mapping[str, Embedder] = self.embedders | ({DENSE: prompt} if main and prompt else {})
-        """The same, for whoever waits for the row."""
-        self.identities: Mapping[str, EmbedderIdentity] = {name: one.identity for name, one in self.embedders.items()}
+        """The same, for a caller who waits."""
+        self.identities: Mapping[str, EmbedderIdentity] = {
+            name: embedder.identity for name, embedder in self.embedders.items()
+        }
         """Who makes which named vector."""
         self._lock = threading.Lock()
         self._documents: LRUCache[str, Matrix] = LRUCache(CACHED_DOCUMENTS)
@@ -72,7 +74,7 @@ class QueryEmbedder:
         return QueryVector(None, note=f"Searched by words only: {failed or 'no embedder is configured.'}")
 
     def forget(self, query: str) -> None:
-        """Let the rows of a query go: the next time it is asked they are made anew."""
+        """Drop the cached rows of a query."""
         for embedder in self.embedders.values():
             if isinstance(embedder, CachesQueries):
                 embedder.forget(query)
@@ -80,7 +82,7 @@ class QueryEmbedder:
     def written(self, text: str) -> tuple[str, Matrix] | None:
         """Return the vector name and the row that a write waits for; None without an embedder.
 
-        A write and its search for neighbours ask for the same one in turn. Raises Unavailable, WrongEmbedder.
+        Cached: a write and its search for neighbours need the same one. Raises Unavailable, WrongEmbedder.
         """
         if not self.embedders:
             return None

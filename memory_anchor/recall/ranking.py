@@ -8,7 +8,7 @@ function is deterministic, and ties keep the order that went in.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,6 +77,20 @@ class RankingWeights:
             if not 0 <= value <= 2:
                 raise BadInput(f"retrieval.weights.{name} is {value}; allowed are 0 to 2.")
         return cls(**chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """The settings of a search.
+
+    lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector.
+    """
+
+    weights: RankingWeights = field(default_factory=RankingWeights)
+    conversation: bool = True
+    fold: bool = True
+    priors: bool = True
+    lens: float = 0.0
 
 
 def scaled(scores: Scores, *, low: float | None = None, high: float | None = None) -> Scores:

@@ -1,9 +1,9 @@
 """How likely each candidate is to be right, 0 to 1: a small logistic model over what a search measures anyway.
 
 Order is one thing, relevance another: an answer always holds the best there is, and says of each snippet how often such
-snippets were right. The model reads the candidate's own evidence (cosine, share of the query's rarity), how far it
-stands above the background and below the best, and what kind of query it is; no text and no store is in it. What has
-no vector is judged by words alone. The numbers (1 KB) stand in `relevance.json`; `scripts/train_relevance.py` makes
+snippets were right. The model reads the candidate's own evidence (cosine, share of the query's rarity), how far it is
+above the background and below the best, and what kind of query it is; no text and no store is in it. What has no vector
+is judged by words alone. The numbers (1 KB) are in `relevance.json`; `scripts/train_relevance.py` makes
 them and docs/retrieval.md has their calibration. Rejected: gates on single figures (fitted to questions, they left six
 of ten statements without any answer) and a bar for a whole answer (one strong memory says nothing about the next).
 """
@@ -40,9 +40,9 @@ FEW = 10.0
 """Of so many background candidates the usual level (`USUAL`) counts as much as their own."""
 USUAL = 0.05
 ACROSS = 1.4
-"""What a cosine across two languages counts against one within a language, where texts share more than a meaning."""
+"""What a cosine across two languages counts against one within a language, where texts share more than meaning."""
 SHARE_MAX = 1.2
-SAID_TERMS = 5
+STATEMENT_TERMS = 5
 """Terms from which a query that is no question is more than keywords."""
 _SENTENCE = re.compile(r"[。！？!?…]|\.(?=\s|$)|\n")
 _ASKS = bounded(
@@ -53,14 +53,14 @@ _ASKS = bounded(
 
 
 def asks(query: str) -> bool:
-    """Return whether a query is put as a question."""
+    """Return whether a query is a question."""
     return bool(_ASKS.search(query))
 
 
 def says(query: str) -> bool:
-    """Return whether a query says something: it has several sentences, or is neither a question nor keywords."""
+    """Return whether a query is a statement: it has several sentences, or is neither a question nor keywords."""
     parts = [part for part in _SENTENCE.split(query) if part.strip()]
-    return len(parts) > 1 or (not asks(query) and len(terms(query)) >= SAID_TERMS)
+    return len(parts) > 1 or (not asks(query) and len(terms(query)) >= STATEMENT_TERMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Evidence:
 
 
 class Spread(NamedTuple):
-    """How candidates stand to one another. near, share: of each; level: of the background, best, most: of the first."""
+    """How candidates compare. near, share: of each; level: of the background; best, most: the greatest of each."""
 
     near: Scores
     share: Scores
@@ -92,33 +92,30 @@ class Spread(NamedTuple):
     few: float
 
 
-def spread_of(seen: Evidence, background: slice = BACKGROUND) -> Spread:
-    """Return how candidates stand to one another; one without a vector is near nothing.
-
-    background: by falling cosine, those that stand for the store's own level.
-    """
-    near = np.nan_to_num(seen.cosines, nan=0.0)
-    share = np.minimum(seen.shares, SHARE_MAX)
-    known = np.sort(seen.cosines[~np.isnan(seen.cosines)])[::-1]
-    behind = known[background]
-    level = (float(behind.sum()) + FEW * USUAL) / (len(behind) + FEW)
+def spread_of(evidence: Evidence, background: slice = BACKGROUND) -> Spread:
+    """Return how candidates compare; one without a vector is near nothing. background: as `BACKGROUND`."""
+    near = np.nan_to_num(evidence.cosines, nan=0.0)
+    share = np.minimum(evidence.shares, SHARE_MAX)
+    known = np.sort(evidence.cosines[~np.isnan(evidence.cosines)])[::-1]
+    rest = known[background]
+    level = (float(rest.sum()) + FEW * USUAL) / (len(rest) + FEW)
     best, most = float(near.max(initial=0.0)), float(share.max(initial=0.0))
-    return Spread(near, share, level, best, most, 1.0 / max(seen.terms, 1))
+    return Spread(near, share, level, best, most, 1.0 / max(evidence.terms, 1))
 
 
-def figures(seen: Evidence) -> tuple[Scores, Scores]:
-    """Return (n, 15) figures where there is a vector and (n, 8) of words alone, each with a constant first."""
-    near, share, level, best, most, few = spread_of(seen)
-    same, ones = seen.same_script.astype(np.float32), np.ones(len(seen.cosines), dtype=np.float32)
+def features(evidence: Evidence) -> tuple[Scores, Scores]:
+    """Return (n, 15) features where there is a vector and (n, 8) of words alone, each with a constant first."""
+    near, share, level, best, most, few = spread_of(evidence)
+    same, ones = evidence.same_script.astype(np.float32), np.ones(len(evidence.cosines), dtype=np.float32)
     by_words = (
         ones,
         share,
         share - most,
-        seen.lean,
-        ones * np.float32(seen.coverage),
+        evidence.lean,
+        ones * np.float32(evidence.coverage),
         share * few,
         ones * np.float32(few),
-        ones * np.float32(seen.asks),
+        ones * np.float32(evidence.asks),
     )
     both = (
         *by_words,
@@ -127,7 +124,7 @@ def figures(seen: Evidence) -> tuple[Scores, Scores]:
         near - best,
         near * share,
         same * near,
-        near * float(seen.asks),
+        near * float(evidence.asks),
         same,
     )
     return np.stack(both, axis=1).astype(np.float32), np.stack(by_words, axis=1).astype(np.float32)
@@ -139,12 +136,12 @@ def _numbers() -> tuple[Scores, Scores]:
     return np.asarray(stored["both"], dtype=np.float32), np.asarray(stored["words"], dtype=np.float32)
 
 
-def judged(seen: Evidence) -> Scores:
+def probabilities(evidence: Evidence) -> Scores:
     """Return how likely each candidate is right, 0 to 1."""
-    if not len(seen.cosines):
+    if not len(evidence.cosines):
         return np.zeros(0, dtype=np.float32)
-    (with_vector, by_words), (both, words) = figures(seen), _numbers()
-    logit = np.where(np.isnan(seen.cosines), by_words @ words, with_vector @ both)
+    (with_vector, by_words), (both, words) = features(evidence), _numbers()
+    logit = np.where(np.isnan(evidence.cosines), by_words @ words, with_vector @ both)
     return ranking.sigmoid(logit)
 
 

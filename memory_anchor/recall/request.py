@@ -1,7 +1,7 @@
-"""What is asked of a search, and the filter it becomes in each collection.
+"""What a search is asked for, and the filter it becomes in each collection.
 
-One rule, told twice: `where_of` is pushed down to the engine, `admits` says the same of one memory in Python, for the
-few that ranking adds by itself (an event beside a hit). A property test holds them together.
+One rule, stated twice: `where_of` is pushed down to the engine, `admits` says the same of one memory in Python, for the
+few that ranking adds by itself (an event next to a hit). A property test holds them together.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SearchRequest:
 
     @property
     def is_unfiltered(self) -> bool:
-        """Return whether nothing but who may read what limits the answer."""
+        """Return whether nothing but the reader limits the answer."""
         limits = (self.types, self.tags, self.since, self.until, self.as_of, self.include_pending, self.where, self.who)
         return not any(limits)
 
@@ -83,12 +83,12 @@ def where_of(actor: Actor, request: SearchRequest, layer: Layer) -> Where:
     if request.where:
         conditions.append(StartsWith("where", request.where))
     if request.since is not None or request.until is not None:
-        conditions.append(_told_between(layer, request.since, request.until))
+        conditions.append(_recorded_between(layer, request.since, request.until))
     return Where(tuple(conditions), tuple(excluded))
 
 
-def _told_between(layer: Layer, since: datetime | None, until: datetime | None) -> Condition:
-    """Return what holds for everything told in a period, and for some more: `admits` decides.
+def _recorded_between(layer: Layer, since: datetime | None, until: datetime | None) -> Condition:
+    """Return what holds for all that was stated in a period, and for some more: `admits` decides.
 
     A version that only pins or marks a text is younger than the text; both of its times are stored.
     """
@@ -110,9 +110,9 @@ def refusal(actor: Actor, request: SearchRequest, memory: Memory, *, now: dateti
         (not request.types or memory.type in request.types, f"its type {memory.type} is not asked for"),
         (not request.tags or any(tag.name in request.tags for tag in memory.tags), "it has none of the tags asked for"),
     )
-    told = next((reason for holds, reason in checks if not holds), "")
-    if told or admits(actor, request, memory, now=now):
-        return told
+    reason = next((reason for holds, reason in checks if not holds), "")
+    if reason or admits(actor, request, memory, now=now):
+        return reason
     if request.as_of is None and memory.state not in FOUND_STATES:
         return f"its status is {memory.status}"
     return "it lies outside the times, places or people asked for"

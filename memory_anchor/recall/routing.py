@@ -30,7 +30,7 @@ from memory_anchor.model import (
     SearchAnswer,
     Trust,
 )
-from memory_anchor.recall.relevance import ACROSS, STRONG, Evidence, asks, judged
+from memory_anchor.recall.relevance import ACROSS, STRONG, Evidence, asks, probabilities
 from memory_anchor.recall.request import SearchRequest
 
 IDENTITY_COVERED = 0.6
@@ -161,29 +161,29 @@ def _names(*kinds: re.Pattern[str]) -> Kind:
     return lambda text: any(kind.search(text) for kind in kinds)
 
 
-def _tells(kind: re.Pattern[str]) -> Kind:
+def _states(kind: re.Pattern[str]) -> Kind:
     """Return whether a sentence of an entry is of this kind and forbids nothing."""
-    return lambda text: any(kind.search(one) and not _FORBIDS.search(one) for one in _SENTENCE.split(text) if one)
+    return lambda text: any(kind.search(part) and not _FORBIDS.search(part) for part in _SENTENCE.split(text) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
     """asks: found in a question that points at identity. answers: kinds of entries; the first with any is taken.
 
-    tells_self: whether the nearest entry answers where no kind does.
+    falls_back: whether the nearest entry answers where no kind does.
     """
 
     asks: re.Pattern[str]
     answers: tuple[Kind, ...]
-    tells_self: bool = False
+    falls_back: bool = False
 
 
-_SELF, _THING, _GOAL = _tells(_SAYS_SELF), _tells(_SAYS_WHAT_IT_IS), _names(_ABOUT_GOAL)
+_SELF, _THING, _GOAL = _states(_SAYS_SELF), _states(_SAYS_WHAT_IT_IS), _names(_ABOUT_GOAL)
 _PRINCIPLE = _names(_ABOUT_PRINCIPLE, _ABOUT_RED_LINE)
 _TOPICS = (
-    _Topic(_ASKS_SELF, (_SELF, _GOAL, _THING), tells_self=True),
-    _Topic(_ABOUT_GOAL, (_GOAL, _SELF, _THING), tells_self=True),
-    _Topic(_ASKS_WHY, (_GOAL, _SELF, _THING), tells_self=True),
+    _Topic(_ASKS_SELF, (_SELF, _GOAL, _THING), falls_back=True),
+    _Topic(_ABOUT_GOAL, (_GOAL, _SELF, _THING), falls_back=True),
+    _Topic(_ASKS_WHY, (_GOAL, _SELF, _THING), falls_back=True),
     _Topic(_ABOUT_STACK, (_names(_ABOUT_STACK),)),
     _Topic(_ABOUT_PRINCIPLE, (_PRINCIPLE, _names(_BINDS, _FORBIDS))),
     _Topic(_ASKS_FORBIDDEN, (_names(_ABOUT_RED_LINE, _FORBIDS), _PRINCIPLE)),
@@ -269,11 +269,11 @@ def _answering(
         1.0 if place in fits else share if share >= IDENTITY_COVERED else 0.0 for place, share in enumerate(shares)
     ]
     if (points or named) and not fits:
-        tells_self = any(topic.tells_self for topic in topics)
-        bar = SELF_NEAR if tells_self and not any(scores) else IDENTITY_NEAR
+        falls_back = any(topic.falls_back for topic in topics)
+        bar = SELF_NEAR if falls_back and not any(scores) else IDENTITY_NEAR
         near = nearness(request.query, texts, at_once=ENTRIES_AT_ONCE if points and not any(scores) else 0)
         scores = [
-            max(score, close if close >= bar and not (tells_self and _FORBIDS.search(text)) else 0.0)
+            max(score, close if close >= bar and not (falls_back and _FORBIDS.search(text)) else 0.0)
             for score, close, text in zip(scores, near, texts, strict=True)
         ]
     best = max(scores)
@@ -299,7 +299,7 @@ def with_operations(
     is_task: bool | None = None,
 ) -> SearchAnswer:
     """Return the answer with passages of L4 that pass the judge: when the question asks how, before what is less
-    relevant than the best of them, else behind what is strong, never pushing out more than two. Weak ones are shown
+    relevant than the best of them, else after what is strong, never pushing out more than two. Weak ones are shown
     where L4 alone is asked for.
 
     is_task: of a prompt, whether it needs to know anything of the project; None for what is asked of the memory.
@@ -310,37 +310,37 @@ def with_operations(
     only = request.layers == (Layer.OPERATIONAL_KNOWLEDGE,)
     most = request.limit if only else min(OPERATIONS_JOIN, request.limit)
     found = find(request.query, limit=most, waits=how or only or bool(is_task), judge=passage_relevance)
-    strong = [one for one in found if one.relevance >= STRONG]
-    weak = [one for one in found if one.relevance < STRONG][: request.weak if only else 0]
+    strong = [passage for passage in found if passage.relevance >= STRONG]
+    weak = [passage for passage in found if passage.relevance < STRONG][: request.weak if only else 0]
     if not (strong or weak):
         return answer
     lead = answer.snippets[0].score if answer.snippets else 0.0
-    joined = tuple(_passage(one, request, lead=lead, now=now) for one in (*strong, *weak))
+    joined = tuple(_passage(passage, request, lead=lead, now=now) for passage in (*strong, *weak))
     best = joined[0].relevance or 0.0
-    behind = sum((one.relevance or 0.0) > best if how else not one.weak for one in answer.snippets)
-    behind = min(behind, max(0, request.limit - len(joined)))
-    return replace(answer, snippets=(*answer.snippets[:behind], *joined, *answer.snippets[behind:])[: request.limit])
+    place = sum((snippet.relevance or 0.0) > best if how else not snippet.weak for snippet in answer.snippets)
+    place = min(place, max(0, request.limit - len(joined)))
+    return replace(answer, snippets=(*answer.snippets[:place], *joined, *answer.snippets[place:])[: request.limit])
 
 
 def passage_relevance(
     task: str, cosines: Sequence[float], shares: Sequence[float], texts: Sequence[str]
 ) -> Sequence[float]:
-    """Return how likely each passage of L4 answers, 0 to 1, by the judge of every snippet."""
+    """Return how likely each passage of L4 answers, 0 to 1, by the model that judges every snippet."""
     own = is_chinese(task)
     share = np.asarray(shares, dtype=np.float32)
     foreign = np.asarray([is_chinese(text) != own for text in texts])
     near = np.asarray(cosines, dtype=np.float32) * np.where(foreign, np.float32(ACROSS), np.float32(1))
-    evidence = np.nan_to_num(near) + share
-    seen = Evidence(
+    score = np.nan_to_num(near) + share
+    evidence = Evidence(
         near,
         share,
-        (evidence - evidence.max(initial=0.0)) / 2,
+        (score - score.max(initial=0.0)) / 2,
         ~foreign,
         coverage=float(share.max(initial=0.0)),
         terms=len(set(terms(task))),
         asks=asks(task),
     )
-    return [float(chance) for chance in judged(seen)]
+    return [float(chance) for chance in probabilities(evidence)]
 
 
 def _passage(passage: OperationPassage, request: SearchRequest, *, lead: float, now: datetime) -> RetrievedSnippet:

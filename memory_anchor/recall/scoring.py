@@ -1,8 +1,8 @@
 """Candidates to scores: every signal of one search as aligned arrays, and their sum.
 
 Signals: meaning (centred cosine), words (BM25 times the query's coverage), and, only where events belong to a
-conversation, the events beside, the whole conversation's words and the named person. How likely a candidate is right is
-judged apart from order (`relevance`).
+conversation, the neighbouring events, the whole conversation's words and the named person. How likely a candidate is
+right is computed apart from order (`relevance`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from memory_anchor.model import Layer
     from memory_anchor.ports import Matrix
     from memory_anchor.recall.mirror import Mirror, OtherLanguage, RowFacts, WordScores
-    from memory_anchor.recall.parallel import PrecomputedWords
     from memory_anchor.recall.ranking import RankingWeights, Scores
+    from memory_anchor.recall.search_context import PrecomputedWords
 
-BESIDE = 60
-"""How many of the best candidates bring the events next to them along."""
+WITH_NEIGHBOURS = 60
+"""How many of the best candidates bring their neighbouring events along."""
+ABOVE_ALL = 100.0
+"""More than any score: what is strong comes before what is weak."""
 KINDRED = 60
 """How many of the best candidates may be of one kind, where the newest of it is asked for."""
 SAME_KIND = 0.5
@@ -48,9 +50,9 @@ KIND_WORDS = 0.7
 """Share of the query's words in the best one that one of its kind must hold: another service's load test is none."""
 KIND_STEP = 0.1
 """Between two of a kind: more than priors move."""
-TOLD_OFTEN = 3
-"""Candidates of one kind, the first among them, from which a thing counts as told again and again."""
-OFTEN_SHARE = 0.8
+REPEATED = 3
+"""Candidates of one kind, the first among them, from which a thing counts as recurring."""
+REPEATED_SHARE = 0.8
 """Share of the best score that these must have."""
 MIN_NAME_CHARS = 2
 FIRST_OF_SEVERAL = 0.6
@@ -61,10 +63,9 @@ _TOGETHER = bounded(r"\s*(?:,|、|&|\+|and|or|和|与|跟|同)\s*")
 class PreparedQuery:
     """A query made ready: its script, distinct terms and normalised text, and its raw row once it is embedded.
 
-    abroad: what it says in the other language, as far as the glossary knows.
-    using: the named vector that the row may be compared with. tags: how much it wants each tag, 0 to 1. leans: the
-    layer it points at. end: whether the newest or the oldest of what it names is meant. says: it tells something rather
-    than asks. ahead: its words, scored while it was embedded.
+    abroad: its words in the other language, as far as the glossary knows. using: the named vector that the row may be
+    compared with. tags: how much it wants each tag, 0 to 1. layer: the one it points at. end: whether the newest or the
+    oldest of what it names is meant. precomputed: its words, scored while it was embedded.
     """
 
     text: str
@@ -76,15 +77,15 @@ class PreparedQuery:
     row: Matrix | None = None
     using: str = DENSE
     tags: Mapping[str, float] = field(default_factory=dict)
-    leans: Layer | None = None
+    layer: Layer | None = None
     end: End | None = None
-    says: bool = False
-    ahead: PrecomputedWords | None = field(default=None, compare=False)
+    is_statement: bool = False
+    precomputed: PrecomputedWords | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, text: str, *, project: str) -> PreparedQuery:
-        found = tuple(dict.fromkeys(terms(text)))
-        return cls(normal(text), script_of(text), found, tuple(term_id(term) for term in found), project)
+        distinct = tuple(dict.fromkeys(terms(text)))
+        return cls(normal(text), script_of(text), distinct, tuple(map(term_id, distinct)), project)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +103,14 @@ class Scored:
     share: Scores
     parts: dict[str, Scores]
     relevance: Scores
-    seen: Evidence
+    evidence: Evidence
     facts: RowFacts
     idf: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+
+    def best_first(self) -> NDArray[np.int64]:
+        """Return the places of the candidates: strong ones first, then by score, equals newest first."""
+        score = self.total + (self.relevance >= relevance.STRONG) * ABOVE_ALL
+        return ranking.best_first(score, -self.facts.happened.astype(np.int64))
 
 
 def score(
@@ -118,9 +124,9 @@ def score(
     period: TimeWords | None,
     is_levelled: bool = False,
 ) -> Scored:
-    """Score these mirror rows, and the events beside the best of them, for the question and its words' scores.
+    """Score these mirror rows, and the events next to the best of them, for the question and its words' scores.
 
-    readers: the audiences the caller holds, which events beside must be for; None leaves conversations out.
+    readers: the audiences the caller holds, which neighbouring events must be for; None leaves conversations out.
     is_levelled: what few texts in the question's language all have in common with it counts for none of them.
     """
     # A whole identifier that the project does not have is no gap: its parts are terms too.
@@ -130,10 +136,10 @@ def score(
     dense = mirror.cosines(question.row, question.script, rows, using=question.using)
     facts = mirror.facts(rows)
     talks = readers is not None and bool((facts.talks >= 0).any())
-    if readers is not None and talks:  # what is beside a memory is of its talk
+    if readers is not None and talks:  # neighbours are of one conversation
         near = words.scores[rows] / max(float(words.scores.max(initial=0)), ranking.SPAN_EPSILON)
-        best = rows[np.argsort(-(covered * near + np.nan_to_num(dense)), kind="stable")[:BESIDE]]
-        added = np.setdiff1d(mirror.beside(best), np.append(rows, -1))
+        best = rows[np.argsort(-(covered * near + np.nan_to_num(dense)), kind="stable")[:WITH_NEIGHBOURS]]
+        added = np.setdiff1d(mirror.neighbours(best), np.append(rows, -1))
         added = added[mirror.readable(added, readers)]
         near = mirror.cosines(question.row, question.script, added, using=question.using)
         rows, dense = np.concatenate([rows, added]), np.concatenate([dense, near])
@@ -143,7 +149,7 @@ def score(
     foreign = facts.scripts != question.script
     own = dense - np.float32(_level(mirror, question)) if is_levelled and foreign.any() else dense
     nearness = np.where(foreign, np.float32(relevance.ACROSS) * dense, own)
-    meaning = ranking.stretched(nearness, span=ranking.LEAST_SPAN if question.says else ranking.RELATED_SPAN)
+    meaning = ranking.stretched(nearness, span=ranking.LEAST_SPAN if question.is_statement else ranking.RELATED_SPAN)
     if question.row is not None:
         # Not embedded yet is not far: until its row is there, a memory's words stand in for its meaning.
         meaning = np.where(np.isnan(dense), worded_for, meaning)
@@ -175,11 +181,11 @@ def score(
     if question.tags:
         meets = [affinity(tags, question.tags) if tags else 0.0 for tags in mirror.tags(rows)]
         parts["tags"] = np.float32(weights.tags) * np.asarray(meets, dtype=np.float32)
-    if question.leans is not None:
-        parts["layer"] = np.float32(weights.layer) * mirror.within(rows, question.leans.value).astype(np.float32)
+    if question.layer is not None:
+        parts["layer"] = np.float32(weights.layer) * mirror.within(rows, question.layer.value).astype(np.float32)
     total = np.asarray(sum(parts.values()), dtype=np.float32)
     level = total - parts["abroad"]  # what the model of relevance has learned from
-    seen = Evidence(
+    evidence = Evidence(
         nearness,
         share,
         level - level.max(initial=0.0),
@@ -188,34 +194,31 @@ def score(
         terms=len(question.terms),
         asks=relevance.asks(question.text),
     )
-    judged = relevance.judged(seen)
+    likely = relevance.probabilities(evidence)
     if (facts.talks >= 0).any():
-        judged = _told_in_talks(judged, total, facts.talks)
-    return Scored(mirror, rows, total, dense, share, parts, judged, seen, facts, words.idf)
+        likely = _by_conversation(likely, total, facts.talks)
+    return Scored(mirror, rows, total, dense, share, parts, likely, evidence, facts, words.idf)
 
 
-def _told_in_talks(judged: Scores, total: Scores, talks: NDArray[np.int32]) -> Scores:
-    """Return the relevance, where an event of a talk is at least as relevant as what ranks below it.
+def _by_conversation(relevances: Scores, total: Scores, talks: NDArray[np.int32]) -> Scores:
+    """Return the relevance, where an event of a conversation is at least as relevant as what ranks below it.
 
-    Its own words may say little ("Yes, last week!"); its talk brought it up, and was more often right than they.
+    Its own words may say little ("Yes, last week!"); its conversation brought it up, and was more often right.
     """
     order = np.argsort(-total, kind="stable")
-    below = np.empty_like(judged)
-    below[order] = np.maximum.accumulate(judged[order][::-1])[::-1]
-    return np.where(talks >= 0, below, judged)
+    below = np.empty_like(relevances)
+    below[order] = np.maximum.accumulate(relevances[order][::-1])[::-1]
+    return np.where(talks >= 0, below, relevances)
 
 
 def with_word_similarity(
-    cosines: NDArray[np.float32], meant: NDArray[np.bool_], texts: Sequence[str]
+    cosines: NDArray[np.float32], embedded: NDArray[np.bool_], texts: Sequence[str]
 ) -> NDArray[np.float32]:
-    """Return the cosines with those of what has no vector yet as likely as its words make them.
-
-    cosines: (n, n). meant: which have a vector.
-    """
-    found = cosines.copy()
-    for place in np.flatnonzero(~meant).tolist():
-        found[place] = found[:, place] = [alike(texts[place], other) for other in texts]
-    return found
+    """Return the (n, n) cosines, those of texts without a vector yet filled in by their words."""
+    filled = cosines.copy()
+    for place in np.flatnonzero(~embedded).tolist():
+        filled[place] = filled[:, place] = [alike(texts[place], other) for other in texts]
+    return filled
 
 
 def newest_of_kind_first(scored: Scored, end: End, alike: NDArray[np.float32], chosen: NDArray[np.int64]) -> Scored:
@@ -225,40 +228,40 @@ def newest_of_kind_first(scored: Scored, end: End, alike: NDArray[np.float32], c
     candidates, the strong ones first, then the best. alike: (n, n) centred cosines among these.
     """
     best = float(scored.total[chosen].max())
-    first = _told_often(scored, alike, chosen)
+    first = _recurring(scored, alike, chosen)
     near = alike[first] >= SAME_KIND
     near[first] = True
     near &= scored.total[chosen] >= KIND_SHARE * float(scored.total[chosen[first]])
     kind = chosen[near & (scored.share[chosen] >= KIND_WORDS * scored.share[chosen[first]])]
     happened = scored.facts.happened[kind]
     order = kind[np.argsort(-happened if end == "newest" else happened, kind="stable")]
-    total, judged = scored.total.copy(), scored.relevance.copy()
+    total, likely = scored.total.copy(), scored.relevance.copy()
     total[order] = best + KIND_STEP * np.arange(len(order), 0, -1, dtype=np.float32)
-    judged[order[0]] = judged[kind].max()
+    likely[order[0]] = likely[kind].max()
     parts = scored.parts | {"recency": total - scored.total}
-    return replace(scored, total=total, relevance=judged, parts=parts)
+    return replace(scored, total=total, relevance=likely, parts=parts)
 
 
-def _told_often(scored: Scored, alike: NDArray[np.float32], chosen: NDArray[np.int64]) -> int:
+def _recurring(scored: Scored, alike: NDArray[np.float32], chosen: NDArray[np.int64]) -> int:
     """Return the place in `chosen` of what the query names: the first, where that is strong; else the first of which
-    others nearly as good are of a kind, since what has a newest was told more than once. A talk tells once.
+    others nearly as good are of a kind, since what has a newest recurs. A conversation counts once.
     """
     if scored.relevance[chosen[0]] >= relevance.STRONG:
         return 0
     total, talks = scored.total[chosen], scored.facts.talks[chosen]
     times = np.where(talks < 0, -1 - np.arange(len(chosen)), talks)
-    close = total >= OFTEN_SHARE * total[0]
+    close = total >= REPEATED_SHARE * total[0]
     for place in np.flatnonzero(close):
-        if len(set(times[close & (alike[place] >= SAME_KIND)].tolist())) >= TOLD_OFTEN:
+        if len(set(times[close & (alike[place] >= SAME_KIND)].tolist())) >= REPEATED:
             return int(place)
     return 0
 
 
-def listed(scored: Scored, *, events: NDArray[np.bool_]) -> Scored:
-    """Return the same candidates as a list of what lies in a period: events, then the rest, newest first.
+def by_time(scored: Scored, *, events: NDArray[np.bool_]) -> Scored:
+    """Return the same candidates, events first, then the rest, newest first. events: which candidates are.
 
-    "What happened today" resembles no memory, so that how near one is to these words says nothing. events: which
-    candidates are. Newest counts up to 1, an event 1 more.
+    "What happened today" resembles no memory, so that how near one is to these words says nothing. Newest counts up to
+    1, an event 1 more.
     """
     count = len(scored.rows)
     newest = np.argsort(np.argsort(scored.facts.happened, kind="stable"), kind="stable")
@@ -280,20 +283,20 @@ def _conversation_parts(
     """Return what the events around each candidate add."""
     shares = np.asarray([weights.next, 0.0, weights.near, weights.near], dtype=np.float32)
     before = links[:, 1]
-    asked = np.append(facts.shapes[:, 0], np.float32(0))[before]
-    given = np.append(base, np.float32(0))[before]
+    is_question = np.append(facts.shapes[:, 0], np.float32(0))[before]
+    its_score = np.append(base, np.float32(0))[before]
     return {
         "neighbours": ranking.from_neighbours(base, links, shares),
-        "answers": np.float32(weights.answers) * asked * given,
+        "answers": np.float32(weights.answers) * is_question * its_score,
         "talk": np.float32(weights.talk) * ranking.best_of_group(base, facts.talks),
     }
 
 
 def _alone(base: Scores, talks: NDArray[np.int32], weights: RankingWeights, covered: float) -> Scores:
-    """Return what evidence outside any conversation gets where others have one: the most that a talk gives, in
+    """Return what evidence outside any conversation gets where others have one: the most that a conversation gives, in
     proportion to its own score.
 
-    A fact is a talk of one; without this an event beside the answer outranks the fact that is the answer.
+    A fact is a conversation of one; without this an event next to the answer outranks the fact that is the answer.
     """
     if not (talks >= 0).any():
         return np.zeros_like(base)
@@ -303,10 +306,10 @@ def _alone(base: Scores, talks: NDArray[np.int32], weights: RankingWeights, cove
 
 
 def _links(mirror: Mirror, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return (n, 4) positions within `rows` of the events beside each, in the order of `Mirror.beside`; -1 for none."""
+    """Return (n, 4) positions within `rows` of the events next to each, as of `Mirror.neighbours`; -1 for none."""
     position = np.full(len(mirror) + 1, -1, dtype=np.int64)
     position[rows] = np.arange(len(rows))
-    return np.asarray(position[mirror.beside(rows)])
+    return np.asarray(position[mirror.neighbours(rows)])
 
 
 def _named(facts: RowFacts, query: str) -> Scores:
@@ -316,31 +319,29 @@ def _named(facts: RowFacts, query: str) -> Scores:
     named side by side ("Anna and Tom") count for nothing.
     """
     people = {name for group in facts.people for name in group if len(name) >= MIN_NAME_CHARS and name in query}
-    found = [(match.span(), name) for name in people if (match := _mention(query, name))]
-    if not found:
+    pattern = r"(?<![A-Za-z]){}(?![A-Za-z])"
+    spans = sorted(
+        (match.span(), name) for name in people if (match := re.search(pattern.format(re.escape(name)), query))
+    )
+    if not spans:
         return np.zeros(len(facts.group), dtype=np.float32)
-    spans = sorted(found)
     together = len(spans) > 1 and _TOGETHER.fullmatch(query[spans[0][0][1] : spans[1][0][0]])
     weight = 1.0 if len(spans) == 1 else 0.0 if together else FIRST_OF_SEVERAL
     return np.asarray([weight * (spans[0][1] in group) for group in facts.people], dtype=np.float32)[facts.group]
 
 
-def _mention(query: str, name: str) -> re.Match[str] | None:
-    return re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", query)
-
-
 def signals(scored: Scored, places: Sequence[int], weights: RankingWeights) -> dict[int, dict[str, Json]]:
-    """Return what made each of these candidates rank where it does: per part its rank, what it measured and added."""
+    """Return why each of these candidates ranks where it does: per part its rank, what it measured and added."""
     ranks = {}
     for name, values in scored.parts.items():
         rank = np.empty(len(values), dtype=np.int64)
         rank[np.argsort(-values, kind="stable")] = np.arange(1, len(values) + 1)
         ranks[name] = rank
     measured: dict[str, Scores] = {"dense": scored.dense, "words": scored.share}
-    told: dict[int, dict[str, Json]] = {}
+    signals: dict[int, dict[str, Json]] = {}
     for place in places:
-        told[place] = {
-            "coverage": round(scored.seen.coverage, 3),
+        signals[place] = {
+            "coverage": round(scored.evidence.coverage, 3),
             "relevance": round(float(scored.relevance[place]), 3),
         }
         for name, values in scored.parts.items():
@@ -349,5 +350,5 @@ def signals(scored: Scored, places: Sequence[int], weights: RankingWeights) -> d
                 raw = float(measured[name][place])
                 part |= {"score": None if np.isnan(raw) else round(raw, 4), "weight": getattr(weights, name)}
             if part["added"] or name in measured:
-                told[place][name] = part
-    return told
+                signals[place][name] = part
+    return signals

@@ -1,9 +1,11 @@
 """Search: candidates from the store, scores from the mirror, memories back from the store.
 
-Each layer's collection gives its nearest and its matching versions with every filter pushed down; the events beside the
-best of them join; `scoring` ranks them all together; only the memories that are returned are decoded, and each is
+Each layer's collection gives its nearest and its matching versions with every filter pushed down; the events next to
+the best of them join; `scoring` ranks them all together; only the memories that are returned are decoded, and each is
 checked once more against the request. Going on without something (no embedder, a layer that fails, events not yet
-embedded) is said in `notes`. What is weak comes behind what is strong, in a number that the request bounds.
+embedded) adds a note. Weak memories come after strong ones, in a number that the request bounds.
+
+`Searcher._rank` gives the order of an answer, step by step; `order` holds its rules.
 
 Rejected: asking the engine to fuse (ranks only, and each engine its own way), and keeping decoded memories between
 searches (their usage and state move, and decoding the few that are shown costs under a millisecond).
@@ -15,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,23 +39,23 @@ from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.index import Index
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
-from memory_anchor.recall.order import DEADLINE_S, ordered, reranked
-from memory_anchor.recall.order import key as order_key
-from memory_anchor.recall.parallel import Meanwhile, PrecomputedWords, nothing
+from memory_anchor.recall.order import DEADLINE_S, final_order, rank_key, reranked
 from memory_anchor.recall.query_embedder import QueryEmbedder
-from memory_anchor.recall.ranking import RankingWeights
+from memory_anchor.recall.ranking import SearchOptions
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.request import SearchRequest, admits, refusal, where_of
 from memory_anchor.recall.routing import preferred_layer
 from memory_anchor.recall.scoring import PreparedQuery, Scored
 from memory_anchor.recall.search_context import (
     FOLLOWS,
+    Meanwhile,
     Notes,
+    PrecomputedWords,
     SearchContext,
-    elsewhere,
     is_outside,
     names_day_in,
-    nothing_like_it,
+    nothing_similar,
+    other_times,
     period_of,
     prepared_query,
     words_of,
@@ -64,11 +66,11 @@ from memory_anchor.recall.snippets import (
     asks_about,
     behind_the_best,
     folded,
+    holding_phrases,
     nearly_same,
     newer_first,
     prior,
-    quoting,
-    replaced_by,
+    replaced_texts,
     snippet,
 )
 from memory_anchor.where import OneOf
@@ -81,33 +83,17 @@ if TYPE_CHECKING:
 
 SMALL_PERIOD = timedelta(days=2)
 SMALL_PERIOD_HOLDS = 10
-"""A period so short, with so little in it, is told where nothing in it resembles the question."""
-ABOVE_ALL = 100.0
-"""More than any score: what is strong comes before what is weak."""
+"""A period so short, with so little in it, is shown where nothing in it resembles the question."""
 SPARE = 4
 """Memories read beyond the limit, for priors, folding and the last check."""
 PHRASE_PAGE = 200
 """Memories read at once when a quoted phrase must match."""
 CACHED_ANSWERS = 256
 DEGRADED_TTL = timedelta(seconds=1)
-"""How long an answer is kept that lacks something: what was late or away may be back for the next question."""
-_WAYS: ContextVar[SearchOptions | None] = ContextVar("memory_anchor_ways", default=None)
+"""How long an answer is cached that lacks something: what was late or away may be back for the next question."""
+_VARIANT: ContextVar[SearchOptions | None] = ContextVar("memory_anchor_variant", default=None)
 BEFORE_SIMILAR = 3
 """Candidates read per similar memory asked for: raw and centred cosines order a little differently."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """The switches of the settings that a search goes by.
-
-    lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector.
-    """
-
-    weights: RankingWeights = field(default_factory=RankingWeights)
-    conversation: bool = True
-    fold: bool = True
-    priors: bool = True
-    lens: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +104,16 @@ class _Cached:
     answer: SearchAnswer
 
 
+def _ids(ranked: Sequence[RankedMemory]) -> set[str]:
+    return {hit.memory.id for hit in ranked}
+
+
 class Searcher(Index):
     """Finds memories for an actor. Thread-safe; embedding and the store run outside its lock.
 
-    embedder None: words alone. ways: the switches of the settings. cache_ttl_s 0: no answers are kept. activation:
-    how strength is counted. local, prompt: the embedders beside an API's (`QueryEmbedder`). tags: which occur
-    together. stand_aside: returns when no request waits, or soon (`Foreground`). snapshot: see `Index`. variants:
-    other ways by name (`with_variant`).
+    embedder None: words alone. cache_ttl_s 0: no answers are cached. activation: how strength is counted. local,
+    prompt: the embedders beside an API's (`QueryEmbedder`). tags: which occur together. yield_to_requests: returns when
+    no request waits, or soon (`Foreground`). snapshot: see `Index`. variants: other options by name (`with_variant`).
 
     Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
     """
@@ -134,7 +123,7 @@ class Searcher(Index):
         store: MemoryStore,
         embedder: Embedder | None,
         clock: Clock,
-        ways: SearchOptions | None = None,
+        options: SearchOptions | None = None,
         *,
         cache_ttl_s: float = 60.0,
         reranker: Reranker | None = None,
@@ -152,39 +141,35 @@ class Searcher(Index):
         super().__init__(store, QueryEmbedder(embedder, local=local, prompt=prompt), stand_aside, snapshot, quarantine)
         self.clock = clock
         self._reranker, self._rerank_deadline_s, self.activation = reranker, rerank_deadline_s, activation
-        self._own = ways or SearchOptions()
+        self._default_options = options or SearchOptions()
         self.variants = variants or {}
         self._ttl = timedelta(seconds=cache_ttl_s)
         self._answers: OrderedDict[tuple[Scope, str, SearchRequest, SearchOptions], _Cached] = OrderedDict()
         self._hits = self._misses = 0
 
     @property
-    def _ways(self) -> SearchOptions:
-        return _WAYS.get() or self._own
-
-    @property
-    def weights(self) -> RankingWeights:
-        """Return what each signal counts, in the variant that is gone by."""
-        return self._ways.weights
+    def options(self) -> SearchOptions:
+        """Return the options of the variant in force."""
+        return _VARIANT.get() or self._default_options
 
     @contextmanager
     def with_variant(self, variant: str) -> Iterator[None]:
-        """Let searches of this block go by the variant of this name; "" is the searcher's own way."""
-        token = _WAYS.set(self.variants[variant] if variant else None)
+        """Let searches of this block use the variant of this name; "" is the searcher's own options."""
+        token = _VARIANT.set(self.variants[variant] if variant else None)
         try:
             yield
         finally:
-            _WAYS.reset(token)
+            _VARIANT.reset(token)
 
     # --- searching -------------------------------------------------------------------------------------------------
 
-    def search(self, actor: Actor, request: SearchRequest, *, meanwhile: Meanwhile = nothing) -> SearchAnswer:
+    def search(self, actor: Actor, request: SearchRequest, *, meanwhile: Meanwhile | None = None) -> SearchAnswer:
         """Return the best snippets for an already validated request, strong ones first, best first.
 
-        meanwhile: called once on another thread while the query is embedded; not where the answer is kept.
+        meanwhile: called once on another thread while the query is embedded; not where the answer is cached.
         """
         now = self.clock.now()
-        key = (actor.scope, actor.zone, request, self._ways)
+        key = (actor.scope, actor.zone, request, self.options)
         with self._lock:
             cached = self._answers.get(key)
             if cached and cached.generation == self._generation and cached.since <= now < cached.until:
@@ -196,14 +181,14 @@ class Searcher(Index):
         answer = self._answer(actor, request, now, notes, meanwhile)
         with self._lock:
             if self._ttl:
-                kept = min(self._ttl, DEGRADED_TTL) if any(notes.values()) else self._ttl
-                self._answers[key] = _Cached(generation, now, now + kept, answer)
+                ttl = min(self._ttl, DEGRADED_TTL) if any(notes.values()) else self._ttl
+                self._answers[key] = _Cached(generation, now, now + ttl, answer)
             while len(self._answers) > CACHED_ANSWERS:
                 self._answers.popitem(last=False)
         return answer
 
     def forget(self, query: str) -> None:
-        """Let go of what is kept of a query, its answers and its rows: the next search for it takes its full time."""
+        """Drop the cached answers and vectors of a query: the next search for it takes its full time."""
         request = SearchRequest(query)
         for text in {query, words_of(request, period_of(Actor(), request, self.clock.now()))}:
             self.query_embedder.forget(text)
@@ -217,100 +202,95 @@ class Searcher(Index):
             return self._hits, self._misses
 
     def _answer(
-        self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, meanwhile: Meanwhile = nothing
+        self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, meanwhile: Meanwhile | None = None
     ) -> SearchAnswer:
-        self.drain()
-        asked = self.inquiry(actor, request, now, notes, period_of(actor, request, now), meanwhile=meanwhile)
-        period, using = asked.period, asked.question.using
-        if period is not None and period.is_hard:
-            found = self._inside(asked, period)
+        self.embed_last_writes()
+        context = self.prepare(actor, request, now, notes, period_of(actor, request, now), meanwhile=meanwhile)
+        period, is_filter = context.period, context.period is not None and context.period.is_hard
+        if period is not None and is_filter:
+            hits = self._inside(context, period)
         elif period is not None and not period.rest:
-            found = self._then(asked, period)
+            hits = self._dated(context, period)
         else:
-            found = self._ranked(asked)
-            lacks = not any(one.relevance >= STRONG for one in found)
-            is_past = period is not None and period.start <= now and period.end - period.start <= SMALL_PERIOD
-            if period is not None and is_past and lacks:
-                lying = self._lying(asked, period, request.limit)
-                shown = {one.memory.id for one in lying}
-                found = [*lying, *(one for one in found if one.memory.id not in shown)][: request.limit]
-            elif lacks and period is None and request.before and self._ways.conversation:
-                found = self._following(asked, found)
-        if request.is_unfiltered and not (period is not None and period.is_hard) and self._ways.conversation:
-            found = linked.joined(found, asked, self, self._store)
-        if asked.question.row is not None and (waiting := self._without_row(using)):
+            hits = self._rank(context)
+            if not any(hit.relevance >= STRONG for hit in hits):
+                if period is not None and period.start <= now and period.end - period.start <= SMALL_PERIOD:
+                    within = self._all_within(context, period, request.limit)
+                    shown = _ids(within)
+                    hits = [*within, *(hit for hit in hits if hit.memory.id not in shown)][: request.limit]
+                elif period is None and request.before and self.options.conversation:
+                    hits = self._following(context, hits)
+        if request.is_unfiltered and not is_filter and self.options.conversation:
+            hits = linked.with_linked(hits, context, self, self._store)
+        if context.query.row is not None and (waiting := self._without_vector(context.query.using)):
             notes[f"{waiting} memories are not embedded yet and are found by their words only."] = True
-        shown = {one.memory.id for one in found}
+        shown = _ids(hits)
         conflicts = {
-            (min(one.memory.id, other), max(one.memory.id, other))
-            for one in found
-            for other in one.memory.disputes
+            (min(hit.memory.id, other), max(hit.memory.id, other))
+            for hit in hits
+            for other in hit.memory.disputes
             if other in shown
         }
-        shaped = partial(snippet, reader=actor.scope, now=now, detail=request.detail, activation=self.activation)
-        replaced = replaced_by(found, self._store)
-        snippets = tuple(shaped(one, before=replaced.get(one.memory.id, "")) for one in found)
+        to_snippet = partial(snippet, reader=actor.scope, now=now, detail=request.detail, activation=self.activation)
+        replaced = replaced_texts(hits, self._store)
+        snippets = tuple(to_snippet(hit, before=replaced.get(hit.memory.id, "")) for hit in hits)
         return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
 
-    def _then(self, asked: SearchContext, period: TimeWords) -> list[RankedMemory]:
-        """Return what happened in a dated period, all that the query asks for, then what tells of it.
+    def _dated(self, context: SearchContext, period: TimeWords) -> list[RankedMemory]:
+        """Return what happened in a period, which is all that the query asks for, then what names a day in it.
 
-        What is found otherwise stands in where nothing lies in the period.
+        Where there is neither, what is found whatever the time.
         """
-        limit = asked.request.limit
-        found = self._ranked(asked.within(period))
-        if len(found) == limit:
-            return found
-        about = self._ranked(asked)
-        shown = {one.memory.id for one in found}
-        told = [one for one in about if one.memory.id not in shown and names_day_in(one.memory, period)]
-        if about and not (found or told):
-            asked.notes[elsewhere(period)] = False
-        return [*found, *told][:limit] or about
+        limit = context.request.limit
+        hits = self._rank(context.within(period))
+        if len(hits) == limit:
+            return hits
+        anytime, shown = self._rank(context), _ids(hits)
+        naming = [hit for hit in anytime if hit.memory.id not in shown and names_day_in(hit.memory, period)]
+        if anytime and not (hits or naming):
+            context.notes[other_times(period)] = False
+        return [*hits, *naming][:limit] or anytime
 
-    def _inside(self, asked: SearchContext, period: TimeWords) -> list[RankedMemory]:
+    def _inside(self, context: SearchContext, period: TimeWords) -> list[RankedMemory]:
         """Return what lies in a period that filters; where nothing there is strong, what is strong outside joins.
 
         Of a small period all is shown then: "why did we roll back on Thursday" may be answered by what that day holds,
         in words that are not the question's.
         """
-        limit = asked.request.limit
-        found = self._ranked(asked.within(period))
-        if not period.rest or any(one.relevance >= STRONG for one in found):
-            return found
+        limit = context.request.limit
+        hits = self._rank(context.within(period))
+        if not period.rest or any(hit.relevance >= STRONG for hit in hits):
+            return hits
         if period.end - period.start <= SMALL_PERIOD:
-            found = self._lying(asked, period, min(limit, SMALL_PERIOD_HOLDS))
-        shown = {one.memory.id for one in found}
-        others = [one for one in self._elsewhere(asked) if one.memory.id not in shown]
-        strong = [one for one in others if one.relevance >= STRONG]
-        if strong or not found:
-            asked.notes[elsewhere(period, inside=bool(found), outside=bool(others))] = False
-        return [*found, *strong][:limit] if found else others
+            hits = self._all_within(context, period, min(limit, SMALL_PERIOD_HOLDS))
+        shown = _ids(hits)
+        # Whatever the time; a text may use the very words that name it ("last summer").
+        anytime = self.prepare(context.actor, context.request, context.now, context.notes, None)
+        outside = self._rank(anytime) or self._rank(replace(context, period=None))
+        outside = [hit for hit in outside if hit.memory.id not in shown]
+        strong = [hit for hit in outside if hit.relevance >= STRONG]
+        if strong or not hits:
+            context.notes[other_times(period, inside=bool(hits), outside=bool(outside))] = False
+        return [*hits, *strong][:limit] if hits else outside
 
-    def _lying(self, asked: SearchContext, period: TimeWords, limit: int) -> list[RankedMemory]:
-        """Return what lies in a period, strong or not; all of it where nothing has a word or a meaning of the query."""
-        every = replace(asked, request=replace(asked.request, weak=limit, limit=limit))
-        found = self._ranked(every.within(period)) or as_weak(self._ranked(every.within(replace(period, rest=False))))
-        if found:
-            asked.notes[nothing_like_it(period)] = False
-        return found
+    def _all_within(self, context: SearchContext, period: TimeWords, limit: int) -> list[RankedMemory]:
+        """Return what lies in a period, strong or not; all of it where nothing in it is found by the query."""
+        every = replace(context, request=replace(context.request, weak=limit, limit=limit))
+        hits = self._rank(every.within(period)) or as_weak(self._rank(every.within(replace(period, rest=False))))
+        if hits:
+            context.notes[nothing_similar(period)] = False
+        return hits
 
-    def _following(self, asked: SearchContext, found: list[RankedMemory]) -> list[RankedMemory]:
-        """Return what is found, joined by what is strong where the query is read after what was said before it."""
-        read = f"{asked.request.before}\n{asked.request.query}"
-        request = replace(asked.request, query=read, weak=0)
-        whole = self.inquiry(asked.actor, request, asked.now, asked.notes, asked.period)
-        joined = behind_the_best(found, [one for one in self._ranked(whole) if one.relevance >= STRONG])
-        if joined != found:
-            asked.notes[FOLLOWS] = False
-        return joined[: asked.request.limit]
+    def _following(self, context: SearchContext, hits: list[RankedMemory]) -> list[RankedMemory]:
+        """Return the hits, joined by what is strong where the query is read after what was said before it."""
+        request = replace(context.request, query=f"{context.request.before}\n{context.request.query}", weak=0)
+        both = self.prepare(context.actor, request, context.now, context.notes, context.period)
+        joined = behind_the_best(hits, [hit for hit in self._rank(both) if hit.relevance >= STRONG])
+        if joined != hits:
+            context.notes[FOLLOWS] = False
+        return joined[: context.request.limit]
 
-    def _elsewhere(self, asked: SearchContext) -> list[RankedMemory]:
-        """Return what is found whatever the time; a text may use the very words that name it ("last summer")."""
-        whole = self.inquiry(asked.actor, asked.request, asked.now, asked.notes, None)
-        return self._ranked(whole) or self._ranked(replace(asked, period=None))
-
-    def inquiry(
+    def prepare(
         self,
         actor: Actor,
         request: SearchRequest,
@@ -318,198 +298,199 @@ class Searcher(Index):
         notes: Notes,
         period: TimeWords | None,
         *,
-        meanwhile: Meanwhile = nothing,
+        meanwhile: Meanwhile | None = None,
     ) -> SearchContext:
-        """Return what is asked about this period; what is looked for is embedded here. meanwhile: as of `search`."""
+        """Return the search for this period, its query embedded. meanwhile: as of `search`."""
         end = None if period is not None and period.is_hard else end_asked(request.query).end
         text = end_asked(words_of(request, period)).rest if end else words_of(request, period)
-        project = f"{actor.scope.account}|{actor.scope.project}"
-        topic, lens = request.topic, self._ways.lens
 
-        def completed(question: PreparedQuery) -> PreparedQuery:
-            wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
-            leans = None if request.layers else preferred_layer(text)
+        def complete(query: PreparedQuery) -> PreparedQuery:
+            wanted = self._tags.wanted(query.terms, audiences_of(actor.scope))
+            layer = None if request.layers else preferred_layer(text)
             with self._lock:
                 mirror = self._mirror
-                words = mirror.words(question.term_ids, question.project, question.abroad)
-                ahead = PrecomputedWords(mirror, mirror.changes, words)
-            meanwhile()
-            return replace(question, tags=wanted, leans=leans, end=end, ahead=ahead)
+                words = mirror.words(query.term_ids, query.project, query.abroad)
+                precomputed = PrecomputedWords(mirror, mirror.changes, words)
+            if meanwhile is not None:
+                meanwhile()
+            return replace(query, tags=wanted, layer=layer, end=end, precomputed=precomputed)
 
-        question, note = prepared_query(
-            self.query_embedder, text, project=project, topic=topic, share=lens, completed=completed
+        query, note = prepared_query(
+            self.query_embedder,
+            text,
+            project=f"{actor.scope.account}|{actor.scope.project}",
+            topic=request.topic,
+            share=self.options.lens,
+            complete=complete,
         )
         if note:
             notes[note] = bool(self.query_embedder.embedders)  # without any, words alone are all there is
-        return SearchContext(actor, request, question, now, period, notes)
+        return SearchContext(actor, request, query, now, period, notes)
 
-    def _ranked(self, asked: SearchContext) -> list[RankedMemory]:
-        """Return what is found, in order and ready to be shown."""
-        scored, found = self.scores(asked)
-        if scored is None or not len(found):
+    def _rank(self, context: SearchContext) -> list[RankedMemory]:
+        """Return the memories of an answer in their order: the one place where it is decided.
+
+        By score, strong before weak; the newest of a kind first where that is asked for, and all of a period newest
+        first where everything in it is. Memories are read, their priors added, near-duplicates folded; a reranker has
+        its say; `final_order` bounds the weak ones and puts both sides of a dispute together.
+        """
+        scored, rows = self.scores(context)
+        if scored is None or not len(rows):
             return []
-        request = asked.request
-        if asked.question.end is not None and not asked.lists:
-            scored = self._newest_of_a_kind(asked, scored)
-        if asked.lists:
-            scored = scoring.listed(scored, events=scored.mirror.within(scored.rows, Layer.EVENT_LOG.value))
-        ties = -scored.facts.happened.astype(np.int64)
-        order = ranking.best_first(scored.total + (scored.relevance >= STRONG) * ABOVE_ALL, ties)
+        request, query = context.request, context.query
+        if context.lists_period:
+            scored = scoring.by_time(scored, events=scored.mirror.within(scored.rows, Layer.EVENT_LOG.value))
+        elif query.end is not None:
+            scored = self._newest_of_kind(scored, query)
+        order = scored.best_first()
         if phrases(request.query):
-            ranked = self._arranged(self._quoted(asked, scored, order), scored, asked)
+            ranked = self._arrange(self._quoted(context, scored, order), scored, context)
         else:
-            ranked = self._distinct(asked, scored, order)
+            ranked = self._distinct(context, scored, order)
         if self._reranker is not None and ranked:
-            ranked, note = reranked(
-                self._reranker,
-                request.query,
-                ranked,
-                share=self._ways.weights.rerank,
-                deadline_s=self._rerank_deadline_s,
-            )
+            share, deadline_s = self.options.weights.rerank, self._rerank_deadline_s
+            ranked, note = reranked(self._reranker, request.query, ranked, share=share, deadline_s=deadline_s)
             if note:
-                asked.notes[note] = True
-        answer, alone = ordered(
-            ranked, limit=request.limit, weak=request.weak, other_sides=partial(self._other_sides, asked)
+                context.notes[note] = True
+        answer, one_sided = final_order(
+            ranked, limit=request.limit, weak=request.weak, other_sides=partial(self._other_sides, context)
         )
-        for disputed in alone:
-            asked.notes[f"{disputed} is disputed; a higher limit shows the other side too."] = False
+        for disputed in one_sided:
+            context.notes[f"{disputed} is disputed; a higher limit shows the other side too."] = False
         return answer
 
-    def scores(self, asked: SearchContext, also: Memory | None = None) -> tuple[Scored | None, NDArray[np.int64]]:
+    def scores(self, context: SearchContext, also: Memory | None = None) -> tuple[Scored | None, NDArray[np.int64]]:
         """Return the scores of what is found by meaning or by words, every filter applied, and the rows found.
 
         also: a memory that is scored whether it is found or not. Scores None: nothing to score. A row's place and its
         words are taken under one lock, or a write between them would give rows that the words do not know.
         """
         mirror = self._filled({also.point_id: also.layer.value} if also is not None else {})
-        if asked.request.is_unfiltered and self._store.kind in candidates.WRITTEN_HERE:
+        if context.request.is_unfiltered and self._store.kind in candidates.WRITTEN_HERE:
             with self._lock:
                 if mirror.is_whole:
-                    return self._score(asked, mirror, None, also)
-        question, aimed = asked.question, asked.question.row
+                    return self._score(context, mirror, None, also)
+        query, vector = context.query, context.query.row
         with self._lock:
-            centring = mirror.centring(question.using)
-            if aimed is not None and centring is not None:
+            centring = mirror.centring(query.using)
+            if vector is not None and centring is not None:
                 # Less its mean: the engine's raw cosine then orders almost as the centred one does.
-                aimed = centring.query(aimed, question.script)
-        points = candidates.asked(self._store, asked, aimed)
+                vector = centring.query(vector, query.script)
+        points = candidates.from_store(self._store, context, vector)
         self._filled(points, mirror)
         with self._lock:
-            return self._score(asked, mirror, list(points), also)
+            return self._score(context, mirror, list(points), also)
 
     def _score(
-        self, asked: SearchContext, mirror: Mirror, points: Sequence[str] | None, also: Memory | None
+        self, context: SearchContext, mirror: Mirror, points: Sequence[str] | None, also: Memory | None
     ) -> tuple[Scored | None, NDArray[np.int64]]:
         """Return what `scores` does. points: what the engine found, None for what the mirror finds, which is locked."""
-        question, ahead = asked.question, asked.question.ahead
-        if ahead is not None and ahead.mirror is mirror and ahead.changes == mirror.changes:
-            words = ahead.words
+        query, precomputed = context.query, context.query.precomputed
+        if precomputed is not None and precomputed.mirror is mirror and precomputed.changes == mirror.changes:
+            words = precomputed.words
         else:
-            words = mirror.words(question.term_ids, question.project, question.abroad)
-        found = candidates.held(mirror, asked, words) if points is None else np.sort(mirror.rows(points))
+            words = mirror.words(query.term_ids, query.project, query.abroad)
+        found = candidates.from_mirror(mirror, context, words) if points is None else np.sort(mirror.rows(points))
         rows = found if also is None else np.union1d(found, mirror.rows([also.point_id]))
         if not len(rows):
             return None, found
-        talks = self._ways.conversation and asked.request.as_of is None
-        readers = audiences_of(asked.actor.scope) if talks else None
-        weights, period = self._ways.weights, asked.period
-        return scoring.score(mirror, question, rows, words, weights=weights, readers=readers, period=period), found
+        options = self.options
+        with_conversations = options.conversation and context.request.as_of is None
+        readers = audiences_of(context.actor.scope) if with_conversations else None
+        scored = scoring.score(
+            mirror, query, rows, words, weights=options.weights, readers=readers, period=context.period
+        )
+        return scored, found
 
-    def _newest_of_a_kind(self, asked: SearchContext, scored: Scored) -> Scored:
-        assert asked.question.end is not None  # noqa: S101 - the caller looked
-        ties = -scored.facts.happened.astype(np.int64)
-        chosen = ranking.best_first(scored.total + (scored.relevance >= STRONG) * ABOVE_ALL, ties)[: scoring.KINDRED]
-        mirror, rows, using = scored.mirror, scored.rows[chosen], asked.question.using
+    def _newest_of_kind(self, scored: Scored, query: PreparedQuery) -> Scored:
+        assert query.end is not None  # noqa: S101 - the caller looked
+        chosen = scored.best_first()[: scoring.KINDRED]
+        mirror, rows, using = scored.mirror, scored.rows[chosen], query.using
         with self._lock:
-            alike, meant = mirror.alike(rows, using=using), mirror.embedded(rows, using=using)
-        if not meant.all():  # what was just logged is of a kind by its words
+            cosines, embedded = mirror.alike(rows, using=using), mirror.embedded(rows, using=using)
+        if not embedded.all():  # what was just logged is compared by its words
             points = [mirror.points[row] for row in rows.tolist()]
             memories = self.memories(mirror, points)
-            alike = scoring.with_word_similarity(
-                alike, meant, [memories[one].content if one in memories else "" for one in points]
-            )
-        return scoring.newest_of_kind_first(scored, asked.question.end, alike, chosen)
+            texts = [memories[point].content if point in memories else "" for point in points]
+            cosines = scoring.with_word_similarity(cosines, embedded, texts)
+        return scoring.newest_of_kind_first(scored, query.end, cosines, chosen)
 
-    def _distinct(self, asked: SearchContext, scored: Scored, order: NDArray[np.int64]) -> list[RankedMemory]:
+    def _distinct(self, context: SearchContext, scored: Scored, order: NDArray[np.int64]) -> list[RankedMemory]:
         """Return the best of an order with near-duplicates folded, read on until there are as many as asked for."""
         read: list[RankedMemory] = []
-        kept: list[RankedMemory] = []
-        page = asked.request.limit + SPARE
-        while len(order) and len(linked.places(kept)) < asked.request.limit:
-            read += self._read(asked, scored, order[:page])
-            kept = self._arranged(sorted(read, key=order_key), scored, asked)
+        distinct: list[RankedMemory] = []
+        page = context.request.limit + SPARE
+        while len(order) and len(linked.answer_places(distinct)) < context.request.limit:
+            read += self._read(context, scored, order[:page])
+            distinct = self._arrange(sorted(read, key=rank_key), scored, context)
             order, page = order[page:], 2 * page
-        return kept
+        return distinct
 
-    def _read(self, asked: SearchContext, scored: Scored, order: NDArray[np.int64]) -> list[RankedMemory]:
+    def _read(self, context: SearchContext, scored: Scored, order: NDArray[np.int64]) -> list[RankedMemory]:
         """Return the memories of an order, priors added, in their new order."""
-        request = asked.request
+        request, options = context.request, self.options
         places = [int(place) for place in order]
         points = [scored.mirror.points[int(scored.rows[place])] for place in places]
         memories = self.memories(scored.mirror, points)
-        signals = scoring.signals(scored, places, self._ways.weights) if request.detail else {}
-        weight, counts_age = self._ways.weights.prior if self._ways.priors else 0.0, request.counts_age
+        signals = scoring.signals(scored, places, options.weights) if request.detail else {}
+        lens: dict[str, Json] = (
+            {"lens": {"topic": request.topic, "weight": options.lens}} if options.lens and request.topic else {}
+        )
+        weight = options.weights.prior if options.priors else 0.0
         ranked = []
         for place, point in zip(places, points, strict=True):
             memory = memories.get(point)
-            if memory is None or not admits(asked.actor, request, memory, now=asked.now):
+            if memory is None or not admits(context.actor, request, memory, now=context.now):
                 continue
-            strength = strength_of(memory, asked.now, self.activation, with_noise=False) if counts_age else GREATEST
+            strength = GREATEST
+            if request.counts_age:
+                strength = strength_of(memory, context.now, self.activation, with_noise=False)
             bonus = weight * prior(memory, counts_use=request.counts_use, strength=strength) if weight else 0.0
-            told = {**signals[place], "prior": round(bonus, 4), **self._seen_through(request)} if request.detail else {}
-            relevance = float(scored.relevance[place])
-            ranked.append(RankedMemory(memory, float(scored.total[place]) + bonus, place, told, relevance=relevance))
-        return sorted(ranked, key=order_key)
+            explained = {**signals[place], "prior": round(bonus, 4), **lens} if request.detail else {}
+            score, relevance = float(scored.total[place]) + bonus, float(scored.relevance[place])
+            ranked.append(RankedMemory(memory, score, place, explained, relevance=relevance))
+        return sorted(ranked, key=rank_key)
 
-    def _quoted(self, asked: SearchContext, scored: Scored, order: NDArray[np.int64]) -> list[RankedMemory]:
+    def _quoted(self, context: SearchContext, scored: Scored, order: NDArray[np.int64]) -> list[RankedMemory]:
         """Return those that hold every quoted phrase, read page by page until there are some.
 
         Where none does and the query asks about the phrase, the best of all stand in and a note says so.
         """
-        query = asked.request.query
+        query = context.request.query
         wanted = phrases(query)
         read: list[RankedMemory] = []
         for start in range(0, len(order), PHRASE_PAGE):
-            read += self._read(asked, scored, order[start : start + PHRASE_PAGE])
-            if found := quoting(read, query, wanted):
-                return found
+            read += self._read(context, scored, order[start : start + PHRASE_PAGE])
+            if hits := holding_phrases(read, query, wanted):
+                return hits
         among = "No memory" if len(order) < candidates.QUOTED else f"None of the {len(order)} likeliest memories"
-        asked.notes[f"{among} holds the quoted words."] = False
+        context.notes[f"{among} holds the quoted words."] = False
         return read[:PHRASE_PAGE] if asks_about(query, wanted) else []
 
-    def _seen_through(self, request: SearchRequest) -> dict[str, Json]:
-        """Return how the topic bent the query, for explain; nothing where it did not."""
-        return (
-            {"lens": {"topic": request.topic, "weight": self._ways.lens}} if self._ways.lens and request.topic else {}
-        )
-
-    def _arranged(self, ranked: list[RankedMemory], scored: Scored, asked: SearchContext) -> list[RankedMemory]:
-        question = asked.question
-        if not self._ways.fold or len(ranked) < 2:
+    def _arrange(self, ranked: list[RankedMemory], scored: Scored, context: SearchContext) -> list[RankedMemory]:
+        """Return the list with near-duplicates folded, the newer of two first, and no event beside its summary."""
+        if not self.options.fold or len(ranked) < 2:
             return ranked
+        places = [hit.place for hit in ranked]
         with self._lock:
-            cosines = scored.mirror.alike(scored.rows[[one.place for one in ranked]], using=question.using)
-        alike = nearly_same([one.place for one in ranked], cosines)
-        if alike and question.end is None:
-            ranked = newer_first(ranked, alike, self._ways.weights.newer)
-        everything = (
-            asked.request.is_unfiltered and asked.period is None
-        )  # else what a story tells may have been left aside
-        findable = scored.mirror.row_of if everything else ()
-        return linked.summaries_or_events(folded(ranked, alike), asked.request, findable)
+            cosines = scored.mirror.alike(scored.rows[places], using=context.query.using)
+        similar = nearly_same(places, cosines)
+        if similar and context.query.end is None:
+            ranked = newer_first(ranked, similar, self.options.weights.newer)
+        # Under a filter the events of a summary may have been left out, not missed.
+        findable = scored.mirror.row_of if context.request.is_unfiltered and context.period is None else ()
+        return linked.summaries_or_events(folded(ranked, similar), context.request, findable)
 
     def _other_sides(
-        self, asked: SearchContext, one: RankedMemory, known: Mapping[str, RankedMemory], shown: Collection[str]
+        self, context: SearchContext, hit: RankedMemory, known: Mapping[str, RankedMemory], shown: Collection[str]
     ) -> list[RankedMemory]:
         """Return what disputes a memory and was not shown yet, from the ranking or the store."""
-        wanted = [other for other in one.memory.disputes if other not in shown]
+        wanted = [other for other in hit.memory.disputes if other not in shown]
         sides = [known[other] for other in wanted if other in known]
         if missing := tuple(other for other in wanted if other not in known):
-            where = where_of(asked.actor, asked.request, one.memory.layer).and_(OneOf("id", missing))
-            others = self._store.find(one.memory.layer.value, where, limit=len(missing))
-            allowed = partial(admits, asked.actor, asked.request, now=asked.now)
-            sides += [replace(one, memory=other, siblings=()) for other in others if allowed(other)]
+            where = where_of(context.actor, context.request, hit.memory.layer).and_(OneOf("id", missing))
+            others = self._store.find(hit.memory.layer.value, where, limit=len(missing))
+            sides += [replace(hit, memory=other, siblings=()) for other in others if context.admits(other)]
         return sides
 
     def why_not(self, actor: Actor, request: SearchRequest, memory: Memory) -> dict[str, Json]:
@@ -523,36 +504,38 @@ class Searcher(Index):
             return {"found": False, "reason": reason}
         notes: Notes = {}
         answer = self._answer(actor, request, now, notes)
-        asked = self.inquiry(actor, request, now, notes, period_of(actor, request, now))
-        period = asked.period
-        scored, found = self.scores(asked, also=memory)
+        context = self.prepare(actor, request, now, notes, period_of(actor, request, now))
+        period = context.period
+        scored, found = self.scores(context, also=memory)
         assert scored is not None  # noqa: S101 - this memory is in it
-        own = int(scored.mirror.rows([memory.point_id])[0])
-        place = int(np.flatnonzero(scored.rows == own)[0])
-        signals = scoring.signals(scored, [place], self._ways.weights)[place]
-        if any(one.id == memory.id for one in answer.snippets):
-            rank = next(number for number, one in enumerate(answer.snippets, 1) if one.id == memory.id)
+        row = int(scored.mirror.rows([memory.point_id])[0])
+        place = int(np.flatnonzero(scored.rows == row)[0])
+        signals = scoring.signals(scored, [place], self.options.weights)[place]
+        if rank := _rank_in(answer, memory.id):
             return {"found": True, "reason": "it is among the answers", "rank": rank, "signals": signals}
         # What the same search would show with room for all: what comes before it there is what comes before it.
-        everything = self._answer(actor, replace(request, limit=request.limit + len(scored.rows)), now, {}).snippets
-        rank = next((number for number, one in enumerate(everything, 1) if one.id == memory.id), 0)
-        same = next(
-            (one.id for one in everything if any(cited.ref.partition("@")[0] == memory.id for cited in one.citations)),
-            "",
+        everything = self._answer(actor, replace(request, limit=request.limit + len(scored.rows)), now, {})
+        rank = _rank_in(everything, memory.id)
+        citing = (
+            one.id
+            for one in everything.snippets
+            if any(cited.ref.partition("@")[0] == memory.id for cited in one.citations)
         )
         if rank > request.limit:
             reason = f"{rank - 1} others rank above it and {request.limit} are shown"
         elif rank:
             reason = "the other side of a disputed memory takes its place"
-        elif same:
+        elif same := next(citing, ""):
             reason = f"it says the same as {same}, which cites it"
-        elif period is not None and is_outside(actor, request, memory, period, now) and elsewhere(period) not in notes:
+        elif (
+            period is not None and is_outside(actor, request, memory, period, now) and other_times(period) not in notes
+        ):
             reason = f"it lies outside of {period.text!r}, which the query names"
         elif not all(holds(phrase_text(memory), phrase) for phrase in phrases(request.query)):
             reason = "it does not hold the quoted words"
-        elif own not in found and self._is_crowded_out(actor, scored.mirror, own, memory):
+        elif row not in found and self._is_crowded_out(actor, scored.mirror, row, memory):
             reason = f"the newest {ROWS_OF_A_TEXT} that say the very same stand for it"
-        elif own not in found:
+        elif row not in found:
             reason = f"neither meaning nor words bring it among the first {candidates.CANDIDATES}"
         else:
             reason = f"it is weak, and no more than {request.weak} weak ones are shown"
@@ -571,13 +554,12 @@ class Searcher(Index):
         From 0.30 on they are related, from 0.55 on they may be the same fact (docs/retrieval.md). Pending ones too.
         Without an embedder what shares its words. Raises Unavailable: no embedder can run now.
         """
-        found = self.query_embedder.written(text)
-        if found is None:
+        vector = self.query_embedder.written(text)
+        if vector is None:
             return candidates.similar_by_words(self._store, actor, text, layer, limit=limit)
-        using, row = found
+        using, row = vector
         request = SearchRequest(query=text, layers=(layer,), include_pending=True)
-        collection = layer.value
-        where = where_of(actor, request, layer)
+        collection, where = layer.value, where_of(actor, request, layer)
         hits = self._store.nearest(collection, row, where, limit=BEFORE_SIMILAR * limit, using=using)
         mirror = self._filled({hit.point_id: collection for hit in hits})
         with self._lock:
@@ -585,15 +567,11 @@ class Searcher(Index):
             cosines = mirror.cosines(row, script_of(text), rows, using=using)
             order = ranking.best_first(np.nan_to_num(cosines, nan=-1.0), rows)[:limit]
             near = [(mirror.points[int(rows[place])], float(cosines[place])) for place in order]
-        entries = self._store.get(collection, [point for point, _ in near])
-        if len(entries) < len(near):  # in the order asked for; each says which it is, at 8 µs, only where some are gone
-            there = {entry.memory.point_id for entry in entries}
-            near = [(point, cosine) for point, cosine in near if point in there]
-        now = self.clock.now()
+        memories, now = self.memories(mirror, [point for point, _ in near]), self.clock.now()
         return [
-            (entry.memory, cosine)
-            for entry, (_, cosine) in zip(entries, near, strict=True)
-            if admits(actor, request, entry.memory, now=now)
+            (memories[point], cosine)
+            for point, cosine in near
+            if point in memories and admits(actor, request, memories[point], now=now)
         ]
 
     def alike(self, memories: Sequence[Memory]) -> NDArray[np.float32]:
@@ -602,3 +580,8 @@ class Searcher(Index):
         using = DENSE_LOCAL if DENSE_LOCAL in self.query_embedder.embedders else DENSE
         with self._lock:
             return mirror.alike(mirror.rows([memory.point_id for memory in memories]), using=using)
+
+
+def _rank_in(answer: SearchAnswer, memory_id: str) -> int:
+    """Return the place of a memory in an answer, from 1; 0 where it is not there."""
+    return next((rank for rank, one in enumerate(answer.snippets, 1) if one.id == memory_id), 0)

@@ -55,22 +55,20 @@ REFUTED, HYPOTHESIS = "refuted", "hypothesis"
 TAG_OF_EPISTEMIC: dict[Epistemic, str] = {Epistemic.REFUTED: REFUTED, Epistemic.HYPOTHESIS: HYPOTHESIS}
 """Verified is what a memory is meant to be, and needs no mark."""
 MARKS = frozenset({TO_VERIFY, *TAG_OF_EPISTEMIC.values()})
-"""Tags that say how a memory stands, not what it is about."""
+"""Tags that say how far a memory holds, not what it is about."""
 ASKS_ABOUT_PHRASE = 2
-"""Terms beside a quoted phrase from which a query asks about it rather than for it."""
-
-
+"""Terms besides a quoted phrase from which a query asks about it rather than for it."""
 JOINING = 2
 """Memories that join an answer by another reading of its query."""
 WEAK_MOST = 0.49
-"""The relevance of what joins: below the point from which a snippet is strong."""
+"""The relevance of what joins: below `STRONG`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankedMemory:
     """One memory in the order of an answer. score: fused, higher is better. place: position among the candidates.
 
-    relevance: how likely it is right, 0 to 1. linked: why it joined behind another, "" for what was found itself.
+    relevance: how likely it is right, 0 to 1. linked: why it joined after another, "" for what was found itself.
     stands_for: of a story, the events in whose places it stands.
     """
 
@@ -84,38 +82,37 @@ class RankedMemory:
     covers: tuple[RankedMemory, ...] = ()
 
 
-def behind_the_best(found: Sequence[RankedMemory], joining: Sequence[RankedMemory]) -> list[RankedMemory]:
-    """Return an answer without a strong snippet, joined behind its best by what another reading of the query found.
+def behind_the_best(hits: Sequence[RankedMemory], joining: Sequence[RankedMemory]) -> list[RankedMemory]:
+    """Return an answer without a strong snippet, its best followed by what another reading of the query found.
 
     "And why was that?" leaves out what it is about; a question of its own that nothing answers looks the same. So its
     best stays first, few join, and what joins is weak.
     """
-    best = list(found[:1])
-    shown = {one.memory.id for one in best}
-    few = [one for one in joining if one.memory.id not in shown][:JOINING]
-    shown |= {one.memory.id for one in few}
-    return [*best, *as_weak(few), *(one for one in found[1:] if one.memory.id not in shown)]
+    best = {hit.memory.id for hit in hits[:1]}
+    few = [hit for hit in joining if hit.memory.id not in best][:JOINING]
+    shown = {hit.memory.id for hit in few}
+    return [*hits[:1], *as_weak(few), *(hit for hit in hits[1:] if hit.memory.id not in shown | best)]
 
 
-def as_weak(found: Sequence[RankedMemory]) -> list[RankedMemory]:
+def as_weak(hits: Sequence[RankedMemory]) -> list[RankedMemory]:
     """Return the same memories, none of them strong."""
-    return [replace(one, relevance=min(one.relevance, WEAK_MOST)) for one in found]
+    return [replace(hit, relevance=min(hit.relevance, WEAK_MOST)) for hit in hits]
 
 
-def replaced_by(found: Sequence[RankedMemory], store: MemoryStore) -> dict[str, str]:
-    """Return for each fact that superseded another what that one said, by the id of the new one."""
-    told: dict[str, str] = {}
-    for one in found:
-        former, _, version = (one.memory.previous_version_id or "").rpartition("@")
-        if former and former != one.memory.id and version.isdigit():
-            for entry in store.get(one.memory.layer.value, [point_id(former, int(version))]):
-                if entry.memory.audience == one.memory.audience:
-                    told[one.memory.id] = entry.memory.content
-    return told
+def replaced_texts(hits: Sequence[RankedMemory], store: MemoryStore) -> dict[str, str]:
+    """Return for each fact that superseded another that one's text, by the id of the new one."""
+    texts: dict[str, str] = {}
+    for memory in (hit.memory for hit in hits):
+        former, _, version = (memory.previous_version_id or "").rpartition("@")
+        if former and former != memory.id and version.isdigit():
+            for entry in store.get(memory.layer.value, [point_id(former, int(version))]):
+                if entry.memory.audience == memory.audience:
+                    texts[memory.id] = entry.memory.content
+    return texts
 
 
 def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST) -> float:
-    """Return what weight, use, pinning, verification and fading say in advance; 0 for a plain new memory.
+    """Return what weight, use, pinning, verification and fading add; 0 for a plain new memory.
 
     strength: 0 to 100, where age counts. Between -1.25 and 1.
     """
@@ -123,8 +120,8 @@ def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST
     checked = {Epistemic.VERIFIED: 1.0, Epistemic.REFUTED: -1.0}.get(memory.epistemic, 0.0) if memory.epistemic else 0.0
     if memory.origin is Origin.DOCUMENT:
         checked -= 0.5
-    told = _IMPORTANCE * relative_importance(memory) + _USE * used + _PINNED * float(memory.pinned)
-    return told + _CHECKED * checked - _FADED * (1 - strength / GREATEST)
+    weighed = _IMPORTANCE * relative_importance(memory) + _USE * used + _PINNED * float(memory.pinned)
+    return weighed + _CHECKED * checked - _FADED * (1 - strength / GREATEST)
 
 
 def nearly_same(places: Sequence[int], cosines: NDArray[np.float32]) -> dict[tuple[int, int], float]:
@@ -156,45 +153,33 @@ def folded(ranked: Sequence[RankedMemory], alike: Mapping[tuple[int, int], float
 
     alike: as of `nearly_same`. Disputed memories are never folded.
     """
-    kept: list[RankedMemory] = []
-    said: list[list[str]] = []
+    distinct: list[RankedMemory] = []
+    texts: list[list[str]] = []
     for candidate in ranked:
-        plain = _plain(candidate.memory.content)
-        is_disputed = candidate.memory.status is Status.DISPUTED
-        same = next(
-            (
-                number
-                for number, other in enumerate(kept)
-                if not is_disputed
-                and other.memory.status is not Status.DISPUTED
-                and (
-                    said[number] == plain
-                    or (
-                        alike.get((other.place, candidate.place), 0.0) >= FOLD_COSINE
-                        and _same_words(other.memory, candidate.memory)
-                    )
-                )
-            ),
-            None,
-        )
-        if same is None:
-            kept.append(candidate)
-            said.append(plain)
+        text, is_disputed = _plain(candidate.memory.content), candidate.memory.status is Status.DISPUTED
+        for number, other in enumerate(distinct):
+            if is_disputed or other.memory.status is Status.DISPUTED:
+                continue
+            is_near = alike.get((other.place, candidate.place), 0.0) >= FOLD_COSINE
+            if texts[number] == text or (is_near and _same_words(other.memory, candidate.memory)):
+                distinct[number] = replace(other, siblings=(*other.siblings, candidate.memory))
+                break
         else:
-            kept[same] = replace(kept[same], siblings=(*kept[same].siblings, candidate.memory))
-    return kept
+            distinct.append(candidate)
+            texts.append(text)
+    return distinct
 
 
 def _plain(text: str) -> list[str]:
-    """Return what makes two texts one, articles and marks aside.
+    """Return what makes two texts the same, without articles and marks.
 
     Their vectors may still differ: an event's holds the event before it.
     """
     return [word for word in _WORD.findall(normal(text)) if word not in _ARTICLES]
 
 
-def _same_words(one: Memory, other: Memory) -> bool:
-    first, second = set(terms(one.content)), set(terms(other.content))
+def _same_words(memory: Memory, other: Memory) -> bool:
+    first, second = set(terms(memory.content)), set(terms(other.content))
     return bool(first) and len(first & second) >= FOLD_OVERLAP * len(first | second)
 
 
@@ -207,7 +192,7 @@ def snippet(
     activation: ActivationSettings,
     before: str = "",
 ) -> RetrievedSnippet:
-    """Return the memory as an answer shows it to this reader; folded siblings are cited behind its own citations.
+    """Return the memory as an answer shows it to this reader; folded siblings are cited after its own citations.
 
     activation: how strength is counted in this store (`lifecycle.activation`).
     """
@@ -235,9 +220,9 @@ def snippet(
 
 def marked(tags: tuple[Tag, ...], epistemic: Epistemic | None) -> tuple[Tag, ...]:
     """Return tags with the mark of this epistemic status and no other; verified also ends `to-verify`."""
-    gone = {REFUTED, HYPOTHESIS} | ({TO_VERIFY} if epistemic is Epistemic.VERIFIED else set())
-    kept = tuple(tag for tag in tags if tag.name not in gone)
-    return (*kept, Tag(TAG_OF_EPISTEMIC[epistemic])) if epistemic in TAG_OF_EPISTEMIC else kept
+    dropped = {REFUTED, HYPOTHESIS} | ({TO_VERIFY} if epistemic is Epistemic.VERIFIED else set())
+    others = tuple(tag for tag in tags if tag.name not in dropped)
+    return (*others, Tag(TAG_OF_EPISTEMIC[epistemic])) if epistemic in TAG_OF_EPISTEMIC else others
 
 
 def _own_citation(memory: Memory) -> Citation:
@@ -249,19 +234,22 @@ def _own_citation(memory: Memory) -> Citation:
     )
 
 
-def quoting(ranked: list[RankedMemory], query: str, wanted: Sequence[str]) -> list[RankedMemory]:
-    """Return those that hold every quoted phrase.
+def holding_phrases(ranked: list[RankedMemory], query: str, wanted: Sequence[str]) -> list[RankedMemory]:
+    """Return the memories that hold every quoted phrase.
 
     When the query asks something about the phrase ("what did Anna learn from "Dune"?"), those whose context holds it
     follow: the answer seldom repeats the title it is about.
     """
-    own_words = (one for one in ranked if all(holds(phrase_text(one.memory), phrase) for phrase in wanted))
-    own = [replace(one, relevance=max(one.relevance, STRONG)) for one in own_words]
+    quoting = [
+        replace(hit, relevance=max(hit.relevance, STRONG))
+        for hit in ranked
+        if all(holds(phrase_text(hit.memory), phrase) for phrase in wanted)
+    ]
     if not asks_about(query, wanted):
-        return own
-    shown = {one.memory.id for one in own}
-    around = (one for one in ranked if all(holds(normal(one.memory.context), phrase) for phrase in wanted))
-    return own + [one for one in around if one.memory.id not in shown]
+        return quoting
+    shown = {hit.memory.id for hit in quoting}
+    around = (hit for hit in ranked if all(holds(normal(hit.memory.context), phrase) for phrase in wanted))
+    return quoting + [hit for hit in around if hit.memory.id not in shown]
 
 
 def asks_about(query: str, wanted: Sequence[str]) -> bool:

@@ -1,14 +1,12 @@
-"""What nobody asked for: memories that decide a prompt, and those that name a file, an identifier or a command.
+"""Memories recalled without a question: those that decide a prompt, and those that name a file or a command.
 
-Beside `Searcher`, whose parts these put together in another way; a model (`moments.npz`) judges what they find.
-
-Which memories a prompt should bring up unasked: a small model of its own, since a prompt is no question.
-
-"Ship it tomorrow, the tests are green" and "no releases on Fridays" share neither words nor a question's shape. Three
-things tell: whether the prompt needs to know anything of this project at all (read from its vector: small talk, general
-knowledge and small edits do not), how near a memory is once the direction that all prompts share is taken off (first
-among 240 memories for 42 % instead of 21 % of our English prompts), and how far it stands above the store's own level.
-The numbers (3 KB) are made by scripts/train_moments.py; docs/retrieval.md has what they score.
+They use the parts of `Searcher` in another way. Which memories a prompt should recall is for a small model of its own
+(`moments.npz`), since a prompt is no question: "Ship it tomorrow, the tests are green" and "no releases on Fridays"
+share neither words nor a question's shape. Three things matter: whether the prompt needs to know anything of this
+project at all (read from its vector: small talk, general knowledge and small edits do not), how near a memory is once
+the direction that all prompts share is taken off (first among 240 memories for 42 % instead of 21 % of our English
+prompts), and how far it is above the store's own level. The numbers (3 KB) are made by scripts/train_moments.py;
+docs/retrieval.md has what they score.
 
 Rejected: the relevance of a search (a question's answer), one bar for the cosine (each store has its own level), and a
 learned map from prompts to memories (fewer right than without it, on the pairs we have).
@@ -48,14 +46,14 @@ if TYPE_CHECKING:
 
 NUMBERS = Path(__file__).with_name("moments.npz")
 BAR, SURE = 0.01, 0.2
-"""How likely a memory must be to decide a prompt: one that surely needs to know anything of the project, and one that
-does not seem to. The first is low, since whatever such a prompt is about, knowing a rule too many costs a line."""
+"""How likely a memory must be to decide a prompt that surely needs to know anything of the project, and one that does
+not seem to. The first is low, since whatever such a prompt is about, knowing a rule too many costs a line."""
 DOUBTED, NEEDED = -0.5, 1.5
 """Log-odds of needing any memory up to which `SURE` holds, and from which `BAR` does; between, the bar falls evenly."""
 BELOW_BEST = 0.1
-"""Share of the likeliest one's chance that another must have beside it."""
+"""Share of the likeliest one's chance that another must have."""
 BACKGROUND = slice(5, 40)
-"""By falling cosine, the memories that stand for the store's own level."""
+"""By falling cosine, the memories taken for the store's own level."""
 FORM_PARTS = 7
 """The last parts of a path, by which a memory may name it."""
 
@@ -96,16 +94,16 @@ def prompt_row(row: Matrix, script: int, means: Numbers) -> PromptRow:
     return PromptRow(own + means[script], needs)
 
 
-def figures(seen: Evidence, needs: float) -> Numbers:
-    """Return (n, 14) figures of the memories that a prompt may bring up, a constant first."""
-    count = len(seen.cosines)
-    near, share, level, best, most, few = spread_of(seen, BACKGROUND)
+def features(evidence: Evidence, needs: float) -> Numbers:
+    """Return (n, 14) features of the memories that a prompt may recall, a constant first."""
+    count = len(evidence.cosines)
+    near, share, level, best, most, few = spread_of(evidence, BACKGROUND)
 
-    def whole(value: float) -> Numbers:
+    def constant(value: float) -> Numbers:
         return np.full(count, value, dtype=np.float32)
 
     both = (
-        whole(1),
+        constant(1),
         near,
         near - level,
         near - best,
@@ -113,32 +111,31 @@ def figures(seen: Evidence, needs: float) -> Numbers:
         share - most,
         near * share,
         share * few,
-        whole(seen.coverage),
-        whole(few),
-        whole(np.clip(needs, -4, 4)),
+        constant(evidence.coverage),
+        constant(few),
+        constant(np.clip(needs, -4, 4)),
         (near - level) * np.float32(np.clip(needs, -4, 4)),
-        seen.same_script.astype(np.float32),
-        whole(best - level),
+        evidence.same_script.astype(np.float32),
+        constant(best - level),
     )
     return np.stack(both, axis=1).astype(np.float32)
 
 
 def bar_of(chances: Numbers, needs: float) -> float:
-    """Return how likely a memory must be to be brought up. needs: log-odds that the prompt needs any."""
+    """Return how likely a memory must be to be recalled. needs: log-odds that the prompt needs any."""
     doubt = min(max((NEEDED - needs) / (NEEDED - DOUBTED), 0.0), 1.0)
     return max(float(BAR * (SURE / BAR) ** doubt), BELOW_BEST * float(chances.max(initial=0.0)))
 
 
-def judged(seen: Evidence, needs: float) -> Numbers:
+def probabilities(evidence: Evidence, needs: float) -> Numbers:
     """Return how likely each memory decides what the prompt asks for, 0 to 1."""
-    if not len(seen.cosines):
+    if not len(evidence.cosines):
         return np.zeros(0, dtype=np.float32)
-    logit = figures(seen, needs) @ _numbers()["pair"]
-    return ranking.sigmoid(logit)
+    return ranking.sigmoid(features(evidence, needs) @ _numbers()["pair"])
 
 
-def named_by(names: Sequence[str]) -> re.Pattern[str] | None:
-    """Return what finds any of these names in normalised text as words of their own, None for no names."""
+def name_pattern(names: Sequence[str]) -> re.Pattern[str] | None:
+    """Return a pattern of any of these names as words of normalised text, None for no names."""
     forms = {normal(form) for name in names for form in forms_of(name)}
     if not forms:
         return None
@@ -166,43 +163,43 @@ NAMED_READ = 24
 """Memories read to see which of them hold a name."""
 
 
-def weighed(searcher: Searcher, actor: Actor, prompt: str) -> tuple[Scored, float] | None:
-    """Return what a prompt comes near, scored, and the log-odds that it needs any memory; None for nothing.
+def score_prompt(searcher: Searcher, actor: Actor, prompt: str) -> tuple[Scored, float] | None:
+    """Return the candidates of a prompt, scored, and the log-odds that it needs any memory; None for nothing.
 
-    The direction that prompts share is taken off its row. None too where no such numbers fit.
+    The direction that prompts share is taken off its row. None too where the numbers fit no embedder.
     """
-    script, meant = script_of(prompt), searcher.query_embedder.asked(prompt, fits=is_known)
-    if meant.row is None:
+    script, embedded = script_of(prompt), searcher.query_embedder.asked(prompt, fits=is_known)
+    if embedded.row is None:
         return None
-    searcher.drain()
-    centring = searcher.centring(meant.using)
+    searcher.embed_last_writes()
+    centring = searcher.centring(embedded.using)
     if centring is None:
         return None
-    own = prompt_row(meant.row, script, centring.means())
+    own = prompt_row(embedded.row, script, centring.means())
     question = PreparedQuery.of(prompt, project=f"{actor.scope.account}|{actor.scope.project}")
-    question = replace(question, row=own.row, using=meant.using)
+    question = replace(question, row=own.row, using=embedded.using)
     scored, _ = searcher.scores(SearchContext(actor, SearchRequest(prompt), question, searcher.clock.now(), None, {}))
     return (scored, own.needs) if scored is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class PromptRecall:
-    """What decides a prompt, the likeliest first. needs: log-odds that the prompt needs to know anything at all."""
+    """The memories that decide a prompt, the likeliest first. needs: log-odds that it needs any."""
 
     snippets: tuple[RetrievedSnippet, ...]
     needs: float
 
 
-def brought_up(searcher: Searcher, actor: Actor, request: SearchRequest) -> PromptRecall | None:
-    """Return the memories that decide what a prompt asks for; None as of `weighed`.
+def recall_for_prompt(searcher: Searcher, actor: Actor, request: SearchRequest) -> PromptRecall | None:
+    """Return the memories that decide what a prompt asks for; None as of `score_prompt`.
 
     request: the prompt, and how many at most.
     """
-    found = weighed(searcher, actor, request.query)
-    if found is None:
+    result = score_prompt(searcher, actor, request.query)
+    if result is None:
         return None
-    scored, needs = found
-    chances, now = judged(scored.seen, needs), searcher.clock.now()
+    scored, needs = result
+    chances, now = probabilities(scored.evidence, needs), searcher.clock.now()
     likely = np.argsort(-chances, kind="stable")[: request.limit + SPARE]
     bar = bar_of(chances, needs)
     places = [int(place) for place in likely if chances[place] >= bar]
@@ -213,31 +210,31 @@ def brought_up(searcher: Searcher, actor: Actor, request: SearchRequest) -> Prom
         for place, point in zip(places, points, strict=True)
         if point in memories and admits(actor, request, memories[point], now=now)
     ]
-    shaped = partial(snippet, reader=actor.scope, now=now, detail=False, activation=searcher.activation)
-    told = [shaped(one, before="") for one in ranked[: request.limit]]
-    return PromptRecall(tuple(replace(one, weak=False) for one in told), needs)
+    to_snippet = partial(snippet, reader=actor.scope, now=now, detail=False, activation=searcher.activation)
+    snippets = (to_snippet(hit, before="") for hit in ranked[: request.limit])
+    return PromptRecall(tuple(replace(one, weak=False) for one in snippets), needs)
 
 
-def naming(searcher: Searcher, actor: Actor, names: Sequence[str], *, limit: int) -> list[Memory]:
-    """Return current memories that hold one of these names, those with most of their words first; no embedding.
-
-    Of a path its file's name and its folders of two parts or more count too ("src/billing" for "src/billing/a.py").
-    """
-    wanted = named_by(names)
-    if wanted is None:
+def mentioning(searcher: Searcher, actor: Actor, names: Sequence[str], *, limit: int) -> list[Memory]:
+    """Return current memories that hold one of these names (`forms_of`), those with most of their words first; no
+    embedding."""
+    pattern = name_pattern(names)
+    if pattern is None:
         return []
     project = f"{actor.scope.account}|{actor.scope.project}"
-    found = holding_most(searcher, actor, PreparedQuery.of(" ".join(names), project=project), most=NAMED_READ)
-    return [one for one in found[1] if wanted.search(phrase_text(one))][:limit] if found is not None else []
+    result = sharing_words(searcher, actor, PreparedQuery.of(" ".join(names), project=project), most=NAMED_READ)
+    if result is None:
+        return []
+    return [memory for memory in result[1] if pattern.search(phrase_text(memory))][:limit]
 
 
-def holding_most(
+def sharing_words(
     searcher: Searcher, actor: Actor, question: PreparedQuery, *, most: int
 ) -> tuple[Scored, list[Memory]] | None:
     """Return what shares words with a question, scored, and of those that share most what the caller may read; None
     for nothing."""
     request, now = SearchRequest(question.text), searcher.clock.now()
-    searcher.drain()
+    searcher.embed_last_writes()
     scored, _ = searcher.scores(SearchContext(actor, request, question, now, None, {}))
     if scored is None:
         return None
@@ -245,4 +242,4 @@ def holding_most(
     points = [scored.mirror.points[int(scored.rows[place])] for place in order if scored.share[place] > 0]
     memories = searcher.memories(scored.mirror, points)
     found = (memories[point] for point in points if point in memories)
-    return scored, [one for one in found if admits(actor, request, one, now=now)]
+    return scored, [memory for memory in found if admits(actor, request, memory, now=now)]

@@ -34,7 +34,7 @@ _BATCH = 4096
 class VectorRows:
     """Raw vectors as int8 with a scale each, aligned with the mirror's rows; the store keeps the exact ones.
 
-    Beside them one bit a component, whether it lies above the mean: counting the bits in which two rows differ costs a
+    Besides, one bit a component, whether it lies above the mean: counting the bits in which two rows differ costs a
     fifteenth of their product, and among the nearest by that are the nearest. Not thread-safe: the searcher holds its
     lock.
     """
@@ -50,20 +50,20 @@ class VectorRows:
         self._count = self._counted = 0
         self._means = self.centring.means()
 
-    def frozen(self, rows: int) -> dict[str, NDArray[np.generic]]:
-        """Return the first `rows` rows and the means as arrays; every sign was taken."""
-        kept = {name: getattr(self, name)[:rows] for name in _BY_ROW}
+    def to_arrays(self, rows: int) -> dict[str, NDArray[np.generic]]:
+        """Return the first `rows` rows and the means as arrays; `sign` was called."""
+        by_row = {name: getattr(self, name)[:rows] for name in _BY_ROW}
         sums, counts = self.centring.learned()
-        return {**kept, "signs": self._signs[:, :rows], "signed_with": self._means, "sums": sums, "counts": counts}
+        return {**by_row, "signs": self._signs[:, :rows], "signed_with": self._means, "sums": sums, "counts": counts}
 
-    def load_arrays(self, kept: Mapping[str, NDArray[np.generic]], rows: int) -> None:
-        """Take what `frozen` gave of as many rows. Raises ValueError, KeyError: it is not of this kind."""
+    def load_arrays(self, arrays: Mapping[str, NDArray[np.generic]], rows: int) -> None:
+        """Load what `to_arrays` gave of as many rows. Raises ValueError, KeyError: it is not of this kind."""
         for name in _BY_ROW:
-            getattr(self, name)[:rows] = kept[name]
-        self._signs[:, :rows] = kept["signs"]
-        self._means = np.asarray(kept["signed_with"], dtype=np.float32).reshape(self._means.shape)
+            getattr(self, name)[:rows] = arrays[name]
+        self._signs[:, :rows] = arrays["signs"]
+        self._means = np.asarray(arrays["signed_with"], dtype=np.float32).reshape(self._means.shape)
         self._count = self._counted = int(self._embedded.sum())
-        self.centring.relearn(np.asarray(kept["sums"], np.float64), np.asarray(kept["counts"], np.float64))
+        self.centring.relearn(np.asarray(arrays["sums"], np.float64), np.asarray(arrays["counts"], np.float64))
 
     def embedded(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which rows have a vector."""
@@ -75,10 +75,9 @@ class VectorRows:
 
     def grow(self) -> None:
         """Make room for twice as many rows."""
-        self._vectors = np.concatenate([self._vectors, np.zeros_like(self._vectors)])
-        self._scale = np.concatenate([self._scale, np.zeros_like(self._scale)])
-        self._embedded = np.concatenate([self._embedded, np.zeros_like(self._embedded)])
-        self._learned = np.concatenate([self._learned, np.zeros_like(self._learned)])
+        for name in _BY_ROW:
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         self._signs = np.concatenate([self._signs, np.zeros_like(self._signs)], axis=1)
 
     def put(
@@ -105,7 +104,7 @@ class VectorRows:
                 self._learned[rows[changed]] = sign > 0
 
     def sign(self, scripts: NDArray[np.int8]) -> None:
-        """Take the signs of what was set since; of every row once there are twice as many and the means have moved.
+        """Compute the signs of what was set since; of every row once there are twice as many and the means have moved.
 
         scripts: of every row.
         """
@@ -128,8 +127,8 @@ class VectorRows:
         """
         self.sign(scripts)
         apart = np.zeros(len(scripts), dtype=np.uint16)
-        for held, asked in zip(self._signs, _signs(centred[None, :])[:, 0], strict=True):
-            apart += np.bitwise_count(held[: len(scripts)] ^ asked)
+        for words, of_query in zip(self._signs, _signs(centred[None, :])[:, 0], strict=True):
+            apart += np.bitwise_count(words[: len(scripts)] ^ of_query)
         found = [np.empty(0, dtype=np.int64)]
         for group in groups:
             embedded = group if self._count == len(scripts) else group[self._embedded[group]]

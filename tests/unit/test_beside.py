@@ -11,9 +11,9 @@ import pytest
 from searching import ACTOR, Bench
 
 from memory_anchor.adapters.embedders import QUERY_TOKENS, _e5_cut
-from memory_anchor.recall import parallel as room
-from memory_anchor.recall.parallel import beside
+from memory_anchor.recall import search_context
 from memory_anchor.recall.request import SearchRequest
+from memory_anchor.recall.search_context import while_embedding
 
 NAMED: ContextVar[str] = ContextVar("named", default="")
 
@@ -66,8 +66,8 @@ def test_what_is_due_meanwhile_is_done_once_and_not_for_a_kept_answer(monkeypatc
 def test_an_error_of_either_side_reaches_the_caller(busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule beside.errors: nothing is swallowed, and with every thread taken all is done by the caller itself."""
     done: list[str] = []
-    with room.ThreadPoolExecutor(1) as pool:
-        monkeypatch.setattr(room, "_POOL", pool)
+    with search_context.ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(search_context, "_POOL", pool)
         let_go = threading.Event()
         if busy:
             pool.submit(let_go.wait)
@@ -78,11 +78,11 @@ def test_an_error_of_either_side_reaches_the_caller(busy: bool, monkeypatch: pyt
         def fails() -> None:
             raise LookupError
 
-        assert beside(lambda: 7, other) == (7, None)
+        assert while_embedding(lambda: 7, other) == (7, None)
         with pytest.raises(ZeroDivisionError):
-            beside(lambda: 1 // 0, other)
+            while_embedding(lambda: 1 // 0, other)
         with pytest.raises(LookupError):
-            beside(lambda: 7, fails)
+            while_embedding(lambda: 7, fails)
         let_go.set()
     assert done == ["other", "other"]
 

@@ -10,7 +10,7 @@ from memory_anchor.core import Core
 from memory_anchor.hooks import Hooks
 from memory_anchor.language.terms import terms
 from memory_anchor.model import Actor, Caller, MemoryType, Scope
-from memory_anchor.recall.fixes import PRINTED_CHARS, Failure, candidates, names_in, shared_of, told_of
+from memory_anchor.recall.fixes import PRINTED_CHARS, Failure, candidates, likely_places, names_in, shared_features
 
 JDK = "The Android module needs JDK 17: Gradle 8.2 stops at 'Unsupported class file major version 65' with 21."
 SPACE = "构建机磁盘被 BuildKit 缓存占满，报 No space left on device 时执行 docker buildx prune。"
@@ -56,8 +56,10 @@ def test_a_fix_is_told_of_whatever_type_people_save_one(core: Core, kind: str) -
 def test_what_stands_in_the_command_is_no_sign_of_a_fix() -> None:
     """Rule fixes.command: every output of a tool names the tool; only what it says beyond its command counts."""
     idf = {"gradl": 4.0, "publish": 4.0, "token": 4.0}
-    named = shared_of("gradle publish needs the token", Failure.of("gradle publish", "gradle publish: failed"), idf)
-    beyond = shared_of("gradle publish needs the token", Failure.of("gradle", "publish: no token"), idf)
+    named = shared_features(
+        "gradle publish needs the token", Failure.of("gradle publish", "gradle publish: failed"), idf
+    )
+    beyond = shared_features("gradle publish needs the token", Failure.of("gradle", "publish: no token"), idf)
     assert named[:3] == (0.0, 0.0, 0.0) and named[3] > 0
     assert beyond[0] > 0
 
@@ -66,8 +68,8 @@ def test_a_name_that_stands_in_the_command_is_no_sign_either() -> None:
     """Rule fixes.command: the file that was run is printed by whatever fails in it."""
     text, printed = "src/publish.py needs the token", "src/publish.py: no token"
     idf = dict.fromkeys(terms(text), 4.0)
-    assert shared_of(text, Failure.of("python src/publish.py", printed), idf)[-1] == 0.0
-    assert shared_of(text, Failure.of("make", printed), idf)[-1] > 0
+    assert shared_features(text, Failure.of("python src/publish.py", printed), idf)[-1] == 0.0
+    assert shared_features(text, Failure.of("make", printed), idf)[-1] > 0
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_a_name_that_stands_in_the_command_is_no_sign_either() -> None:
 )
 def test_a_fix_is_told_above_the_bar_and_not_far_below_the_likeliest(chances: list[float], places: list[int]) -> None:
     """Rule fixes.told: the likeliest first; one half as likely as it is no answer beside it."""
-    assert told_of(np.array(chances, dtype=np.float32)) == places
+    assert likely_places(np.array(chances, dtype=np.float32)) == places
 
 
 def test_however_much_a_command_prints_its_end_alone_is_read() -> None:

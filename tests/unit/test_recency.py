@@ -13,11 +13,10 @@ from searching import ACTOR, Bench
 from memory_anchor.evaluation import questions
 from memory_anchor.language.questions import end_asked
 from memory_anchor.recall.mirror import RowFacts
-from memory_anchor.recall.ranking import RankingWeights
+from memory_anchor.recall.ranking import RankingWeights, SearchOptions
 from memory_anchor.recall.relevance import Evidence
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.scoring import Scored, newest_of_kind_first
-from memory_anchor.recall.search import SearchOptions
 
 if TYPE_CHECKING:
     from memory_anchor.recall.mirror import Mirror
@@ -163,7 +162,7 @@ def test_what_was_just_written_is_found_by_any_words() -> None:
 @pytest.mark.parametrize(("margin", "first"), [(0.03, "new"), (0.0, "old")])
 def test_of_two_that_answer_alike_the_newer_comes_first(margin: float, first: str) -> None:
     """Rule search.recency: a mild preference, by the setting retrieval.weights.newer."""
-    bench = Bench(cache_ttl_s=0, ways=SearchOptions(RankingWeights(newer=margin)))
+    bench = Bench(cache_ttl_s=0, options=SearchOptions(RankingWeights(newer=margin)))
     now = bench.clock.now()
     ids = {
         bench.event("the gateway timeout is set to 30 seconds by ops", when=now - timedelta(days=9)).id: "old",

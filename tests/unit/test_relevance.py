@@ -10,8 +10,8 @@ import pytest
 from searching import ACTOR, Bench
 
 from memory_anchor.model import Layer, RetrievedSnippet, SearchAnswer, Status, Tag
-from memory_anchor.recall.order import standing
-from memory_anchor.recall.relevance import STRONG, WEAK_SHOWN, Evidence, asks, judged, max_weak
+from memory_anchor.recall.order import with_freshness
+from memory_anchor.recall.relevance import STRONG, WEAK_SHOWN, Evidence, asks, max_weak, probabilities
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.snippets import TO_VERIFY
 
@@ -38,12 +38,12 @@ def evidence(cosine: float = 0.0, share: float = 0.0, *, others: int = 20, **mor
 )
 def test_evidence_decides_what_is_strong(seen: Evidence, strong: bool) -> None:
     """Rule search.relevance: by meaning and words, by words alone without a vector, in a store of one memory too."""
-    assert (judged(seen)[0] >= STRONG) == strong
+    assert (probabilities(seen)[0] >= STRONG) == strong
 
 
 def test_more_evidence_is_never_less_relevant() -> None:
     """Rule search.relevance: whatever was learned, a nearer memory that says more of the query is more likely right."""
-    grid = [float(judged(evidence(cosine=c, share=c))[0]) for c in np.linspace(0.0, 1.0, 11)]
+    grid = [float(probabilities(evidence(cosine=c, share=c))[0]) for c in np.linspace(0.0, 1.0, 11)]
     assert all(after >= before - 0.001 for before, after in pairwise(grid))
     assert all(0 <= chance <= 1 for chance in grid)
 
@@ -106,4 +106,4 @@ def test_what_no_longer_stands_never_passes_what_is_strong() -> None:
     strong = RetrievedSnippet("a", "a", 0.3, Layer.VERIFIED_FACT, "fact", None, tags=(stale,), relevance=0.9)
     weak = RetrievedSnippet("b", "b", 0.8, Layer.VERIFIED_FACT, "fact", None, relevance=0.2, weak=True)
 
-    assert [one.id for one in standing(SearchAnswer((strong, weak)), None).snippets] == ["a", "b"]
+    assert [one.id for one in with_freshness(SearchAnswer((strong, weak)), None).snippets] == ["a", "b"]

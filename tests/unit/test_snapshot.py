@@ -133,13 +133,13 @@ class Machine:
         searcher = self.process()
         searcher.warm()
         written = [self.write(searcher, self.memory(content)) for content in contents]
-        searcher.keep()
+        searcher.save()
         return written
 
 
 @pytest.fixture(autouse=True)
 def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "KEPT_FROM", 1)
+    monkeypatch.setattr(index, "SAVED_FROM", 1)
 
 
 def results(searcher: Searcher, query: str, *, weak: int = 0) -> list[tuple[str, float]]:
@@ -191,7 +191,7 @@ def test_a_loaded_mirror_answers_as_one_that_was_read(
         )
         for number, (topic, embed) in enumerate(contents)
     ]
-    first.keep()
+    first.save()
     other = machine.process(snapshot=False)
     for change, number in changes:
         _change(machine, other, known, change, number % len(known))
@@ -274,7 +274,7 @@ def test_a_talk_closes_around_what_was_forgotten_since() -> None:
     forgotten = replace(talk[1], status=Status.ARCHIVED)
     machine.store.put(forgotten.layer.value, [Entry(forgotten)])
     first.note_written(Entry(forgotten))
-    first.keep()
+    first.save()
 
     searcher = machine.process()
     searcher.warm()
@@ -352,9 +352,9 @@ def test_a_process_that_has_not_read_the_store_leaves_nothing(ends: str, monkeyp
     if ends == "half":
         machine.write(searcher, machine.memory("the gateway listens on port 8443"))
     else:
-        monkeypatch.setattr(index, "KEPT_FROM", 2000)
+        monkeypatch.setattr(index, "SAVED_FROM", 2000)
         searcher.warm()
-    searcher.keep()
+    searcher.save()
 
     assert machine.snapshot.arrays is None
 

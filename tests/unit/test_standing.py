@@ -11,7 +11,7 @@ from memory_anchor.freshness import FreshnessChecker, with_line_hash, worst_fres
 from memory_anchor.ingest.candidates import Candidate, fresh_only
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Citation, Epistemic, Layer, Locator, MemoryType, RetrievedSnippet, SearchAnswer, Tag
-from memory_anchor.recall.order import standing
+from memory_anchor.recall.order import with_freshness
 from memory_anchor.recall.snippets import marked
 
 TEXT = "one\ntwo\nthree\n"
@@ -49,7 +49,7 @@ def test_what_no_longer_stands_in_the_code_ranks_lower_and_is_marked():
         )
     )
 
-    told = standing(answer, FreshnessChecker(Files()))
+    told = with_freshness(answer, FreshnessChecker(Files()))
 
     assert [(s.id, s.score) for s in told.snippets] == [("fresh", 0.7), ("none", 0.6), ("stale", 0.54), ("gone", 0.48)]
     assert [worst_freshness(s.citations) for s in told.snippets] == ["fresh", None, "stale", "gone"]
@@ -62,7 +62,7 @@ def test_what_is_to_verify_ranks_lower_and_a_refuted_idea_is_a_warning():
         notes=("first",),
     )
 
-    told = standing(answer, None)
+    told = with_freshness(answer, None)
 
     assert [s.id for s in told.snippets] == ["sure", "unsure", "no"]
     assert told.notes == ("first", "no was refuted; it is kept as a warning")
@@ -73,7 +73,7 @@ def test_nothing_is_ever_hidden_and_what_stands_keeps_its_order(told):
     """Law: the same snippets, none scored higher, those that stand in the order they had."""
     snippets = [snippet(str(n), score, tags=tags) for n, (score, tags) in enumerate(sorted(told, reverse=True))]
 
-    after = standing(SearchAnswer(tuple(snippets)), None).snippets
+    after = with_freshness(SearchAnswer(tuple(snippets)), None).snippets
 
     assert {s.id for s in after} == {s.id for s in snippets}
     assert all(s.score <= round(snippets[int(s.id)].score, 4) for s in after)

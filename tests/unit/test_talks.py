@@ -38,7 +38,7 @@ def test_a_talk_closes_around_an_archived_event(anchor: MemoryAnchor) -> None:
     mirror = anchor.services.searcher._mirror  # the one place where neighbours can be told apart
     rows = {mirror.ids[row]: row for row in range(len(mirror)) if mirror._live[row]}
 
-    (beside,) = mirror.beside(mirror.rows([mirror.points[rows[ids[0]]]]))
+    (beside,) = mirror.neighbours(mirror.rows([mirror.points[rows[ids[0]]]]))
 
     assert beside[0] == rows[ids[2]]
 
