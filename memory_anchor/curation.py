@@ -69,7 +69,7 @@ class Conversations:
         self._writes = writes
         self.services, self.room, self.actor = writes.services, writes.room, writes.actor
 
-    def remember(self, asked: RememberConversation) -> tuple[list[Remembered], list[str]]:
+    def remember(self, request: RememberConversation) -> tuple[list[Remembered], list[str]]:
         """Store what is worth keeping of a conversation; return what became of each part, and notes.
 
         mode: the settings' of this agent when left out.
@@ -77,22 +77,25 @@ class Conversations:
         self._writes.check_writable()
         for layer in STORED_LAYERS:
             self._writes.check_usage(layer, Origin.EXTRACTED, Visibility.AGENT)
-        known = self._known_first(stable_hash("learn", json.dumps(asked.asked(), sort_keys=True, default=str)))
-        found, write_mode, notes = self.found_in(asked, known)
-        if asked.waits:
+        known = self._known_first(stable_hash("learn", json.dumps(request.asked(), sort_keys=True, default=str)))
+        extracted, write_mode, notes = self.found_in(request, known)
+        if request.waits:
             unsure = self.room.gate.unsure
-            waiting = (replace(one, confidence=min(one.confidence, unsure)) for one in found.candidates)
-            facts = tuple(one for one in waiting if LAYER_OF_TYPE[one.type] is Layer.VERIFIED_FACT)
-            found = replace(found, candidates=facts)
-        return self.services.rememberer.store(self.actor, found, gate=self.room.gate, mode=write_mode), notes
+            facts = tuple(
+                replace(candidate, confidence=min(candidate.confidence, unsure))
+                for candidate in extracted.candidates
+                if LAYER_OF_TYPE[candidate.type] is Layer.VERIFIED_FACT
+            )
+            extracted = replace(extracted, candidates=facts)
+        return self.services.rememberer.store(self.actor, extracted, gate=self.room.gate, mode=write_mode), notes
 
     def found_in(
-        self, asked: RememberConversation, known: Sequence[Memory] | None = None
+        self, request: RememberConversation, known: Sequence[Memory] | None = None
     ) -> tuple[Extracted, WriteMode, list[str]]:
         """Return what `remember` would store; nothing is written. known: None for what is known now."""
-        turns = conversation(asked.messages)
+        turns = conversation(request.messages)
         own = self.room.of_agent(self.actor.scope.agent).extraction
-        write_mode = asked.mode or WriteMode(WriteMode.TOOL_CALL if own.mode == "auto" else own.mode)
+        write_mode = request.mode or WriteMode(WriteMode.TOOL_CALL if own.mode == "auto" else own.mode)
         style = Style(write_mode, Perspective(own.perspective), own.prompt_template)
         extract: Extract | None = None
         notes = []
@@ -109,23 +112,27 @@ class Conversations:
             notes.append(f"no language model is configured, so rules extracted in factual mode, not {write_mode.value}")
             write_mode = WriteMode.FACTUAL
         before = self._known_here() if known is None else known
-        found = self.services.rememberer.find(turns, before, user_facts_only=asked.only is not None, extract=extract)
-        return found, write_mode, [*notes, *found.notes]
+        extracted = self.services.rememberer.find(
+            turns, before, user_facts_only=request.only is not None, extract=extract
+        )
+        return extracted, write_mode, [*notes, *extracted.notes]
 
     def profile(self) -> tuple[ProfileLine, ...]:
         """Return what is known of this caller's user and project, each line citing its fact."""
         return profile_of(self._known_here(PROFILED_MAX))
 
-    def _known_first(self, asked: str) -> list[Memory]:
+    def _known_first(self, fingerprint: str) -> list[Memory]:
         """Return what was known when this request came first: of what it stored itself it would find nothing new."""
         nonce, now = self.actor.nonce, self._known_here()
         ids = self.services.answers.note_once(
-            lambda: [one.point_id for one in now], asked, self.actor.scope.account, nonce
+            lambda: [memory.point_id for memory in now], fingerprint, self.actor.scope.account, nonce
         )
-        if ids == [one.point_id for one in now]:
+        if ids == [memory.point_id for memory in now]:
             return now
-        held = {e.memory.point_id: e.memory for e in self.services.store.get(Layer.VERIFIED_FACT.value, ids)}
-        return [held[one] for one in ids if one in held]
+        stored = {
+            entry.memory.point_id: entry.memory for entry in self.services.store.get(Layer.VERIFIED_FACT.value, ids)
+        }
+        return [stored[point] for point in ids if point in stored]
 
     def _known_here(self, limit: int = KNOWN_MAX) -> list[Memory]:
         """Return the newest live facts this caller reads: what an extraction need not say again."""
@@ -165,36 +172,40 @@ class Curation:
         self._writes = writes
         self._records = writes.services.records
 
-    def listing(self, asked: ListMemories) -> list[Memory]:
+    def listing(self, request: ListMemories) -> list[Memory]:
         """Return readable memories, newest first; without a status everything but archived and superseded ones."""
         live = (Status.ACTIVE.value, Status.DISPUTED.value, Status.PENDING.value)
-        states = (asked.status.value,) if asked.status is not None else live
+        states = (request.status.value,) if request.status is not None else live
         conditions: list[Condition] = [
             OneOf("audience", tuple(sorted(audiences(self._writes.actor.scope)))),
             OneOf("state", states),
         ]
-        if asked.type is not None:
-            conditions.append(OneOf("type", (asked.type.value,)))
-        if asked.tag is not None:
-            conditions.append(OneOf("tag", (asked.tag,)))
-        wanted = (asked.layer,) if asked.layer is not None else (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
-        gone = (expired_by(self._writes.services.clock.now()),) if set(states) <= LIVE else ()
-        found: list[Memory] = []
-        for one in wanted:
-            if one.value not in (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value):
-                raise BadInput(f"layer is {one.value!r}; allowed are event_log and verified_fact ({READ_AT[one]})")
-            found += self._records.store.find(
-                one.value, Where(tuple(conditions), gone), limit=asked.limit, order_by="recorded_at", descending=True
+        if request.type is not None:
+            conditions.append(OneOf("type", (request.type.value,)))
+        if request.tag is not None:
+            conditions.append(OneOf("tag", (request.tag,)))
+        layers = (request.layer,) if request.layer is not None else (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
+        expired = (expired_by(self._writes.services.clock.now()),) if set(states) <= LIVE else ()
+        memories: list[Memory] = []
+        for layer in layers:
+            if layer.value not in (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value):
+                raise BadInput(f"layer is {layer.value!r}; allowed are event_log and verified_fact ({READ_AT[layer]})")
+            memories += self._records.store.find(
+                layer.value,
+                Where(tuple(conditions), expired),
+                limit=request.limit,
+                order_by="recorded_at",
+                descending=True,
             )
-        return newest_first(found)[: asked.limit]
+        return newest_first(memories)[: request.limit]
 
-    def edit(self, asked: EditMemory) -> WriteOutcome:
+    def edit(self, request: EditMemory) -> WriteOutcome:
         """Write a new version with another text; the old one stays in its history."""
         self._writes.check_writable()
-        name = asked.id
-        text, kinds = self._writes.made_safe(asked.content, "content")
-        request = self._writes.request("edit", id=name, content=text, version=asked.expected_version)
-        if (done := self._writes.replayed(request)) is not None:
+        name = request.id
+        text, kinds = self._writes.made_safe(request.content, "content")
+        idempotency = self._writes.idempotency("edit", id=name, content=text, version=request.expected_version)
+        if (done := self._writes.replayed(idempotency)) is not None:
             return done
         current = self._changeable(name, Deed.EDIT)
         if current.content == text:
@@ -205,23 +216,23 @@ class Curation:
             reason="edited",
             kind="edit",
             outcome=Outcome.UPDATED,
-            request=request,
+            idempotency=idempotency,
             redactions=kinds,
-            expected_version=asked.expected_version,
+            expected_version=request.expected_version,
         )
 
-    def judge(self, asked: JudgeMemory) -> WriteOutcome:
+    def judge(self, request: JudgeMemory) -> WriteOutcome:
         """Say how far a memory holds: hypothesis, verified or refuted; a refuted idea stays findable as a warning.
 
         shown_by: the command or link that showed it, needed for verified and refuted; a link becomes a citation.
         """
         self._writes.check_writable()
-        name, judged = asked.id, asked.epistemic
-        if not asked.shown_by and judged is not Epistemic.HYPOTHESIS:
+        name, judged = request.id, request.epistemic
+        if not request.shown_by and judged is not Epistemic.HYPOTHESIS:
             raise BadInput(f"shown_by is empty; allowed is text of 1 to {inputs.REASON_MAX} characters")
-        evidence = self._writes.made_safe(asked.shown_by, "shown_by")[0] if asked.shown_by else ""
-        request = self._writes.request("judge", id=name, epistemic=judged.value, shown_by=evidence)
-        if (done := self._writes.replayed(request)) is not None:
+        evidence = self._writes.made_safe(request.shown_by, "shown_by")[0] if request.shown_by else ""
+        idempotency = self._writes.idempotency("judge", id=name, epistemic=judged.value, shown_by=evidence)
+        if (done := self._writes.replayed(idempotency)) is not None:
             return done
         self._changeable(name, Deed.JUDGE)
         at = self._writes.services.clock.now()
@@ -238,15 +249,17 @@ class Curation:
             )
 
         reason = f"{judged.value}: {evidence}" if evidence else judged.value
-        return self._writes.change(name, changed, reason=reason, kind="judge", outcome=Outcome.UPDATED, request=request)
+        return self._writes.change(
+            name, changed, reason=reason, kind="judge", outcome=Outcome.UPDATED, idempotency=idempotency
+        )
 
     def pin(self, name: str, *, pinned: bool) -> WriteOutcome:
         """Pin a memory, so that no job forgets it, or let it go again."""
         self._writes.check_writable()
         word = "pinned" if pinned else "unpinned"
-        request = self._writes.request(word, id=name)
+        idempotency = self._writes.idempotency(word, id=name)
         with self._records.lock:
-            if (done := self._writes.replayed(request)) is not None:
+            if (done := self._writes.replayed(idempotency)) is not None:
                 return done
             current = self._changeable(name, Deed.PIN if pinned else Deed.UNPIN)
             # A human's pin over an agent's is written: from then on it is a human's.
@@ -259,14 +272,14 @@ class Curation:
                 reason=word,
                 kind=word,
                 outcome=Outcome.UPDATED,
-                request=request,
+                idempotency=idempotency,
             )
 
     def restore(self, name: str) -> WriteOutcome:
         """Bring an archived memory back into every search; a superseded one must be settled instead."""
         self._writes.check_writable()
-        request = self._writes.request("restore", id=name)
-        if (done := self._writes.replayed(request)) is not None:
+        idempotency = self._writes.idempotency("restore", id=name)
+        if (done := self._writes.replayed(idempotency)) is not None:
             return done
         current = self._records.read(name, self._writes.actor.scope)
         if current.status is not Status.ARCHIVED:
@@ -284,7 +297,7 @@ class Curation:
             reason="restored",
             kind="restore",
             outcome=Outcome.UPDATED,
-            request=request,
+            idempotency=idempotency,
         )
 
     def inbox(self, most: int) -> list[ReviewItem]:
@@ -300,71 +313,71 @@ class Curation:
         return items[:most]
 
     def sides(self, name: str) -> list[Memory]:
-        """Return what a decision on this memory is about: itself, then what it stands against."""
-        one = self._records.read(name, self._writes.actor.scope)
-        return [one, *self._opponents(one)]
+        """Return what a decision on this memory is about: the memory, then those it contradicts."""
+        memory = self._records.read(name, self._writes.actor.scope)
+        return [memory, *self._opponents(memory)]
 
     def _opponents(self, memory: Memory) -> list[Memory]:
         others = [self._records.read(other, self._writes.actor.scope) for other in memory.disputes]
-        return [one for one in others if one.status is Status.DISPUTED]
+        return [other for other in others if other.status is Status.DISPUTED]
 
-    def accept(self, asked: AcceptPending) -> WriteOutcome:
+    def accept(self, request: AcceptPending) -> WriteOutcome:
         """Let a pending memory in (humans only), with another text when `content` is given.
 
         seen: the stamp (`rights.stamp`) of the version that was shown. Raises Refused: it changed since.
         """
-        text, kinds = (None, ()) if asked.content is None else self._writes.made_safe(asked.content, "content")
+        text, kinds = (None, ()) if request.content is None else self._writes.made_safe(request.content, "content")
         reason = "accepted in review" if text is None else "edited and accepted in review"
 
         def changed(memory: Memory) -> Memory:
             return replace(memory if text is None else _by_human(memory, text), status=Status.ACTIVE)
 
-        return replace(self._decide(asked, Deed.ACCEPT, Outcome.UPDATED, reason, changed, text), redactions=kinds)
+        return replace(self._decide(request, Deed.ACCEPT, Outcome.UPDATED, reason, changed, text), redactions=kinds)
 
-    def reject(self, asked: RejectPending) -> WriteOutcome:
+    def reject(self, request: RejectPending) -> WriteOutcome:
         """Archive a pending memory (humans only). seen: as in `accept`."""
         return self._decide(
-            asked,
+            request,
             Deed.REJECT,
             Outcome.ARCHIVED,
             "rejected in review",
             lambda memory: replace(memory, status=Status.ARCHIVED),
         )
 
-    def settle(self, asked: ResolveConflict) -> WriteOutcome:
+    def settle(self, request: ResolveConflict) -> WriteOutcome:
         """End a contradiction: keep_new, keep_old, or merge into `content`; without it both texts stand in one memory.
 
         seen: of a human's decision, the stamps of every side that was shown. Raises Refused: it waits for the user, or
         a side changed since.
         """
         self._writes.check_writable()
-        name, resolution = asked.id, asked.resolution
+        name, resolution = request.id, request.resolution
         records = self._records
-        if asked.content is not None and resolution != "merge":
+        if request.content is not None and resolution != "merge":
             raise BadInput(f"content is given with {resolution}; allowed is with merge")
-        text, kinds = (None, ()) if asked.content is None else self._writes.made_safe(asked.content, "content")
+        text, kinds = (None, ()) if request.content is None else self._writes.made_safe(request.content, "content")
         words = {} if text is None else {"content": text}  # what is asked without it keeps the fingerprint that it had
-        request = self._writes.request("settle", id=name, resolution=resolution, **words)
+        idempotency = self._writes.idempotency("settle", id=name, resolution=resolution, **words)
         with records.lock:
-            if (done := records.replayed(request)) is not None:
+            if (done := records.replayed(idempotency)) is not None:
                 return done
-            one = records.read(name, self._writes.actor.scope)
-            if one.status is not Status.DISPUTED or not one.disputes:
-                raise BadInput(f"{name} is {one.status.value}; allowed is a memory of an open contradiction")
-            others = self._opponents(one)
+            memory = records.read(name, self._writes.actor.scope)
+            if memory.status is not Status.DISPUTED or not memory.disputes:
+                raise BadInput(f"{name} is {memory.status.value}; allowed is a memory of an open contradiction")
+            others = self._opponents(memory)
             deed = Deed.MERGE if resolution == "merge" else Deed.SETTLE
             caller = self._writes.actor.caller
-            rights.check(deed, caller, [one, *others], asks_user=self._writes.room.asks_user)
+            rights.check(deed, caller, [memory, *others], asks_user=self._writes.room.asks_user)
             if self._is_human:
-                rights.check_seen(asked.seen, [one, *others])
-            new, *old = sorted([one, *others], key=_age, reverse=True)
+                rights.check_seen(request.seen, [memory, *others])
+            new, *old = sorted([memory, *others], key=_age, reverse=True)
             steps = self._resolved(new, old, resolution, text)
             winner = next(s.new for s in steps if s.new.status is Status.ACTIVE)
             outcome = Outcome.UPDATED if resolution == "merge" else Outcome.SUPERSEDED
             loser = next((s.new.id for s in steps if s.new.status is Status.SUPERSEDED), None)
             answer = WriteOutcome(outcome, winner.id, winner.layer, winner.status, f"settled: {resolution}", loser)
             answer = replace(answer, redactions=kinds)
-            kept = with_receipt(winner, request, answer)
+            kept = with_receipt(winner, idempotency, answer)
             steps = [replace(step, new=kept) if step.new is winner else step for step in steps]
             records.commit(revisions=steps, kind="settle", by=kept.author)
         return answer
@@ -405,7 +418,7 @@ class Curation:
 
     def _decide(
         self,
-        asked: AcceptPending | RejectPending,
+        request: AcceptPending | RejectPending,
         deed: Deed,
         outcome: Outcome,
         reason: str,
@@ -414,16 +427,18 @@ class Curation:
     ) -> WriteOutcome:
         self._writes.check_writable()
         rights.check(deed, self._writes.actor.caller)
-        name = asked.id
-        request = self._writes.request("review", id=name, decision=reason, content=content)
+        name = request.id
+        idempotency = self._writes.idempotency("review", id=name, decision=reason, content=content)
         with self._records.lock:
-            if (done := self._writes.replayed(request)) is not None:
+            if (done := self._writes.replayed(idempotency)) is not None:
                 return done
             current = self._records.read(name, self._writes.actor.scope)
             if current.status is not Status.PENDING:
                 raise BadInput(f"{name} is {current.status.value}; allowed is a pending memory")
-            rights.check_seen(asked.seen, [current])
-            return self._writes.change(name, changed, reason=reason, kind="review", outcome=outcome, request=request)
+            rights.check_seen(request.seen, [current])
+            return self._writes.change(
+                name, changed, reason=reason, kind="review", outcome=outcome, idempotency=idempotency
+            )
 
     def _waits_for_user(self, memory: Memory, against: Sequence[Memory]) -> bool:
         return rights.waits_for_user((memory, *against), self._writes.room.asks_user)

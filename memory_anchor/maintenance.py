@@ -2,11 +2,9 @@
 
 Each asks the one table of rights first. What they work on is the process's (`Process`): its jobs, projects and files.
 
-The use cases that carry memories in and out: export and import, in many small calls.
-
-So an engine answers others in between, and no answer grows past what a connection carries. What is not in the store
-(audit, proposals) is read and written by the command itself. An agent's import gives nothing that it could not have
-written: see `rights.import_refusal` and `Gate.lowered`.
+Export and import run in many small calls, so an engine answers others in between and no answer exceeds a connection's
+limit. What is not in the store (audit, proposals) is read and written by the command itself. An agent's import gives
+nothing that it could not have written: see `rights.import_refusal` and `ConfidenceGate.as_agent_claim`.
 """
 
 from __future__ import annotations
@@ -17,11 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 
-from memory_anchor import inputs, json_values, rights
-from memory_anchor import moving_requests as moved
-from memory_anchor import requests as asks
+from memory_anchor import inputs, json_values, moving_requests, requests, rights
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.projects import DEFAULT, PATH, REMOTE, ROOT
@@ -52,7 +49,7 @@ from memory_anchor.writes import IMPORT, Line, Writes
 PREVIEW_MAX, PREVIEW_CHARS = 200, 120
 AUDIENCES_MAX = 100_000
 REINDEX_STEP_S = 2.0
-"""How long one call works before it says how far it came."""
+"""How long one call works before it reports its progress."""
 
 
 def merges_of(services: Services, *accounts: str) -> Merges:
@@ -79,44 +76,44 @@ class Maintenance:
         self._process = process
         self._services, self._actor = writes.services, writes.actor
 
-    def pause(self, asked: asks.PauseAgents) -> dict[str, Json]:
-        """Stop agents from writing, or let them go on, which only a human does; what is on shows in `stats`."""
-        rights.check(Deed.RESUME if asked.off else Deed.PAUSE, self._actor.caller)
+    def pause(self, request: requests.PauseAgents) -> dict[str, Json]:
+        """Pause writes by agents, or resume them (humans only); `stats` shows which."""
+        rights.check(Deed.RESUME if request.off else Deed.PAUSE, self._actor.caller)
         data, now = self._services.data_dir, self._services.clock.now()
-        if asked.off:
+        if request.off:
             remove_durably(data / FLAG)
             return {"paused": False}
-        pause = Pause(now + parse_duration(asked.lasting) if asked.lasting else None, asked.no_memory)
-        held = pause_of(data, now)
-        if held is not None and (held.outlasts(pause) or held.silent > pause.silent):
-            rights.check(Deed.RESUME, self._actor.caller)  # a shorter or lesser one would end what holds
+        pause = Pause(now + parse_duration(request.lasting) if request.lasting else None, request.no_memory)
+        current = pause_of(data, now)
+        if current is not None and (current.outlasts(pause) or current.silent > pause.silent):
+            rights.check(Deed.RESUME, self._actor.caller)  # a shorter or weaker pause would end the one in force
         save_pause(data, pause)
         until = {"until": pause.until.isoformat()} if pause.until else {}
         return {"paused": True, **until, **({"silent": True} if pause.silent else {})}
 
-    def undo(self, asked: asks.Undo) -> dict[str, Json]:
-        """Return the plan of what is given back, carried out with `apply`."""
+    def undo(self, request: requests.Undo) -> dict[str, Json]:
+        """Return the plan of an undo; `apply` carries it out."""
         up, reader = self._process.upkeep, self._actor.scope
         human = rights.may(Deed.UNDO_HUMANS, self._actor.caller)
-        if asked.conversation:
-            plan = undoing.plan_conversation(up, asked.conversation, reader, human=human)
-        elif asked.agent:
-            if asked.since is None:
+        if request.conversation:
+            plan = undoing.plan_conversation(up, request.conversation, reader, human=human)
+        elif request.agent:
+            if request.since is None:
                 raise BadInput("since is missing; allowed is an ISO 8601 time with --agent")
-            plan = undoing.plan_agent(up, asked.agent, asked.since.begins(self._actor.zone), reader, human=human)
-        elif asked.what == "last":
+            plan = undoing.plan_agent(up, request.agent, request.since.begins(self._actor.zone), reader, human=human)
+        elif request.what == "last":
             plan = undoing.plan_last(up, reader, human=human)
         else:
             raise BadInput("undo names nothing; allowed are `last`, --conversation ID, or --agent NAME --since ISO")
-        if asked.apply:
+        if request.apply:
             self._writes.check_writable()
             now, author, answers = self._services.clock.now(), self._writes.author, self._services.answers
-            request = (stable_hash("undo", repr(asked)), reader.account, self._actor.nonce)
-            plan = undoing.as_noted(up, answers.note_once(lambda: undoing.noted(plan), *request), plan)
+            repeat = (stable_hash("undo", repr(request)), reader.account, self._actor.nonce)
+            plan = undoing.as_noted(up, answers.note_once(lambda: undoing.noted(plan), *repeat), plan)
             undoing.apply(up, plan, at=now, author=author, written_in=reader.conversation)
         return {
             "what": plan.what,
-            "applied": asked.apply,
+            "applied": request.apply,
             "steps": [asdict(step) for step in plan.preview()],
             "left": [asdict(left) for left in plan.left],
             "cut": plan.cut,
@@ -124,65 +121,69 @@ class Maintenance:
 
     # --- purge -------------------------------------------------------------------------------------------------
 
-    def preview_purge(self, asked: asks.PreviewPurge) -> dict[str, Json]:
+    def preview_purge(self, request: requests.PreviewPurge) -> dict[str, Json]:
         """Return the memories that a purge of these ids, or of this text, would erase; for a human alone."""
         rights.check(Deed.PURGE, self._actor.caller)
-        named = purging.doomed(self._process.upkeep, ids=asked.ids, text=asked.text)
-        found: dict[str, list[Memory]] = {}
-        for memory in (one for members in named.values() for one in members):
-            found.setdefault(memory.id, []).append(memory)
+        named = purging.doomed(self._process.upkeep, ids=request.ids, text=request.text)
+        versions: dict[str, list[Memory]] = {}
+        for memory in chain.from_iterable(named.values()):
+            versions.setdefault(memory.id, []).append(memory)
         shown: list[Record] = [
-            {"id": name, "versions": len(held), "content": " ".join(held[-1].content.split())[:PREVIEW_CHARS]}
-            for name, held in sorted(found.items())
+            {"id": name, "versions": len(of_one), "content": " ".join(of_one[-1].content.split())[:PREVIEW_CHARS]}
+            for name, of_one in sorted(versions.items())
         ]
         return {"memories": shown[:PREVIEW_MAX], "count": len(shown), "seen": purging.digest(named)}
 
-    def purge(self, asked: asks.Purge) -> dict[str, Json]:
+    def purge(self, request: requests.Purge) -> dict[str, Json]:
         """Erase memories for good by id or by a text: a human's call alone."""
         rights.check(Deed.PURGE, self._actor.caller)
-        if bool(asked.ids) == bool(asked.text):
+        if bool(request.ids) == bool(request.text):
             raise BadInput("purge names nothing, or both ids and a text; allowed is one of them")
         data_dir, services = self._services.data_dir, self._services
         left = _left_to_humans(services, self._process)
-        for memory_id in asked.ids:
+        for memory_id in request.ids:
             services.records.read(memory_id, self._actor.scope)
         up = self._process.upkeep
-        erase = partial(purging.purge_ids, up, asked.ids) if asked.ids else partial(purging.purge_text, up, asked.text)
+        erase = (
+            partial(purging.purge_ids, up, request.ids)
+            if request.ids
+            else partial(purging.purge_text, up, request.text)
+        )
         with services.lorebooks.changing():
             done = erase(
                 caller=self._actor.caller,
                 at=services.clock.now(),
                 by=self._writes.author,
-                seen=asked.seen,
+                seen=request.seen,
                 holders=(left, *_holders(services, self._process)),
             )
-        told = {**asdict(done), "versions": done.versions, "still_in": [*left.found, *backup.out_of_reach(data_dir)]}
-        return dict(record(parsed(json.dumps(told, default=str))))
+        report = {**asdict(done), "versions": done.versions, "still_in": [*left.found, *backup.out_of_reach(data_dir)]}
+        return dict(record(parsed(json.dumps(report, default=str))))
 
     # --- jobs --------------------------------------------------------------------------------------------------
 
-    def run_job(self, asked: asks.RunJob) -> JobReport:
+    def run_job(self, request: requests.RunJob) -> JobReport:
         """Run one job now, or only say what it would do."""
-        return self._process.scheduler.run(asked.name, self._services.clock.now(), Limits(dry_run=asked.dry_run))
+        return self._process.scheduler.run(request.name, self._services.clock.now(), Limits(dry_run=request.dry_run))
 
-    def switch_jobs(self, asked: asks.SwitchJobs) -> dict[str, Json]:
+    def switch_jobs(self, request: requests.SwitchJobs) -> dict[str, Json]:
         """Keep the engine from running jobs by itself, or let it again; remembered over restarts."""
-        self._process.let_jobs_run(asked.on)
-        return {"running": asked.on}
+        self._process.let_jobs_run(request.on)
+        return {"running": request.on}
 
     # --- reports of contexts -----------------------------------------------------------------------------------
 
-    def report(self, asked: asks.ReadReport) -> RecordedReport:
+    def report(self, request: requests.ReadReport) -> RecordedReport:
         """Return a report without what this reader may not see of it. Raises NotFound."""
-        kept = self._process.reports.load(asked.id, owner_of(self._actor.scope))
-        shown = tuple(one for one in kept.report.citations if self._may_show(one))
-        return replace(kept, report=replace(kept.report, citations=shown))
+        recorded = self._process.reports.load(request.id, owner_of(self._actor.scope))
+        citations = tuple(citation for citation in recorded.report.citations if self._may_show(citation))
+        return replace(recorded, report=replace(recorded.report, citations=citations))
 
     def _may_show(self, cited: Citation) -> bool:
-        """Return whether a report of this project may tell this reader what it cites.
+        """Return whether this reader may see what a report of this project cites.
 
-        Memories are those that this reader reads now. For whom the memory was that a file or link stands in, a report
-        does not hold: it tells of what that reader wrote itself.
+        A memory: one that this reader may read now. A file or link: one that this agent cited itself, since a report
+        does not record who may read the memory that cites it.
         """
         reader = self._actor.scope
         if cited.kind not in ("memory_entry", "event"):
@@ -195,8 +196,8 @@ class Maintenance:
 
     # --- the store ---------------------------------------------------------------------------------------------
 
-    def reindex(self, asked: asks.ReindexStore) -> dict[str, Json]:
-        """Go on with making words, indexes and (asked for) vectors anew, for a moment; searches go on meanwhile."""
+    def reindex(self, request: requests.ReindexStore) -> dict[str, Json]:
+        """Continue a reindex of words, indexes and (on request) vectors for a few seconds; searches go on meanwhile."""
         self._writes.check_writable()
         services = self._services
         run = Reindex(
@@ -204,7 +205,7 @@ class Maintenance:
             services.embedder,
             lock=services.records.lock,
             state_dir=services.data_dir / "jobs",
-            vectors=asked.vectors,
+            vectors=request.vectors,
             local=services.local,
         )
         until = self._services.monotonic() + REINDEX_STEP_S
@@ -216,8 +217,8 @@ class Maintenance:
 
     # --- projects ----------------------------------------------------------------------------------------------
 
-    def projects(self, asked: moved.ListProjects) -> dict[str, Json]:
-        """Return every project: where it lies, how it is known, how many memories it has, and which one it may be."""
+    def projects(self, request: moving_requests.ListProjects) -> dict[str, Json]:
+        """Return every project: folders, remotes, first commits, count of memories, which other one it may be."""
         known_here = dict(self._process.projects.listed())
         counts: dict[str, int] = {}
         current = Where((), (OneOf("state", (HISTORY,)),))
@@ -225,7 +226,7 @@ class Maintenance:
             for project, many in self._services.store.facet(name, "project", current).items():
                 counts[project] = counts.get(project, 0) + many
         return {
-            "renamed": self._process.projects.renamed(asked.aliases),
+            "renamed": self._process.projects.renamed(request.aliases),
             "projects": [
                 {
                     "id": name,
@@ -242,29 +243,29 @@ class Maintenance:
             ],
         }
 
-    def link(self, asked: moved.LinkProject) -> dict[str, Json]:
+    def link(self, request: moving_requests.LinkProject) -> dict[str, Json]:
         """Make the caller's folder, or `folder`, part of a project; with `moved` it is where that project is now."""
         rights.check(Deed.LINK, self._actor.caller)
-        target = self._target(asked.project)
-        folder = os.path.realpath(asked.folder or self._actor.project_dir)
-        before = self._process.projects.link(folder, target, moved=asked.moved)
-        self._recorded("project.linked", {"project": target, "folder": folder, "was": before, "moved": asked.moved})
+        target = self._target(request.project)
+        folder = os.path.realpath(request.folder or self._actor.project_dir)
+        before = self._process.projects.link(folder, target, moved=request.moved)
+        self._recorded("project.linked", {"project": target, "folder": folder, "was": before, "moved": request.moved})
         left = self._count(before) if before != target else 0
         return {"project": target, "folder": folder, "was": before, "left_behind": left}
 
-    def merge(self, asked: moved.MergeProjects) -> dict[str, Json]:
+    def merge(self, request: moving_requests.MergeProjects) -> dict[str, Json]:
         """Move every memory of one project to another, or with `undo` those that a merge moved back."""
         rights.check(Deed.MERGE_PROJECTS, self._actor.caller)
         self._writes.check_writable()
         projects, services = self._process.projects, self._services
         merges = merges_of(services, self._actor.scope.account)
-        source = inputs.project_id(asked.source)
-        if asked.undo:
+        source = inputs.project_id(request.source)
+        if request.undo:
             merge = merges.undo(source)
             projects.unmerge(merge.source, merge.target, merge.aliases)
             merges.forget(source)
         else:
-            target = self._target(asked.target)
+            target = self._target(request.target)
             if source == target:
                 raise BadInput(f"{source} cannot be merged into itself; name two projects")
             projects.register(source, target)
@@ -272,9 +273,9 @@ class Maintenance:
             projects.merge(source, target)
             merges.carry_out(merge)
         services.read_anew()
-        kind = "project.unmerged" if asked.undo else "project.merged"
+        kind = "project.unmerged" if request.undo else "project.merged"
         self._recorded(kind, {"source": source, "target": merge.target, "versions": merge.versions})
-        return {"source": source, "target": merge.target, "versions": merge.versions, "undone": asked.undo}
+        return {"source": source, "target": merge.target, "versions": merge.versions, "undone": request.undo}
 
     def _target(self, project: str) -> str:
         """Return the id of a project that is known, or that memories here name. Raises NotFound, BadInput."""
@@ -293,12 +294,12 @@ class Maintenance:
 
 
 def _left_to_humans(services: Services, process: Process) -> purging.LeftToHumans:
-    folders = (alias.removeprefix("path:") for one in process.projects.all().values() for alias in one)
+    folders = (alias.removeprefix("path:") for alias in chain.from_iterable(process.projects.all().values()))
     return purging.LeftToHumans(services.data_dir, [Path(folder) for folder in folders if folder.startswith("/")])
 
 
 def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]:
-    """Return what else beside the store may hold a memory's text."""
+    """Return everything outside the store that may hold a memory's text."""
     data_dir = services.data_dir
     return (
         purging.InMind(services.active),
@@ -315,13 +316,13 @@ def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]
 def purged_elsewhere(services: Services, process: Process, ids: Sequence[str], by: str) -> None:
     """Erase what a human purged on another device, whose signature the caller has checked."""
     at = services.clock.now()
-    beside = (_left_to_humans(services, process), *_holders(services, process))
-    purging.purge_ids(process.upkeep, ids, caller=Caller.HUMAN, at=at, by=by, holders=beside)
+    holders = (_left_to_humans(services, process), *_holders(services, process))
+    purging.purge_ids(process.upkeep, ids, caller=Caller.HUMAN, at=at, by=by, holders=holders)
 
 
 CODEC = transfer.Codec(to_payload, from_payload)
 RECORDS_EACH = 40
-"""Written versions an audit record names: some 20 kB, a third of what one may be."""
+"""Versions that one audit record names: some 20 kB, a third of its maximum."""
 
 
 class Moving:
@@ -330,9 +331,9 @@ class Moving:
         self._process = process
         self._services, self._actor = writes.services, writes.actor
 
-    def begin_export(self, asked: moved.BeginExport) -> dict[str, Json]:
+    def begin_export(self, request: moving_requests.BeginExport) -> dict[str, Json]:
         """Return the instant the export shows, the caller's project, and the collections there are."""
-        if asked.everything:
+        if request.everything:
             rights.check(Deed.EXPORT_ALL, self._actor.caller)
         instant = transfer.export_instant(self._services.store, self._services.clock.now())
         return {
@@ -341,96 +342,96 @@ class Moving:
             "collections": [name for name in COLLECTIONS if name != KNOWLEDGE],  # derived: read again from its sources
         }
 
-    def export_page(self, asked: moved.ExportPage) -> dict[str, Json]:
+    def export_page(self, request: moving_requests.ExportPage) -> dict[str, Json]:
         """Return the next versions that this caller may read, as their payload."""
-        if asked.everything:
+        if request.everything:
             rights.check(Deed.EXPORT_ALL, self._actor.caller)
         memories, after = transfer.export_page(
             self._services.store,
-            asked.collection,
-            at=asked.instant,
-            versions=asked.versions,
-            project=asked.project,
-            reader=None if asked.everything else self._actor.scope,
-            after=asked.after,
+            request.collection,
+            at=request.instant,
+            versions=request.versions,
+            project=request.project,
+            reader=None if request.everything else self._actor.scope,
+            after=request.after,
         )
         return {"lines": [to_payload(memory) for memory in memories], "after": after}
 
-    def import_projects(self, asked: moved.ImportProjects) -> dict[str, Json]:
-        """Learn the projects of an export, where a human brings it; return which of them go by another id here."""
+    def import_projects(self, request: moving_requests.ImportProjects) -> dict[str, Json]:
+        """Register the projects of an export (humans only); return those with another id here."""
         self._writes.check_writable()
         projects = self._process.projects
         learns = rights.may(Deed.IMPORT_PROJECTS, self._actor.caller)
-        return {"renamed": projects.adopt(asked.projects) if learns else projects.renamed(asked.projects)}
+        return {"renamed": projects.adopt(request.projects) if learns else projects.renamed(request.projects)}
 
-    def import_lines(self, asked: moved.ImportLines) -> dict[str, Json]:
-        """Take in lines of an export, [[number, text], ...]; what cannot be taken is told by its line.
+    def import_lines(self, request: moving_requests.ImportLines) -> dict[str, Json]:
+        """Import lines of an export, [[number, text], ...]; failures are reported by line.
 
-        What the file's adopted trail names is not recorded anew; what an agent brings in is, whatever the file holds.
+        Versions that the file's adopted audit trail names are not recorded again, unless an agent imports them.
         """
         self._writes.check_writable()
         caller = self._actor.caller
         rights.check(Deed.IMPORT, caller)
         versions: list[tuple[int, Memory]] = []
-        fresh: list[tuple[int, asks.ImportedLine, Line]] = []
+        fresh: list[tuple[int, requests.ImportedLine, Line]] = []
         errors: list[transfer.LineError] = []
-        told = {"added": 0, "skipped": 0, "written": 0, "pending": 0, "rejected": 0, "conflicts": 0}
+        counts = {"added": 0, "skipped": 0, "written": 0, "pending": 0, "rejected": 0, "conflicts": 0}
 
         @contextmanager
         def of_line(number: int) -> Iterator[None]:
             try:
                 yield
             except MemoryAnchorError as error:
-                said = str(error)
-                errors.append(
-                    transfer.LineError(number, said if said.startswith("line ") else f"line {number}: {said}")
-                )
+                message = str(error)
+                if not message.startswith("line "):
+                    message = f"line {number}: {message}"
+                errors.append(transfer.LineError(number, message))
 
-        for number, text in asked.lines:
+        for number, text in request.lines:
             with of_line(number):
                 record = transfer.parsed(number, text)
                 if transfer.is_ours(record) and _is_safe(record):
                     version = transfer.read_version(
-                        number, record, CODEC, asked.projects, now=self._services.clock.now()
+                        number, record, CODEC, request.projects, now=self._services.clock.now()
                     )
                     if not rights.is_human(caller):
                         version = self._as_agents_word(number, version)
                     versions.append((number, version))
                 else:
-                    fresh.append((number, *self._as_new(number, record, dry=asked.dry)))
-        store, name = self._services.store, stable_hash(IMPORT, json.dumps(asked.lines))
+                    fresh.append((number, *self._as_new(number, record, dry=request.dry)))
+        store, name = self._services.store, stable_hash(IMPORT, json.dumps(request.lines))
 
         def stored() -> list[str]:
-            lines = [f"line {number}" for number, one, line in fresh if self._writes.took(one.content, line)]
-            return [*transfer.stored_already(store, [one for _, one in versions]), *lines]
+            lines = [f"line {number}" for number, new, line in fresh if self._writes.took(new.content, line)]
+            return [*transfer.stored_already(store, [version for _, version in versions]), *lines]
 
-        # What this very request stored before a kill was not there when it came first.
-        said = (name, self._actor.scope.account, self._actor.nonce)
-        there = set(stored() if asked.dry else self._services.answers.note_once(stored, *said))
-        for number, one, line in fresh:
+        # What this request stored before a crash was not there when it first came.
+        repeat = (name, self._actor.scope.account, self._actor.nonce)
+        present = set(stored() if request.dry else self._services.answers.note_once(stored, *repeat))
+        for number, new, line in fresh:
             with of_line(number):
-                if f"line {number}" in there:
-                    told["skipped"] += 1
+                if f"line {number}" in present:
+                    counts["skipped"] += 1
                 else:
-                    told[_counted(self._writes.save_memory(one, line=line).outcome, asked.dry)] += 1
-        if asked.dry:
-            known = sum(one.version_id in there for _, one in versions)
-            told["skipped"] += known
-            told["added"] = len(versions) - known
-            return {**told, "errors": [asdict(error) for error in errors]}
+                    counts[_counted(self._writes.save_memory(new, line=line).outcome, request.dry)] += 1
+        if request.dry:
+            known = sum(version.version_id in present for _, version in versions)
+            counts["skipped"] += known
+            counts["added"] = len(versions) - known
+            return {**counts, "errors": [asdict(error) for error in errors]}
         done = transfer.merge(
             store,
             self._services.records.lock,
             versions,
-            recording=partial(self._recording, audited=asked.audited),
+            recording=partial(self._recording, audited=request.audited),
             on_write=self._process.upkeep.on_write,
             refused=partial(rights.import_refusal, caller, reads=audiences(self._actor.scope)),
         )
-        skipped = [one for one in done.skipped if one in there]
-        told["added"] = len(done.added) + len(done.skipped) - len(skipped)
-        told["skipped"] += len(skipped)
+        skipped = [version_id for version_id in done.skipped if version_id in present]
+        counts["added"] = len(done.added) + len(done.skipped) - len(skipped)
+        counts["skipped"] += len(skipped)
         failed = sorted([*errors, *done.errors], key=lambda error: error.line)
-        return {**told, "errors": [asdict(error) for error in failed]}
+        return {**counts, "errors": [asdict(error) for error in failed]}
 
     def _as_agents_word(self, number: int, memory: Memory) -> Memory:
         """Return what an agent's import makes of a version. Raises Refused: the gate keeps it out.
@@ -445,12 +446,12 @@ class Moving:
             raise Refused(f"line {number}: {memory.version_id} is below the gate; a human brings it in with --human")
         return lowered
 
-    def _as_new(self, number: int, record: dict[str, Json], *, dry: bool) -> tuple[asks.ImportedLine, Line]:
+    def _as_new(self, number: int, record: dict[str, Json], *, dry: bool) -> tuple[requests.ImportedLine, Line]:
         """Return a foreign line as a new write: a human's word, or a document's, which passes no gate alone.
 
         What says where it comes from was taken out of there: it waits for review.
         """
-        line = asks.ImportedLine.read(record, f"line {number}")
+        line = requests.ImportedLine.read(record, f"line {number}")
         self._writes.made_safe(line.content, f"line {number}: content")
         taken = Origin.EXTRACTED if line.cites else Origin.DOCUMENT
         origin = Origin.HUMAN if rights.is_human(self._actor.caller) else taken
@@ -466,7 +467,7 @@ class Moving:
         return line, Line(name, origin, cites, since, dry)
 
     def _recording(self, added: Sequence[Memory], *, audited: bool) -> AbstractContextManager[None]:
-        """Return what records these versions around their writing; those an adopted trail names are not told twice."""
+        """Return what records these versions around their writing, without those that an adopted trail names."""
         audit = self._services.audit
         if audited and rights.may(Deed.IMPORT_PROJECTS, self._actor.caller):
             path = self._services.data_dir / "audit" / "audit.jsonl"
@@ -480,14 +481,14 @@ class Moving:
 
 
 def _counted(outcome: Outcome, dry: bool) -> str:
-    """Return what a new write counts as; where nothing is written, what speaks against something is told apart."""
+    """Return the count that a new write belongs to; a dry run counts conflicts apart."""
     if outcome in (Outcome.SKIPPED, Outcome.PENDING, Outcome.REJECTED):
         return outcome.value
     return "conflicts" if dry and outcome in (Outcome.SUPERSEDED, Outcome.NEEDS_REVIEW) else "written"
 
 
 def _is_safe(record: dict[str, Json]) -> bool:
-    """Return whether no text of a line holds a secret or a private part, as nothing that was stored does."""
+    """Return whether no text of a line holds a secret or a private part."""
     return all(safety.strip_private(text) == text and not safety.redact(text).kinds for text in _texts(record))
 
 
@@ -495,20 +496,20 @@ def _texts(value: json_values.Json) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for one in value.values():
-            yield from _texts(one)
+        for member in value.values():
+            yield from _texts(member)
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
+        for member in value:
+            yield from _texts(member)
 
 
 @lru_cache(maxsize=1)
 def _named_in_trail(path: Path, size: int) -> frozenset[tuple[object, object, object]]:
-    """Return (id, version, content hash) of every written version that the audit trail tells of.
+    """Return (id, version, content hash) of every written version that the audit trail records.
 
-    size: of the file, which only grows: an import in many calls reads it once.
+    size: the file's; it only grows, so the calls of one import read it once.
     """
     del size
     whats = (record["what"] for record in JsonlAudit(path).records())
-    told = (one for what in whats for one in items(what.get("memories", [what])) if isinstance(one, dict))
-    return frozenset((one.get("id"), one.get("version"), one.get("content_hash")) for one in told)
+    versions = (entry for what in whats for entry in items(what.get("memories", [what])) if isinstance(entry, dict))
+    return frozenset((entry.get("id"), entry.get("version"), entry.get("content_hash")) for entry in versions)

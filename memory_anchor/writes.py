@@ -1,4 +1,4 @@
-"""The use cases that write: allowed, made safe, idempotent.
+"""The use cases that write: checked, sanitised, idempotent.
 
 Every method takes a checked request, refuses what a caller may not do, strips private parts and secrets, and hands a
 draft to the layer it belongs to. A repeated request gets its first answer.
@@ -6,7 +6,7 @@ draft to the layer it belongs to. A repeated request gets its first answer.
 What a collection is used for decides who may write to it without being asked.
 
 `memory`: agents and what is extracted from conversations write; documents do not belong there. `knowledge`: people
-manage it by hand and documents are taken in; nothing writes automatically. `hybrid`: both. A human may always write.
+manage it by hand and documents are imported; nothing writes automatically. `hybrid`: both. A human may always write.
 Source: the write-back RFC, section 2.3 (usage of a knowledge base).
 """
 
@@ -72,9 +72,9 @@ STORED_LAYERS = (Layer.EVENT_LOG, Layer.VERIFIED_FACT)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a file that is taken in: what names it when it comes again, whose word it is, and what it says of that.
+    """What an import adds to one line: a name that recognises a repeat, its origin and citations.
 
-    since: of a fact, since when it holds. dry: only say what would come of it.
+    since: of a fact, since when it is true. dry: only report what would happen.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Writes:
         )
 
     def set_active(self, request: SetActiveContext) -> datetime:
-        """Keep one JSON value in mind for this conversation; return when it expires."""
+        """Set one value of L1 for this conversation; return when it expires."""
         self.check_writable()
         name = self.made_safe(request.key, "key")[0]
         encoded = json.dumps(safety.cleaned_value(request.value, name), ensure_ascii=False, separators=(",", ":"))
@@ -134,18 +134,18 @@ class Writes:
         active.set(scope, name, encoded, expires_at=until)
         return until
 
-    def end_session(self, asked: EndSession) -> list[WriteOutcome]:
-        """Turn L1 and the summary into one L2 event; nothing in mind and no summary means nothing to write."""
+    def end_session(self, request: EndSession) -> list[WriteOutcome]:
+        """Turn L1 and the summary into one L2 event; without either nothing is written."""
         self.check_writable()
-        clean, kinds = self.made_safe(asked.summary, "summary") if asked.summary else ("", ())
-        request = self.request("end_session", summary=clean)
-        if (done := self.replayed(request)) is not None:
-            return [done]  # what came into mind since then stays there
+        clean, kinds = self.made_safe(request.summary, "summary") if request.summary else ("", ())
+        idempotency = self.idempotency("end_session", summary=clean)
+        if (done := self.replayed(idempotency)) is not None:
+            return [done]  # values set since then stay in L1
         with self.services.active.take(self.actor.scope) as values:
             content = session_text(clean, values)
             if not content:
                 return []
-            own, _ = self._source(None)
+            origin, _ = self._source(None)
             draft = EventDraft(
                 content,
                 self.services.clock.now(),
@@ -153,96 +153,96 @@ class Writes:
                 key="session ended",
                 who=(self.actor.scope.agent,) if self.actor.scope.agent else (),
                 visibility=self._visibility(None),
-                origin=own,
+                origin=origin,
                 redactions=kinds,
             )
-            return [self.services.events.log(self.actor, draft, request)]
+            return [self.services.events.log(self.actor, draft, idempotency)]
 
     # --- L2 -------------------------------------------------------------------------------------------------
 
-    def log_event(self, asked: LogEvent, *, line: Line | None = None) -> WriteOutcome:
+    def log_event(self, request: LogEvent, *, line: Line | None = None) -> WriteOutcome:
         """Store what happened; by words at once, by meaning as soon as it is embedded."""
         self.check_writable()
         now = self.services.clock.now()
-        safe = inputs.public("content", asked.content)
+        safe = inputs.public("content", request.content)
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.EVENT_LOG, safe.kinds)
-        days = self.services.settings.lifecycle.default_ttl_days if asked.ttl_days is None else asked.ttl_days
-        when = asked.when.begins(self.actor.zone) if asked.when is not None else now
+        days = self.services.settings.lifecycle.default_ttl_days if request.ttl_days is None else request.ttl_days
+        when = request.when.begins(self.actor.zone) if request.when is not None else now
         draft = replace(
-            self._filled(EventDraft.like(asked, safe.text, when), asked, line, Layer.EVENT_LOG),
-            type=asked.type,
-            where=asked.where or None,
-            who=tuple(dict.fromkeys((*asked.who, *((asked.author,) if asked.author else ())))),
+            self._filled(EventDraft.like(request, safe.text, when), request, line, Layer.EVENT_LOG),
+            type=request.type,
+            where=request.where or None,
+            who=tuple(dict.fromkeys((*request.who, *((request.author,) if request.author else ())))),
             ttl_days=days or None,
             redactions=safe.kinds,
         )
         resolved: dict[str, Json] = {
             "confidence": draft.confidence,
-            "when": str(draft.when) if asked.when is not None else None,
+            "when": str(draft.when) if request.when is not None else None,
             "where": draft.where,
             "ttl_days": draft.ttl_days,
         }
-        request = self._request("log_event", asked, draft, resolved, line)
+        idempotency = self._idempotency("log_event", request, draft, resolved, line)
         if line is not None and line.dry:
-            known = self.services.records.replayed(request) is not None
+            known = self.services.records.replayed(idempotency) is not None
             return WriteOutcome(Outcome.SKIPPED if known else Outcome.ADDED, None, Layer.EVENT_LOG, None, "")
-        return self.services.events.log(self.actor, draft, request)
+        return self.services.events.log(self.actor, draft, idempotency)
 
     # --- L3 ------------------------------------------------------------------------------------------------------
 
-    def save_memory(self, asked: SaveMemory, *, line: Line | None = None) -> WriteOutcome:
+    def save_memory(self, request: SaveMemory, *, line: Line | None = None) -> WriteOutcome:
         """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled."""
         self.check_writable()
-        home = asked.layer or LAYER_OF_TYPE[asked.type]
+        home = request.layer or LAYER_OF_TYPE[request.type]
         if home is Layer.IDENTITY_SCHEMA:
             raise Refused("layer is identity_schema, which only humans change; call propose_constitution_change")
         if home not in STORED_LAYERS:
             raise BadInput(f"layer is {home.value!r}; allowed are event_log and verified_fact ({HOME_OF[home]})")
         if home is Layer.EVENT_LOG:
-            if asked.replaces:
+            if request.replaces:
                 raise BadInput("replaces is given for an event; allowed is only for facts")
-            return self.log_event(LogEvent.like(asked), line=line)
-        safe = inputs.public("content", asked.content)
+            return self.log_event(LogEvent.like(request), line=line)
+        safe = inputs.public("content", request.content)
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
-        claim, doubt = self.room.gate.assess(safe.text) if asked.confidence is None else (asked.confidence, "")
-        filled = self._filled(FactDraft.like(asked, safe.text), asked, line, Layer.VERIFIED_FACT)
+        claim, doubt = self.room.gate.assess(safe.text) if request.confidence is None else (request.confidence, "")
+        filled = self._filled(FactDraft.like(request, safe.text), request, line, Layer.VERIFIED_FACT)
         draft = replace(
             filled,
-            type=asked.type,
+            type=request.type,
             confidence=claim,
             doubt=doubt,
-            who=(asked.author,) if asked.author else (),
+            who=(request.author,) if request.author else (),
             written_at=min(line.since, self.services.clock.now()) if line and line.since else filled.written_at,
-            replaces=asked.replaces or None,
+            replaces=request.replaces or None,
             redactions=safe.kinds,
         )
-        claimed_or_not = DEFAULT_CONFIDENCE if asked.confidence is None else asked.confidence
+        claimed_or_not = DEFAULT_CONFIDENCE if request.confidence is None else request.confidence
         resolved: dict[str, Json] = {"replaces": draft.replaces, "confidence": claimed_or_not}
-        request = self._request("save_memory", asked, draft, resolved, line)
+        idempotency = self._idempotency("save_memory", request, draft, resolved, line)
         if line is not None and line.dry:
-            foreseen = self.services.facts.foreseen(self.actor, draft, request, gate=self.room.gate)
+            foreseen = self.services.facts.foreseen(self.actor, draft, idempotency, gate=self.room.gate)
             return WriteOutcome(foreseen, None, Layer.VERIFIED_FACT, None, "")
-        return self.services.facts.save(self.actor, draft, request, gate=self.room.gate)
+        return self.services.facts.save(self.actor, draft, idempotency, gate=self.room.gate)
 
     def took(self, content: str, line: Line) -> bool:
-        """Return whether this line of an import was taken in before. Raises BadInput: the content."""
-        request = self._of_line(line, inputs.public("content", content).text)
-        return self.services.records.replayed(request) is not None
+        """Return whether this line was imported before. Raises BadInput: the content."""
+        idempotency = self._of_line(line, inputs.public("content", content).text)
+        return self.services.records.replayed(idempotency) is not None
 
-    def promote(self, asked: PromoteToFact) -> WriteOutcome:
+    def promote(self, request: PromoteToFact) -> WriteOutcome:
         """Turn an event into a fact: the fact cites the event, the event is marked promoted and stays."""
         self.check_writable()
-        text, kinds = self.made_safe(asked.content, "content") if asked.content is not None else ("", ())
-        recognised = asked.asked(
-            content=text, confidence=DEFAULT_CONFIDENCE if asked.confidence is None else asked.confidence
+        text, kinds = self.made_safe(request.content, "content") if request.content is not None else ("", ())
+        recognised = request.asked(
+            content=text, confidence=DEFAULT_CONFIDENCE if request.confidence is None else request.confidence
         )
-        request = request_of(self.actor, asked.request_id, "promote_to_fact", recognised)
-        done = self.replayed(request)
-        event = self.services.records.read(asked.event_id, self.actor.scope)
+        idempotency = request_of(self.actor, request.request_id, "promote_to_fact", recognised)
+        done = self.replayed(idempotency)
+        event = self.services.records.read(request.event_id, self.actor.scope)
         if event.layer is not Layer.EVENT_LOG:
-            raise BadInput(f"event_id {asked.event_id!r} is in {event.layer.value}; allowed is an event of event_log")
+            raise BadInput(f"event_id {request.event_id!r} is in {event.layer.value}; allowed is an event of event_log")
         if done is not None:
             return self._promoted(event, done)
         if event.promoted_to:
@@ -251,13 +251,13 @@ class Writes:
                 event.promoted_to,
                 Layer.VERIFIED_FACT,
                 Status.ACTIVE,
-                f"event {asked.event_id} was promoted before",
-                target_id=asked.event_id,
+                f"event {request.event_id} was promoted before",
+                target_id=request.event_id,
             )
-        said = text or event.content
-        claim, doubt = self.room.gate.assess(said) if asked.confidence is None else (asked.confidence, "")
+        content = text or event.content
+        claim, doubt = self.room.gate.assess(content) if request.confidence is None else (request.confidence, "")
         draft = replace(
-            FactDraft.like(event, said),
+            FactDraft.like(event, content),
             type=MemoryType.FACT,
             tags=event.tags,
             confidence=claim,
@@ -271,10 +271,10 @@ class Writes:
             redactions=kinds,
         )
         self.check_usage(Layer.VERIFIED_FACT, draft.origin, draft.visibility)
-        return self._promoted(event, self.services.facts.save(self.actor, draft, request, gate=self.room.gate))
+        return self._promoted(event, self.services.facts.save(self.actor, draft, idempotency, gate=self.room.gate))
 
     def _promoted(self, event: Memory, outcome: WriteOutcome) -> WriteOutcome:
-        """Return the answer to a promotion, its event marked; a kill may have come between the two."""
+        """Return the answer to a promotion and mark the event, unless a crash lost only the mark."""
         if outcome.id is not None and not event.promoted_to:
             self._mark_promoted(event.id, outcome.id)
         return replace(outcome, target_id=outcome.target_id or event.id)
@@ -297,24 +297,24 @@ class Writes:
 
     # --- changing what is there ------------------------------------------------------------------------------
 
-    def forget(self, asked: ForgetMemory) -> WriteOutcome:
+    def forget(self, request: ForgetMemory) -> WriteOutcome:
         """Archive a memory: out of every search, restorable, nothing erased."""
         self.check_writable()
-        why = asked.reason or "asked to forget"
-        request = self.request("forget", id=asked.id, reason=why)
-        if (done := self.replayed(request)) is not None:
+        why = request.reason or "asked to forget"
+        idempotency = self.idempotency("forget", id=request.id, reason=why)
+        if (done := self.replayed(idempotency)) is not None:
             return done
-        current = self.services.records.read(asked.id, self.actor.scope)
+        current = self.services.records.read(request.id, self.actor.scope)
         if current.status is Status.ARCHIVED:
-            return WriteOutcome(Outcome.SKIPPED, asked.id, current.layer, current.status, "it is archived already")
+            return WriteOutcome(Outcome.SKIPPED, request.id, current.layer, current.status, "it is archived already")
         rights.check(Deed.FORGET, self.actor.caller, [current])
         return self.change(
-            asked.id,
+            request.id,
             lambda memory: replace(memory, status=Status.ARCHIVED),
             reason=why,
             kind="forget",
             outcome=Outcome.ARCHIVED,
-            request=request,
+            idempotency=idempotency,
         )
 
     def change(
@@ -325,19 +325,19 @@ class Writes:
         reason: str,
         kind: str,
         outcome: Outcome,
-        request: Request | None,
+        idempotency: Request | None,
         redactions: tuple[str, ...] = (),
         expected_version: int | None = None,
     ) -> WriteOutcome:
         """Write the next version of a memory, what `changed` makes of it; the caller has been checked.
 
-        request: was looked for before the caller's checks, and is once more under the lock.
+        idempotency: was looked for before the caller's checks, and is once more under the lock.
 
         Raises VersionConflict: `expected_version` is given and somebody wrote another one meanwhile.
         """
         records = self.services.records
         with records.lock:
-            done = records.replayed(request)
+            done = records.replayed(idempotency)
             if done is not None:
                 return done
             current = records.read(name, self.actor.scope)
@@ -355,8 +355,8 @@ class Writes:
                 written_in=self.actor.scope.conversation,
             )
             answer = WriteOutcome(outcome, name, step.new.layer, step.new.status, reason, redactions=redactions)
-            told = replace(step, new=with_receipt(step.new, request, answer))
-            records.commit(revisions=[told], kind=kind, by=step.new.author)
+            step = replace(step, new=with_receipt(step.new, idempotency, answer))
+            records.commit(revisions=[step], kind=kind, by=step.new.author)
         return answer
 
     # --- shared checks ---------------------------------------------------------------------------------------------
@@ -381,10 +381,10 @@ class Writes:
 
     def check_usage(self, layer: Layer, origin: Origin, visibility: Visibility) -> None:
         """Raise Refused: the layer's collection, or this agent's own, is used for something else."""
-        own = self.actor.scope.collection if visibility is Visibility.AGENT else ""
-        for name in (layer.value, *((own,) if own else ())):
-            chosen = self.room.settings.collections.get(name)
-            check_writer(name, chosen.usage if chosen is not None else "memory", origin)
+        agents_own = self.actor.scope.collection if visibility is Visibility.AGENT else ""
+        for name in filter(None, (layer.value, agents_own)):
+            collection = self.room.settings.collections.get(name)
+            check_writer(name, collection.usage if collection is not None else "memory", origin)
 
     def made_safe(self, text: str, what: str) -> tuple[str, tuple[str, ...]]:
         """Return text without private parts and secrets, and the kinds that were redacted.
@@ -395,9 +395,9 @@ class Writes:
         return safe.text, safe.kinds
 
     def _source(self, source: str | None) -> tuple[Origin, WriteMode]:
-        """Return who is behind a write and how it came about; a claim to be human counts only for a human caller.
+        """Return the origin and write mode of a write; only a human caller may claim to be human.
 
-        source: an origin, or a write mode of the write-back RFC; both are called so.
+        source: an origin or a write mode; both go by this name (the latter in the write-back RFC).
         """
         own = {Caller.HUMAN: Origin.HUMAN, Caller.SYSTEM: Origin.SYSTEM, Caller.AGENT: Origin.AGENT}[self.actor.caller]
         if source is None:
@@ -407,30 +407,30 @@ class Writes:
         claimed = inputs.choice("source", source, Origin, ORIGIN_ALIASES)
         return (claimed if claimed in (own, Origin.DOCUMENT, Origin.EXTRACTED) else own), WriteMode.TOOL_CALL
 
-    def _filled(self, draft: Draft, asked: WriteRequest, line: Line | None, layer: Layer) -> Draft:
-        """Return a draft with what every write says alike: what it rests on, who reads it, whose word it is, and when
-        it was written down (what lies ahead is now). Cited files get a hash of their lines as they stand.
+    def _filled(self, draft: Draft, request: WriteRequest, line: Line | None, layer: Layer) -> Draft:
+        """Return the draft with the fields every write has: citations, visibility, origin, when it was written down.
 
-        Raises Refused: it says that it is somebody else's than this caller's; the collection is used for something
-        else. BadInput: a file, the source or the visibility.
+        A time in the future becomes now. Cited files get a hash of their lines as they are now.
+        Raises Refused: a scope that is not this caller's; a collection used for something else. BadInput: a file, the
+        source or the visibility.
         """
         scope, now = self.actor.scope, self.services.clock.now()
         own = {"account_id": scope.account, "user_id": scope.user, "conversation_id": scope.conversation}
-        for name, value in asked.scope:
+        for name, value in request.scope:
             if value != own[name]:
                 raise Refused(f"scope.{name} is {value!r}; this caller may write for {own[name]!r} only")
-        origin, write_mode = self._source(asked.source)
-        cited: tuple[Citation, ...] = inputs.file_citations(asked.files, observed_at=now) if asked.files else ()
+        origin, write_mode = self._source(request.source)
+        cited: tuple[Citation, ...] = inputs.file_citations(request.files, observed_at=now) if request.files else ()
         if cited and self.room.sources is not None:
             cited = self.room.sources.with_line_hashes(cited)
         filled = replace(
             draft,
-            tags=asked.tags,
-            citations=(*cited, *asked.sources, *(line.cites if line else ())),
-            sentiment=asked.sentiment,
-            half_life_days=asked.decay,
-            written_at=min(asked.written_at.begins(self.actor.zone), now) if asked.written_at is not None else None,
-            visibility=self._visibility(asked.visibility),
+            tags=request.tags,
+            citations=(*cited, *request.sources, *(line.cites if line else ())),
+            sentiment=request.sentiment,
+            half_life_days=request.decay,
+            written_at=min(request.written_at.begins(self.actor.zone), now) if request.written_at is not None else None,
+            visibility=self._visibility(request.visibility),
             origin=line.origin if line else origin,
             write_mode=write_mode,
         )
@@ -445,28 +445,28 @@ class Writes:
             raise BadInput("visibility is conversation and this call belongs to none; allowed are the wider ones")
         return chosen
 
-    def request(self, tool: str, **asked: Json) -> Request | None:
-        """Return how this call is recognised again: over what was asked, never over a state that the call changes."""
-        return request_of(self.actor, "", tool, asked)
+    def idempotency(self, tool: str, **arguments: Json) -> Request | None:
+        """Return what recognises a repeat of this call: made from its arguments, never from state that it changes."""
+        return request_of(self.actor, "", tool, arguments)
 
-    def replayed(self, request: Request | None) -> WriteOutcome | None:
-        """Return the first answer to this request, to be looked for before any check of what it has changed."""
-        return self.services.records.replayed(request)
+    def replayed(self, idempotency: Request | None) -> WriteOutcome | None:
+        """Return the stored answer to a repeat, else None; comes before any check of what the call changes."""
+        return self.services.records.replayed(idempotency)
 
-    def _request(
+    def _idempotency(
         self,
         tool: str,
-        asked: WriteRequest,
+        request: WriteRequest,
         draft: FactDraft | EventDraft,
         resolved: dict[str, Json],
         line: Line | None,
     ) -> Request | None:
-        """Return how a repeat of this write is recognised; the clock's part is left out."""
+        """Return what recognises a repeat of this write; a time taken from the clock is left out."""
         if line is not None:
             return self._of_line(line, draft.content)
         files = [(cited.ref, cited.locator.line_start, cited.locator.line_end) for cited in draft.citations]
-        whole = asked.asked(content=draft.content, visibility=draft.visibility.value, files=files, **resolved)
-        return request_of(self.actor, asked.request_id, tool, whole)
+        arguments = request.asked(content=draft.content, visibility=draft.visibility.value, files=files, **resolved)
+        return request_of(self.actor, request.request_id, tool, arguments)
 
     def _of_line(self, line: Line, safe: str) -> Request | None:
         return request_of(self.actor, f"import-{line.name}", IMPORT, {"text": safe})
@@ -487,9 +487,9 @@ def _nothing_left(layer: Layer, kinds: tuple[str, ...]) -> WriteOutcome:
 
 
 def session_text(summary: str, values: Mapping[str, Json]) -> str:
-    """Return the text of the event that a conversation leaves: the summary, then what was in mind, within bounds.
+    """Return the text of a conversation's last event: the summary, then the values of L1, cut at the maximum.
 
-    Cleaned as a whole: a name and the value after it may be a secret only together.
+    Redacted as a whole: a name and its value may be a secret only together.
     """
     lines = [summary] if summary else []
     lines += [
@@ -511,9 +511,9 @@ WRITERS: Mapping[str, frozenset[Origin]] = {
 
 
 def check_writer(collection: str, usage: str, origin: Origin) -> None:
-    """Raise Refused: this collection does not take what comes from there."""
+    """Raise Refused: this collection takes no writes of this origin."""
     if origin not in WRITERS[usage]:
         raise Refused(
             f"collection {collection} is used as {usage}, which takes no writes of {origin.value} origin; "
-            f"allowed are {', '.join(sorted(one.value for one in WRITERS[usage]))}"
+            f"allowed are {', '.join(sorted(origin.value for origin in WRITERS[usage]))}"
         )
