@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from memory_anchor.json_values import optional_text, records, text
+from memory_anchor.json_values import optional_text, record, records, text
 from memory_anchor.language.randomness import machine_made_chance
 from memory_anchor.language.secret_context import LIKELY_MADE, Span, in_order, is_wordy
 from memory_anchor.language.words import listed, table
@@ -198,207 +198,38 @@ def _is_international(match: re.Match[str]) -> bool:
     return len(_digits(match.group("s"))) >= 9 and _is_phone(match)
 
 
-def _published() -> Iterator[Rule]:
-    """Yield the rules of the key formats in `words.toml`."""
-    checks = {"digit": _has_digit, "sk": _is_sk}
-    for row in records(table("secret_formats")["published"]):
+_CHECKS: dict[str, Callable[[re.Match[str]], bool]] = {
+    "digit": _has_digit,
+    "sk": _is_sk,
+    "bearer": _is_bearer,
+    "password": _is_password,
+    "keyed": _is_keyed,
+    "no_reference": lambda match: not is_reference(match.group("s")),
+    "resident_id": _is_resident_id,
+    "social_security": _is_social_security,
+    "card": _is_card,
+    "phone": _is_phone,
+    "international": _is_international,
+    "email": _is_email,
+}
+
+
+def _rules() -> Iterator[Rule]:
+    """Yield the rules of `words.toml`, in its order."""
+    formats = table("secret_formats")
+    for row in records(formats["rules"]):
         end = "" if row.get("open") else _R
         pattern = optional_text(row.get("pattern")) or f"{_L}(?:{row['prefix']}){row['body']}{end}"
-        hints, check = text(row.get("hints"), "").split(), checks.get(text(row.get("check"), ""))
-        yield Rule(text(row["kind"]), re.compile(pattern), tuple(hints), check, numeric=bool(row.get("numeric")))
+        for name, part in record(formats["parts"]).items():
+            pattern = pattern.replace(f"<{name}>", text(part))
+        yield Rule(
+            kind=text(row["kind"]),
+            pattern=re.compile(f"(?{row['flags']}){pattern}" if "flags" in row else pattern),
+            hints=tuple(text(row.get("hints"), "").split()),
+            accept=_CHECKS[text(row["check"])] if "check" in row else None,
+            starts=re.compile(text(row["starts"])) if "starts" in row else None,
+            numeric=bool(row.get("numeric")),
+        )
 
 
-_HASHES = Rule(
-    "password",
-    re.compile(r"\$(?:[1567y]|2[abxy]|argon2(?:i|d|id))\$[^\s\"':,;]{8,400}"),
-    ("$1$", "$2", "$5$", "$6$", "$7$", "$y$", "$argon2"),
-)
-"""A password hash of crypt(3): it can be attacked offline."""
-
-_SEPARATOR = (
-    r"(?:\s{0,3}[\"'`]?\s{0,3}(?:=>|->|:=|==|=|:|,)\s{0,3}|\s{1,3}(?:is|was)\s{1,3}:?"
-    r"|\s{0,2}(?:是|为|改成|改为|换成)\s{0,2}:?\s{0,2})"
-)
-_OPEN, _CLOSED = r"[\"'`“‘「]?(?P<s>(?![:=\"'`\[])", r"(?<![.,;:?'\"`)\]}>]))"
-_VALUE = rf"{_OPEN}[\x21-\x7e]{{3,2000}}{_CLOSED}"
-_NEXT = r"\s{0,2}(?=[\"'`“]?[A-Za-z0-9+/][A-Za-z0-9+/_-]{15})"
-_PW_STARTS = re.compile(r"pass|pwd|(?<![a-z])pw|密码|口令|暗号")
-_PW_WORD = r"(?:password|passwd|passphrase|passcode|pwd|pass(?=[=:])|pw(?=\s?[=:])|密码|口令|暗号)"
-_KEY_STARTS = re.compile(
-    r"api|secret|access|account|private|signing|encryption|master|app|client|密钥|秘钥|私钥|授权码"
-)
-_KEY_WORD = (
-    r"(?:api[_\- ]?key|secret[_\- ]?(?:access[_\- ]?)?key|access[_\- ]?key(?:[_\- ]?(?:id|secret))?|account[_\-]?key"
-    r"|(?:private|signing|encryption|master|app)[_\- ]?key|(?:app|client)[_\- ]?secret"
-    r"|(?<![a-z])secret|密钥|秘钥|私钥|授权码)"
-)
-_TOKENISH_STARTS = re.compile(r"token|令牌|cookie")
-_TOKENISH = r"(?:(?<![A-Za-z])token|令牌|cookie(?::\s?[\w-]{1,30})?)"
-
-_WORDED: tuple[Rule, ...] = (
-    Rule(
-        "token",
-        re.compile(r"(?:bearer|authorization:?\s{0,2}token)\s{1,3}(?P<s>[A-Za-z0-9._~+/=-]{16,4000})", re.I),
-        ("bearer", "authorization"),
-        _is_bearer,
-    ),
-    Rule(
-        "password",
-        re.compile(r"://[^\s:/@\"'<>]{0,100}:(?P<s>(?!\[redacted:)[^\s/@\"'<>{}$*]{1,200})@[^\s@]"),
-        ("://",),
-        lambda match: not is_reference(match.group("s")),
-    ),
-    Rule(
-        "password",
-        re.compile(r"authorization\s{0,2}:\s{0,2}basic\s{1,3}(?P<s>[A-Za-z0-9+/=]{8,400})", re.I),
-        ("basic",),
-    ),
-    Rule(
-        "password",
-        re.compile(rf"{_PW_WORD}\w{{0,2}}(?P<glue>{_SEPARATOR}){_VALUE}", re.I | re.ASCII),
-        (),
-        _is_password,
-        _PW_STARTS,
-    ),
-    Rule(
-        "password",
-        re.compile(rf"(?:密码|口令)[\u4e00-\u9fff,\s]{{0,6}}{_OPEN}[\x21-\x7e]{{6,128}}{_CLOSED}"),
-        ("密码", "口令"),
-        _is_password,
-    ),
-    Rule(
-        "password",
-        re.compile(r"(?:--pass(?:word|wd)?|sshpass\s-p|mysql\s[^\n]{0,60}-p)[ =]?[\"']?(?P<s>[\x21-\x7e]{4,128})"),
-        ("--pass", "sshpass", "mysql"),
-        _is_password,
-    ),
-    Rule(
-        "password",
-        re.compile(r"(?<![\w-])(?:-u|--user|--proxy-user)[ =]?[\"']?[^\s:/\"']{1,60}:(?P<s>[\x21-\x7e]{4,128})"),
-        ("-u", "--user", "--proxy-user"),
-        _is_password,
-    ),
-    Rule(
-        "password",
-        re.compile(
-            r"(?:machine\s{1,3}\S{1,100}|default)\s{1,3}login\s{1,3}\S{1,80}\s{1,3}password\s{1,3}"
-            r"(?P<s>[\x21-\x7e]{3,128})"
-        ),
-        ("login",),
-        lambda match: not is_reference(match.group("s")),
-    ),
-    Rule(
-        "api_key",
-        re.compile(rf"{_KEY_WORD}(?:{_SEPARATOR}|{_NEXT}){_VALUE}", re.I | re.ASCII),
-        (),
-        _is_keyed,
-        _KEY_STARTS,
-    ),
-    Rule(
-        "token",
-        re.compile(rf"{_TOKENISH}(?:{_SEPARATOR}|{_NEXT}){_VALUE}", re.I | re.ASCII),
-        (),
-        _is_keyed,
-        _TOKENISH_STARTS,
-    ),
-)
-
-_AFTER = r"(?![0-9A-Za-z_])(?!\.\d)(?!-\d)"
-_PEOPLE: tuple[Rule, ...] = (
-    Rule(
-        "id_number",
-        re.compile(
-            r"(?P<s>[1-9](?<![0-9A-Za-z_.-][1-9])\d{5}"
-            r"(?:18|19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])\d{3}[\dXx])(?![0-9A-Za-z_])"
-        ),
-        (),
-        _is_resident_id,
-        numeric=True,
-    ),
-    Rule(
-        "id_number",
-        re.compile(r"身份(?:证|号码)[^\d\n]{0,12}(?P<s>\d{17}[\dXx]|\d{15})(?!\d)"),
-        ("身份",),
-        numeric=True,
-    ),
-    Rule(
-        "id_number",
-        re.compile(r"(?:护照|通行证|passport)[^\d\n]{0,14}?(?P<s>[A-Za-z]{0,2}\d{7,9})(?![0-9A-Za-z])", re.I),
-        ("护照", "通行证", "passport"),
-        numeric=True,
-    ),
-    Rule(
-        "id_number",
-        re.compile(rf"\d(?<![0-9A-Za-z_.]\d)(?<!\d-\d)\d\d-(?!00)\d\d-(?!0000)\d{{4}}{_AFTER}"),
-        ("-",),
-        _is_social_security,
-        numeric=True,
-    ),
-    Rule(
-        "card",
-        re.compile(
-            rf"\d(?<![0-9A-Za-z_.]\d)(?<!\d[- ]\d)(?:\d{{3}}([ -])\d{{4}}"
-            rf"\1\d{{4}}\1\d{{1,4}}(?:\1\d{{3}})?"
-            rf"|\d{{3}}([ -])\d{{6}}\2\d{{4,5}}|\d{{12,18}}){_AFTER}"
-        ),
-        (),
-        _is_card,
-        numeric=True,
-    ),
-    Rule(
-        "phone",
-        re.compile(
-            rf"(?<![0-9A-Za-z_])(?<![0-9A-Za-z][-.])(?P<s>(?:\+?(?:00)?86[- ]?)?"
-            rf"1[3-9]\d(?:\d{{8}}|([- ])\d{{4}}\2\d{{4}})){_AFTER}"
-        ),
-        ("1",),
-        _is_phone,
-        numeric=True,
-    ),
-    Rule(
-        "phone",
-        re.compile(r"(?P<s>\+(?<![0-9A-Za-z_]\+)[1-9]\d{0,2}(?:[ .-]?\(?\d{1,5}\)?){2,6})(?![0-9A-Za-z_])"),
-        ("+",),
-        _is_international,
-        numeric=True,
-    ),
-    Rule(
-        "phone",
-        re.compile(
-            rf"(?<![0-9A-Za-z_+.])(?<!\d-)(?P<s>\([2-9]\d{{2}}\) ?[2-9]\d{{2}}[-. ]\d{{4}}"
-            rf"|[2-9]\d{{2}}([-.])[2-9]\d{{2}}\2\d{{4}}){_AFTER}"
-        ),
-        (),
-        _is_phone,
-        numeric=True,
-    ),
-    Rule(
-        "phone",
-        re.compile(rf"(?P<s>0(?<![0-9A-Za-z_.]0)(?<!\d-0)\d{{2,3}}-[2-9]\d{{6,7}}){_AFTER}"),
-        ("-",),
-        _is_phone,
-        numeric=True,
-    ),
-    Rule(
-        "phone",
-        re.compile(
-            r"(?:phone|tel|mobile|whatsapp|电话|手机|座机|传真)(?:[ ._-]?(?:number|no\.?|#))?"
-            r"[^\d\n+(/\\=_a-z]{0,8}(?:is )?(?P<s>[+(]?\d[\d ()-]{5,18}\d)(?![0-9A-Za-z_])",
-            re.I | re.ASCII,
-        ),
-        ("phone", "tel", "mobile", "whatsapp", "电话", "手机", "座机", "传真"),
-        _is_phone,
-        numeric=True,
-    ),
-    Rule(
-        "email",
-        re.compile(
-            r"(?<![A-Za-z0-9._%+/-])[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@"
-            r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,5}[A-Za-z]{2,24}(?![A-Za-z0-9])"
-        ),
-        ("@",),
-        _is_email,
-    ),
-)
-
-RULES: tuple[Rule, ...] = (*_published(), _HASHES, *_WORDED, *_PEOPLE)
+RULES: tuple[Rule, ...] = tuple(_rules())
