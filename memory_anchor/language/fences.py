@@ -31,81 +31,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
-from memory_anchor.language.words import any_phrase
+from memory_anchor.json_values import text
+from memory_anchor.language.words import any_phrase, table
 from memory_anchor.model import Trust
 
 WEAK_SIGN = "‹"
 ACCENT = "\u0301"
-_ALIKE = {
-    "a": "аɑαᴀⱥ",
-    "b": "ЬƅʙвβƀҍЪ",
-    "c": "сϲᴄⲥƈȼꮯςҫ",
-    "d": "ԁᏧᑯɗɖđᴅꓒ",
-    "e": "еєҽɛεеꬲᴇɇǝəҿ℮",
-    "f": "ꞙƒꜰϝẝ",
-    "g": "ɡցɢǥɠԍ",
-    "h": "һհᏂħɦʜнҥ",
-    "i": "іıɩιɪɨꭵ",
-    "j": "јϳᴊɉ",
-    "k": "кκᴋƙқҝ",
-    "l": "ӏӀʟłƚɫɭ׀",
-    "m": "мᴍɱϻ",
-    "n": "пոηɴƞɲռи",
-    "o": "оοօσᴏøɵဝዐഠ०০੦૦௦౦೦๐໐",
-    "p": "рρᴘƥ⍴",
-    "q": "ԛզǫ",
-    "r": "гʀɾɍɽᴦⲅꭇꮁɼ",
-    "s": "ѕꜱꮪʂƨ",
-    "t": "тτᴛŧƭțҭ",
-    "u": "υսᴜʋцʉ",
-    "v": "νѵᴠ",
-    "w": "ԝѡɯшաᴡω",
-    "x": "хχҳ",
-    "y": "уүγყʏɏƴұ",
-    "z": "ᴢƶʐ",
-    "A": "АΑᎪᗅ",
-    "B": "ВΒᏴ",
-    "C": "СϹᏟⅭ",
-    "D": "ᎠĐƉ",
-    "E": "ЕΕᎬƐЄ",
-    "F": "Ϝ",
-    "G": "ԌᏀ",
-    "H": "НΗᎻҢ",
-    "I": "ІΙ",
-    "J": "ЈᎫ",
-    "K": "КΚᏦ",
-    "L": "ᏞŁ",
-    "M": "МΜᎷ",
-    "N": "ΝƝ",
-    "O": "ОΟՕØ",
-    "P": "РΡᏢ",
-    "R": "ᎡᏒ",
-    "S": "ЅՏᏚ",
-    "T": "ТΤᎢ",
-    "U": "ՍԱ",
-    "V": "ѴᏙ",
-    "W": "ԜᎳ",
-    "X": "ХΧ",
-    "Y": "УΥҮᎩ",
-    "Z": "ΖᏃ",
-    "<": "＜﹤〈\u2329︿≮",
-    WEAK_SIGN: "⟨《«⟪❮❬❰˂ᐸ𝈶≪⋘⧼≺⦑⪡ᚲ⋖︽⊀",
-    ">": "›⟩》»⟫❯❭❱˃ᐳ≫⋙⧽≻⦒⪢⋗〉\u232a",
-    "/": "∕⁄⧸╱⟋",
-    "\\": "∖⧹╲⟍",
-    "|": "∣│┃❘❙❚¦⏐ꟾǀ｜",
-    "-": "‐‑‒–—―−⁃˗╴─━➖ーㅡ֊᠆⸺⸻",
-    "_": "▁＿‿",
-    "'": "’‘ʼ′＇ʹ",
-    ":": "：﹕︓∶꞉ː׃։᠄⁚⩴𐞁",
-    "#": "＃﹟♯",
-    "[": "［﹇",
-    "&": "＆﹠",
-    " ": "\u2800",
-    "\n": "\x1c\x1d\x1e\x85\u2028\u2029",
-    "": "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0",
-}
-"""Letter or sign -> characters that look like it, beyond NFKD; the last are invisible letters and marks."""
+_ALIKE = {plain: text(lookalikes) for plain, lookalikes in table("lookalikes").items()}
 _TABLE = {alike: plain for plain, lookalikes in _ALIKE.items() for alike in lookalikes} | {
     chr(number): "" for number in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
 }

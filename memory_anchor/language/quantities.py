@@ -58,28 +58,9 @@ _EVERY = bounded(
 )
 """How often something happens: an own unit, so that `weekly` and `every two weeks` differ."""
 _EVERY_UNIT = {
-    "hourly": ("hour", 1),
-    "daily": ("day", 1),
-    "nightly": ("day", 1),
-    "weekly": ("week", 1),
-    "biweekly": ("week", 2),
-    "fortnightly": ("week", 2),
-    "monthly": ("month", 1),
-    "quarterly": ("month", 3),
-    "yearly": ("year", 1),
-    "annually": ("year", 1),
-    "night": ("day", 1),
-    "quarter": ("month", 3),
-    "秒": ("second", 1),
-    "分钟": ("minute", 1),
-    "小时": ("hour", 1),
-    "天": ("day", 1),
-    "日": ("day", 1),
-    "周": ("week", 1),
-    "星期": ("week", 1),
-    "月": ("month", 1),
-    "季度": ("month", 3),
-    "年": ("year", 1),
+    name: (unit, int(many))
+    for many, unit, names in ((*period.split(), text(names)) for period, names in table("periods").items())
+    for name in names.split()
 }
 _SHARE = bounded(rf"百分之(?P<share>{_SOME})|(?P<tenths>[一二三四五六七八九])成(?![一-龥]?[为了员功果立交本])")
 _PART = bounded(

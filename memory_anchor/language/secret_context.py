@@ -26,8 +26,9 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from operator import ne
 
+from memory_anchor.json_values import records, text
 from memory_anchor.language.randomness import classes, machine_made_chance
-from memory_anchor.language.words import any_phrase
+from memory_anchor.language.words import any_phrase, table
 
 Span = tuple[int, int, str]
 """Start, end and kind of one secret."""
@@ -420,33 +421,10 @@ _LINK = re.compile(
     r"|是[\u3400-\u9fff\w]{0,10}$|作为[\u3400-\u9fff]{0,8}$"
 )
 """What is between a value and "password" in "x is the password", "x 是数据库的密码"."""
-_PLACES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
-    ("password", "(", re.compile(r"(?<![\w.])[\w.-]{1,40}:(?P<s>[^\s:@/\"'<>{}$]{6,80})@(?:tcp|unix|udp)\(")),
-    ("password", ":", re.compile(r":\d{2,5}:[\w*]{1,40}:[\w*]{1,40}:(?P<s>[^\s:]{4,80})")),
-    (
-        "token",
-        ":",
-        re.compile(
-            r"authorization[\"']?\s{0,2}[:=]\s{0,2}[\"']?(?!(?:basic|bearer|digest)(?![a-z]))[a-z]{2,20}\s{1,2}"
-            r"(?P<s>[A-Za-z0-9_.~+/=-]{16,400})",
-            re.I,
-        ),
-    ),
-    (
-        "password",
-        "-",
-        re.compile(r"(?<![\w-])-[wpP][ =]?[\"']?(?P<s>(?=[^\s\"']{0,40}\d)[A-Za-z][^\s\"'=:/.-]{7,80})(?=[\s\"']|$)"),
-    ),
-    ("token", "@", re.compile(r"https?://(?P<s>[0-9a-f]{32})(?::[0-9a-f]{32})?@")),
-    (
-        "token",
-        "=",
-        re.compile(
-            r"[?&](?:token|key|sig|signature|secret|access_token|auth|code)=(?P<s>[A-Za-z0-9_.~%+/-]{16,400})", re.I
-        ),
-    ),
+_PLACED = tuple(
+    (text(row["kind"]), text(row["hint"]), re.compile(text(row["pattern"]), re.I if "flags" in row else 0))
+    for row in records(table("secret_formats")["placed"])
 )
-"""Kind, hint and form of secrets that are recognised by what is around them: connection strings and addresses."""
 
 _PLACEHOLDER = re.compile(r"\[redacted:[a-z_]{1,20}\]")
 _USER_PASSWORD = re.compile(r"[\w.@+-]{1,60}:[\x21-\x7e]{6,200}")
@@ -503,7 +481,7 @@ def contextual(
         text, lowered = (_PLACEHOLDER.sub(lambda found: "\ufffc" * len(found.group()), one) for one in (text, lowered))
     yield from _random_tokens(text, lowered)
     yield from _passwords(text, lowered, is_reference)
-    for kind, hint, pattern in _PLACES:
+    for kind, hint, pattern in _PLACED:
         for found in pattern.finditer(text) if hint in text else ():
             if not is_reference(found["s"]):
                 yield *found.span("s"), kind

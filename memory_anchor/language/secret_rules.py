@@ -2,7 +2,7 @@
 
 A rule is a pattern with a cheap test before it (a literal hint, a start word, a run of digits), because each runs over
 every text that is written, and a check after it (check digits, code instead of a value), because a false alarm destroys
-a memory. Sources: the key formats that detect-secrets, GitHub and the vendors publish (rows of `words.toml`); ISO/IEC
+a memory. Sources: the key formats that detect-secrets, GitHub and the vendors publish (rows of `secrets.toml`); ISO/IEC
 7812-1 for cards, GB 11643-1999 for identity numbers. Invariants: boundaries are ASCII classes, never `\\b` (a Chinese
 character is a word character); every quantifier is bounded; `[redacted:...]` matches no rule.
 """
@@ -198,6 +198,7 @@ def _is_international(match: re.Match[str]) -> bool:
     return len(_digits(match.group("s"))) >= 9 and _is_phone(match)
 
 
+_FLAGS = {"": 0, "i": re.IGNORECASE, "ia": re.IGNORECASE | re.ASCII}
 _CHECKS: dict[str, Callable[[re.Match[str]], bool]] = {
     "digit": _has_digit,
     "sk": _is_sk,
@@ -215,7 +216,7 @@ _CHECKS: dict[str, Callable[[re.Match[str]], bool]] = {
 
 
 def _rules() -> Iterator[Rule]:
-    """Yield the rules of `words.toml`, in its order."""
+    """Yield the rules of `secrets.toml`, in its order."""
     formats = table("secret_formats")
     for row in records(formats["rules"]):
         end = "" if row.get("open") else _R
@@ -224,7 +225,7 @@ def _rules() -> Iterator[Rule]:
             pattern = pattern.replace(f"<{name}>", text(part))
         yield Rule(
             kind=text(row["kind"]),
-            pattern=re.compile(f"(?{row['flags']}){pattern}" if "flags" in row else pattern),
+            pattern=re.compile(pattern, _FLAGS[text(row.get("flags"), "")]),
             hints=tuple(text(row.get("hints"), "").split()),
             accept=_CHECKS[text(row["check"])] if "check" in row else None,
             starts=re.compile(text(row["starts"])) if "starts" in row else None,

@@ -1,4 +1,5 @@
-"""Words and phrases that the readers of language know one by one: `words.toml`, English beside Chinese, read once.
+"""Words and phrases that the readers of language know one by one: `words.toml`, English beside Chinese, read once with
+`secrets.toml`, the shapes of secrets.
 
 The tables are data, so that whoever adds a word touches no code. A phrase may be an expression of its own (`needs?`);
 how phrases stand together in a sentence is written in the modules that read them.
@@ -20,7 +21,8 @@ LETTERS = (r"(?<![a-z])", r"(?![a-z])")
 
 @lru_cache(maxsize=1)
 def _tables() -> Mapping[str, Mapping[str, Json]]:
-    return tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+    files = (Path(__file__).with_name(name) for name in ("words.toml", "secrets.toml"))
+    return {group: lists for file in files for group, lists in tomllib.loads(file.read_text("utf-8")).items()}
 
 
 def listed(group: str, name: str) -> tuple[str, ...]:

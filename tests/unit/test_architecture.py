@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "maintenance": 535,
     "front": 13577,
     "adapters": 7982,
-    "language": 5419,
+    "language": 5133,
     "knowledge": 5909,
     "lore": 298,
     "runtime": 4020,
