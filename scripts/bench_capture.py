@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memory_anchor.evaluation.runner import in_memory as scratch
-from memory_anchor.evaluation.runner import kept_of, sessions
+from memory_anchor.evaluation.runner import live_memories, sessions
 from memory_anchor.evaluation.runner import run_capture as run
 from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.model import Actor, Caller, Memory, Scope
@@ -146,7 +146,7 @@ def score_memorycode(path: Path, embedder: Embedder | None, *, half: str, verbos
                 turns = messages_of(session["text"], dialogue["mentor"])
                 anchor_of(core, f"s{place}").remember_conversation(turns)
                 total["sessions"] += 1
-                now = len([m for m in kept_of(core) if m.layer.value == "verified_fact"])
+                now = len([m for m in live_memories(core) if m.layer.value == "verified_fact"])
                 if all(kind.startswith("filler-add") for kind in session["type"]):
                     total["filler_sessions"] += 1
                     total["filler_facts"] += max(0, now - before)
@@ -154,7 +154,7 @@ def score_memorycode(path: Path, embedder: Embedder | None, *, half: str, verbos
                 for name, value in session["session_regex"]:
                     if literal(value):
                         ever.setdefault(name, set()).add(literal(value))
-            live = [m for m in kept_of(core) if m.layer.value == "verified_fact"]
+            live = [m for m in live_memories(core) if m.layer.value == "verified_fact"]
             core.close()
         topics = [
             topic_words(topic)

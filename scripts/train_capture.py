@@ -30,10 +30,18 @@ from typing import Any
 import numpy as np
 from bench_capture import KeptRows, literal, messages_of, topic_words
 
-from memory_anchor.evaluation.runner import WorkingSession, coverage, finds, holds, nearest, sessions, words
+from memory_anchor.evaluation.runner import WorkingSession, coverage, holds, nearest, says_item, sessions, words
 from memory_anchor.ingest.extraction import memories_of, sentences_of
 from memory_anchor.ingest.messages import conversation
-from memory_anchor.ingest.worth import KINDS, NUMBERS, Said, Worth, chat_figures, figures, form
+from memory_anchor.ingest.worth import (
+    KINDS,
+    NUMBERS,
+    Utterance,
+    Worth,
+    chat_features,
+    embedding_features,
+    form_features,
+)
 from memory_anchor.recall.centring import Centring, script_of
 
 DATA = Path(__file__).parent / "data"
@@ -56,7 +64,7 @@ def sees(what: str, name: str) -> bool:
 FOLDS = 5
 SHARE_READ = 0.985
 """Share of what is worth keeping that the form alone must let through to be embedded."""
-Labelled = list[tuple[Said, str]]
+Labelled = list[tuple[Utterance, str]]
 """Sentences with their kind, `0` for nothing."""
 
 
@@ -84,7 +92,7 @@ def of_lines(path: Path) -> Labelled:
         kind, text = line.split(" | ", 1)
         before, _, text = text.rpartition(" >> ")
         role = "assistant" if text.startswith("a: ") else "user"
-        found.append((Said(text.removeprefix("a: "), role, before.removeprefix("a: ")), kind.strip()))
+        found.append((Utterance(text.removeprefix("a: "), role, before.removeprefix("a: ")), kind.strip()))
     return found
 
 
@@ -138,15 +146,15 @@ class Data:
                 continue
             rows = self._rows(centring, embedder, [said.read_as for said, _ in labelled])
             if "form" in sets and sees("form", name):
-                self.seen["form"][name] = np.array([form(said) for said, _ in labelled], dtype=np.float32)
+                self.seen["form"][name] = np.array([form_features(said) for said, _ in labelled], dtype=np.float32)
             if "meaning" in sets and sees("meaning", name):
                 self.seen["meaning"][name] = np.array(
-                    [figures(said, row) for (said, _), row in zip(labelled, rows, strict=True)]
+                    [embedding_features(said, row) for (said, _), row in zip(labelled, rows, strict=True)]
                 )
             if "chat" in sets and sees("chat", name):
                 within = self._rows(centring, embedder, [said.read_within for said, _ in labelled])
                 seen = [(said, row, around) for (said, _), row, around in zip(labelled, rows, within, strict=True)]
-                self.seen["chat"][name] = np.array([chat_figures(*one) for one in seen])
+                self.seen["chat"][name] = np.array([chat_features(*one) for one in seen])
 
     def _rows(self, centring: Centring, embedder: KeptRows, texts: Sequence[str]) -> np.ndarray:
         return centring.documents(
@@ -167,7 +175,7 @@ APART = 3.0
 
 
 def manner(data: Data, names: Sequence[str]) -> np.ndarray:
-    """Return of each sentence which manner of `WRITTEN` it is of; none for our lines, which `Said.few` tells.
+    """Return of each sentence which manner of `WRITTEN` it is of; none for our lines, which `Utterance.few` tells.
 
     Known in training alone: what a whole manner is worth is told apart from what a sentence says, and forgotten. Of
     sessions of a manner left out, English ranks .836 and Chinese .913 so (average precision), .809 and .878 as one.
@@ -262,7 +270,7 @@ def operating_point(
             ]
             kept = [one.content for one in memories_of(every, worths)]
             wanted = [item for item in session.wanted if not item.replaced]
-            hit = sum(any(finds(item, one) for one in kept) for item in wanted)
+            hit = sum(any(says_item(item, one) for one in kept) for item in wanted)
             about = [nearest(one, session.wanted) for one in kept]
             right = sum(item is not None and not item.replaced for item in about)
             counts[session.language] += (len(wanted), hit, len(kept), right)

@@ -30,7 +30,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from memory_anchor.evaluation.questions import bundled
-from memory_anchor.ingest.reconcile import CLASSES, CONTRADICTS_FROM, NUMBERS, figures
+from memory_anchor.ingest.reconcile import CLASSES, CONTRADICTS_FROM, NUMBERS, pair_features
 from memory_anchor.language.coverage import alike
 from memory_anchor.recall.centring import Centring, script_of
 
@@ -123,9 +123,9 @@ def main() -> None:
     near = cosines(found, given.vectors)
     neighbours, their = beside(given.vectors)
     found, near = found + neighbours, near + their
-    table = [figures(*pair[2:], cosine) for pair, cosine in zip(found, near, strict=True)]
+    table = [pair_features(*pair[2:], cosine) for pair, cosine in zip(found, near, strict=True)]
     # Once more as it is without an embedder, so that the words alone carry it too.
-    table += [figures(first, second, alike(first, second)) for _, _, first, second in found]
+    table += [pair_features(first, second, alike(first, second)) for _, _, first, second in found]
     found, by_words = found * 2, np.arange(2 * len(found)) >= len(found)
     names = list(table[0])
     matrix = np.array([[row[name] for name in names] for row in table])

@@ -55,7 +55,7 @@ FILE_BYTES_MAX = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Golden:
+class GoldenQuestion:
     """expects: ids of the memories that must answer; none: nothing may."""
 
     query: str
@@ -67,7 +67,7 @@ class Golden:
         return Question(f"golden-{number}", self.query, frozenset(self.expects), category, language)
 
 
-def load(folder: Path) -> list[Golden]:
+def load(folder: Path) -> list[GoldenQuestion]:
     """Return the saved questions, oldest first. Raises BadInput: a line that is not one."""
     try:
         raw = read_bounded(folder / FILE, most_bytes=FILE_BYTES_MAX)
@@ -77,7 +77,7 @@ def load(folder: Path) -> list[Golden]:
     return [_read(folder / FILE, number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def save(folder: Path, query: Json, expects: Json) -> Golden:
+def save(folder: Path, query: Json, expects: Json) -> GoldenQuestion:
     """Save one question; the same query again gets the new ids. Raises BadInput: too many, or not a question."""
     asked = checked(query, expects)
     with file_lock(folder / f"{FILE}.lock"):
@@ -98,9 +98,9 @@ def remove(folder: Path, query: str) -> bool:
     return len(kept) < len(before)
 
 
-def checked(query: Json, expects: Json) -> Golden:
+def checked(query: Json, expects: Json) -> GoldenQuestion:
     """Return a question of checked parts. Raises BadInput."""
-    return Golden(
+    return GoldenQuestion(
         inputs.text("query", query, most=inputs.QUERY_MAX),
         inputs.strings("expects", expects, most=EXPECTED_MAX, each=inputs.NAME_MAX),
     )
@@ -130,7 +130,7 @@ def ask(anchor: MemoryAnchor, questions: Json) -> dict[str, Json]:
     return {"answers": answers}
 
 
-def answered(questions: Sequence[Golden], answers: Sequence[Mapping[str, Json]]) -> list[Answered]:
+def answered(questions: Sequence[GoldenQuestion], answers: Sequence[Mapping[str, Json]]) -> list[Answered]:
     """Return the questions with what `ask` said of them, in the same order."""
     return [
         Answered(
@@ -144,12 +144,12 @@ def answered(questions: Sequence[Golden], answers: Sequence[Mapping[str, Json]])
     ]
 
 
-def _write(folder: Path, questions: Sequence[Golden]) -> None:
+def _write(folder: Path, questions: Sequence[GoldenQuestion]) -> None:
     lines = [json.dumps({"query": one.query, "expects": one.expects}, ensure_ascii=False) for one in questions]
     write_atomic(folder / FILE, "".join(f"{line}\n" for line in lines).encode())
 
 
-def _read(path: Path, number: int, line: str) -> Golden:
+def _read(path: Path, number: int, line: str) -> GoldenQuestion:
     try:
         entry = json.loads(line)
         return checked(entry["query"], entry["expects"])
@@ -163,7 +163,7 @@ Ask = Callable[[Core, Sequence[str]], Record]
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class MemoryCopy:
     """A memory of its own: the data directory, with its lock held."""
 
     home: Path
@@ -186,7 +186,7 @@ class Copy:
 
 
 @contextmanager
-def copied(data_dir: Path, make_backup: Callable[[str], object]) -> Iterator[Copy]:
+def copied(data_dir: Path, make_backup: Callable[[str], object]) -> Iterator[MemoryCopy]:
     """Yield a copy of the memory in `data_dir`. make_backup(path): writes a backup of it there. Raises our errors."""
     room = Path(tempfile.mkdtemp(prefix="memory-anchor-eval-")).resolve()
     file, home = room / "memory.tar.gz", room / "data"
@@ -202,7 +202,7 @@ def copied(data_dir: Path, make_backup: Callable[[str], object]) -> Iterator[Cop
                 tick=lambda _done, _total: None,
             )
             file.unlink()
-            yield Copy(home, lock)
+            yield MemoryCopy(home, lock)
     finally:
         shutil.rmtree(room)
         backup.forget_known(data_dir, file)

@@ -47,12 +47,12 @@ DEPTHS = (1, 5, 10)
 NDCG_DEPTH = 10
 
 
-def of_one(ranked: Sequence[str], gold: Collection[str]) -> dict[str, float]:
+def question_metrics(ranked: Sequence[str], gold: Collection[str]) -> dict[str, float]:
     """Return every metric of one question, each 0 to 1: R@k, any@k, all@k for k in 1, 5, 10; MRR; nDCG@10.
 
     Raises ValueError: no gold.
 
-    >>> of_one(["b", "a"], {"a"})["MRR"], of_one(["b", "a"], {"a", "c"})["R@5"]
+    >>> question_metrics(["b", "a"], {"a"})["MRR"], question_metrics(["b", "a"], {"a", "c"})["R@5"]
     (0.5, 0.5)
     """
     wanted = set(gold)

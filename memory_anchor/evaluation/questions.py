@@ -43,7 +43,7 @@ TOLD = (3, 10)
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
+class CaseMemory:
     """One memory to be stored. name: what gold refers to; on: when it happened and was learned, aware UTC.
 
     more: further fields of the request that stores it, as they stand in the file.
@@ -98,7 +98,7 @@ class Case:
     """
 
     name: str
-    memories: tuple[Material, ...]
+    memories: tuple[CaseMemory, ...]
     questions: tuple[Question, ...]
     now: datetime
     constitution: Mapping[str, str] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def bundled() -> Case:
         constitution=world["constitution"],
         operations=world["operations"],
     )
-    check(case)
+    check_case(case)
     return case
 
 
@@ -151,7 +151,7 @@ def week() -> Case:
     )
     memories = tuple(_material(entry) for entry in world["memories"])
     case = Case("week", memories, asked, datetime.fromisoformat(world["now"]), operations=world["operations"])
-    check(case)
+    check_case(case)
     return case
 
 
@@ -170,11 +170,11 @@ class Series:
     def language(self) -> str:
         return self.id[:2]
 
-    def memories(self, versions: int, *, before: datetime) -> tuple[Material, ...]:
+    def memories(self, versions: int, *, before: datetime) -> tuple[CaseMemory, ...]:
         """Return the first `versions` values as memories, oldest first, the newest a day before `before`."""
         last = before - timedelta(days=1)
         return tuple(
-            Material(
+            CaseMemory(
                 f"{self.id}-{place}",
                 self.text.format(value),
                 last - SERIES_STEP * (versions - 1 - place),
@@ -218,11 +218,11 @@ def repeated(versions: int) -> Case:
     ]
     every = sorted((*case.memories, *(memory for group in told.values() for memory in group)), key=lambda m: m.on)
     made = Case(f"newest of {versions}", tuple(every), tuple(asked), case.now)
-    check(made)
+    check_case(made)
     return made
 
 
-def check(case: Case) -> None:
+def check_case(case: Case) -> None:
     """Raise BadInput where a question's gold names what the case does not hold, or a name stands twice."""
     names = [memory.name for memory in case.memories] + [*case.constitution, *case.operations]
     known = set(names)
@@ -235,9 +235,9 @@ def check(case: Case) -> None:
             raise BadInput(f"question {question.id} of case {case.name} wants {strange[0]!r}, which it does not hold")
 
 
-def _material(entry: Mapping[str, Any]) -> Material:
+def _material(entry: Mapping[str, Any]) -> CaseMemory:
     kind = MemoryType(entry.get("type", "event"))
-    return Material(
+    return CaseMemory(
         name=entry["id"],
         text=entry["text"],
         on=_instant(entry["at"]),
@@ -286,7 +286,7 @@ def _conversations(path: Path, stores: int | None) -> Iterator[Case]:
 
 def _conversation(path: Path, sample: Mapping[str, Json], name: str) -> Case:
     talk = record(sample["conversation"])
-    turns: list[Material] = []
+    turns: list[CaseMemory] = []
     for number in range(1, SESSIONS_MAX):
         if f"session_{number}" not in talk:
             continue
@@ -305,11 +305,11 @@ def _conversation(path: Path, sample: Mapping[str, Json], name: str) -> Case:
     return Case(name, tuple(turns), tuple(questions), now)
 
 
-def _turn(turn: Mapping[str, Json], at: datetime, *, conversation: str) -> Material:
+def _turn(turn: Mapping[str, Json], at: datetime, *, conversation: str) -> CaseMemory:
     speaker = str(turn["speaker"])
     photo = f" [shared a photo: {turn['blip_caption']}]" if turn.get("blip_caption") else ""
     text = f"[{at.day} {at:%B %Y}] {speaker}: {str(turn['text']).strip()}{photo}"
-    return Material(str(turn["dia_id"]), text[:TEXT_CHARS_MAX], at, who=(speaker,), conversation=conversation)
+    return CaseMemory(str(turn["dia_id"]), text[:TEXT_CHARS_MAX], at, who=(speaker,), conversation=conversation)
 
 
 def _locomo_date(path: Path, text: str) -> datetime:
@@ -345,7 +345,7 @@ def _haystack(path: Path, sample: Mapping[str, Json]) -> Case:
                 continue
             # The same session may stand twice in one haystack, so its place is part of the name.
             name = f"{place}:{session}_{number}"
-            turns.append(Material(name, text, at, who=(str(turn["role"]),), conversation=f"{place}:{session}"))
+            turns.append(CaseMemory(name, text, at, who=(str(turn["role"]),), conversation=f"{place}:{session}"))
             if turn.get("has_answer"):
                 gold.add(name)
     name = str(sample["question_id"])

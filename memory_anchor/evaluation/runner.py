@@ -193,7 +193,7 @@ def figures(answers: Sequence[Answered]) -> dict[str, Json]:
 
 
 def _metrics(answers: Sequence[Answered]) -> dict[str, float]:
-    rows = [metrics.of_one(one.ranked, one.question.gold) for one in answers]
+    rows = [metrics.question_metrics(one.ranked, one.question.gold) for one in answers]
     return {name: round(value, 4) for name, value in metrics.mean(rows).items()}
 
 
@@ -371,7 +371,7 @@ COVERS, IS_ABOUT = 0.5, 0.5
 LITERAL_COUNTS = 0.2
 LIVE = ("active", "pending", "disputed")
 LISTED_MOST = 200
-HELD = ("2", "5")
+HELD_OUT_PREFIXES = ("2", "5")
 """Sessions whose number begins so train nothing."""
 COMMON = frozenset(
     re.findall("[a-z]+", "the and for with that this are was has have not but from they them its user will all any")
@@ -390,7 +390,7 @@ KINDS: dict[str, frozenset[str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Keepsake:
+class WantedItem:
     """One thing a careful reader keeps. message: where it was said; replaced: a later message ends it."""
 
     kind: str
@@ -406,13 +406,13 @@ class WorkingSession:
     language: str
     half: str
     messages: list[dict[str, str]] = field(default_factory=list)
-    wanted: list[Keepsake] = field(default_factory=list)
+    wanted: list[WantedItem] = field(default_factory=list)
 
 
 def read_session(path: Path) -> WorkingSession:
     """Return a session and what is wanted of it."""
     number = int(path.name[:2])
-    half = "held" if path.name.startswith(HELD) else "test" if number % 2 == 0 else "dev"
+    half = "held" if path.name.startswith(HELD_OUT_PREFIXES) else "test" if number % 2 == 0 else "dev"
     session = WorkingSession(path.stem, path.parent.name[-2:], half)
     for line in path.read_text("utf-8").splitlines():
         if line.startswith(("U: ", "A: ")):
@@ -420,7 +420,7 @@ def read_session(path: Path) -> WorkingSession:
         elif re.match(r"[+~] \w+ \| ", line):
             kind, text, literals = line[2:].split(" | ")
             names = tuple(name.strip() for name in re.split("[;；]", literals) if name.strip())
-            session.wanted.append(Keepsake(kind, text, names, len(session.messages) - 1, line[0] == "~"))
+            session.wanted.append(WantedItem(kind, text, names, len(session.messages) - 1, line[0] == "~"))
         elif line:
             session.messages[-1]["content"] += "\n" + line
     return session
@@ -453,12 +453,12 @@ def coverage(of: frozenset[str], by: frozenset[str]) -> float:
     return len(of & by) / (len(of) or 1)
 
 
-def finds(item: Keepsake, content: str) -> bool:
+def says_item(item: WantedItem, content: str) -> bool:
     """Return whether a memory says a wanted item: every literal, half of its words."""
     return all(holds(content, name) for name in item.literals) and coverage(words(item.text), words(content)) >= COVERS
 
 
-def nearest(content: str, wanted: Sequence[Keepsake]) -> Keepsake | None:
+def nearest(content: str, wanted: Sequence[WantedItem]) -> WantedItem | None:
     """Return the wanted item that a memory is about, None for none."""
     said = words(content)
     best, most = None, 0.0
@@ -471,7 +471,7 @@ def nearest(content: str, wanted: Sequence[Keepsake]) -> Keepsake | None:
     return best if most >= IS_ABOUT else None
 
 
-def kept_of(core: Core) -> list[Memory]:
+def live_memories(core: Core) -> list[Memory]:
     """Return the live facts and events of a scratch memory."""
     return [m for m in core.anchor(_learner("reader")).listing(limit=LISTED_MOST) if m.status.value in LIVE]
 
@@ -489,7 +489,7 @@ def run_capture(
         say(f"{session.language}/{session.name}")
         kept = _kept(session.messages, session.name, settings, embedder)
         wanted = [item for item in session.wanted if not item.replaced]
-        hit = {item for item in wanted if any(finds(item, one.content) for one in kept)}
+        hit = {item for item in wanted if any(says_item(item, one.content) for one in kept)}
         about = {one.id: nearest(one.content, session.wanted) for one in kept}
         right = [one for one in kept if (item := about[one.id]) is not None and not item.replaced]
         typed = sum(one.type.value in KINDS[item.kind] for one in right if (item := about[one.id]) is not None)
@@ -537,7 +537,7 @@ def _kept(messages: Sequence[Record], name: str, settings: Settings, embedder: E
         core = in_memory(Path(folder), settings, embedder)
         try:
             core.anchor(_learner(name)).remember_conversation(list(messages))
-            return kept_of(core)
+            return live_memories(core)
         finally:
             core.close()
 

@@ -72,7 +72,7 @@ class Candidate:
     redactions: tuple[str, ...] = ()
     from_tools: bool = False
 
-    def deviating(self, gap: dict[str, Json]) -> Candidate:
+    def with_gap(self, gap: dict[str, Json]) -> Candidate:
         """Return it with what it deviates from, and as important as that."""
         return replace(self, gap=gap, importance=gap_size(gap))
 
@@ -121,7 +121,7 @@ class ModelMemory(StrictAnswer):
         return self.stored_as()["importance"] > MIN_GAP
 
 
-def fresh_only(
+def new_candidates(
     found: Sequence[Candidate], from_memory: str, known: Sequence[str], similarity: Similarity | None = None
 ) -> list[Candidate]:
     """Return those candidates that are news: not recalled, not said twice, not known; each with its gap, in order."""
@@ -213,7 +213,7 @@ def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity
             importance = min(1.0, candidate.importance + 0.2)
     if importance <= MIN_GAP:
         return None
-    return candidate.deviating(gap_of(predicted, candidate.content, kind, round(importance, 2)))
+    return candidate.with_gap(gap_of(predicted, candidate.content, kind, round(importance, 2)))
 
 
 def gap_of(predicted: str, actual: str, kind: str, size: float) -> dict[str, Json]:

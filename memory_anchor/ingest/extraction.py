@@ -26,23 +26,23 @@ from memory_anchor.ingest.candidates import (
     About,
     Candidate,
     Similarity,
-    fresh_only,
     gap_of,
+    new_candidates,
     shared_words,
 )
-from memory_anchor.ingest.messages import Message, plain, recalled
+from memory_anchor.ingest.messages import Message, prose_of, recalled_text
 from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.ingest.worth import (
     CHAT,
     READ_WHOLE,
     TALKATIVE,
-    Said,
+    Utterance,
     Worth,
     acknowledges,
+    brevity_of,
     deviation,
-    few,
     other_choices,
-    trained,
+    worth_model,
 )
 from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
@@ -96,7 +96,7 @@ def extract_by_rules(
     """
     found = _from_sentences(messages, rows)
     found += _behaviour(messages, known if expected is None else expected, found, rows)
-    return fresh_only(found, recalled(messages), known, similarity or _nearness(found, rows))
+    return new_candidates(found, recalled_text(messages), known, similarity or _nearness(found, rows))
 
 
 def _nearness(found: Sequence[Candidate], rows: Rows | None) -> Similarity | None:
@@ -152,7 +152,7 @@ class Sentence:
     own, which belongs to no line above."""
 
     seq: int
-    said: Said
+    said: Utterance
     open: bool = True
     apart: bool = False
 
@@ -164,7 +164,7 @@ def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
     for message in messages:
         if message.role not in {"user", "assistant"} or not message.content:
             continue
-        text = plain(message).lstrip()
+        text = prose_of(message).lstrip()
         task = _TASK.match(text)
         brought = bool(task and _brings_text(text, task.end()))
         others = _FIRST_PERSON if _REPORT.match(text) else _ONE_PERSON if task else None
@@ -176,7 +176,7 @@ def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
         for place, part in enumerate(parts):
             end, at = at, max(text.find(part, at), at)
             inside = [(start - at, stop - at) for start, stop in quoted if start < at + len(part) and stop > at]
-            one = Said(part, message.role, before, place, len(parts), message=whole)
+            one = Utterance(part, message.role, before, place, len(parts), message=whole)
             own = not brought and MIN_CHARS <= len(part) <= MAX_CHARS and _is_own(part, others, inside)
             own = own and (one.asked or len(_WORD.findall(part)) >= MIN_WORDS)
             found.append(Sentence(message.seq, one, own, "\n" in text[end:at]))
@@ -184,7 +184,7 @@ def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
     # A few usual messages are counted in, so that one long message is no lecture yet.
     spoken = len({one.seq for one in found}) + USUAL_MESSAGES
     talk = min(1.0, (len(found) + USUAL_MESSAGES) / TALKATIVE / spoken)
-    short = few(spoken - USUAL_MESSAGES)
+    short = brevity_of(spoken - USUAL_MESSAGES)
     return [replace(one, said=replace(one.said, talk=talk, few=short)) for one in found]
 
 
@@ -245,9 +245,9 @@ def memories_of(every: Sequence[Sentence], worths: Sequence[Worth]) -> list[Cand
     return [candidate for candidate in found if candidate is not None]
 
 
-def weigh(said: Sequence[Said | None], rows: Rows | None) -> list[Worth]:
+def weigh(said: Sequence[Utterance | None], rows: Rows | None) -> list[Worth]:
     """Return the worth of each sentence, 0 for None: by form first, then the likeliest by their meaning."""
-    model = trained()
+    model = worth_model()
     by_form = [Worth.none() if one is None else model.by_form(one) for one in said]
     if rows is None:
         return by_form
@@ -264,7 +264,7 @@ def weigh(said: Sequence[Said | None], rows: Rows | None) -> list[Worth]:
     worths = [Worth.none()] * len(said)
     for at, one in zip(likely, chosen, strict=True):
         row = row_of[one.read_as]
-        worths[at] = model.by_meaning(one, row, row_of.get(one.read_within, row))
+        worths[at] = model.by_embedding(one, row, row_of.get(one.read_within, row))
     return worths
 
 
@@ -285,7 +285,7 @@ def _groups(every: Sequence[Sentence], worths: Sequence[Worth]) -> list[list[int
     return groups
 
 
-def _asked_to_keep(said: Said) -> bool:
+def _asked_to_keep(said: Utterance) -> bool:
     """Return whether a user asks in so many words to remember this; a lecturer says "remember" all the time."""
     return said.role == "user" and said.talk < CHAT and bool(_ASKED_TO_KEEP.match(said.text))
 
@@ -297,7 +297,7 @@ def _joins(every: Sequence[Sentence], worths: Sequence[Worth], of: int, other: i
     if naming_rules(every[of].said.text) and naming_rules(every[other].said.text):
         return False
     if every[of].said.of <= SHORT_MESSAGE:
-        return worths[other].chance >= trained().leans_from
+        return worths[other].chance >= worth_model().leans_from
     leans = bool(_LEANS_BACK.match(every[max(of, other)].said.text))
     return worths[other].joins and (leans or worths[of].kind == worths[other].kind)
 
@@ -339,7 +339,7 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
     )
 
 
-def _taken_in(said: Said, body: str) -> str:
+def _taken_in(said: Utterance, body: str) -> str:
     """Return the sentence said before where a stranger needs it: for a short answer, or an opening "it"."""
     short = said.place == 0 and _width(body) < SHORT_WIDTH and not acknowledges(said.before)
     needs = said.asked or short or _LEANS_BACK.match(body)
@@ -431,7 +431,7 @@ def _other_choices(
         shown = replace(
             _shown(safe.text, actual, one.seq, None), type=MemoryType.PREFERENCE, about="user", questions=()
         )
-        found.append(shown.deviating(gap_of(one.habit, actual, "preference_shift", one.size)))
+        found.append(shown.with_gap(gap_of(one.habit, actual, "preference_shift", one.size)))
     return found
 
 

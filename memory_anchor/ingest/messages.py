@@ -159,7 +159,7 @@ _BLOB = re.compile(r"[A-Za-z0-9+/=_-]{120,}")
 JUNK_SHARE = 0.05
 
 
-def plain(message: Message) -> str:
+def prose_of(message: Message) -> str:
     """Return what may be learned from of a message's text: lines of prose, "" when there are none.
 
     Among several lines an indented one is code, unless it is a bullet.
@@ -197,7 +197,7 @@ def _diff_lines(lines: Sequence[str], *, whole: bool) -> frozenset[int]:
     return frozenset(found)
 
 
-def recalled(messages: Iterable[Message]) -> str:
+def recalled_text(messages: Iterable[Message]) -> str:
     """Return all text that came out of memory into this conversation, folded, to recognise it when it is repeated.
 
     That is what tools of ours answered, and what stood in fences.

@@ -31,9 +31,16 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from memory_anchor.errors import Unavailable
 from memory_anchor.hashing import content_hash
-from memory_anchor.ingest.candidates import Candidate, ModelMemory, Similarity, StrictAnswer, fresh_only, most_important
+from memory_anchor.ingest.candidates import (
+    Candidate,
+    ModelMemory,
+    Similarity,
+    StrictAnswer,
+    most_important,
+    new_candidates,
+)
 from memory_anchor.ingest.extraction import Rows, extract_by_rules
-from memory_anchor.ingest.messages import Message, fold, plain, recalled
+from memory_anchor.ingest.messages import Message, fold, prose_of, recalled_text
 from memory_anchor.ingest.reconcile import (
     DEFAULT_POLICY,
     Decision,
@@ -41,9 +48,9 @@ from memory_anchor.ingest.reconcile import (
     Relation,
     Resolution,
     decide,
-    outranked,
-    repeat,
+    decide_repeat,
     similar_to,
+    why_not_replace,
 )
 from memory_anchor.json_values import Json
 from memory_anchor.language.fences import FENCE_RULE, fence, instruction_like
@@ -220,7 +227,7 @@ def extract_with_model(
             rules = extract_by_rules(chunk, known=known, similarity=similarity, rows=rows)
             found += rules
             notes.append(f"{where}extracted by rules instead of {model.name}: {failed}")
-    news = fresh_only(found, recalled(messages), known, similarity)
+    news = new_candidates(found, recalled_text(messages), known, similarity)
     if len(news) > FOUND_MAX * len(chunks):
         kept = most_important(news, FOUND_MAX * len(chunks))
         notes.append(f"{len(news)} memories were found; the {len(kept)} most important were kept")
@@ -286,7 +293,7 @@ def _talk(chunk: Sequence[Message]) -> str:
     """Return the chunk as fenced, redacted lines `[number] role: text`; what tools answered stays out."""
     lines = []
     for message in chunk:
-        text = redact(plain(message)).text.strip()[:MESSAGE_CHARS]
+        text = redact(prose_of(message)).text.strip()[:MESSAGE_CHARS]
         if text and message.role in {"user", "assistant"}:
             lines.append(f"[{message.seq}] {message.role}: {text}")
         lines += [
@@ -341,7 +348,7 @@ def _verbatim(quote: str, seq: int, chunk: Sequence[Message]) -> str:
     if len(folded) < 2:
         return ""
     said = next((message for message in chunk if message.seq == seq and message.role in {"user", "assistant"}), None)
-    return quote if said is not None and folded in fold(redact(plain(said)).text) else ""
+    return quote if said is not None and folded in fold(redact(prose_of(said)).text) else ""
 
 
 _SELF = re.compile(r"(?<![A-Za-z])(?:I|my|me|we|our)(?![A-Za-z])|我", re.I)
@@ -357,7 +364,7 @@ def _in_person(content: str, style: Style) -> str:
     return f"I learned: {content}"
 
 
-def by_rules(
+def extract_without_model(
     messages: Sequence[Message],
     *,
     known: Sequence[str] = (),
@@ -457,8 +464,8 @@ def _carried_out(
         return Decision(Outcome.ADDED, None, reason, None, similar, Relation.RELATED, by)
     old = shown[answer.target - 1][0]
     if answer.operation == "NOOP":
-        return replace(repeat(new, old, similar), by=by)
-    guarded = outranked(new, old)
+        return replace(decide_repeat(new, old, similar), by=by)
+    guarded = why_not_replace(new, old)
     if guarded:
         return Decision(Outcome.NEEDS_REVIEW, old, guarded, None, similar, Relation.CONFLICT, by)
     if answer.operation == "UPDATE":

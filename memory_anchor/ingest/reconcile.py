@@ -79,9 +79,9 @@ class Judgement:
 
 
 @lru_cache(maxsize=JUDGED_KEPT)
-def judged(old: str, new: str, cosine: float) -> Judgement:
+def judge_pair(old: str, new: str, cosine: float) -> Judgement:
     """Return how the new statement relates to the old one. cosine: centred, -1 to 1."""
-    found, (names, weights) = figures(old, new, cosine), _model()
+    found, (names, weights) = pair_features(old, new, cosine), _model()
     scores = weights @ np.asarray([1.0, *(found[name] for name in names)])
     shares = np.exp(scores - scores.max())
     repeat, contradiction, change, other = (shares / shares.sum()).tolist()
@@ -92,7 +92,7 @@ def judged(old: str, new: str, cosine: float) -> Judgement:
     return Judgement(repeat, contradiction, change, other, marked)
 
 
-def figures(old: str, new: str, cosine: float) -> dict[str, float]:
+def pair_features(old: str, new: str, cosine: float) -> dict[str, float]:
     """Return the figures of a pair by name, in the order in which they are weighed."""
     before, after = read(old), read(new)
     seen, cosine = contrast(before, after), min(cosine, COSINE_MOST)
@@ -249,7 +249,7 @@ def relation(
         return Relation.DUPLICATE, False
     if cosine < thresholds.compared:
         return Relation.UNRELATED, False
-    seen = judged(old, new, round(cosine, 3))
+    seen = judge_pair(old, new, round(cosine, 3))
     if seen.contradiction + seen.change >= (CONTRADICTS_FROM if cosine >= FAR else FAR_CONTRADICTS_FROM):
         return Relation.CONFLICT, seen.marked and seen.change > seen.contradiction
     if seen.repeat >= seen.other:
@@ -309,16 +309,16 @@ def decide(new: Memory, neighbours: Sequence[tuple[Memory, float]], *, policy: P
             reason = "the same text is stored already"
             return Decision(Outcome.SKIPPED, memory, reason, None, similar, Relation.DUPLICATE)
         if covers(memory.content, new.content):
-            return repeat(new, memory, similar)
+            return decide_repeat(new, memory, similar)
     for memory, cosine in nearest:
         kind, changed = relation(memory.content, new.content, cosine, thresholds=policy.thresholds)
         retracts = kind is Relation.CONFLICT and changed and not covers(new.content, memory.content)
         if contains(new.content, memory.content) and not retracts:
-            return repeat(new, memory, similar)
+            return decide_repeat(new, memory, similar)
         if kind is Relation.CONFLICT:
             return _contradiction(new, memory, changed=changed, policy=policy, similar=similar)
         if kind is Relation.DUPLICATE:
-            return repeat(new, memory, similar)
+            return decide_repeat(new, memory, similar)
     kind = Relation.RELATED if similar else Relation.UNRELATED
     reason = "related memories exist, none in the same slot" if similar else "nothing similar is stored"
     return Decision(Outcome.ADDED, None, reason, None, similar, kind)
@@ -334,7 +334,7 @@ def _contradiction(
     new: Memory, old: Memory, *, changed: bool, policy: Policy, similar: tuple[Similar, ...]
 ) -> Decision:
     """Return how a contradiction is settled: superseded only on the statement's own word, or the settings'."""
-    guarded = outranked(new, old)
+    guarded = why_not_replace(new, old)
     resolution = policy.resolution(new.type)
     if guarded:
         outcome, reason = Outcome.NEEDS_REVIEW, guarded
@@ -356,7 +356,7 @@ def _contradiction(
     return Decision(outcome, old, reason, None, similar, Relation.CONFLICT)
 
 
-def outranked(new: Memory, old: Memory) -> str:
+def why_not_replace(new: Memory, old: Memory) -> str:
     """Return why `new` may not replace `old` by itself, or "" when it may."""
     if old.pinned:
         return "it contradicts a pinned memory"
@@ -367,7 +367,7 @@ def outranked(new: Memory, old: Memory) -> str:
     return ""
 
 
-def repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Decision:
+def decide_repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Decision:
     """Return what becomes of what is taken for the same thing in other words; not a word of either is lost.
 
     Skipped only where the stored text provably holds the new one. Else the fuller text stands; where neither holds the
@@ -375,9 +375,9 @@ def repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Decision:
     """
     if covers(old.content, new.content):
         return Decision(Outcome.SKIPPED, old, "this memory says the same", None, similar, Relation.DUPLICATE)
-    both = joined(old.content, new.content)
+    both = joined_texts(old.content, new.content)
     fuller = contains(new.content, old.content)
-    if outranked(new, old) or (len(both) > JOINED_CHARS and not fuller):
+    if why_not_replace(new, old) or (len(both) > JOINED_CHARS and not fuller):
         reason = "much like a stored memory, with details of its own"
         return Decision(Outcome.ADDED, None, reason, None, similar, Relation.RELATED)
     if fuller or words(old.content) <= words(new.content):
@@ -387,7 +387,7 @@ def repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Decision:
     return Decision(Outcome.UPDATED, old, reason, both, similar, Relation.DUPLICATE)
 
 
-def joined(old: str, new: str) -> str:
+def joined_texts(old: str, new: str) -> str:
     """Return two texts one after the other."""
     first = old.rstrip()
     if first[-1:] not in ENDS:

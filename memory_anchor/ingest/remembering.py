@@ -37,10 +37,10 @@ from memory_anchor.errors import BadInput
 from memory_anchor.hashing import stable_hash
 from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.messages import Message
-from memory_anchor.ingest.model_calls import Extraction, Style, by_rules, extract_with_model
+from memory_anchor.ingest.model_calls import Extraction, Style, extract_with_model, extract_without_model
 from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.ingest.profile import profile_of
-from memory_anchor.ingest.worth import reads_rows_of
+from memory_anchor.ingest.worth import is_trained_on
 from memory_anchor.ingest.writing import FactDraft, FactWriter
 from memory_anchor.layers.event_log import EventDraft, EventLog
 from memory_anchor.layers.gate import ConfidenceGate
@@ -227,13 +227,15 @@ class Rememberer:
     ) -> Extracted:
         """Return the episodes and candidates of a conversation; nothing is written."""
         contents = [memory.content for memory in known[:KNOWN_MAX]]
-        rows = self._rows if reads_rows_of(self._embedder) else None
+        rows = self._rows if is_trained_on(self._embedder) else None
         whole = tuple(self._episodes(messages))
         starts = [one.start for one in whole]
         extracted = (
             extract(messages, contents, rows, starts)
             if extract
-            else by_rules(messages, known=contents, rows=rows, expected=[line.text for line in profile_of(known)])
+            else extract_without_model(
+                messages, known=contents, rows=rows, expected=[line.text for line in profile_of(known)]
+            )
         )
         found = extracted.candidates
         if user_facts_only:

@@ -144,7 +144,7 @@ TALKATIVE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Utterance:
     """A sentence where it was said. before: the sentence said before it, by whomever. place, of: which of how many
     sentences of its message. talk: how long this conversation's messages are, 0 to 1: a lecture is weighed otherwise
     than an order. asked: what was said before is another one's question. message: what it was said in, where that is
@@ -235,7 +235,7 @@ _LATIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
-def form(said: Said) -> list[float]:
+def form_features(said: Utterance) -> list[float]:
     """Return the figures of a sentence's form, each about 0 to 2."""
     import math
 
@@ -268,7 +268,7 @@ def form(said: Said) -> list[float]:
     return [*figures, *(figure * assistant for figure in figures[1:])]
 
 
-def few(messages: int) -> float:
+def brevity_of(messages: int) -> float:
     """Return how short a conversation of so many messages is, 0 to 1."""
     return min(1.0, max(0.0, (FEW_FROM - messages) / (FEW_FROM - FEW_MOST)))
 
@@ -296,7 +296,7 @@ class Worth:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class LinearModel:
     """One set of numbers. weights: (kinds + 1, figures + 1), the constant last, the first row the chance.
 
     keep, join, sure: from which chance on, for a sentence of Latin letters, for a Chinese one, and in a lecture;
@@ -308,7 +308,7 @@ class Numbers:
     join: tuple[float, ...]
     sure: tuple[float, ...]
 
-    def judge(self, figures: Matrix, said: Said) -> Worth:
+    def judge(self, figures: Matrix, said: Utterance) -> Worth:
         import numpy as np
 
         totals = self.weights[:, :-1] @ figures + self.weights[:, -1]
@@ -326,34 +326,34 @@ class WorthModel:
     read_from: the least chance by form from which a sentence is embedded; leans_from: the
     least chance with which a sentence that leans on its neighbour joins it."""
 
-    form_only: Numbers
-    meaning: Numbers
-    chat: Numbers
+    form_only: LinearModel
+    meaning: LinearModel
+    chat: LinearModel
     read_from: float
     leans_from: float
     embedder: str
 
-    def by_form(self, said: Said) -> Worth:
+    def by_form(self, said: Utterance) -> Worth:
         import numpy as np
 
-        return self.form_only.judge(np.array(form(said)), said)
+        return self.form_only.judge(np.array(form_features(said)), said)
 
-    def by_meaning(self, said: Said, row: Matrix, within: Matrix) -> Worth:
+    def by_embedding(self, said: Utterance, row: Matrix, within: Matrix) -> Worth:
         """row, within: of `read_as` and of `read_within`."""
         if said.talk < CHAT:
-            return self.chat.judge(chat_figures(said, row, within), said)
-        return self.meaning.judge(figures(said, row), said)
+            return self.chat.judge(chat_features(said, row, within), said)
+        return self.meaning.judge(embedding_features(said, row), said)
 
 
-def figures(said: Said, row: Matrix) -> Matrix:
+def embedding_features(said: Utterance, row: Matrix) -> Matrix:
     """Return what the second set reads: form and centred row, and both again as far as this is a lecture."""
     import numpy as np
 
-    seen = np.concatenate([np.array(form(said), dtype=np.float32), ROW_SCALE * row])
+    seen = np.concatenate([np.array(form_features(said), dtype=np.float32), ROW_SCALE * row])
     return np.concatenate([seen, seen * said.talk])
 
 
-def chat_figures(said: Said, row: Matrix, within: Matrix) -> Matrix:
+def chat_features(said: Utterance, row: Matrix, within: Matrix) -> Matrix:
     """Return what the numbers of short messages read: form, each of both rows, their sum again for the assistant, and
     how short the conversation is: alone, a fact about somebody is worth it more often than in the midst of work.
 
@@ -363,12 +363,12 @@ def chat_figures(said: Said, row: Matrix, within: Matrix) -> Matrix:
 
     own, around = ROW_SCALE / 2 * row, ROW_SCALE / 2 * within
     is_assistant = ASSISTANT_SCALE * float(said.role == "assistant")
-    seen = np.array([*form(said), FEW_SCALE * said.few], dtype=np.float32)
+    seen = np.array([*form_features(said), FEW_SCALE * said.few], dtype=np.float32)
     return np.concatenate([seen, own, around, is_assistant * (own + around)])
 
 
 @cache
-def trained() -> WorthModel:
+def worth_model() -> WorthModel:
     """Return the model as it ships, read once."""
     numbers = record(parsed(NUMBERS.read_text("utf-8")))
     form, meaning, chat = (_numbers(record(numbers[name])) for name in ("form", "meaning", "chat"))
@@ -382,15 +382,15 @@ def trained() -> WorthModel:
     )
 
 
-def reads_rows_of(embedder: str) -> bool:
+def is_trained_on(embedder: str) -> bool:
     """Return whether the second set was trained on the rows of this embedder; others say nothing to it."""
-    return embedder.partition("@")[0] == trained().embedder
+    return embedder.partition("@")[0] == worth_model().embedder
 
 
-def _numbers(stored: Record) -> Numbers:
+def _numbers(stored: Record) -> LinearModel:
     import numpy as np
 
     rows = np.frombuffer(base64.b85decode(text(stored["weights"])), dtype=np.int8).reshape(len(KINDS) + 1, -1)
     weights = rows.astype(np.float32) * np.array(stored["steps"], dtype=np.float32)[:, None]
     keep, join, sure = (tuple(map(number, items(stored[name]))) for name in ("keep", "join", "sure"))
-    return Numbers(weights, keep, join, sure)
+    return LinearModel(weights, keep, join, sure)

@@ -434,7 +434,7 @@ def main(argv: Sequence[str], *, engine: Sequence[str] | None = None) -> int:
     nonce = os.urandom(8).hex()
     try:
         os.environ.update(arguments(argv))
-        if unknown := env_names.refusal(os.environ):
+        if unknown := env_names.unknown_setting(os.environ):
             raise ValueError(unknown)
         preamble = wire.own_preamble(os.environ, cwd=os.getcwd(), pid=os.getpid(), nonce=nonce)  # noqa: PTH109
     except ValueError as error:

@@ -29,7 +29,7 @@ from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPC
 
 from memory_anchor.json_values import parsed
 from memory_anchor.runtime import wire
-from memory_anchor.runtime.recording import message_of
+from memory_anchor.runtime.recording import parse_message
 from memory_anchor.runtime.relay import INVALID_REQUEST, LISTEN, error_line
 
 DESCRIPTORS_WANTED = 4096
@@ -102,7 +102,7 @@ class Connection:
         self.writer = writer
         self.unanswered: set[int | str] = set()
 
-    def asked(self, message: JSONRPCMessage) -> None:
+    def note_request(self, message: JSONRPCMessage) -> None:
         """Note a request that came, and one that is given up."""
         match message:
             case JSONRPCRequest() if message.method != LISTEN:
@@ -162,11 +162,11 @@ class BridgeLines(_Stream):
                 writer.write(wire.PONG)
                 continue
             try:
-                message = message_of(line)
+                message = parse_message(line)
             except ValueError:
                 writer.write(error_line(_id_of(line), INVALID_REQUEST, NO_MESSAGE))
                 continue
-            self._connection.asked(message)
+            self._connection.note_request(message)
             return SessionMessage(message)
 
 

@@ -72,7 +72,7 @@ def main(make_backend: Callable[[DirectoryLock], Backend], *, detach: bool = Tru
     try:
         lock = _elected(data)
     except MemoryAnchorError as error:
-        leave_failure(run, error)
+        write_failure(run, error)
         return 1
     if lock is None:
         return 0
@@ -80,24 +80,24 @@ def main(make_backend: Callable[[DirectoryLock], Backend], *, detach: bool = Tru
         try:
             listener, address = listen(run)
         except OSError as error:
-            leave_failure(run, error)
+            write_failure(run, error)
             return 1
-        post = StatePost(run, address, took=environment.digests(environment.governed(os.environ)))
-        post.say("loading")
+        post = StateFile(run, address, took=environment.digests(environment.governed(os.environ)))
+        post.publish("loading")
         try:
             return _serve(data, lock, listener, post, make_backend)
         except MemoryAnchorError:
             return 1  # told in the failure file
         finally:
             listener.close()
-            post.withdraw()
+            post.remove()
 
 
 def _serve(
     data: Path,
     lock: DirectoryLock,
     listener: socket.socket,
-    post: StatePost,
+    post: StateFile,
     make_backend: Callable[[DirectoryLock], Backend],
 ) -> int:
     _log_to(data / "logs")
@@ -134,8 +134,8 @@ def beside(lock: DirectoryLock, make_backend: Callable[[], B]) -> Iterator[B]:
 
     run = Path(wire.run_dir(str(lock.directory)))
     listener, address = listen(run)
-    post = StatePost(run, address)
-    post.say("loading")
+    post = StateFile(run, address)
+    post.publish("loading")
     service = Service(build, data=lock.directory, listener=listener, post=post)
     leaving = threading.Event()
 
@@ -163,7 +163,7 @@ def beside(lock: DirectoryLock, make_backend: Callable[[], B]) -> Iterator[B]:
         if built.done() and not built.exception():
             built.result().close()
         listener.close()
-        post.withdraw()
+        post.remove()
         signal.signal(signal.SIGTERM, before)
 
 
@@ -293,7 +293,7 @@ def socket_path(run: Path) -> Path:
     return folder / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.sock"
 
 
-class StatePost:
+class StateFile:
     """The state file of this engine: written by the holder of the lock alone.
 
     took: the settings that came from its environment, as digests; none for a server that a human started.
@@ -305,7 +305,7 @@ class StatePost:
         self.took = took or {}
         self.started_at = time.time()
 
-    def say(self, state: str) -> None:
+    def publish(self, state: str) -> None:
         """Publish what this engine is doing: loading, serving or draining."""
         told = {
             "pid": os.getpid(),
@@ -325,18 +325,18 @@ class StatePost:
         """Return whether the state file still names this process; it goes with the data directory."""
         return (wire.read_json(str(self.run / wire.STATE_FILE)) or {}).get("pid") == os.getpid()
 
-    def fail(self, error: Exception) -> None:
+    def publish_failure(self, error: Exception) -> None:
         """Leave the reason why this engine cannot serve."""
-        leave_failure(self.run, error)
+        write_failure(self.run, error)
 
-    def withdraw(self) -> None:
+    def remove(self) -> None:
         """Take the socket and the file away; the lock is still held, so they are nobody else's yet."""
         if path := self.address.get("unix"):
             Path(str(path)).unlink(missing_ok=True)
         (self.run / wire.STATE_FILE).unlink(missing_ok=True)
 
 
-def leave_failure(run: Path, error: Exception) -> None:
+def write_failure(run: Path, error: Exception) -> None:
     """Write why no engine could start, for the bridges that wait for one."""
     ours = isinstance(error, MemoryAnchorError | OSError)
     message = str(error) if ours else f"a bug ended it ({type(error).__name__}); see {run.parent / 'logs'}"

@@ -72,7 +72,7 @@ def check(env: Mapping[str, str]) -> None:
     """
     from memory_anchor.errors import BadInput
 
-    if unknown := refusal(env):
+    if unknown := unknown_setting(env):
         raise BadInput(unknown)
     if all(_needs_no_judge(name, value) for name, value in env.items() if name.startswith(PREFIX)):
         return
@@ -84,7 +84,7 @@ def check(env: Mapping[str, str]) -> None:
     load_settings(env=env, user_file=Path(user_config_file(env)))
 
 
-def refusal(env: Mapping[str, str]) -> str:
+def unknown_setting(env: Mapping[str, str]) -> str:
     """Return what is wrong with the first name that is no setting, as the settings would say it; "" when all are."""
     for name in sorted(env):
         own = name[len(PREFIX) :]

@@ -115,11 +115,11 @@ def save(data: str, preamble: wire.Preamble, profile: str) -> None:
     folder = os.path.dirname(path)  # noqa: PTH120
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
     if len(os.listdir(folder)) >= MAX_FILES:  # noqa: PTH208
-        forget(data)
+        delete_notes(data)
     wire.write_private(path, json.dumps(note, ensure_ascii=False, separators=(",", ":")))
 
 
-def forget(data: str) -> None:
+def delete_notes(data: str) -> None:
     """Drop every note."""
     folder = os.path.join(data, FOLDER)  # noqa: PTH118
     try:

@@ -45,7 +45,7 @@ async def record_handshake(server: Server[ClientConnection], state: ClientConnec
     answers: dict[str, dict[str, Json]] = {}
     for version in (*handshake.legacy_versions(), *handshake.modern_versions()):
         requests = handshake.requests(version)
-        async with streams() as ((inbound, served), (serving, outbound)), anyio.create_task_group() as tasks:
+        async with memory_streams() as ((inbound, served), (serving, outbound)), anyio.create_task_group() as tasks:
             tasks.start_soon(_serve_recorded, server, served, serving, state)
             answers[version] = {}
             for message in requests:
@@ -73,7 +73,7 @@ async def _serve_recorded(
 
 
 @asynccontextmanager
-async def streams() -> AsyncIterator[tuple[_Inbound, _Outbound]]:
+async def memory_streams() -> AsyncIterator[tuple[_Inbound, _Outbound]]:
     """Yield the two ends of each of two in-memory message streams, closed on leaving: towards a server, and back."""
     inbound = create_context_streams[SessionMessage | Exception](0)
     outbound = create_context_streams[SessionMessage](0)
@@ -84,7 +84,7 @@ async def streams() -> AsyncIterator[tuple[_Inbound, _Outbound]]:
             stream.close()
 
 
-def message_of(line: bytes | str) -> JSONRPCMessage:
+def parse_message(line: bytes | str) -> JSONRPCMessage:
     """Return the message on a line. Raises ValueError: it is none, or nested deeper than the stack has room for."""
     try:
         try:
@@ -95,7 +95,7 @@ def message_of(line: bytes | str) -> JSONRPCMessage:
         raise ValueError("the line is nested too deeply") from None
 
 
-async def mended(
+async def repair_lines(
     read: ContextReceiveStream[SessionMessage | Exception], inbound: ContextSendStream[SessionMessage | Exception]
 ) -> None:
     """Pass on what the SDK's transport reads; a line it could not read, in whose place it puts an error, once more."""
@@ -104,5 +104,5 @@ async def mended(
             line = item.errors()[0]["input"] if isinstance(item, ValidationError) else None
             if isinstance(line, str | bytes):
                 with contextlib.suppress(ValueError):
-                    item = SessionMessage(message_of(line))
+                    item = SessionMessage(parse_message(line))
             await inbound.send(item)

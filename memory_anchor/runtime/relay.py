@@ -73,7 +73,9 @@ class Relay:
         try:
             message = _parsed(raw)
         except (ValueError, RecursionError) as error:
-            return None, error_line(None, PARSE_ERROR, str(error) if isinstance(error, Odd) else "the line is not JSON")
+            return None, error_line(
+                None, PARSE_ERROR, str(error) if isinstance(error, BadLine) else "the line is not JSON"
+            )
         if not isinstance(message, dict):
             told = "batches are" if isinstance(message, list) else f"{kind_of(message)} is"
             return None, error_line(None, INVALID_REQUEST, f"{told} not served; send one JSON object a line")
@@ -271,7 +273,7 @@ def _is_id(value: Json) -> TypeGuard[int | str]:
 _BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 
-class Odd(ValueError):
+class BadLine(ValueError):
     """A line that is no JSON in a way that can be named; one sentence."""
 
 
@@ -280,9 +282,9 @@ def _parsed(raw: bytes) -> Json:
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise Odd(f"the line is not UTF-8 (byte {error.start})") from None
+        raise BadLine(f"the line is not UTF-8 (byte {error.start})") from None
     if text.count("[") + text.count("{") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
-        raise Odd(f"the line is nested deeper than {DEPTH_MAX}")
+        raise BadLine(f"the line is nested deeper than {DEPTH_MAX}")
     value: Json = json.loads(text, parse_constant=_no_number)
     return value
 
@@ -299,7 +301,7 @@ def _depth(text: str) -> int:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise Odd(f"the line holds {name}, which is no JSON number")
+    raise BadLine(f"the line holds {name}, which is no JSON number")
 
 
 def _short(value: Json) -> str:

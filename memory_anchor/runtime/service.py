@@ -31,8 +31,8 @@ from memory_anchor.json_values import Record, kind_of, parsed
 from memory_anchor.runtime import connections, handshake, spool, wire
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.connections import BridgeAnswers, BridgeLines, Connection
-from memory_anchor.runtime.engine import StatePost
-from memory_anchor.runtime.recording import ClientConnection, mended, record_handshake, streams
+from memory_anchor.runtime.engine import StateFile
+from memory_anchor.runtime.recording import ClientConnection, memory_streams, record_handshake, repair_lines
 
 log = logging.getLogger("memory_anchor.engine")
 
@@ -90,14 +90,14 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-def run(make_backend: Callable[[], Backend], *, data: Path, listener: socket.socket, post: StatePost) -> None:
+def run(make_backend: Callable[[], Backend], *, data: Path, listener: socket.socket, post: StateFile) -> None:
     """Serve until idle, stopped or replaced; every conversation's active context is stored before it returns."""
     anyio.run(Service(make_backend, data=data, listener=listener, post=post).serve)
 
 
 class Service:
     def __init__(
-        self, make_backend: Callable[[], Backend], *, data: Path, listener: socket.socket, post: StatePost
+        self, make_backend: Callable[[], Backend], *, data: Path, listener: socket.socket, post: StateFile
     ) -> None:
         self._make_backend = make_backend
         self._data, self._listener, self._post = data, listener, post
@@ -134,19 +134,19 @@ class Service:
         try:
             backend = await anyio.to_thread.run_sync(self._make_backend)
         except Exception as error:
-            self._post.fail(error)  # before the connections close: who waits on one reads why
+            self._post.publish_failure(error)  # before the connections close: who waits on one reads why
             raise
         self._backend = backend
         self._busy_at = time.monotonic()
         self._loaded.set()
-        self._post.say("serving")
+        self._post.publish("serving")
         log.info("serving %s, version %s, pid %d", self._data, wire.VERSION, os.getpid())
         try:
             async with self._stack, anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 tasks.start_soon(self._tend, backend)
                 await self._ending.wait()
-                self._post.say("draining")
+                self._post.publish("draining")
                 log.info("draining: %s", self._reason)
                 server.close()
                 await self._drain()
@@ -214,9 +214,9 @@ class Service:
                 log_bug(f"a spooled {item.event} hook, which stays on disk", bug)
                 item.failed()
             else:
-                item.done()
+                item.remove()
 
-    def _learn_late(self, backend: Backend, item: spool.Spooled) -> None:
+    def _learn_late(self, backend: Backend, item: spool.SpooledHook) -> None:
         try:
             backend.hook_behind(item.preamble, item.event, item.payload)
         except (BadInput, NotFound) as error:  # the transcript went away or is none: later will not be better
@@ -509,9 +509,9 @@ async def serve_stdio(backend: Backend, preamble: wire.Preamble) -> None:
     async with (
         server.lifespan(server) as state,
         stdio_server() as (read, write),
-        streams() as ((inbound, served), _),
+        memory_streams() as ((inbound, served), _),
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(mended, read, inbound)
+        tasks.start_soon(repair_lines, read, inbound)
         options = server.create_initialization_options()
         await serve_dual_era_loop(server, served, write, lifespan_state=state, init_options=options)

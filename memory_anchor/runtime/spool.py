@@ -36,7 +36,7 @@ FIELDS = (*TEXTS, "source", "stop_hook_active", "transcript_path")
 """What `memory_anchor.hooks` reads of the events that are spooled."""
 
 
-class Spooled:
+class SpooledHook:
     """One hook that waits on disk."""
 
     def __init__(self, path: str, preamble: wire.Preamble, event: str, payload: Record) -> None:
@@ -48,7 +48,7 @@ class Spooled:
         if not name.isdigit() or time.time_ns() - int(name) > KEPT_DAYS * DAY_NS:
             _set_aside(self.path)
 
-    def done(self) -> None:
+    def remove(self) -> None:
         """Take the file away: what it held is stored."""
         _remove(self.path)
 
@@ -77,7 +77,7 @@ def _cleaned(said: Json) -> str:
     return cleaned(str(said)).text
 
 
-def waiting(data: Path) -> Iterator[Spooled]:
+def waiting(data: Path) -> Iterator[SpooledHook]:
     """Yield the spooled hooks, oldest first; a file that cannot be understood is set aside as `.bad`."""
     folder = os.path.join(data, FOLDER)  # noqa: PTH118
     try:
@@ -96,7 +96,7 @@ def waiting(data: Path) -> Iterator[Spooled]:
         except (ValueError, KeyError, RecursionError):
             _set_aside(path)
             continue
-        yield Spooled(path, preamble, event, payload)
+        yield SpooledHook(path, preamble, event, payload)
 
 
 def _set_aside(path: str) -> None:

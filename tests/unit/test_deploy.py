@@ -34,7 +34,7 @@ def test_every_setting_and_port_that_a_file_names_exists() -> None:
     """Rule settings.names: a mistyped variable would end the server at its start."""
     for path in DEPLOY.iterdir():
         named = set(SETTING.findall(path.read_text(encoding="utf-8"))) - OURS
-        assert env_names.refusal(dict.fromkeys(named, "x")) == "", path.name
+        assert env_names.unknown_setting(dict.fromkeys(named, "x")) == "", path.name
         for port in re.findall(r":(8\d{3})\b", path.read_text(encoding="utf-8")):
             assert int(port) == PORT, path.name
 

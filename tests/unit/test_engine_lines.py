@@ -20,7 +20,7 @@ from mcp import types
 from mcp.server.lowlevel import Server
 
 from memory_anchor.runtime import wire
-from memory_anchor.runtime.engine import StatePost
+from memory_anchor.runtime.engine import StateFile
 from memory_anchor.runtime.recording import ClientConnection
 from memory_anchor.runtime.service import Service
 
@@ -141,7 +141,7 @@ def with_engine(tmp_path: Path) -> Callable[[Callable[[Engine], Awaitable[None]]
         listener.bind(str(path))
         listener.listen()
         backend = Scripted()
-        service = Service(lambda: backend, data=tmp_path, listener=listener, post=StatePost(tmp_path, {}))
+        service = Service(lambda: backend, data=tmp_path, listener=listener, post=StateFile(tmp_path, {}))
         serving = asyncio.create_task(service.serve())
         try:
             await asyncio.wait_for(work(Engine(service, backend, path)), 3 * WAIT_S)

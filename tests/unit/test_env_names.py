@@ -64,12 +64,12 @@ def test_the_table_says_what_the_settings_say(name: str) -> None:
     with pytest.raises(BadInput) as refused:
         load_settings(env=env, user_file=None)
 
-    assert env_names.refusal(env) == str(refused.value)
+    assert env_names.unknown_setting(env) == str(refused.value)
 
 
 def test_a_token_below_a_mistyped_name_is_not_shown() -> None:
     """Rule safety: of the tokens the names are the secrets."""
-    told = env_names.refusal({"MEMORY_ANCHOR_HTTP__TOKENS__SUPERSECRET__X": "acc"})
+    told = env_names.unknown_setting({"MEMORY_ANCHOR_HTTP__TOKENS__SUPERSECRET__X": "acc"})
 
     assert "http.tokens" in told and "supersecret" not in told
 

@@ -38,8 +38,8 @@ def test_held_back_sessions_are_told_by_their_number() -> None:
     held = runner.sessions("held")
     others = runner.sessions("dev") + runner.sessions("test")
 
-    assert {one.name[0] for one in held} == set(runner.HELD)
-    assert not {one.name[0] for one in others} & set(runner.HELD)
+    assert {one.name[0] for one in held} == set(runner.HELD_OUT_PREFIXES)
+    assert not {one.name[0] for one in others} & set(runner.HELD_OUT_PREFIXES)
     assert len(held) + len(others) == len(runner.sessions())
     last = [sum(len(one.wanted) for one in held if one.name[0] == "5" and one.language == of) for of in ("en", "zh")]
     assert abs(last[0] - last[1]) <= 0.1 * min(last)
@@ -47,11 +47,11 @@ def test_held_back_sessions_are_told_by_their_number() -> None:
 
 def test_what_a_session_replaced_counts_as_wrong() -> None:
     """Rule eval.capture: precision is of what holds at the end."""
-    wanted = [runner.Keepsake("rule", "the port is 8080", ("8080",), 0, replaced=True)]
+    wanted = [runner.WantedItem("rule", "the port is 8080", ("8080",), 0, replaced=True)]
     item = runner.nearest("The port is 8080.", wanted)
     assert item is not None
     assert item.replaced
-    assert not runner.finds(runner.Keepsake("rule", "the port is 9090", ("9090",), 0), "The port is 8080.")
+    assert not runner.says_item(runner.WantedItem("rule", "the port is 9090", ("9090",), 0), "The port is 8080.")
 
 
 def test_the_command_tells_of_ones_own_transcript_what_each_variant_keeps(

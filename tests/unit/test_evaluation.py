@@ -15,7 +15,7 @@ from memory_anchor.errors import BadInput
 from memory_anchor.evaluation import metrics, questions, runner
 from memory_anchor.evaluation.golden import variant
 from memory_anchor.evaluation.metrics import KeptRows
-from memory_anchor.evaluation.questions import UNANSWERABLE, Case, Material, Question, bundled, check, week
+from memory_anchor.evaluation.questions import UNANSWERABLE, Case, CaseMemory, Question, bundled, check_case, week
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Layer, MemoryType
 from memory_anchor.settings import Settings
@@ -44,9 +44,9 @@ class CountingEmbedder(HashEmbedder):
 
 def small_case(*, name: str = "small") -> Case:
     memories = (
-        Material("db", "We use Qdrant as the vector database.", NOW - timedelta(days=30), MemoryType.DECISION),
-        Material("bug", "Fixed the login timeout on node seven.", NOW - timedelta(days=5), who=("Ana",)),
-        Material("port", "The gateway listens on port 8088.", NOW - timedelta(days=3), MemoryType.FACT),
+        CaseMemory("db", "We use Qdrant as the vector database.", NOW - timedelta(days=30), MemoryType.DECISION),
+        CaseMemory("bug", "Fixed the login timeout on node seven.", NOW - timedelta(days=5), who=("Ana",)),
+        CaseMemory("port", "The gateway listens on port 8088.", NOW - timedelta(days=3), MemoryType.FACT),
     )
     questions = (
         Question("q1", "which vector database do we use", frozenset({"db"}), "decision", "en"),
@@ -92,9 +92,9 @@ def test_a_gold_that_names_nothing_is_refused() -> None:
     strange = Question("q9", "?", frozenset({"nowhere"}), "x", "en")
 
     with pytest.raises(BadInput, match="'nowhere'"):
-        check(Case(case.name, case.memories, (strange,), NOW))
+        check_case(Case(case.name, case.memories, (strange,), NOW))
     with pytest.raises(BadInput, match="two memories named 'db'"):
-        check(Case(case.name, (case.memories[0], case.memories[0]), (), NOW))
+        check_case(Case(case.name, (case.memories[0], case.memories[0]), (), NOW))
 
 
 # --- a run -----------------------------------------------------------------------------------------------------------

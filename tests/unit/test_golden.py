@@ -52,7 +52,10 @@ def test_a_line_that_is_no_question_is_refused_and_named(tmp_path: Path) -> None
 def test_golden_questions_are_asked_of_the_users_own_memory(anchor: MemoryAnchor) -> None:
     """Rule eval.golden: real ids through the same door as an agent's searches; a lost memory is a lost question."""
     kept = anchor.save_memory("The staging database listens on port 6543.")
-    asked = [golden.Golden("staging database port", (kept.id,)), golden.Golden("staging port", ("gone",))]
+    asked = [
+        golden.GoldenQuestion("staging database port", (kept.id,)),
+        golden.GoldenQuestion("staging port", ("gone",)),
+    ]
     told = golden.ask(anchor, [one.query for one in asked])
     answers = golden.answered(asked, json.loads(json.dumps(told))["answers"])
 

@@ -20,11 +20,11 @@ class Holder:
 
     def __init__(self, data: Path) -> None:
         self.lock = DirectoryLock.acquire(data, role=engine.ROLE)
-        self.post = engine.StatePost(Path(wire.run_dir(str(data))), {"unix": "/nowhere"})
-        self.post.say("serving")
+        self.post = engine.StateFile(Path(wire.run_dir(str(data))), {"unix": "/nowhere"})
+        self.post.publish("serving")
 
     def leave(self) -> None:
-        self.post.withdraw()
+        self.post.remove()
         self.lock.release()
 
 

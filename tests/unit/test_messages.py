@@ -10,7 +10,7 @@ from mcp.shared._context_streams import create_context_streams
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
-from memory_anchor.runtime.recording import mended, message_of
+from memory_anchor.runtime.recording import parse_message, repair_lines
 
 LINE = (
     '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"save_memory","arguments":{"content":"a\\ud800"}}}'
@@ -21,20 +21,20 @@ SPARE = (*range(3, 60), 100, 300)
 
 def test_a_line_with_a_lone_surrogate_is_read_so_that_its_request_is_answered():
     for line in (LINE, LINE.encode()):
-        message = message_of(line)
+        message = parse_message(line)
         assert message.id == 7
         assert message.params["arguments"]["content"] == "a\ud800"
 
 
 def test_an_ordinary_line_is_read_as_ever():
     line = json.dumps({"jsonrpc": "2.0", "id": "x", "method": "ping"})
-    assert message_of(line) == jsonrpc_message_adapter.validate_json(line)
+    assert parse_message(line) == jsonrpc_message_adapter.validate_json(line)
 
 
 @pytest.mark.parametrize("line", ["", "not json", "[]", '{"jsonrpc":"1.0"}', b"\xff\xfe", "[" * 100_000])
 def test_what_is_no_message_stays_an_error(line):
     with pytest.raises(ValueError):
-        message_of(line)
+        parse_message(line)
 
 
 @pytest.mark.parametrize("levels", [1_000, 10_000, 100_000, 1_000_000])
@@ -60,7 +60,7 @@ def test_a_parser_that_finds_no_room_is_no_other_error_than_one_that_cannot_read
 
 def outcome(line: bytes | str) -> str:
     try:
-        message_of(line)
+        parse_message(line)
     except ValueError:
         return "no message"
     return "read"
@@ -94,7 +94,7 @@ def test_what_the_transport_could_not_read_is_read_once_more_and_the_rest_passes
         odd = RuntimeError("x")
         await given_in.send(odd)
         await given_in.aclose()
-        await mended(given, passed_in)
+        await repair_lines(given, passed_in)
         first, second = await passed.receive(), await passed.receive()
         assert isinstance(first, SessionMessage)
         assert first.message.id == 7

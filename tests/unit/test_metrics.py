@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.evaluation.metrics import mean, ndcg, of_one, percentile, pooled_tokens
+from memory_anchor.evaluation.metrics import mean, ndcg, percentile, pooled_tokens, question_metrics
 
 
 def test_recall_counts_the_share_of_the_wanted_memories() -> None:
     """Rule eval.recall: two of three wanted within five, one within the first."""
-    row = of_one(["a", "x", "b", "y", "z", "c"], {"a", "b", "c"})
+    row = question_metrics(["a", "x", "b", "y", "z", "c"], {"a", "b", "c"})
 
     assert row["R@1"] == pytest.approx(1 / 3)
     assert row["R@5"] == pytest.approx(2 / 3)
@@ -22,7 +22,7 @@ def test_recall_counts_the_share_of_the_wanted_memories() -> None:
 
 def test_any_hit_and_all_hits_are_told_apart() -> None:
     """Rule eval.hits: any@k asks for one of the gold, all@k for the whole of it."""
-    row = of_one(["x", "a", "y", "z", "w", "b"], {"a", "b"})
+    row = question_metrics(["x", "a", "y", "z", "w", "b"], {"a", "b"})
 
     assert (row["any@1"], row["any@5"], row["any@10"]) == (0.0, 1.0, 1.0)
     assert (row["all@1"], row["all@5"], row["all@10"]) == (0.0, 0.0, 1.0)
@@ -30,8 +30,8 @@ def test_any_hit_and_all_hits_are_told_apart() -> None:
 
 def test_the_reciprocal_rank_is_that_of_the_first_hit_only() -> None:
     """Rule eval.mrr: third place is a third, whatever follows; nothing found is 0."""
-    assert of_one(["x", "y", "a", "b"], {"a", "b"})["MRR"] == pytest.approx(1 / 3)
-    assert of_one(["x", "y"], {"a"})["MRR"] == 0.0
+    assert question_metrics(["x", "y", "a", "b"], {"a", "b"})["MRR"] == pytest.approx(1 / 3)
+    assert question_metrics(["x", "y"], {"a"})["MRR"] == 0.0
 
 
 def test_ndcg_is_what_a_pencil_says() -> None:
@@ -58,7 +58,7 @@ def test_an_id_that_comes_twice_gains_once() -> None:
 def test_a_question_without_gold_has_no_recall() -> None:
     """Rule eval.unanswerable: those count apart, never as a recall of 0 or 1."""
     with pytest.raises(ValueError, match="gold"):
-        of_one(["a"], set())
+        question_metrics(["a"], set())
 
 
 def test_percentiles_are_nearest_ranks() -> None:
@@ -80,9 +80,9 @@ def test_means_and_token_counts() -> None:
 @given(st.lists(st.sampled_from("abcdefghijklmn"), unique=True), st.sets(st.sampled_from("abcdefghijklmn"), min_size=1))
 def test_every_metric_stays_between_nothing_and_all(ranked: list[str], gold: set[str]) -> None:
     """Law: 0 <= metric <= 1; deeper is never worse; all implies any; a perfect head gives an nDCG of 1."""
-    row = of_one(ranked, gold)
+    row = question_metrics(ranked, gold)
 
     assert all(0.0 <= value <= 1.0 + 1e-9 for value in row.values())
     assert row["R@1"] <= row["R@5"] <= row["R@10"]
     assert all(row[f"all@{k}"] <= row[f"any@{k}"] for k in (1, 5, 10))
-    assert of_one([*sorted(gold), *ranked], gold)["nDCG@10"] == pytest.approx(1.0)
+    assert question_metrics([*sorted(gold), *ranked], gold)["nDCG@10"] == pytest.approx(1.0)

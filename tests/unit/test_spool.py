@@ -13,14 +13,14 @@ from memory_anchor.errors import Unavailable
 from memory_anchor.front.backend import MemoryBackend
 from memory_anchor.model import Actor, Caller, Layer, Scope
 from memory_anchor.runtime import spool, wire
-from memory_anchor.runtime.engine import StatePost
+from memory_anchor.runtime.engine import StateFile
 from memory_anchor.runtime.service import Service
 
 
 @pytest.fixture
 def service(core: Core) -> Service:
     with socket.socket() as listener:
-        post = StatePost(core.data_dir, {})
+        post = StateFile(core.data_dir, {})
         return Service(lambda: MemoryBackend(core), data=core.data_dir, listener=listener, post=post)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.freshness import FreshnessChecker, with_line_hash, worst_freshness
-from memory_anchor.ingest.candidates import Candidate, fresh_only
+from memory_anchor.ingest.candidates import Candidate, new_candidates
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Citation, Epistemic, Layer, Locator, MemoryType, RetrievedSnippet, SearchAnswer, Tag
 from memory_anchor.recall.order import with_freshness
@@ -111,5 +111,5 @@ def test_what_a_model_tags_as_read_off_tools_is_a_repeat_all_the_same() -> None:
         for at, text in enumerate(said)
     ]
 
-    assert [one.seq for one in fresh_only(found, "", ())] == [0]
-    assert [one.seq for one in fresh_only([replace(one, from_tools=True) for one in found], "", ())] == [0, 1]
+    assert [one.seq for one in new_candidates(found, "", ())] == [0]
+    assert [one.seq for one in new_candidates([replace(one, from_tools=True) for one in found], "", ())] == [0, 1]

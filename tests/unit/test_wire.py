@@ -147,7 +147,7 @@ def test_a_recorded_handshake_is_kept_per_project_profile_and_rights(tmp_path: P
     for forged in ({**evil, "key": handshake.key(caller)}, {"key": handshake.key(caller), "profile": evil}, []):
         note.write_text(json.dumps(forged))
         assert handshake.load(data, caller) == standard
-    handshake.clear_cache(data)
+    handshake.delete_notes(data)
     assert list((tmp_path / handshake.FOLDER).iterdir()) == []
 
 
@@ -166,7 +166,7 @@ def test_the_spool_keeps_order_sets_broken_files_aside_and_is_bounded(
         ("a", caller, {"summary": "记忆"}),
         ("b", caller, {"summary": "记忆"}),
     ]
-    found[0].done()
+    found[0].remove()
     assert sorted(path.suffix for path in folder.iterdir()) == [".bad", ".json"]
     monkeypatch.setattr(spool, "MAX_FILES", 2)
     assert not spool.keep(str(tmp_path), caller, "c", {})

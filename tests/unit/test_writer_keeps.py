@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
-from memory_anchor.ingest.reconcile import relation, repeat
+from memory_anchor.ingest.reconcile import decide_repeat, relation
 from memory_anchor.language.coverage import alike, contains, covers, words
 from memory_anchor.language.perspective import hedge
 from memory_anchor.memory import MemoryAnchor
@@ -140,7 +140,7 @@ def test_a_long_text_is_never_cut_by_a_repeat() -> None:
         for name, tail in (("old", "The key is in the safe."), ("new", "The key is in the car."))
     )
 
-    assert repeat(new, old, ()).outcome is Outcome.ADDED
+    assert decide_repeat(new, old, ()).outcome is Outcome.ADDED
 
 
 def test_two_wordings_of_one_thing_both_stand(anchor: MemoryAnchor) -> None:
