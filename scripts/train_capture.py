@@ -144,7 +144,7 @@ class Data:
         for name, labelled in found.items():
             if not any(sees(what, name) for what in sets):
                 continue
-            rows = self._rows(centring, embedder, [said.read_as for said, _ in labelled])
+            rows = self._rows(centring, embedder, [said.embedded_text for said, _ in labelled])
             if "form" in sets and sees("form", name):
                 self.seen["form"][name] = np.array([form_features(said) for said, _ in labelled], dtype=np.float32)
             if "meaning" in sets and sees("meaning", name):
@@ -152,7 +152,7 @@ class Data:
                     [embedding_features(said, row) for (said, _), row in zip(labelled, rows, strict=True)]
                 )
             if "chat" in sets and sees("chat", name):
-                within = self._rows(centring, embedder, [said.read_within for said, _ in labelled])
+                within = self._rows(centring, embedder, [said.embedded_message for said, _ in labelled])
                 seen = [(said, row, around) for (said, _), row, around in zip(labelled, rows, within, strict=True)]
                 self.seen["chat"][name] = np.array([chat_features(*one) for one in seen])
 
@@ -175,7 +175,7 @@ APART = 3.0
 
 
 def manner(data: Data, names: Sequence[str]) -> np.ndarray:
-    """Return of each sentence which manner of `WRITTEN` it is of; none for our lines, which `Utterance.few` tells.
+    """Return of each sentence which manner of `WRITTEN` it is of; none for our lines, which `Utterance.brevity` tells.
 
     Known in training alone: what a whole manner is worth is told apart from what a sentence says, and forgotten. Of
     sessions of a manner left out, English ranks .836 and Chinese .913 so (average precision), .809 and .878 as one.

@@ -1,11 +1,11 @@
 """From a conversation to memory candidates without a language model, offline, in English and Chinese.
 
-Each sentence is weighed by a small trained model (`worth`): is it worth remembering, and as what? One that is opens a
-memory; its neighbours in the message that belong to it join it, so that subject, condition and reason stay together.
-Where the words lean on what was said before (a short answer, an opening "it"), that sentence is taken in. Nothing is
-reworded: a memory is what was said, with its speaker put in front where it says "I". What the tool calls show is looked
-at apart. Only what deviates from what is known already is kept, with the gap. Fewer and whole memories beat many: an
-audited store of a peer was 97.8 % junk, most of it recalled text extracted again.
+A small trained model (`worth`) says of each sentence whether it is worth remembering, and as what. One that is starts a
+memory; neighbours in its message that belong to it join, so that subject, condition and reason stay together. A
+sentence that depends on the one before (a short answer, an opening "it") takes that along. Nothing is reworded, but the
+speaker is named where the text says "I". Tool calls are read separately. Only what deviates from what is known is kept,
+with the gap. Few complete memories beat many: an audited store of a peer was 97.8 % junk, mostly recalled text
+extracted again.
 
 Rejected: lists of phrases (docs/write-path.md: they found 11 to 20 % of what a careful reader keeps of sessions they
 were not written for). Invariants: a quote is verbatim text of the message; the same conversation gives the same
@@ -34,8 +34,8 @@ from memory_anchor.ingest.messages import Message, prose_of, recalled_text
 from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.ingest.worth import (
     CHAT,
-    READ_WHOLE,
-    TALKATIVE,
+    LECTURE_SENTENCES,
+    SHORT_MESSAGE_SENTENCES,
     Utterance,
     Worth,
     acknowledges,
@@ -59,21 +59,20 @@ if TYPE_CHECKING:
 MAX_SENTENCES = 400
 """Of one message."""
 MAX_EMBEDDED = 240
-"""Sentences of one conversation whose meaning is asked for (some 70 ms each, behind): the likeliest by their form, each
-perhaps with its message."""
+"""Sentences of one conversation that are embedded (some 70 ms each, in the background), the likeliest by their form."""
 USUAL_MESSAGES = 6
 MIN_WORDS = 2
-"""Below, what is no answer is a date, a number or a sign; of Chinese, signs count."""
-LEAST_LEFT = 16
-"""Characters that must be left of a text when its secrets are out."""
+"""Of a sentence that is no answer; with fewer it is a date, a number or a sign. Chinese characters count as words."""
+MIN_UNREDACTED_CHARS = 16
+"""Of a text whose secrets were taken out."""
 MIN_CHARS, MAX_CHARS = 2, 500
 MAX_CONTENT_CHARS = 700
 MIN_COMMAND_RUNS = 3
 MAX_COMMAND_CHARS = 160
 SHORT_WIDTH = 30
-"""A first sentence narrower than this (a Chinese sign counts two) says too little without what was said before."""
-SHORT_MESSAGE = 4
-"""Sentences of a message that speaks of one thing: what has any worth in it stays together."""
+"""A first sentence narrower than this (a Chinese character counts two) says too little without the one before."""
+ONE_TOPIC_SENTENCES = 4
+"""A message of at most so many is about one thing: everything in it with any worth stays together."""
 
 Rows = Callable[[Sequence[str]], "Matrix | None"]
 """Centred rows of texts, None when nothing can embed now."""
@@ -89,26 +88,29 @@ def extract_by_rules(
 ) -> list[Candidate]:
     """Return what is worth remembering of a conversation, in the order it was said.
 
-    expected: lines of the profile, from which is predicted what the tool calls will show; None: what is known.
-    known: contents of memories already stored near this conversation; what they say already is not extracted again.
-    similarity: of two texts, from the store's embedder; without it shared words decide. rows: without them sentences
-    are weighed by their form alone, which finds less.
+    known: contents of stored memories near this conversation; what they say is not extracted again. similarity: of two
+    texts; default: cosines of `rows`, else shared words. rows: without them sentences are judged by their form alone,
+    which finds less. expected: lines of the profile that predict what the tool calls will show; default: `known`.
     """
-    found = _from_sentences(messages, rows)
-    found += _behaviour(messages, known if expected is None else expected, found, rows)
-    return new_candidates(found, recalled_text(messages), known, similarity or _nearness(found, rows))
+    sentences = sentences_of(messages)
+    worths = weigh([sentence.said if sentence.open else None for sentence in sentences], rows)
+    candidates = memories_of(sentences, worths)
+    candidates += _from_tool_calls(messages, known if expected is None else expected, candidates, rows)
+    return new_candidates(candidates, recalled_text(messages), known, similarity or _similarity(candidates, rows))
 
 
-def _nearness(found: Sequence[Candidate], rows: Rows | None) -> Similarity | None:
-    """Return the cosines of what was found, with shared words where a text has no row; None without an embedder."""
-    texts = list(dict.fromkeys(one.content for one in found[:MAX_EMBEDDED]))
-    made = rows(texts) if rows is not None and texts else None
-    if made is None:
+def _similarity(candidates: Sequence[Candidate], rows: Rows | None) -> Similarity | None:
+    """Return the candidates' cosines, or shared words for a text without a row; None without an embedder."""
+    texts = list(dict.fromkeys(candidate.content for candidate in candidates[:MAX_EMBEDDED]))
+    vectors = rows(texts) if rows is not None and texts else None
+    if vectors is None:
         return None
-    at = dict(zip(texts, made, strict=True))
+    row_of = dict(zip(texts, vectors, strict=True))
 
-    def similarity(one: str, other: str) -> float:
-        return float(at[one] @ at[other]) if one in at and other in at else shared_words(one, other)
+    def similarity(first: str, second: str) -> float:
+        if first in row_of and second in row_of:
+            return float(row_of[first] @ row_of[second])
+        return shared_words(first, second)
 
     return similarity
 
@@ -130,7 +132,7 @@ _REPORT = bounded(
     r"|(?:from|subject|发件人|主题)[:：]",
     re.I,
 )
-"""How a message opens that gives what somebody else said."""
+"""How a message opens that reports what somebody else said."""
 _TASK = bounded(
     r"(?:please |can you |could you )?(?:translate|proofread|rephrase|paraphrase|rewrite|summari[sz]e|fix the typo"
     r"|write an?)(?![a-z])"
@@ -140,16 +142,9 @@ _TASK = bounded(
 """How a message opens that brings text to work on."""
 
 
-def sentences(text: str) -> list[str]:
-    """Return the sentences of a prose text, bullets and white space stripped, at most `MAX_SENTENCES`."""
-    parts = (_BULLET.sub("", part).strip() for part in _SENTENCE.split(text))
-    return [part for part in parts if part][:MAX_SENTENCES]
-
-
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of message `seq`. said: it and where it stands; open: it may begin a memory; apart: a line of its
-    own, which belongs to no line above."""
+    """A sentence of message `seq`. open: it may be part of a memory. apart: it begins a new line."""
 
     seq: int
     said: Utterance
@@ -159,62 +154,66 @@ class Sentence:
 
 def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
     """Return what user and assistant said, sentence by sentence; somebody else's words open no memory."""
-    found: list[Sentence] = []
-    before, speaker = "", ""
+    sentences: list[Sentence] = []
+    previous, speaker = "", ""
     for message in messages:
         if message.role not in {"user", "assistant"} or not message.content:
             continue
         text = prose_of(message).lstrip()
         task = _TASK.match(text)
-        brought = bool(task and _brings_text(text, task.end()))
+        brings_text = bool(task and _brings_text(text, task.end()))
         others = _FIRST_PERSON if _REPORT.match(text) else _ONE_PERSON if task else None
         quoted = [match.span() for match in _QUOTATION.finditer(text)]
-        parts = sentences(text)
-        whole = " ".join(parts) if 1 < len(parts) <= READ_WHOLE else ""
+        parts = [part for raw in _SENTENCE.split(text) if (part := _BULLET.sub("", raw).strip())][:MAX_SENTENCES]
+        short_message = " ".join(parts) if 1 < len(parts) <= SHORT_MESSAGE_SENTENCES else ""
         at = 0
-        before, speaker = "" if speaker == message.role else before, message.role
-        for place, part in enumerate(parts):
+        previous, speaker = "" if speaker == message.role else previous, message.role
+        for position, part in enumerate(parts):
             end, at = at, max(text.find(part, at), at)
             inside = [(start - at, stop - at) for start, stop in quoted if start < at + len(part) and stop > at]
-            one = Utterance(part, message.role, before, place, len(parts), message=whole)
-            own = not brought and MIN_CHARS <= len(part) <= MAX_CHARS and _is_own(part, others, inside)
-            own = own and (one.asked or len(_WORD.findall(part)) >= MIN_WORDS)
-            found.append(Sentence(message.seq, one, own, "\n" in text[end:at]))
-            before, at = part, at + len(part)
+            said = Utterance(part, message.role, previous, position, len(parts), message=short_message)
+            is_open = (
+                not brings_text
+                and MIN_CHARS <= len(part) <= MAX_CHARS
+                and _is_speakers_own(part, others, inside)
+                and (said.answers or len(_WORD.findall(part)) >= MIN_WORDS)
+            )
+            sentences.append(Sentence(message.seq, said, is_open, "\n" in text[end:at]))
+            previous, at = part, at + len(part)
+    spoken = len({sentence.seq for sentence in sentences})
     # A few usual messages are counted in, so that one long message is no lecture yet.
-    spoken = len({one.seq for one in found}) + USUAL_MESSAGES
-    talk = min(1.0, (len(found) + USUAL_MESSAGES) / TALKATIVE / spoken)
-    short = brevity_of(spoken - USUAL_MESSAGES)
-    return [replace(one, said=replace(one.said, talk=talk, few=short)) for one in found]
+    verbosity = min(1.0, (len(sentences) + USUAL_MESSAGES) / LECTURE_SENTENCES / (spoken + USUAL_MESSAGES))
+    brevity = brevity_of(spoken)
+    return [replace(one, said=replace(one.said, verbosity=verbosity, brevity=brevity)) for one in sentences]
 
 
 def _brings_text(text: str, start: int) -> bool:
-    """Return whether a colon behind a task's head says that what follows is the text to work on."""
+    """Return whether a colon after a task's first words says that the text to work on follows."""
     line = text[start - 1 :].partition("\n")[0]
     return re.search(r"[:：](?=\s|[^\x00-\x7f]|$)", line) is not None
 
 
-def _is_own(sentence: str, others: re.Pattern[str] | None, quoted: Sequence[tuple[int, int]]) -> bool:
-    """Return whether a sentence is the speaker's own: the "I" of a quotation or a report is somebody else's.
+def _is_speakers_own(sentence: str, others: re.Pattern[str] | None, quoted: Sequence[tuple[int, int]]) -> bool:
+    """Return False where the "I" of a sentence is somebody else's: in a report or a quotation.
 
-    others: the persons that stand for somebody else in this message. quoted: (start, end) of quotations.
+    others: pronouns that mean somebody else in this message. quoted: (start, end) of quotations.
     """
     if others is not None and others.search(sentence):
         return False
-    persons = list(_FIRST_PERSON.finditer(sentence)) if quoted else []
-    return not persons or not all(any(start <= one.start() < end for start, end in quoted) for one in persons)
+    pronouns = [match.start() for match in _FIRST_PERSON.finditer(sentence)] if quoted else []
+    return not pronouns or not all(any(start <= at < end for start, end in quoted) for at in pronouns)
 
 
 # --- from sentences to memories ----------------------------------------------------------------------------------
 
-SURE, UNSURE, CLAIMED = 0.92, 0.85, 0.88
-"""Confidence of what a user said and the model is sure of, of what it is less sure of, and of an assistant's word."""
+SURE, UNSURE, BY_ASSISTANT = 0.92, 0.85, 0.88
+"""Confidence in what a user said, where the model is sure and where it is less so, and in an assistant's word."""
 _LEANS_BACK = bounded(
     r"\A\W*+(?:(?:and|but|so|then|also|yes|no|ok|okay)[\s,]+)*+(?:it|its|it['’]s|this|that|that['’]s|these|those|they|them|he|she"
     r"|one|both|either|same|because|since|otherwise|which)(?![a-z])|\A\W*+(?:这|那(?!么)|它|他|她|其|因为|不然|否则|所以|也)",
     re.I,
 )
-"""A sentence that says what it is about with a word for what was said before."""
+"""A sentence that refers back for what it is about."""
 _TO_AGENT = bounded(
     r"(?<![a-z])(?:your name is|(?:i['’]ll|i will|let me) call you|you(?:['’]re| are) (?:called|named))(?![a-z])"
     r"|你(?:的名字)?(?:就)?叫|以后(?:我)?叫你|你的名字是",
@@ -230,83 +229,78 @@ _ASKED_TO_KEEP = bounded(
 
 
 def _width(text: str) -> int:
-    return sum(2 if "\u4e00" <= sign <= "\u9fff" else 1 for sign in text)
+    return sum(2 if "\u4e00" <= character <= "\u9fff" else 1 for character in text)
 
 
-def _from_sentences(messages: Sequence[Message], rows: Rows | None) -> list[Candidate]:
-    every = sentences_of(messages)
-    worths = weigh([one.said if one.open else None for one in every], rows)
-    return memories_of(every, worths)
+def memories_of(sentences: Sequence[Sentence], worths: Sequence[Worth]) -> list[Candidate]:
+    """Return the memories that the sentences of a conversation make. worths: one a sentence."""
+    spans = _spans(sentences, worths)
+    candidates = (_candidate(sentences[start:end], worths[start:end]) for start, end in spans)
+    return [candidate for candidate in candidates if candidate is not None]
 
 
-def memories_of(every: Sequence[Sentence], worths: Sequence[Worth]) -> list[Candidate]:
-    """Return the memories that these sentences of a conversation make, each of this worth."""
-    found = [_candidate([every[at] for at in group], [worths[at] for at in group]) for group in _groups(every, worths)]
-    return [candidate for candidate in found if candidate is not None]
-
-
-def weigh(said: Sequence[Utterance | None], rows: Rows | None) -> list[Worth]:
-    """Return the worth of each sentence, 0 for None: by form first, then the likeliest by their meaning."""
+def weigh(utterances: Sequence[Utterance | None], rows: Rows | None) -> list[Worth]:
+    """Return the worth of each sentence, 0 for None: by form first, then the likeliest by their embeddings."""
     model = worth_model()
-    by_form = [Worth.none() if one is None else model.by_form(one) for one in said]
+    by_form = [Worth.none() if said is None else model.by_form(said) for said in utterances]
     if rows is None:
         return by_form
-    likely = sorted(range(len(said)), key=lambda at: -by_form[at].chance)
+    likely = sorted(range(len(by_form)), key=lambda at: -by_form[at].chance)
     likely = [at for at in likely if by_form[at].chance >= model.read_from][:MAX_EMBEDDED]
-    chosen = [one for at in likely if (one := said[at]) is not None]
-    texts = list(
-        dict.fromkeys([one.read_as for one in chosen] + [one.read_within for one in chosen if one.talk < CHAT])
-    )
-    made = rows(texts) if texts else None
-    if made is None:
+    chosen = [said for at in likely if (said := utterances[at]) is not None]
+    whole_messages = [said.embedded_message for said in chosen if said.verbosity < CHAT]
+    texts = list(dict.fromkeys([*(said.embedded_text for said in chosen), *whole_messages]))
+    vectors = rows(texts) if texts else None
+    if vectors is None:
         return by_form
-    row_of = dict(zip(texts, made, strict=True))
-    worths = [Worth.none()] * len(said)
-    for at, one in zip(likely, chosen, strict=True):
-        row = row_of[one.read_as]
-        worths[at] = model.by_embedding(one, row, row_of.get(one.read_within, row))
+    row_of = dict(zip(texts, vectors, strict=True))
+    worths = [Worth.none()] * len(by_form)
+    for at, said in zip(likely, chosen, strict=True):
+        row = row_of[said.embedded_text]
+        worths[at] = model.by_embedding(said, row, row_of.get(said.embedded_message, row))
     return worths
 
 
-def _groups(every: Sequence[Sentence], worths: Sequence[Worth]) -> list[list[int]]:
-    """Return the places of the sentences of each memory: one that is worth it, and what belongs to it beside it."""
-    groups: list[list[int]] = []
-    taken = -1
+def _spans(sentences: Sequence[Sentence], worths: Sequence[Worth]) -> list[tuple[int, int]]:
+    """Return (start, end) of each memory: a sentence that is worth keeping, and the neighbours that belong to it."""
+    spans: list[tuple[int, int]] = []
+    end = 0
     for at, worth in enumerate(worths):
-        if at <= taken or not (worth.keeps or (worth.joins and _asked_to_keep(every[at].said))):
+        if at < end or not (worth.keeps or (worth.joins and _asks_to_remember(sentences[at].said))):
             continue
         first = last = at
-        while last + 1 < len(every) and _joins(every, worths, last, last + 1):
+        while last + 1 < len(sentences) and _joins(sentences, worths, last, last + 1):
             last += 1
-        while first - 1 > taken and _joins(every, worths, first, first - 1):
+        while first > end and _joins(sentences, worths, first, first - 1):
             first -= 1
-        groups.append(list(range(first, last + 1)))
-        taken = last
-    return groups
+        end = last + 1
+        spans.append((first, end))
+    return spans
 
 
-def _asked_to_keep(said: Utterance) -> bool:
-    """Return whether a user asks in so many words to remember this; a lecturer says "remember" all the time."""
-    return said.role == "user" and said.talk < CHAT and bool(_ASKED_TO_KEEP.match(said.text))
+def _asks_to_remember(said: Utterance) -> bool:
+    """Return whether a user explicitly asks to remember this; a lecturer says "remember" all the time."""
+    return said.role == "user" and said.verbosity < CHAT and bool(_ASKED_TO_KEEP.match(said.text))
 
 
-def _joins(every: Sequence[Sentence], worths: Sequence[Worth], of: int, other: int) -> bool:
-    """Return whether the sentence at `other` belongs to the memory that the one at `of`, beside it, is part of."""
-    if every[of].seq != every[other].seq or not every[other].open or every[max(of, other)].apart:
+def _joins(sentences: Sequence[Sentence], worths: Sequence[Worth], member: int, neighbour: int) -> bool:
+    """Return whether the sentence at `neighbour` belongs to the memory of the one at `member`."""
+    inner, outer, second = sentences[member], sentences[neighbour], sentences[max(member, neighbour)]
+    if inner.seq != outer.seq or not outer.open or second.apart:
         return False
-    if naming_rules(every[of].said.text) and naming_rules(every[other].said.text):
+    if naming_rules(inner.said.text) and naming_rules(outer.said.text):
         return False
-    if every[of].said.of <= SHORT_MESSAGE:
-        return worths[other].chance >= worth_model().leans_from
-    leans = bool(_LEANS_BACK.match(every[max(of, other)].said.text))
-    return worths[other].joins and (leans or worths[of].kind == worths[other].kind)
+    if inner.said.siblings <= ONE_TOPIC_SENTENCES:
+        return worths[neighbour].chance >= worth_model().leans_from
+    same_kind = worths[member].kind == worths[neighbour].kind
+    return worths[neighbour].joins and (same_kind or bool(_LEANS_BACK.match(second.said.text)))
 
 
 def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate | None:
     """Return the memory of neighbouring sentences, or None where it gives orders to a reader or is a secret alone."""
     best, at = max(((worth, at) for at, worth in enumerate(worths)), key=lambda pair: pair[0].chance)
     said = group[0].said
-    body = " ".join(one.said.text for one in group)
+    body = " ".join(sentence.said.text for sentence in group)
     stripped = _ASKED_TO_KEEP.sub("", body, count=1)
     if instruction_like(body) or only_secrets(redact(stripped).text):
         return None
@@ -317,14 +311,14 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
         elif best.kind in ("preference", "emotion") or (best.kind in ("person", "fact") and _ONE_PERSON.search(body)):
             about = "user"
     content = with_speaker(stripped, speaker="user" if said.role == "user" and about != "agent" else "")
-    before = _taken_in(said, body)
-    if before:
-        content = f"{before} {content}"
+    context = _context_for(said, body)
+    if context:
+        content = f"{context} {content}"
     safe, quote = redact(content[:MAX_CONTENT_CHARS]), redact(group[at].said.text)
-    if len(_REDACTED.sub("", safe.text).strip()) < (LEAST_LEFT if safe.kinds else 1):
+    if len(_REDACTED.sub("", safe.text).strip()) < (MIN_UNREDACTED_CHARS if safe.kinds else 1):
         return None
     is_exact = TYPE_OF[best.kind]["type"] is MemoryType.INSTRUCTION and bool(naming_rules(content))
-    confidence = CLAIMED if said.role == "assistant" else SURE if best.sure or is_exact else UNSURE
+    confidence = BY_ASSISTANT if said.role == "assistant" else SURE if best.sure or is_exact else UNSURE
     return Candidate(
         key=title(safe.text),
         content=safe.text,
@@ -334,20 +328,19 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
         about=about,
         seq=group[at].seq,
         tags=(best.kind,),
-        questions=(redact(said.before).text,) if said.asked and len(said.before) <= 200 else (),
+        questions=(redact(said.previous).text,) if said.answers and len(said.previous) <= 200 else (),
         redactions=safe.kinds,
     )
 
 
-def _taken_in(said: Utterance, body: str) -> str:
-    """Return the sentence said before where a stranger needs it: for a short answer, or an opening "it"."""
-    short = said.place == 0 and _width(body) < SHORT_WIDTH and not acknowledges(said.before)
-    needs = said.asked or short or _LEANS_BACK.match(body)
-    if not said.before or not needs or len(said.before) > MAX_CHARS or instruction_like(said.before):
+def _context_for(said: Utterance, body: str) -> str:
+    """Return the sentence before it, with its full stop, where `body` cannot be understood without; else ""."""
+    previous = said.previous
+    short = said.position == 0 and _width(body) < SHORT_WIDTH and not acknowledges(previous)
+    needed = said.answers or short or _LEANS_BACK.match(body)
+    if not previous or not needed or len(previous) > MAX_CHARS or instruction_like(previous):
         return ""
-    return (
-        said.before if said.before[-1] in ".?!。？！:：" else f"{said.before}{'。' if is_chinese(said.before) else '.'}"
-    )
+    return previous if previous[-1] in ".?!。？！:：" else previous + ("。" if is_chinese(previous) else ".")
 
 
 # --- what the tool calls show ------------------------------------------------------------------------------------
@@ -365,8 +358,8 @@ RIVALS: tuple[tuple[str, ...], ...] = (
     ("vim", "nvim", "emacs", "nano"),
     ("webpack", "vite", "rollup", "esbuild"),
 )
-"""Commands that stand for one another: using one where another was expected is news."""
-_LOOKING = re.compile(r"(?:ls|cat|cd|echo|grep|rg|sed|head|tail|find|pwd|git (?:status|diff|log|add|show))(?![\w-])")
+"""Commands that replace one another: using one where another was expected is news."""
+_READ_ONLY = re.compile(r"(?:ls|cat|cd|echo|grep|rg|sed|head|tail|find|pwd|git (?:status|diff|log|add|show))(?![\w-])")
 """Commands that only look: however often they run, they are no habit worth keeping."""
 _COMMAND_HEAD = re.compile(
     r"\A\s*+(?:(?:cd\s++\S{1,400}+\s*+&&|sudo|time|env|\w{1,64}+=\S{1,400}+)\s*+){0,8}"
@@ -375,8 +368,8 @@ _COMMAND_HEAD = re.compile(
 
 
 def _commands(messages: Iterable[Message]) -> list[tuple[str, int]]:
-    """Return (command, seq) of every shell call, without its `cd`, environment and pipes."""
-    found = []
+    """Return (command, seq) of each shell call, without its `cd`, environment and pipes."""
+    commands = []
     for message in messages:
         for call in message.tool_calls:
             raw = call.arguments.get("command", call.arguments.get("cmd", ""))
@@ -384,58 +377,59 @@ def _commands(messages: Iterable[Message]) -> list[tuple[str, int]]:
             match = _COMMAND_HEAD.match(line[:2000])
             if match and len(command := " ".join(match["command"].split())) <= MAX_COMMAND_CHARS:
                 safe = cleaned(command).text
-                found += [(safe, message.seq)] if safe else []
-    return found
+                commands += [(safe, message.seq)] if safe else []
+    return commands
 
 
-def _behaviour(
+def _from_tool_calls(
     messages: Sequence[Message], known: Sequence[str], said: Sequence[Candidate], rows: Rows | None
 ) -> list[Candidate]:
-    """Return what the tool calls show: a command run again and again, a tool or a value where another was expected.
+    """Return what the tool calls show: a command run repeatedly, a tool or a value where another was expected.
 
-    said: what was found in words; what a person said of the same choice needs no second memory.
+    said: candidates found in the text; a choice that one of them mentions needs no second memory.
     """
     commands = _commands(messages)
     last = dict(commands)
-    found: list[Candidate] = []
-    heads: Counter[str] = Counter(command.split()[0] for command, _ in commands)
+    candidates: list[Candidate] = []
+    programs: Counter[str] = Counter(command.split()[0] for command, _ in commands)
     for family in RIVALS:
-        used = [name for name in family if heads[name]]
+        used = [name for name in family if programs[name]]
         for text in known if used else ():
             words = set(read(text).tokens)
             expected = [name for name in family if name in words]
             for name in used:
                 if expected and name not in expected:
-                    size = deviation(heads[name], sum(heads[one] for one in expected))
+                    size = deviation(programs[name], sum(programs[rival] for rival in expected))
                     example = next(command for command, _ in commands if command.split()[0] == name)
                     gap = gap_of(text[:MAX_CHARS], example, "new_behavior", size)
                     content = f"Commands here were run with `{name}`, where `{expected[0]}` was expected."
-                    found.append(_shown(content, example, last[example], gap))
-    found += _other_choices(messages, known, said, rows)
+                    candidates.append(_workflow(content, example, last[example], gap))
+    candidates += _changed_habits(messages, known, said, rows)
     for command, runs in Counter(command for command, _ in commands).items():
-        if runs >= MIN_COMMAND_RUNS and " " in command and not _LOOKING.match(command):
-            found.append(_shown(f"Command used again and again here: `{command}`", command, last[command], None))
-    return found
+        if runs >= MIN_COMMAND_RUNS and " " in command and not _READ_ONLY.match(command):
+            content = f"Command used again and again here: `{command}`"
+            candidates.append(_workflow(content, command, last[command], None))
+    return candidates
 
 
-def _other_choices(
+def _changed_habits(
     messages: Sequence[Message], known: Sequence[str], said: Sequence[Candidate], rows: Rows | None
 ) -> list[Candidate]:
     """Return one memory for each habit that the tool calls deviate from: usually vintage, this time cyberpunk."""
-    found = []
-    for one in other_choices(messages, known, rows):
-        if one.size <= MIN_GAP or any(one.value.lower() in candidate.content.lower() for candidate in said):
+    candidates = []
+    for choice in other_choices(messages, known, rows):
+        if choice.size <= MIN_GAP or any(choice.value.lower() in candidate.content.lower() for candidate in said):
             continue
-        head = "这次 {} 选了 `{}`，而此前：" if is_chinese(one.habit) else "This time {} was `{}`; before: "
-        safe, actual = redact(head.format(one.name, one.value) + one.habit), f"{one.tool} {one.name}={one.value}"
-        shown = replace(
-            _shown(safe.text, actual, one.seq, None), type=MemoryType.PREFERENCE, about="user", questions=()
-        )
-        found.append(shown.with_gap(gap_of(one.habit, actual, "preference_shift", one.size)))
-    return found
+        head = "这次 {} 选了 `{}`，而此前：" if is_chinese(choice.habit) else "This time {} was `{}`; before: "
+        safe = redact(head.format(choice.name, choice.value) + choice.habit)
+        actual = f"{choice.tool} {choice.name}={choice.value}"
+        memory = _workflow(safe.text, actual, choice.seq, None)
+        memory = replace(memory, type=MemoryType.PREFERENCE, about="user", questions=())
+        candidates.append(memory.with_gap(gap_of(choice.habit, actual, "preference_shift", choice.size)))
+    return candidates
 
 
-def _shown(content: str, command: str, seq: int, gap: dict[str, Json] | None) -> Candidate:
+def _workflow(content: str, command: str, seq: int, gap: dict[str, Json] | None) -> Candidate:
     topic = " ".join(command.split()[:3])
     return Candidate(
         title(content),

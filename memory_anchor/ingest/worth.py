@@ -1,19 +1,18 @@
 """What in a conversation is worth remembering: its sentences, and choices that go against a habit.
 
-A gap is what somebody usually chooses against what the tool calls of a conversation show. A habit is a line of the
-profile that says what is usual and names the value; a choice is a short value that a call was given by name. Both are
-about the same thing where they share a word, or are near in meaning (the habit may be Chinese and the tool English).
-Rejected: a memory for each call; five calls of one turn are one change of taste.
+Small linear models say how much a sentence is worth and what kind of memory it makes. They see its centred embedding
+and features of its form (speaker, length, a question, names and numbers, closed classes of words such as "must" or
+"because"). Rejected: lists of phrases (on dialogues written elsewhere they kept half of the rules and two sentences of
+noise for each). Conversations of short messages have a model of their own, which also sees the message around the
+sentence: trained together with lectures, a tenth of what is worth keeping in a working session was lost. A third model
+reads the form alone: it picks the sentences to embed, and decides where no embedder runs. The weights are in
+`worth.json`, made by `scripts/train_capture.py`.
 
-How much a sentence is worth remembering, and as what, say small linear models. What they see is the sentence's
-vector, centred, and a few figures of its form (who speaks, length, a question, names and numbers, closed classes of
-words such as "must" or "because"). No list of phrases: on dialogues that nobody here wrote, cue lists kept half of
-the rules and two sentences of noise for each. Short messages have numbers of their own, which also see the message
-around the sentence: trained together with lectures, a tenth of what is worth keeping in a working session was lost. A
-third set reads the form alone: it picks the sentences that are embedded at all, and stands in where no embedder runs.
-The numbers stand in `worth.json`; `scripts/train_capture.py` makes them and says from what.
+A habit is a line of the profile that says what is usual and names the value; a choice is a short value that a tool call
+was given by name. They are compared where they share a word or are near in meaning (the habit may be Chinese and the
+tool English). Rejected: a memory for each call; five calls of one turn are one change of taste.
 
-Invariant: deterministic; nothing of a sentence is stored here.
+Invariant: deterministic; no text is stored here.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from memory_anchor.language.terms import is_chinese
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix
 
-GREATEST_GAP = 0.6
-LINE_WIDTH = 300
+GAP_MAX = 0.6
+HABIT_CHARS_MAX = 300
 HABITS_MAX = 24
 """Habits, and choices of a conversation, that are compared."""
-ABOUT_THE_SAME, LEAD = 0.34, 0.1
-"""Centred cosine from which a habit and a choice are about the same thing, and how far the next one lies behind
+SAME_TOPIC, LEAD = 0.34, 0.1
+"""Centred cosine from which a habit and a choice are about the same thing, and by how much the best choice must lead
 (a Chinese habit over English calls: .35 against .17; unrelated ones reach .33, close together)."""
 _HABIT = bounded(
     r"(?<![a-z])(?:usually|normally|always|mostly|often|prefers?|likes?|loves?|favou?rite|tends)(?![a-z])"
@@ -53,7 +52,7 @@ _VALUE = bounded(r"[A-Za-z][\w+#]*(?:[.-][\w+#]+)*|(?<=[「“'\"])[^「」“�
 
 @dataclass(frozen=True, slots=True)
 class OtherChoice:
-    """A habit, and what was chosen instead: argument `name` of a tool was given `value`. size: of the gap, 0 to 1."""
+    """A habit, and what was chosen instead: `value` for argument `name` of a tool. size: of the gap, 0 to 1."""
 
     habit: str
     tool: str
@@ -64,53 +63,53 @@ class OtherChoice:
 
 
 def deviation(other: int, expected: int) -> float:
-    """Return how far counts of something else lie from what was expected: half of the greatest where both are alike."""
-    return round(GREATEST_GAP * other / (other + expected), 2)
+    """Return the size of a gap by how often something else was chosen, and how often what was expected."""
+    return round(GAP_MAX * other / (other + expected), 2)
 
 
 def other_choices(
     messages: Sequence[Message], known: Sequence[str], rows: Callable[[Sequence[str]], Matrix | None] | None
 ) -> list[OtherChoice]:
-    """Return for each habit among the known texts the choice that deviates from it the most clearly, if any."""
-    habits = [text for text in known if _HABIT.search(text) and len(text) <= LINE_WIDTH][:HABITS_MAX]
-    chosen, seqs = _choices(messages) if habits else (Counter[tuple[str, str, str]](), {})
-    options = list(chosen)[:HABITS_MAX]
+    """Return for each habit among the known texts the choice that deviates from it most clearly, if any."""
+    habits = [text for text in known if _HABIT.search(text) and len(text) <= HABIT_CHARS_MAX][:HABITS_MAX]
+    counts, seqs = _choices(messages) if habits else (Counter[tuple[str, str, str]](), {})
+    options = list(counts)[:HABITS_MAX]
     if not options:
         return []
-    told = [" ".join([*_parts(tool), *_parts(name), value]) for tool, name, value in options]
-    made = rows([*habits, *told]) if rows is not None else None
-    found = []
+    texts = [" ".join([*_parts(tool), *_parts(name), value]) for tool, name, value in options]
+    vectors = rows([*habits, *texts]) if rows is not None else None
+    deviations = []
     for at, habit in enumerate(habits):
         usual = {word.lower() for word in _VALUE.findall(_HABIT.split(habit, maxsplit=1)[-1])}
-        as_usual = {one for one in options if one[2].lower() in usual}
-        near: list[tuple[float, tuple[str, str, str]]] = []
-        for row, one in enumerate(options if usual else ()):
-            if one in as_usual:
+        as_usual = {option for option in options if option[2].lower() in usual}
+        scored: list[tuple[float, tuple[str, str, str]]] = []
+        for row, (tool, name, value) in enumerate(options if usual else ()):
+            if (tool, name, value) in as_usual:
                 continue
-            shares = {*_parts(one[0]), *_parts(one[1])} & usual or any(one[:2] == other[:2] for other in as_usual)
-            cosine = float(made[at] @ made[len(habits) + row]) if made is not None else 0.0
-            near.append((1.0 if shares else cosine, one))
-        near.sort(key=lambda pair: -pair[0])
-        leads = len(near) < 2 or near[0][0] - near[1][0] >= LEAD or near[0][0] == 1.0
-        if near and near[0][0] >= ABOUT_THE_SAME and leads:
-            best = near[0][1]
-            size = deviation(chosen[best], sum(chosen[one] for one in as_usual if one[:2] == best[:2]))
-            found.append(OtherChoice(habit, *best, size, seqs[best]))
-    return found
+            shares = {*_parts(tool), *_parts(name)} & usual or any(other[:2] == (tool, name) for other in as_usual)
+            cosine = float(vectors[at] @ vectors[len(habits) + row]) if vectors is not None else 0.0
+            scored.append((1.0 if shares else cosine, (tool, name, value)))
+        scored.sort(key=lambda pair: -pair[0])
+        leads = len(scored) < 2 or scored[0][0] - scored[1][0] >= LEAD or scored[0][0] == 1.0
+        if scored and scored[0][0] >= SAME_TOPIC and leads:
+            best = scored[0][1]
+            size = deviation(counts[best], sum(counts[option] for option in as_usual if option[:2] == best[:2]))
+            deviations.append(OtherChoice(habit, *best, size, seqs[best]))
+    return deviations
 
 
 def _choices(messages: Sequence[Message]) -> tuple[Counter[tuple[str, str, str]], dict[tuple[str, str, str], int]]:
-    """Return (tool, argument, value) with how often and where last."""
-    chosen: Counter[tuple[str, str, str]] = Counter()
+    """Return (tool, argument, value) -> how often it was chosen, and -> the message where last."""
+    counts: Counter[tuple[str, str, str]] = Counter()
     seqs: dict[tuple[str, str, str], int] = {}
     for message in messages:
         for call in message.tool_calls:
             for name, value in call.arguments.items():
                 if isinstance(value, str) and _CHOICE.fullmatch(value):
                     choice = (call.name, name, value)
-                    chosen[choice] += 1
+                    counts[choice] += 1
                     seqs[choice] = message.seq
-    return chosen, seqs
+    return counts, seqs
 
 
 def _parts(name: str) -> list[str]:
@@ -119,59 +118,61 @@ def _parts(name: str) -> list[str]:
 
 NUMBERS = Path(__file__).with_name("worth.json")
 KINDS = ("rule", "decision", "fix", "fact", "task", "person", "preference", "emotion")
-"""What a sentence worth keeping may be."""
-
+"""Kinds of sentences worth keeping."""
 
 ROW_SCALE = 8.0
-"""A row has length 1; so its parts weigh like figures of form."""
+"""An embedding has length 1; scaled so that its parts weigh like features of form."""
 ASSISTANT_SCALE = 0.7
 """How much what an assistant says may differ in meaning from what a user says."""
 LECTURE = 0.5
-"""From here on a conversation is one."""
+"""Verbosity from which a conversation is a lecture."""
 CHAT = 0.33
-"""Below it, messages are short: those of our working sessions lie at 0.3 and less, of dialogues at 0.34 and more."""
+"""Verbosity below which messages are short: our working sessions lie at 0.3 and less, dialogues at 0.34 and more."""
 SHORT_ANSWER = 40
 """Characters of an answer that says nothing without its question."""
-FEW_FROM, FEW_MOST = 3, 1
-"""Messages from which on a conversation is not short any more, and up to which it is nothing but what was handed over:
+NOT_BRIEF_FROM, BRIEF_MAX = 3, 1
+"""Messages from which a conversation is not brief any more, and up to which it is nothing but what was handed over:
 a client that hands over turn by turn gives two."""
-FEW_SCALE = 3.0
+BREVITY_SCALE = 3.0
 """How freely what is handed over alone may be worth more as a whole."""
-READ_WHOLE = 3
+SHORT_MESSAGE_SENTENCES = 3
 """Sentences of a message that is also read as a whole."""
-TALKATIVE = 5.0
-"""Sentences a message of a conversation that is all lectures."""
+LECTURE_SENTENCES = 5.0
+"""Sentences a message in a conversation that is all lectures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """A sentence where it was said. before: the sentence said before it, by whomever. place, of: which of how many
-    sentences of its message. talk: how long this conversation's messages are, 0 to 1: a lecture is weighed otherwise
-    than an order. asked: what was said before is another one's question. message: what it was said in, where that is
-    short; "" where it is the whole of it."""
+    """A sentence in its context.
+
+    previous: the sentence before it, by either speaker. position, siblings: its place in its message, from 0, and how
+    many sentences that has. verbosity: how long this conversation's messages are, 0 to 1. message: the whole message
+    where that is short and has more sentences, else "". brevity: how few messages the conversation has, 0 to 1.
+    """
 
     text: str
     role: str
-    before: str = ""
-    place: int = 0
-    of: int = 1
-    talk: float = 0.25
+    previous: str = ""
+    position: int = 0
+    siblings: int = 1
+    verbosity: float = 0.25
     message: str = ""
-    few: float = 1.0
+    brevity: float = 1.0
 
     @property
-    def asked(self) -> bool:
-        return self.place == 0 and bool(_ASKS.search(self.before))
+    def answers(self) -> bool:
+        """Whether it is the first reply to a question."""
+        return self.position == 0 and bool(_ASKS.search(self.previous))
 
     @property
-    def read_as(self) -> str:
-        """Return the text whose row says what this is about: a short answer is read with its question."""
-        return f"{self.before} {self.text}" if self.asked and len(self.text) <= SHORT_ANSWER else self.text
+    def embedded_text(self) -> str:
+        """The text whose embedding says what it is about: a short answer with its question."""
+        return f"{self.previous} {self.text}" if self.answers and len(self.text) <= SHORT_ANSWER else self.text
 
     @property
-    def read_within(self) -> str:
-        """Return the text whose row says what this belongs to: a cause and its cure are told in two sentences."""
-        return max(self.message, self.read_as, key=len)
+    def embedded_message(self) -> str:
+        """The text whose embedding says what it belongs to: a cause and its cure often take two sentences."""
+        return max(self.message, self.embedded_text, key=len)
 
 
 _ASKS = bounded(r"[?？]\W*$|(?:吗|呢|么|没有|没)[\s。.!！]*$")
@@ -236,7 +237,7 @@ _HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
 def form_features(said: Utterance) -> list[float]:
-    """Return the figures of a sentence's form, each about 0 to 2."""
+    """Return the features of a sentence's form, each about 0 to 2."""
     import math
 
     text = said.text
@@ -254,23 +255,23 @@ def form_features(said: Utterance) -> list[float]:
         length,
         length * length,
         asks,
-        float(said.asked),
-        float(said.place == 0),
-        min(said.of, 6) / 4,
+        float(said.answers),
+        float(said.position == 0),
+        min(said.siblings, 6) / 4,
         number,
         literal,
         names,
         chinese,
-        said.talk,
+        said.verbosity,
         *words,
     ]
-    # What an assistant says of its own work reads like what a user decides: each figure again for the assistant alone.
+    # What an assistant says of its own work reads like what a user decides: each feature again for the assistant alone.
     return [*figures, *(figure * assistant for figure in figures[1:])]
 
 
 def brevity_of(messages: int) -> float:
-    """Return how short a conversation of so many messages is, 0 to 1."""
-    return min(1.0, max(0.0, (FEW_FROM - messages) / (FEW_FROM - FEW_MOST)))
+    """Return how brief a conversation of so many messages is, 0 to 1."""
+    return min(1.0, max(0.0, (NOT_BRIEF_FROM - messages) / (NOT_BRIEF_FROM - BRIEF_MAX)))
 
 
 def acknowledges(text: str) -> bool:
@@ -280,8 +281,8 @@ def acknowledges(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """chance: that a careful reader keeps it, 0 to 1. keeps: it opens a memory; joins: it stays with a neighbour that
-    does; sure: enough so to stand without review."""
+    """chance: that a careful reader keeps it, 0 to 1. keeps: it starts a memory; joins: it belongs to the memory of a
+    neighbour; sure: no review is needed."""
 
     chance: float
     kind: str
@@ -297,10 +298,10 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class LinearModel:
-    """One set of numbers. weights: (kinds + 1, figures + 1), the constant last, the first row the chance.
+    """weights: (kinds + 1, features + 1), the constant last; the first row gives the chance, the others the kinds.
 
-    keep, join, sure: from which chance on, for a sentence of Latin letters, for a Chinese one, and in a lecture;
-    a short answer counts as its question does.
+    keep, join, sure: least chances, each for a sentence of Latin letters, for a Chinese one (a short answer counts as
+    its question does), and in a lecture.
     """
 
     weights: Matrix
@@ -314,17 +315,18 @@ class LinearModel:
         totals = self.weights[:, :-1] @ figures + self.weights[:, -1]
         chance = float(1 / (1 + np.exp(-np.clip(totals[0], -40, 40))))
         kind = KINDS[int(np.argmax(totals[1:]))]
-        place = 2 if said.talk >= LECTURE else int(is_chinese(said.read_as))
+        place = 2 if said.verbosity >= LECTURE else int(is_chinese(said.embedded_text))
         keep, join, sure = (limit[place] for limit in (self.keep, self.join, self.sure))
         return Worth(chance, kind, keeps=chance >= keep, joins=chance >= join, sure=chance >= sure)
 
 
 @dataclass(frozen=True, slots=True)
 class WorthModel:
-    """All sets of numbers: by form, of any conversation, of short messages.
+    """form_only: without embeddings. meaning: of long messages. chat: of short ones.
 
-    read_from: the least chance by form from which a sentence is embedded; leans_from: the
-    least chance with which a sentence that leans on its neighbour joins it."""
+    read_from: least chance by form of a sentence to embed. leans_from: least chance of one that joins its neighbour in
+    a short message. embedder: whose rows the models were trained on.
+    """
 
     form_only: LinearModel
     meaning: LinearModel
@@ -339,55 +341,49 @@ class WorthModel:
         return self.form_only.judge(np.array(form_features(said)), said)
 
     def by_embedding(self, said: Utterance, row: Matrix, within: Matrix) -> Worth:
-        """row, within: of `read_as` and of `read_within`."""
-        if said.talk < CHAT:
+        """row, within: embeddings of `embedded_text` and of `embedded_message`."""
+        if said.verbosity < CHAT:
             return self.chat.judge(chat_features(said, row, within), said)
         return self.meaning.judge(embedding_features(said, row), said)
 
 
 def embedding_features(said: Utterance, row: Matrix) -> Matrix:
-    """Return what the second set reads: form and centred row, and both again as far as this is a lecture."""
+    """Return form and centred row, and both again weighted by how much of a lecture this is."""
     import numpy as np
 
     seen = np.concatenate([np.array(form_features(said), dtype=np.float32), ROW_SCALE * row])
-    return np.concatenate([seen, seen * said.talk])
+    return np.concatenate([seen, seen * said.verbosity])
 
 
 def chat_features(said: Utterance, row: Matrix, within: Matrix) -> Matrix:
-    """Return what the numbers of short messages read: form, each of both rows, their sum again for the assistant, and
-    how short the conversation is: alone, a fact about somebody is worth it more often than in the midst of work.
+    """Return form, both rows, their sum again for the assistant, and how brief the conversation is: alone, a fact about
+    somebody is worth keeping more often than in the midst of work.
 
-    Of sessions left out, apart they rank English .844 and Chinese .909 (average precision), as one mean .837 and .904.
+    Average precision on held-out sessions with both rows: English .844, Chinese .909; with their mean: .837 and .904.
     """
     import numpy as np
 
     own, around = ROW_SCALE / 2 * row, ROW_SCALE / 2 * within
     is_assistant = ASSISTANT_SCALE * float(said.role == "assistant")
-    seen = np.array([*form_features(said), FEW_SCALE * said.few], dtype=np.float32)
+    seen = np.array([*form_features(said), BREVITY_SCALE * said.brevity], dtype=np.float32)
     return np.concatenate([seen, own, around, is_assistant * (own + around)])
 
 
 @cache
 def worth_model() -> WorthModel:
-    """Return the model as it ships, read once."""
-    numbers = record(parsed(NUMBERS.read_text("utf-8")))
-    form, meaning, chat = (_numbers(record(numbers[name])) for name in ("form", "meaning", "chat"))
-    return WorthModel(
-        form,
-        meaning,
-        chat,
-        number(numbers["read_from"]),
-        number(numbers["leans_from"]),
-        text(numbers["embedder"]),
-    )
+    """Return the shipped model, read once."""
+    stored = record(parsed(NUMBERS.read_text("utf-8")))
+    form_only, meaning, chat = (_linear_model(record(stored[name])) for name in ("form", "meaning", "chat"))
+    least = number(stored["read_from"]), number(stored["leans_from"])
+    return WorthModel(form_only, meaning, chat, *least, text(stored["embedder"]))
 
 
 def is_trained_on(embedder: str) -> bool:
-    """Return whether the second set was trained on the rows of this embedder; others say nothing to it."""
+    """Return whether the models were trained on this embedder's rows; those of others mean nothing to them."""
     return embedder.partition("@")[0] == worth_model().embedder
 
 
-def _numbers(stored: Record) -> LinearModel:
+def _linear_model(stored: Record) -> LinearModel:
     import numpy as np
 
     rows = np.frombuffer(base64.b85decode(text(stored["weights"])), dtype=np.int8).reshape(len(KINDS) + 1, -1)

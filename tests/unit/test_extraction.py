@@ -151,7 +151,7 @@ def test_a_short_answer_is_judged_in_the_language_of_its_question() -> None:
 def test_what_is_handed_over_alone_is_told_by_its_length() -> None:
     """Rule name: worth.few. One message alone was chosen by somebody; of a conversation of three or more none was."""
     told = [sentences_of(said(*[f"The gateway listens on port {n}." for n in range(count)])) for count in (1, 2, 3, 60)]
-    assert [{one.said.few for one in each} for each in told] == [{1.0}, {0.5}, {0.0}, {0.0}]
+    assert [{one.said.brevity for one in each} for each in told] == [{1.0}, {0.5}, {0.0}, {0.0}]
 
 
 @pytest.mark.parametrize(
