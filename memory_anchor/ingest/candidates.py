@@ -1,7 +1,7 @@
-"""What a conversation may be remembered by: a candidate as rules and models find it, and which candidates are news.
+"""Memory candidates of a conversation, as rules and models propose them, and which of them are new.
 
-Only what deviates from what is known already is kept, with the gap: what was predicted, what was said or done instead,
-and how much that is. What memory itself said is no news; of what was said twice the last word counts.
+Only what deviates from what is known is kept, with the gap: what was predicted, what was said or done instead, and how
+large the difference is. What memory itself said is not new; of what was said twice the later counts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import MemoryType
 
 MAX_CANDIDATES = 200
-"""Of one conversation; the most important are kept, in the order they were said."""
+"""Of one conversation: the most important, in the order they were said."""
 MAX_COMPARED = 8
-"""Earlier candidates of a conversation that a new one is compared with: those that share the most words with it."""
+"""Earlier candidates that a new one is compared with: those that share the most words."""
 MIN_GAP = 0.3
 """A deviation at or below this importance is no memory (prediction-gap rule of the extraction design)."""
 
@@ -32,8 +32,6 @@ Similarity = Callable[[str, str], float]
 
 
 class StoredAs(TypedDict):
-    """What a kind of statement is stored as, and how important it is, 0 to 1."""
-
     type: MemoryType
     importance: float
 
@@ -48,14 +46,14 @@ TYPE_OF: dict[str, StoredAs] = {
     "preference": {"type": MemoryType.PREFERENCE, "importance": 0.7},
     "emotion": {"type": MemoryType.EMOTION, "importance": 0.4},
 }
-"""What a kind of sentence is stored as, and how much it weighs."""
+"""Kind of a sentence -> type and importance, 0 to 1, of its memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One possible memory. quote: verbatim from message `seq`. about: whose it is (a user's facts are shared by that
-    user's agents, an agent's memories are its own). gap: predicted, actual, type, importance. redactions: kinds.
-    from_tools: read off what was run, so that saying nearly the same twice is no repeat."""
+    """One possible memory. quote: verbatim from message `seq`. about: who may read it (a user's facts are shared by
+    that user's agents, an agent's memories are private to it). gap: predicted, actual, type, importance. redactions:
+    kinds. from_tools: from tool calls, where nearly the same text is no repeat."""
 
     key: str
     content: str
@@ -73,7 +71,7 @@ class Candidate:
     from_tools: bool = False
 
     def with_gap(self, gap: dict[str, Json]) -> Candidate:
-        """Return it with what it deviates from, and as important as that."""
+        """Return it with this gap, as important as the gap is large."""
         return replace(self, gap=gap, importance=gap_size(gap))
 
 
@@ -109,7 +107,7 @@ class ModelMemory(StrictAnswer):
     gap: Gap | None = None
 
     def stored_as(self) -> StoredAs:
-        """Return its type, and how important it is: as the model says, of itself or of what deviates."""
+        """Return its type, and its importance: its own as the model says, or its gap's where that is larger."""
         return {
             "type": MemoryType(self.type),
             "importance": max(self.importance, self.gap.importance if self.gap else 0.0),
@@ -117,41 +115,40 @@ class ModelMemory(StrictAnswer):
 
     @property
     def deviates(self) -> bool:
-        """Return whether it is important enough to be a memory."""
+        """Whether it is important enough to be a memory."""
         return self.stored_as()["importance"] > MIN_GAP
 
 
 def new_candidates(
-    found: Sequence[Candidate], from_memory: str, known: Sequence[str], similarity: Similarity | None = None
+    candidates: Sequence[Candidate], from_memory: str, known: Sequence[str], similarity: Similarity | None = None
 ) -> list[Candidate]:
-    """Return those candidates that are news: not recalled, not said twice, not known; each with its gap, in order."""
+    """Return the candidates that were not recalled, not said twice and not known, each with its gap, in order.
+
+    from_memory: folded text that memory put into the conversation; repeating it would be a loop.
+    """
     compare = similarity or shared_words
-    said = _latest_word((candidate for candidate in found if not _comes_from(candidate, from_memory)), compare)
-    news = [gap for candidate in said if (gap := _with_gap(candidate, known, compare)) is not None]
-    if len(news) > MAX_CANDIDATES:
-        news = most_important(news, MAX_CANDIDATES)
-    return sorted(news, key=lambda candidate: candidate.seq)
+
+    def is_recalled(candidate: Candidate) -> bool:
+        return any(fold(text).rstrip(".。!！") in from_memory for text in (candidate.quote, candidate.content))
+
+    said = [candidate for candidate in candidates if not (from_memory and is_recalled(candidate))]
+    gaps = (_with_gap(candidate, known, compare) for candidate in _without_repeats(said, compare))
+    new = [candidate for candidate in gaps if candidate is not None]
+    return sorted(most_important(new, MAX_CANDIDATES), key=lambda candidate: candidate.seq)
 
 
-def _comes_from(candidate: Candidate, from_memory: str) -> bool:
-    """Return whether memory itself said this in the conversation: a loop, not news."""
-    return bool(from_memory) and (
-        fold(candidate.quote).rstrip(".。!！") in from_memory or fold(candidate.content).rstrip(".。!！") in from_memory
-    )
-
-
-def shared_words(one: str, other: str) -> float:
-    """Return a stand-in for the centred cosine where no embedder runs: the share of words in common, 0 to 1.
+def shared_words(first: str, second: str) -> float:
+    """Return the share of words in common, 0 to 1: what stands in for the centred cosine where no embedder runs.
 
     Chinese paraphrases share fewer bigrams than English ones share stems, hence the offset.
     """
-    first, second = read(one).content, read(other).content
-    shared = len(first & second) / (min(len(first), len(second)) or 1)
-    return min(1.0, shared + 0.15) if shared and is_chinese(one) else shared
+    ours, theirs = read(first).content, read(second).content
+    shared = len(ours & theirs) / (min(len(ours), len(theirs)) or 1)
+    return min(1.0, shared + 0.15) if shared and is_chinese(first) else shared
 
 
-def _latest_word(candidates: Iterable[Candidate], similarity: Similarity) -> list[Candidate]:
-    """Return the candidates without repeats, and without what a later one of the same owner ended."""
+def _without_repeats(candidates: Iterable[Candidate], similarity: Similarity) -> list[Candidate]:
+    """Return the candidates without repeats, and without what a later one about the same owner replaced."""
     kept: list[Candidate] = []
     seen: set[str] = set()
     for candidate in sorted(candidates, key=lambda candidate: candidate.seq):
@@ -159,44 +156,41 @@ def _latest_word(candidates: Iterable[Candidate], similarity: Similarity) -> lis
         if folded in seen:
             continue
         seen.add(folded)
-        words = read(candidate.content).content
-        repeated = False
-        for place in _closest(words, kept):
-            earlier = kept[place]
+        for index in _closest(read(candidate.content).content, kept):
+            earlier = kept[index]
             kind, _ = relation(earlier.content, candidate.content, similarity(earlier.content, candidate.content))
             if kind is Relation.DUPLICATE and not candidate.from_tools:
-                repeated = True
                 break
-            if kind is Relation.CONFLICT and earlier.about == candidate.about and _ended(earlier, candidate):
-                del kept[place]
-        if not repeated:
+            if kind is Relation.CONFLICT and earlier.about == candidate.about and _replaces(earlier, candidate):
+                del kept[index]
+        else:
             kept.append(candidate)
     return kept
 
 
 def _closest(words: frozenset[str], kept: Sequence[Candidate]) -> list[int]:
-    """Return the places of the candidates to compare with, latest first: few, since a comparison costs the most."""
-    places = range(max(0, len(kept) - MAX_CANDIDATES), len(kept))
-    shared = [(len(words & read(kept[place].content).content), place) for place in places]
+    """Return the indices of the candidates to compare with, latest first: few, since a comparison costs the most."""
+    recent = range(max(0, len(kept) - MAX_CANDIDATES), len(kept))
+    shared = [(len(words & read(kept[index].content).content), index) for index in recent]
     best = sorted((pair for pair in shared if pair[0]), reverse=True)[:MAX_COMPARED]
-    return sorted((place for _, place in best), reverse=True)
+    return sorted((index for _, index in best), reverse=True)
 
 
-def _ended(earlier: Candidate, later: Candidate) -> bool:
-    """Return whether of two contradicting candidates the later one alone stands; else reconcile sees both.
+def _replaces(earlier: Candidate, later: Candidate) -> bool:
+    """Return whether of two contradicting candidates only the later one is kept; else reconcile sees both.
 
-    It says that something changed, or it gives the same subject another number or value. The quote is asked too, since
+    It says that something changed, or it gives the same subject another number or value. The quote is read too, since
     an opening "actually" is no part of the content.
     """
     after = read(later.content)
     if after.changed or read(later.quote).changed:
         return True
-    seen = contrast(read(earlier.content), after)
-    return seen.value or (seen.span and (seen.counted or seen.opposites))
+    difference = contrast(read(earlier.content), after)
+    return difference.value or (difference.span and (difference.counted or difference.opposites))
 
 
 def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity) -> Candidate | None:
-    """Return the candidate with what was predicted beside what was said, or None where nothing deviates."""
+    """Return the candidate with what was predicted and what was said instead, or None where nothing deviates."""
     if candidate.gap is not None:
         return candidate if gap_size(candidate.gap) > MIN_GAP else None
     predicted, kind, importance = "", "new_behavior", candidate.importance
@@ -217,15 +211,17 @@ def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity
 
 
 def gap_of(predicted: str, actual: str, kind: str, size: float) -> dict[str, Json]:
-    """Return what was expected, what was said or done instead, and how much that is, 0 to 1."""
+    """Return a gap as it is stored: what was expected, what was said or done instead, and its size, 0 to 1."""
     return {"predicted": predicted, "actual": actual, "type": kind, "importance": size}
 
 
 def gap_size(gap: Mapping[str, Json] | None) -> float:
-    """Return how much was not predicted, 0 for nothing."""
+    """Return the size of a gap, 0 for none."""
     return number(gap.get("importance", 0.0)) if gap else 0.0
 
 
-def most_important(found: Sequence[Candidate], most: int) -> list[Candidate]:
-    """Return so many of these, the most important first."""
-    return sorted(found, key=lambda candidate: -candidate.importance)[:most]
+def most_important(candidates: Sequence[Candidate], limit: int) -> list[Candidate]:
+    """Return at most `limit` candidates, the most important first; all of them in their order when they are no more."""
+    if len(candidates) <= limit:
+        return list(candidates)
+    return sorted(candidates, key=lambda candidate: -candidate.importance)[:limit]

@@ -1,23 +1,16 @@
-"""A language model on the write path: what it is asked, and what of its answer is believed.
+"""A language model on the write path: its prompts, and how its answers are checked.
 
-The prompts a language model gets on the write path, each with its version beside the shape of its answer.
+Extraction: the model sees redacted, fenced text with numbered messages. Believed are only a type and an owner from
+fixed lists, and a quote that stands in the message it names. A memory without a quote has less confidence; one that
+gives orders, repeats recalled text or whose absence would do no harm is dropped. At most two rounds: the second asks
+for what the first missed. Where no model answers, the rules do, and the result says so.
 
-A version changes with the words or the shape, and is recorded with what the model wrote, so that memories made by an
-old prompt can be told apart. Conversations and memories are data here: they are redacted, fenced and numbered, and the
-model points at numbers, never at ids it could invent. Invariant: nothing from a conversation is in a system prompt.
+Reconciling: asked only where something similar is stored. The model sees numbered neighbours and answers with a number,
+so that it cannot invent an id. An answer that fails a check (the number was shown, a merge keeps what both texts say,
+nobody's word is overruled) is replaced by the rules' decision, with a note.
 
-From a conversation to memory candidates by a language model, with everything it says checked.
-
-The model sees redacted, fenced text with numbered messages. Of what it answers only this is believed: a type and an
-owner from fixed lists, and a quote that really stands in the message it names. A memory without a quote is worth less
-at the gate, one that gives orders, repeats recalled text or harms nobody by its absence is dropped. Where no model
-answers, the rules do, and the result says so. At most two rounds: the second asks for what the first missed.
-
-Reconcile with a language model: asked only where something similar is stored, and believed only where it fits.
-
-The model sees numbered neighbours and answers with a number, so that it cannot invent an id. Its answer is checked (the
-number was shown, a merge says what both said, nobody's word is overruled); one that fails is replaced by the rules'
-decision, with a note. Invariant: a wrong or late model never loses a write.
+A prompt's version changes with its words or its answer's shape, and is recorded with what the model wrote. Invariants:
+nothing from a conversation is in a system prompt; a wrong or late model never loses a write.
 """
 
 from __future__ import annotations
@@ -64,38 +57,38 @@ from memory_anchor.ports import LanguageModel
 EXTRACTION_VERSION = "extract-3"
 RECONCILE_VERSION = "reconcile-2"
 TEMPLATE_CHARS = 8_000
-FOUND_MAX = 40
-"""Memories kept of one piece of a conversation, the most important of them."""
-ANSWER_MAX = 400
-"""Memories of one answer that are looked at."""
+CHUNK_MEMORIES_MAX = 40
+"""Memories kept of one chunk of a conversation, the most important of them."""
+ANSWER_MEMORIES_MAX = 400
+"""Memories of one answer that are read."""
 
 
 class ExtractionAnswer(StrictAnswer):
-    """What a model found. One memory that does not fit is left out and counted; it takes no other with it."""
+    """What a model found. An invalid memory is left out and counted; the others stay."""
 
     memories: list[ModelMemory]
-    _unfit: int = PrivateAttr(default=0)
+    _invalid: int = PrivateAttr(default=0)
 
     @property
-    def unfit(self) -> int:
-        """Return how many memories were left out."""
-        return self._unfit
+    def invalid(self) -> int:
+        """How many memories were left out."""
+        return self._invalid
 
     @model_validator(mode="wrap")
     @classmethod
-    def _whole_ones(cls, value: Json, handler: Callable[[Json], ExtractionAnswer]) -> ExtractionAnswer:
+    def _valid_memories(cls, value: Json, handler: Callable[[Json], ExtractionAnswer]) -> ExtractionAnswer:
         items = value.get("memories") if isinstance(value, Mapping) else None
         if not isinstance(value, Mapping) or not isinstance(items, list):
             return handler(value)
-        fit = [item for item in items[:ANSWER_MAX] if _fits(item)]
-        if items and not fit:
+        valid = [item for item in items[:ANSWER_MEMORIES_MAX] if _is_valid(item)]
+        if items and not valid:
             return handler(value)
-        answer = handler({**value, "memories": fit})
-        answer._unfit = len(items) - len(fit)
+        answer = handler({**value, "memories": valid})
+        answer._invalid = len(items) - len(valid)
         return answer
 
 
-def _fits(item: Json) -> bool:
+def _is_valid(item: Json) -> bool:
     try:
         ModelMemory.model_validate(item)
     except ValidationError:
@@ -114,7 +107,7 @@ class ReconcileAnswer(StrictAnswer):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How an extractor writes: which mode, in whose person, and a person's own words in place of the default task."""
+    """How an extractor writes. template: the user's own task, in place of the default one."""
 
     mode: WriteMode = WriteMode.FACTUAL
     perspective: Perspective = Perspective.THIRD_PERSON
@@ -146,30 +139,27 @@ Similar words about different things, places or times are no contradiction. When
 
 
 def extraction_system(style: Style) -> str:
-    """Return the system prompt for a style; the rules stand whatever a template says."""
+    """Return the system prompt for a style; a template replaces the task, never the rules."""
     first = style.mode is WriteMode.GHOSTWRITER and style.perspective is Perspective.FIRST_PERSON
     task = style.template[:TEMPLATE_CHARS].strip() or _TASK
     return "\n\n".join((task, _FIRST_PERSON if first else _NEUTRAL, _RULES))
 
 
-def extraction_prompt(talk: str, *, known: str, found: str = "") -> str:
-    """Return the prompt for fenced texts: the conversation, what is known, and what a first round found."""
-    parts = [f"Known memories:\n{known}" if known else "No memories are known yet.", f"The conversation:\n{talk}"]
+def extraction_prompt(conversation: str, *, known: str, found: Sequence[Candidate] = ()) -> str:
+    """Return the prompt for fenced texts. found: what the first round gave."""
+    parts = [f"Known memories:\n{known}" if known else "No memories are known yet."]
+    parts.append(f"The conversation:\n{conversation}")
     if found:
-        parts.append(f"{_AGAIN}\n{found}")
+        parts.append("\n".join([_AGAIN, *(f"- {candidate.content}" for candidate in found)]))
     return "\n\n".join(parts)
-
-
-def reconcile_prompt(new: str, stored: str) -> str:
-    return f"Stored memories, numbered:\n{stored}\n\nThe new memory:\n{new}"
 
 
 MAX_ROUNDS = 2
 CHUNK_CHARS = 24_000
 MAX_CHUNKS = 20
 OVERLAP_MESSAGES, OVERLAP_CHARS = 2, 600
-"""What the end of a piece adds to the next one: messages, and characters of each."""
-LEAST_CALL_S = 5.0
+"""What a chunk repeats of the one before: messages, and characters of each."""
+MIN_CALL_S = 5.0
 MESSAGE_CHARS = 4_000
 KNOWN_SHOWN, KNOWN_CHARS = 30, 300
 CALL_CHARS = 160
@@ -178,7 +168,7 @@ QUOTED_CONFIDENCE, UNQUOTED_CONFIDENCE = 0.9, 0.85
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """Candidates, and who found them. by: a model's name and prompt version, or `rules`. notes: what went otherwise."""
+    """Candidates, and who found them. by: a model's name and prompt version, or `rules`. notes: what went wrong."""
 
     candidates: tuple[Candidate, ...]
     by: str
@@ -200,40 +190,36 @@ def extract_with_model(
 ) -> Extraction:
     """Return what a model finds worth remembering; what rules find where it fails, with a note that says so.
 
-    What a round or a chunk gave is kept, whatever becomes of the next one; of a chunk that gave nothing the rules read
-    the messages. known: contents of memories near this conversation. rows, similarity: as `extract_by_rules` takes
-    them. starts: places at which an episode begins. rounds: 1 or 2 passes. deadline_s: for all calls together, in
-    seconds of `now`; one call gets at most half of what is left.
+    What a round or a chunk gave is kept even if the next one fails; a chunk that gave nothing is read by the rules.
+    known, similarity, rows: see `extract_by_rules`. starts: indices at which an episode begins. rounds: 1 or 2.
+    deadline_s: for all calls together, by `now`; one call gets at most half of what is left.
     """
-    ends = now() + deadline_s
+    ends_at = now() + deadline_s
     system = extraction_system(style)
-    stored = _known(known)
-    found: list[Candidate] = []
+    stored = "\n".join(f"- {text[:KNOWN_CHARS]}" for text in known[:KNOWN_SHOWN])
+    stored = fence(stored, source="memory", trust=Trust.AGENT) if stored else ""
+    candidates: list[Candidate] = []
     notes: list[str] = []
     answered = False
     chunks = list(_chunks(messages, starts))
     for number, chunk in enumerate(chunks, start=1):
-        seen, failed = _rounds(chunk, model, system, stored, style, rounds, ends, now)
-        found += seen.candidates
+        answer, failed = _rounds(chunk, model, system, stored, style, rounds, ends_at, now)
+        candidates += answer.candidates
         where = f"part {number} of {len(chunks)}: " if len(chunks) > 1 else ""
-        notes += [where + note for note in seen.notes]
-        if failed is None:
-            answered = True
-            continue
-        if seen.candidates:
-            answered = True
+        notes += [where + note for note in answer.notes]
+        answered = answered or failed is None or bool(answer.candidates)
+        if failed is not None and answer.candidates:
             notes.append(f"{where}what {model.name} found in the first round was kept, a second one failed: {failed}")
-        else:
-            rules = extract_by_rules(chunk, known=known, similarity=similarity, rows=rows)
-            found += rules
+        elif failed is not None:
+            candidates += extract_by_rules(chunk, known=known, similarity=similarity, rows=rows)
             notes.append(f"{where}extracted by rules instead of {model.name}: {failed}")
-    news = new_candidates(found, recalled_text(messages), known, similarity)
-    if len(news) > FOUND_MAX * len(chunks):
-        kept = most_important(news, FOUND_MAX * len(chunks))
-        notes.append(f"{len(news)} memories were found; the {len(kept)} most important were kept")
-        news = sorted(kept, key=lambda one: one.seq)
+    new = new_candidates(candidates, recalled_text(messages), known, similarity)
+    if len(new) > CHUNK_MEMORIES_MAX * len(chunks):
+        kept = most_important(new, CHUNK_MEMORIES_MAX * len(chunks))
+        notes.append(f"{len(new)} memories were found; the {len(kept)} most important were kept")
+        new = sorted(kept, key=lambda candidate: candidate.seq)
     by = f"{model.name}/{EXTRACTION_VERSION}" if answered or not chunks else "rules"
-    return Extraction(tuple(news), by, tuple(notes))
+    return Extraction(tuple(new), by, tuple(notes))
 
 
 def _rounds(
@@ -243,76 +229,63 @@ def _rounds(
     stored: str,
     style: Style,
     rounds: int,
-    ends: float,
+    ends_at: float,
     now: Callable[[], float],
 ) -> tuple[Extraction, Unavailable | None]:
-    """Return what the rounds over one chunk gave, and what ended them early."""
-    seen: list[Candidate] = []
+    """Return what the rounds over one chunk gave, and the error that ended them early."""
+    found: list[Candidate] = []
     notes: list[str] = []
     for _ in range(min(rounds, MAX_ROUNDS)):
-        prompt = extraction_prompt(_talk(chunk), known=stored, found=_already(seen))
-        left = ends - now()
+        prompt = extraction_prompt(_fenced(chunk), known=stored, found=found)
+        left = ends_at - now()
         try:
             answer, usage = model.fill(
-                ExtractionAnswer, system=system, prompt=prompt, deadline_s=min(left, max(left / 2, LEAST_CALL_S))
+                ExtractionAnswer, system=system, prompt=prompt, deadline_s=min(left, max(left / 2, MIN_CALL_S))
             )
         except Unavailable as failed:
-            return Extraction(tuple(seen), model.name, tuple(notes)), failed
+            return Extraction(tuple(found), model.name, tuple(notes)), failed
         if usage.cut:
             notes.append(f"an answer of {model.name} was cut off; its {len(answer.memories)} whole memories were read")
-        if answer.unfit:
-            notes.append(f"{answer.unfit} memories of {model.name} did not fit and were left out")
-        fresh = [candidate for item in answer.memories if (candidate := _checked(item, chunk, style))]
-        seen += fresh
-        if not fresh:
+        if answer.invalid:
+            notes.append(f"{answer.invalid} memories of {model.name} did not fit and were left out")
+        new = [candidate for item in answer.memories if (candidate := _checked(item, chunk, style))]
+        found += new
+        if not new:
             break
-    return Extraction(tuple(seen), model.name, tuple(notes)), None
+    return Extraction(tuple(found), model.name, tuple(notes)), None
 
 
 def _chunks(messages: Sequence[Message], starts: Sequence[int] = ()) -> Iterator[list[Message]]:
-    """Yield the conversation in pieces a model reads at once; at most `MAX_CHUNKS`, the latest of them.
+    """Yield the conversation in chunks a model reads at once; at most `MAX_CHUNKS`, the latest of them.
 
-    A piece ends where an episode does, once it is half full, and opens with the last messages of the one before it.
+    A chunk ends where an episode does, once it is half full, and repeats the last messages of the one before it.
     """
     chunks: list[list[Message]] = [[]]
-    size, fresh = 0, 0
+    size, count = 0, 0
     begins = frozenset(starts)
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         length = min(len(message.content), MESSAGE_CHARS)
-        full = size + length > CHUNK_CHARS or (place in begins and size > CHUNK_CHARS / 2)
-        if fresh and full:
-            tail = [one for one in chunks[-1][-OVERLAP_MESSAGES:] if len(one.content) <= OVERLAP_CHARS]
+        full = size + length > CHUNK_CHARS or (index in begins and size > CHUNK_CHARS / 2)
+        if count and full:
+            tail = [earlier for earlier in chunks[-1][-OVERLAP_MESSAGES:] if len(earlier.content) <= OVERLAP_CHARS]
             chunks.append(tail)
-            size, fresh = sum(len(one.content) for one in tail), 0
+            size, count = sum(len(earlier.content) for earlier in tail), 0
         chunks[-1].append(message)
-        size, fresh = size + length, fresh + 1
-    yield from (chunk for chunk in chunks[-MAX_CHUNKS:] if _talk(chunk))
+        size, count = size + length, count + 1
+    yield from (chunk for chunk in chunks[-MAX_CHUNKS:] if _fenced(chunk))
 
 
-def _talk(chunk: Sequence[Message]) -> str:
-    """Return the chunk as fenced, redacted lines `[number] role: text`; what tools answered stays out."""
+def _fenced(chunk: Sequence[Message]) -> str:
+    """Return the chunk as fenced, redacted lines `[number] role: text`, without the answers of tools."""
     lines = []
     for message in chunk:
         text = redact(prose_of(message)).text.strip()[:MESSAGE_CHARS]
         if text and message.role in {"user", "assistant"}:
             lines.append(f"[{message.seq}] {message.role}: {text}")
-        lines += [
-            f"[{message.seq}] {message.role} called {_call(call.name, call.arguments)}" for call in message.tool_calls
-        ]
+        for call in message.tool_calls:
+            shown = cleaned(f"{call.name} {call.arguments}"[:CALL_CHARS]).text.replace("\n", " ")
+            lines.append(f"[{message.seq}] {message.role} called {shown}")
     return fence("\n".join(lines), source="conversation", trust=Trust.UNTRUSTED) if lines else ""
-
-
-def _call(name: str, arguments: Json) -> str:
-    return cleaned(f"{name} {arguments}"[:CALL_CHARS]).text.replace("\n", " ")
-
-
-def _known(known: Sequence[str]) -> str:
-    lines = [f"- {text[:KNOWN_CHARS]}" for text in known[:KNOWN_SHOWN]]
-    return fence("\n".join(lines), source="memory", trust=Trust.AGENT) if lines else ""
-
-
-def _already(seen: Sequence[Candidate]) -> str:
-    return "\n".join(f"- {candidate.content}" for candidate in seen)
 
 
 def _checked(item: ModelMemory, chunk: Sequence[Message], style: Style) -> Candidate | None:
@@ -343,12 +316,12 @@ def _checked(item: ModelMemory, chunk: Sequence[Message], style: Style) -> Candi
 
 
 def _verbatim(quote: str, seq: int, chunk: Sequence[Message]) -> str:
-    """Return the quote when it stands in the message it is said to come from, else ""."""
+    """Return the quote when message `seq` has it, else ""."""
     folded = fold(quote)
     if len(folded) < 2:
         return ""
-    said = next((message for message in chunk if message.seq == seq and message.role in {"user", "assistant"}), None)
-    return quote if said is not None and folded in fold(redact(prose_of(said)).text) else ""
+    source = next((message for message in chunk if message.seq == seq and message.role in {"user", "assistant"}), None)
+    return quote if source is not None and folded in fold(redact(prose_of(source)).text) else ""
 
 
 _SELF = re.compile(r"(?<![A-Za-z])(?:I|my|me|we|our)(?![A-Za-z])|我", re.I)
@@ -356,12 +329,10 @@ _SELF = re.compile(r"(?<![A-Za-z])(?:I|my|me|we|our)(?![A-Za-z])|我", re.I)
 
 def _in_person(content: str, style: Style) -> str:
     """Return a ghostwriter's text in the agent's first person, also where the model forgot it."""
-    wanted = style.mode is WriteMode.GHOSTWRITER and style.perspective is Perspective.FIRST_PERSON
-    if not wanted or _SELF.search(content):
+    first_person = style.mode is WriteMode.GHOSTWRITER and style.perspective is Perspective.FIRST_PERSON
+    if not first_person or _SELF.search(content):
         return content
-    if is_chinese(content):
-        return f"我了解到：{content}"
-    return f"I learned: {content}"
+    return f"我了解到：{content}" if is_chinese(content) else f"I learned: {content}"
 
 
 def extract_without_model(
@@ -374,10 +345,10 @@ def extract_without_model(
     expected: Sequence[str] | None = None,
 ) -> Extraction:
     """Return what rules find, as an `Extraction`; a ghostwriter's style is applied to their wording too."""
-    found = extract_by_rules(messages, known=known, similarity=similarity, rows=rows, expected=expected)
+    candidates = extract_by_rules(messages, known=known, similarity=similarity, rows=rows, expected=expected)
     if style is not None:
-        found = [replace(candidate, content=_in_person(candidate.content, style)) for candidate in found]
-    return Extraction(tuple(found), "rules")
+        candidates = [replace(candidate, content=_in_person(candidate.content, style)) for candidate in candidates]
+    return Extraction(tuple(candidates), "rules")
 
 
 NEIGHBOURS_SHOWN = 8
@@ -393,10 +364,10 @@ def decide_with_model(
     policy: Policy = DEFAULT_POLICY,
     deadline_s: float = 20.0,
 ) -> Decision:
-    """Return what becomes of `new` beside its neighbours, decided by a model where there is something to decide.
+    """Return what becomes of `new` given its neighbours, decided by a model where there is something to decide.
 
-    No model is asked when nothing similar is stored or the very same text is. `Decision.by` names who decided, `note`
-    says why it was the rules when it was not the model.
+    No model is asked when nothing similar is stored, or the same text is. `Decision.by` names who decided; `note` says
+    why it was not the model.
     """
     rules = decide(new, neighbours, policy=policy)
     near = [pair for pair in sorted(neighbours, key=lambda pair: -pair[1]) if pair[1] >= policy.thresholds.related]
@@ -408,7 +379,8 @@ def decide_with_model(
         fence(f"{number}. {memory.content}", source=f"memory {number}", trust=Trust.AGENT)
         for number, (memory, _) in enumerate(shown, start=1)
     )
-    prompt = reconcile_prompt(fence(new.content, source="new memory", trust=Trust.AGENT), stored)
+    fenced = fence(new.content, source="new memory", trust=Trust.AGENT)
+    prompt = f"Stored memories, numbered:\n{stored}\n\nThe new memory:\n{fenced}"
     try:
         answer, _ = model.fill(ReconcileAnswer, system=RECONCILE_SYSTEM, prompt=prompt, deadline_s=deadline_s)
     except Unavailable as failed:
@@ -417,11 +389,11 @@ def decide_with_model(
     if wrong:
         return replace(rules, note=f"decided by rules, because the answer of {model.name} {wrong}")
     changed = rules.outcome is Outcome.SUPERSEDED
-    return _carried_out(answer, new, shown, model.name, policy, changed=changed)
+    return _decision(answer, new, shown, model.name, policy, changed=changed)
 
 
 def _fault(answer: ReconcileAnswer, new: Memory, shown: Sequence[tuple[Memory, float]]) -> str:
-    """Return what is wrong with an answer, "" when nothing is."""
+    """Return what is wrong with an answer, "" for nothing."""
     if answer.operation == "ADD":
         return ""
     if answer.target is None or not 1 <= answer.target <= len(shown):
@@ -433,18 +405,18 @@ def _fault(answer: ReconcileAnswer, new: Memory, shown: Sequence[tuple[Memory, f
         return "merges without a text"
     if instruction_like(merged) and not instruction_like(new.content):
         return "merges into text that gives orders"
-    old, fresh, both = read(shown[answer.target - 1][0].content), read(new.content), read(merged)
-    wanted = old.content | fresh.content
+    old, added, both = read(shown[answer.target - 1][0].content), read(new.content), read(merged)
+    terms = old.content | added.content
     if (
-        not fresh.numbers | old.numbers <= both.numbers
-        or not fresh.names | old.names <= both.names
-        or len(wanted & both.content) < MERGED_KEEPS * len(wanted)
+        not added.numbers | old.numbers <= both.numbers
+        or not added.names | old.names <= both.names
+        or len(terms & both.content) < MERGED_KEEPS * len(terms)
     ):
         return "merges into a text that loses part of what was said"
     return ""
 
 
-def _carried_out(
+def _decision(
     answer: ReconcileAnswer,
     new: Memory,
     shown: Sequence[tuple[Memory, float]],
@@ -453,10 +425,9 @@ def _carried_out(
     *,
     changed: bool,
 ) -> Decision:
-    """Return the decision for a checked answer; what a model may not displace waits for a human.
+    """Return the decision for a checked answer; what a model may not replace waits for a human.
 
-    changed: the new memory says itself that something changed, which no policy overrules. Otherwise a policy set for
-    its type decides a contradiction.
+    changed: the new memory itself says that something changed, which no policy overrules.
     """
     similar = similar_to(shown, floor=policy.thresholds.related)
     by, reason = f"{name}/{RECONCILE_VERSION}", redact(answer.reason).text

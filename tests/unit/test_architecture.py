@@ -83,7 +83,7 @@ BUDGETS: dict[str, int] = {
     "language": 5133,
     "knowledge": 5909,
     "lore": 298,
-    "runtime": 4020,
+    "runtime": 4042,
     "recall": 5088,
     "identity": 3777,
     "upkeep": 3045,

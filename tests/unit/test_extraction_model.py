@@ -7,8 +7,8 @@ from typing import Any
 from memory_anchor.errors import Unavailable
 from memory_anchor.ingest.messages import Message, conversation
 from memory_anchor.ingest.model_calls import (
+    CHUNK_MEMORIES_MAX,
     EXTRACTION_VERSION,
-    FOUND_MAX,
     Extraction,
     Style,
     extract_with_model,
@@ -203,7 +203,7 @@ def test_more_than_the_limit_is_ranked_and_cut_with_a_note() -> None:
         for n in range(60)
     ]
     result = extract(ScriptedLanguageModel(answer(*many), answer()))
-    assert len(result.candidates) == FOUND_MAX
+    assert len(result.candidates) == CHUNK_MEMORIES_MAX
     assert min(one.importance for one in result.candidates) >= 0.6
     assert "60 memories were found" in result.notes[-1]
 
