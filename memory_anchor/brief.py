@@ -1,4 +1,4 @@
-"""What a session or a prompt is told unasked: lines within a budget, each memory one with its kind, age and id.
+"""What a session or a prompt is shown without asking: lines within a budget, one a memory with kind, age and id.
 
 Two briefs. A session starts with what applies and what changed since this agent was last here (`start`). A
 conversation's first prompt brings one composed for it (`for_prompt`): what is due, what decides it, what names its
@@ -105,7 +105,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RecalledLine:
-    """One memory as a hook tells it. tokens: estimated from above. is_whole: nothing of it was cut."""
+    """One memory as a hook shows it. tokens: an upper estimate. is_whole: nothing of it was cut."""
 
     id: str
     text: str
@@ -113,7 +113,7 @@ class RecalledLine:
     trust: Trust
     is_whole: bool
     layer: Layer
-    said: str
+    words: str
 
     @classmethod
     def of(
@@ -127,9 +127,10 @@ class RecalledLine:
         return cls(memory_id, line, tokens(line), trust, shown == words, layer, words)
 
     @classmethod
-    def of_snippet(cls, one: RetrievedSnippet, now: datetime) -> RecalledLine:
-        kind = "tried and refuted" if any(tag.name == Epistemic.REFUTED.value for tag in one.tags) else one.type
-        return cls.of(one.id, kind, one.text, one.when, now, trust_of(one), one.layer)
+    def of_snippet(cls, snippet: RetrievedSnippet, now: datetime) -> RecalledLine:
+        is_refuted = any(tag.name == Epistemic.REFUTED.value for tag in snippet.tags)
+        kind = "tried and refuted" if is_refuted else snippet.type
+        return cls.of(snippet.id, kind, snippet.text, snippet.when, now, trust_of(snippet), snippet.layer)
 
     @classmethod
     def of_memory(cls, anchor: MemoryAnchor, memory: Memory, kind: str = "") -> RecalledLine:
@@ -141,20 +142,20 @@ class RecalledLine:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What is printed, "" for nothing, and the memories that were told in it."""
+    """What is printed, "" for nothing, and the memories in it."""
 
     text: str = ""
     lines: tuple[RecalledLine, ...] = ()
 
     @property
-    def told(self) -> frozenset[str]:
-        """Return the ids of what was told whole."""
+    def whole_ids(self) -> frozenset[str]:
+        """Return the ids of what is shown whole."""
         return frozenset(line.id for line in self.lines if line.is_whole)
 
 
 def names_in(text: str) -> list[str]:
     """Return the files and identifiers that a text names, in order, each once."""
-    return list(dict.fromkeys(found.strip(".-/") for found in _NAMED.findall(text[:NAMES_CHARS])))[:NAMES_READ]
+    return list(dict.fromkeys(name.strip(".-/") for name in _NAMED.findall(text[:NAMES_CHARS])))[:NAMES_READ]
 
 
 def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
@@ -164,9 +165,9 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
     after a compaction. budget_tokens: 0 for the settings' budget of events and `RULES_TOKENS` for what applies.
     """
     budget = float(min(budget_tokens or anchor.room.settings.budget.events + RULES_TOKENS, RECALLED_TOKENS_MAX))
-    about_key = anchor.room.identity.key_warning()
-    parts = [f"Tell your user: Memory Anchor warns that {about_key}"] if about_key else []
-    since = _last_visit(anchor)  # before the next line: it is written down, which may be what fails
+    key_warning = anchor.room.identity.key_warning()
+    parts = [f"Tell your user: Memory Anchor warns that {key_warning}"] if key_warning else []
+    since = _last_visit(anchor)  # before the next line: it writes, which may be what fails
     if failure := anchor.services.saving.failure:
         parts.append(f"Tell your user: Memory Anchor cannot save since its last try: {failure}")
     pause = pause_of(anchor.services.data_dir, anchor.services.clock.now())
@@ -181,22 +182,18 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
     left -= min(left, budget / 2) - rest
     known = {line.id for line in (*due, *lasting)}
     recent, _ = _lines_within([line for line in _recent(anchor, since) if line.id not in known], left)
-    here = "since you were last here" if since is not None else "what was last, newest first"
-    blocks = [
-        *active,
-        *fenced(due, "due"),
-        *fenced(lasting, "what applies here"),
-        *fenced(recent, here),
-    ]
+    title = "since you were last here" if since is not None else "what was last, newest first"
+    blocks = [*active, *fenced(due, "due"), *fenced(lasting, "what applies here"), *fenced(recent, title)]
     if blocks:
-        parts.append(_told_as("what was being done, what applies, what happened and was learned last", blocks))
+        about = "what was being done, what applies, what happened and was learned last"
+        parts.append("\n".join([f"[Memory Anchor] From this project's memory: {about}. {FENCE_RULE}", *blocks]))
     if note := anchor.services.project_note(anchor.actor.scope.project):
         parts.append(f"[Memory Anchor] {note}")
     return Brief("\n\n".join(parts), (*due, *lasting, *recent))
 
 
 def constitution_text(anchor: MemoryAnchor) -> str:
-    """Return L0 as a hook prints it, "" for none: approved by humans, so in no fence."""
+    """Return L0 as a hook prints it, "" for none; approved by humans, so without a fence."""
     rules = [f"- {neutralise(entry.content)}" for entry in anchor.constitution().entries]
     shown, _ = fitting(rules, RULES_TOKENS_MAX, tokens)
     if len(shown) < len(rules):
@@ -205,23 +202,24 @@ def constitution_text(anchor: MemoryAnchor) -> str:
 
 
 def for_prompt(anchor: MemoryAnchor, prompt: str, known: frozenset[str], *, first: bool) -> Brief:
-    """Return what bears on a prompt and was not told yet; for a conversation's first one the whole brief.
+    """Return what matters for a prompt and was not shown yet; for a conversation's first one the whole brief.
 
-    known: ids that this conversation was told. A prompt that needs nothing gets what is due at most.
+    known: ids that this conversation was shown. A prompt that needs nothing gets what is due at most.
     """
     now = anchor.services.clock.now()
     found = anchor.brought_up(prompt, limit=(BRIEF_LINES if first else PROMPT_LINES) + len(known))
-    sure = [
-        one for place, one in enumerate(found) if place < PROMPT_LINES + len(known) or (one.relevance or 0) >= EXTRA_BAR
+    lines = [
+        RecalledLine.of_snippet(snippet, now)
+        for place, snippet in enumerate(found)
+        if place < PROMPT_LINES + len(known) or (snippet.relevance or 0) >= EXTRA_BAR
     ]
-    lines = [RecalledLine.of_snippet(one, now) for one in sure]
     if first or names_in(prompt):
         lines += [RecalledLine.of_memory(anchor, one) for one in anchor.naming(names_in(prompt))]
     fresh = {line.id: line for line in lines if line.id not in known}
     chosen = list(fresh.values())[: BRIEF_LINES if first else PROMPT_LINES]
     due = [line for line in due_lines(anchor) if line.id not in known] if first else []
     shown, left = _lines_within(due, BRIEF_TOKENS if first else PROMPT_TOKENS)
-    about, _ = _lines_within([line for line in chosen if line.id not in {one.id for one in shown}], left)
+    about, _ = _lines_within([line for line in chosen if line.id not in {other.id for other in shown}], left)
     if not (shown or about):
         return Brief()
     blocks = [PROMPT_HEAD, *fenced(shown, "due"), *fenced(about, "project memory")]
@@ -229,11 +227,11 @@ def for_prompt(anchor: MemoryAnchor, prompt: str, known: frozenset[str], *, firs
 
 
 def due_lines(anchor: MemoryAnchor) -> list[RecalledLine]:
-    """Return a line for each task and date that is due and was not told today."""
+    """Return a line for each task and date that is due and was not shown today."""
     now = anchor.services.clock.now()
-    told = due_file(anchor).shown_on(now.date().isoformat())
-    waiting = [one for one in anchor.due() if one.memory.id not in told]
-    return [RecalledLine.of_memory(anchor, one.memory, _due_kind(one, now)) for one in waiting[:DUE_LINES]]
+    shown = due_file(anchor).shown_on(now.date().isoformat())
+    waiting = [due for due in anchor.due() if due.memory.id not in shown]
+    return [RecalledLine.of_memory(anchor, due.memory, _due_kind(due, now)) for due in waiting[:DUE_LINES]]
 
 
 def due_file(anchor: MemoryAnchor) -> DueFile:
@@ -241,17 +239,17 @@ def due_file(anchor: MemoryAnchor) -> DueFile:
 
 
 def note_due(anchor: MemoryAnchor, brief: Brief) -> None:
-    """Write down that what was due was told today."""
+    """Record that what was due was shown today."""
     ids = [line.id for line in brief.lines if line.text.startswith("- [due")]
     with anchor.services.saving.tolerating_failure():
         due_file(anchor).note(ids, anchor.services.clock.now().date().isoformat())
 
 
-def _due_kind(one: DueMemory, now: datetime) -> str:
-    if one.at is None:
+def _due_kind(due: DueMemory, now: datetime) -> str:
+    if due.at is None:
         return "due: open task"
-    days = (one.at - now).total_seconds() / DAY_S
-    return f"due {one.at:%Y-%m-%d}" if days >= 0 else f"due: {max(1, int(-days))} d over"
+    days = (due.at - now).total_seconds() / DAY_S
+    return f"due {due.at:%Y-%m-%d}" if days >= 0 else f"due: {max(1, int(-days))} d over"
 
 
 def _active_blocks(anchor: MemoryAnchor) -> list[str]:
@@ -266,20 +264,21 @@ def _lasting(anchor: MemoryAnchor) -> list[RecalledLine]:
     """Return the rules and preferences that hold here, the most important first, of equals the newest."""
     facts = Layer.VERIFIED_FACT.value
     rules = [
-        one
+        rule
         for kind in LASTING
-        for one in anchor.listing(layer=facts, status="active", type=kind.value, limit=LASTING_READ)
+        for rule in anchor.listing(layer=facts, status="active", type=kind.value, limit=LASTING_READ)
     ]
-    ordered = sorted(rules, key=lambda one: (-one.priority, -one.happened_at.timestamp()))
-    return [RecalledLine.of_memory(anchor, memory) for memory in ordered]
+    rules.sort(key=lambda rule: (-rule.priority, -rule.happened_at.timestamp()))
+    return [RecalledLine.of_memory(anchor, rule) for rule in rules]
 
 
 def _recent(anchor: MemoryAnchor, since: datetime | None) -> list[RecalledLine]:
     """Return what happened and what was learned last, newest first. since: only what was recorded from then on."""
     facts = anchor.listing(layer=Layer.VERIFIED_FACT.value, status="active", limit=RECENT_FACTS)
     recent = [*anchor.search_events(limit=RECENT_EVENTS), *facts]
-    fresh = [one for one in recent if since is None or one.recorded_at >= since]
-    return [RecalledLine.of_memory(anchor, one) for one in sorted(fresh, key=lambda one: one.happened_at, reverse=True)]
+    fresh = [memory for memory in recent if since is None or memory.recorded_at >= since]
+    fresh.sort(key=lambda memory: memory.happened_at, reverse=True)
+    return [RecalledLine.of_memory(anchor, memory) for memory in fresh]
 
 
 def _last_visit(anchor: MemoryAnchor) -> datetime | None:
@@ -308,14 +307,14 @@ def _last_visit(anchor: MemoryAnchor) -> datetime | None:
 
 def fitting(items: Iterable[T], budget: float, cost: Callable[[T], float]) -> tuple[list[T], float]:
     """Return the first items that fit the budget together, and what is left of it."""
-    kept: list[T] = []
+    fits: list[T] = []
     for item in items:
         price = cost(item)
         if price > budget:
             break
         budget -= price
-        kept.append(item)
-    return kept, budget
+        fits.append(item)
+    return fits, budget
 
 
 def _lines_within(lines: Iterable[RecalledLine], budget: float) -> tuple[list[RecalledLine], float]:
@@ -363,50 +362,46 @@ def _age(when: datetime, now: datetime) -> str:
     return f"{int(days)} d old" if days < 60 else f"{int(days / 30.44)} mo old"
 
 
-def _told_as(what: str, blocks: Iterable[str]) -> str:
-    return "\n".join([f"[Memory Anchor] From this project's memory: {what}. {FENCE_RULE}", *blocks])
-
-
-def for_tool(anchor: MemoryAnchor, given: Mapping[str, Json], known: frozenset[str]) -> Brief:
+def for_tool(anchor: MemoryAnchor, tool_input: Mapping[str, Json], known: frozenset[str]) -> Brief:
     """Return the known traps of the file or command that a tool is about to touch; by words alone, in milliseconds.
 
-    given: the tool's input as the client says it. Of a patch its files count, of a command its names. A bare program
+    tool_input: as the client gives it. Of a patch its files count, of a command its names. A bare program
     counts only where few memories name it. What happened or is so counts where it names the command or file in full.
     """
-    path = str(given.get("file_path") or given.get("notebook_path") or given.get("path") or "")
-    command = str(given.get("command") or "")
+    path = str(tool_input.get("file_path") or tool_input.get("notebook_path") or tool_input.get("path") or "")
+    command = str(tool_input.get("command") or "")
     patched = _PATCHED.findall(command)[:NAMES_READ]
     command = "" if patched else command[:COMMAND_CHARS]
-    paths = [one.strip().removeprefix(anchor.room.root or "") for one in (path, *patched)]
-    ran = runs_of(command)
-    phrases, programs = heads_of(ran)
-    names = [*(one[-PATH_CHARS:] for one in paths if one), *names_in(command), *phrases]
-    commands, files = _whole_commands(ran), [name for one in paths for name in _whole_paths(one)]
+    paths = [path.strip().removeprefix(anchor.room.root or "") for path in (path, *patched)]
+    runs = runs_of(command)
+    phrases, programs = heads_of(runs)
+    names = [*(path[-PATH_CHARS:] for path in paths if path), *names_in(command), *phrases]
+    commands, files = _whole_commands(runs), [name for path in paths for name in _whole_paths(path)]
     found = anchor.naming([*names, *commands, *files], limit=NAMED_READ)  # one look for all: each costs milliseconds
-    named = [*_naming(found, names)[:NAMED_HERE], *_of_few(anchor, programs)]
-    traps = [one for one in named if one.type in TRAPS or one.epistemic is Epistemic.REFUTED]
-    held = [one for one in _in_full(found, files) if one.layer is Layer.VERIFIED_FACT]
-    return _warnings(anchor, [*traps, *_in_full(found, commands), *held], known)
+    named = [*_mentioning(found, names)[:NAMED_HERE], *_of_few(anchor, programs)]
+    traps = [memory for memory in named if memory.type in TRAPS or memory.epistemic is Epistemic.REFUTED]
+    facts = [memory for memory in _in_full(found, files) if memory.layer is Layer.VERIFIED_FACT]
+    return _warnings(anchor, [*traps, *_in_full(found, commands), *facts], known)
 
 
-def _naming(found: Sequence[Memory], names: Sequence[str]) -> list[Memory]:
-    wanted = name_pattern(names)
-    return [one for one in found if wanted.search(phrase_text(one))] if wanted is not None else []
+def _mentioning(memories: Sequence[Memory], names: Sequence[str]) -> list[Memory]:
+    pattern = name_pattern(names)
+    return [one for one in memories if pattern.search(phrase_text(one))] if pattern is not None else []
 
 
 def _of_few(anchor: MemoryAnchor, programs: Sequence[str]) -> list[Memory]:
     """Return what names one of these programs, of those that no more than `NAMED_BY_FEW` memories name."""
     found = anchor.naming(programs, limit=NAMED_READ) if programs else []
-    groups = [_naming(found, [program]) for program in programs]
-    return [one for group in groups if len(group) <= NAMED_BY_FEW for one in group]
+    groups = [_mentioning(found, [program]) for program in programs]
+    return [memory for group in groups if len(group) <= NAMED_BY_FEW for memory in group]
 
 
-def _in_full(found: Sequence[Memory], names: Sequence[str]) -> list[Memory]:
+def _in_full(memories: Sequence[Memory], names: Sequence[str]) -> list[Memory]:
     """Return those memories of any type that hold one of these names as it is."""
     if not names:
         return []
-    held = re.compile("|".join(rf"(?<![\w./-]){re.escape(one)}(?![\w/-])" for one in names))
-    return [one for one in found if held.search(normal(one.content))][:NAMED_HERE]
+    pattern = re.compile("|".join(rf"(?<![\w./-]){re.escape(name)}(?![\w/-])" for name in names))
+    return [memory for memory in memories if pattern.search(normal(memory.content))][:NAMED_HERE]
 
 
 def runs_of(command: str) -> list[list[str]]:
@@ -426,21 +421,20 @@ def runs_of(command: str) -> list[list[str]]:
 
 def _within(run: Sequence[str]) -> list[str]:
     """Return the command that a command runs, [] for none."""
-    ends = (end for end in (3, 2, 1) if " ".join(run[:end]) in _WITHIN)
-    end = next(ends, 0)
+    end = next((end for end in (3, 2, 1) if " ".join(run[:end]) in _WITHIN), 0)
     if not end:
         return []
     if "--" in run:
         return list(run[run.index("--") + 1 :])
-    of_its_own = _WITHIN[" ".join(run[:end])]
+    own_words = _WITHIN[" ".join(run[:end])]
     rest = list(dropwhile(lambda word: word.startswith("-"), run[end:]))
-    return [word.strip("\"'") for word in dropwhile(lambda word: word.startswith("-"), rest[of_its_own:])]
+    return [word.strip("\"'") for word in dropwhile(lambda word: word.startswith("-"), rest[own_words:])]
 
 
 def _whole_commands(runs: Sequence[Sequence[str]]) -> list[str]:
     """Return the parts of a shell line that say what is run in `WHOLE_WORDS` words or more, and their beginnings."""
-    words = [run[:NAMES_READ] for run in runs]
-    return [normal(" ".join(one[:end])) for one in words for end in range(len(one), WHOLE_WORDS - 1, -1)]
+    lines = [run[:NAMES_READ] for run in runs]
+    return [normal(" ".join(line[:end])) for line in lines for end in range(len(line), WHOLE_WORDS - 1, -1)]
 
 
 def _whole_paths(path: str) -> list[str]:
@@ -450,7 +444,7 @@ def _whole_paths(path: str) -> list[str]:
 
 
 def for_failure(anchor: MemoryAnchor, command: str, error: str, known: frozenset[str]) -> Brief:
-    """Return what is known to mend a failing command, at most `WARNINGS` fixes. error: what it printed."""
+    """Return known fixes of a failing command, at most `WARNINGS`. error: what it printed."""
     return _warnings(anchor, anchor.mending(Failure.of(command, error), FIXES), known) if error.strip() else Brief()
 
 
@@ -468,7 +462,7 @@ def heads_of(runs: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
     return phrases, programs
 
 
-def _warnings(anchor: MemoryAnchor, found: Iterable[Memory], known: frozenset[str]) -> Brief:
-    lines = {line.id: line for line in (RecalledLine.of_memory(anchor, one) for one in found)}
+def _warnings(anchor: MemoryAnchor, memories: Iterable[Memory], known: frozenset[str]) -> Brief:
+    lines = {line.id: line for line in (RecalledLine.of_memory(anchor, memory) for memory in memories)}
     chosen, _ = _lines_within([line for line in lines.values() if line.id not in known][:WARNINGS], PROMPT_TOKENS)
     return Brief("\n".join([PROMPT_HEAD, *fenced(chosen, "project memory")]), tuple(chosen)) if chosen else Brief()

@@ -1,11 +1,11 @@
-"""Open tasks and dates: when a memory is due, what is due now, and what was told of it today.
+"""Open tasks and dates: when a memory is due, what is due now, and what of it was shown today.
 
-A memory is due by what it says itself, not by a type of its own: an event planned for later (`when`), a tag
+A memory is due by its own content, not by a type: an event planned for later (`when`), a tag
 `due:DATE`, the tag `todo` (due at once), or a date in its words that lay ahead when they were written. It stops being
-due when it is said to be done, forgotten, replaced, or `OVER_DAYS` past. A brief tells each once a day.
+due when it is said to be done, forgotten, replaced, or `OVER_DAYS` past. A brief shows each once a day.
 
 A day and month without a year are the nearest ones: a plan where they lay ahead, and nothing where the text tells what
-was (`language/deadlines`). The file holds ids and days, no text; lost, a line is told once more.
+was (`language/deadlines`). The file holds ids and days, no text; lost, a line is shown once more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from memory_anchor.model import Memory, Status
 DUE = "due.json"
 """Name of the file in the data directory."""
 AHEAD_DAYS = 1
-"""A date is told from the day before on."""
+"""A date is shown from the day before on."""
 OVER_DAYS = 30
 """A date that so many days have passed over is nobody's any more."""
 READ = 400
@@ -64,7 +64,7 @@ def due_at(memory: Memory, zone: str) -> datetime | None:
 
 @lru_cache(READINGS_KEPT)
 def _said(text: str, written: datetime, zone: str) -> datetime | None:
-    """Return the end of the period that lay ahead when this was written. Kept: a start looks through hundreds."""
+    """Return the end of the period that lay ahead when this was written. Cached: a start reads hundreds."""
     if end := deadline(text, written=written, zone=zone) or planned(text, written=written, zone=zone):
         return end - LAST_INSTANT if end < written + 3 * YEAR else None
     period = time_range(text, now=written, zone=zone)
@@ -99,11 +99,11 @@ def due_of(
                 found.append(DueMemory(memory, at))
         elif names & TODO_TAGS:
             found.append(DueMemory(memory, None))
-    return sorted(found, key=lambda one: (one.at is None, one.at or one.memory.learned_at))
+    return sorted(found, key=lambda due: (due.at is None, due.at or due.memory.learned_at))
 
 
 class DueFile:
-    """What was told on which day, and what is done, beside the store. A missing or torn file counts as empty."""
+    """What was shown on which day, and what is done. A missing or torn file counts as empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -112,17 +112,17 @@ class DueFile:
         return frozenset(self._read().get("done", {}))
 
     def shown_on(self, day: str) -> frozenset[str]:
-        """Return the ids that were told on that day already."""
+        """Return the ids that were shown on that day already."""
         return frozenset(name for name, when in self._read().get("told", {}).items() if when == day)
 
     def note(self, ids: Iterable[str], day: str, *, what: str = "told") -> None:
-        """Write down that these were told, or are done."""
+        """Record that these were shown, or are done. what: "told" or "done"."""
         if not (new := dict.fromkeys(ids, day)):
             return
         with _lock:
             stored = self._read()
-            kept = stored.get(what, {}) | new
-            stored = dict(stored) | {what: dict(list(kept.items())[-KEPT:])}
+            days = stored.get(what, {}) | new
+            stored = dict(stored) | {what: dict(list(days.items())[-KEPT:])}
             write_atomic(self._path, json.dumps(stored).encode())
 
     def _read(self) -> Mapping[str, dict[str, str]]:

@@ -1,19 +1,17 @@
-"""What a coding agent's lifecycle hooks ask of the memory: event and payload in, text for the agent out.
+"""What a coding agent's lifecycle hooks get from the memory: event and payload in, text for the agent out.
 
 The rules are the clients': SessionStart and UserPromptSubmit may add context, PreCompact's text joins the compaction
-prompt, PostCompact brings the summary, SessionEnd ends the conversation. What is told is composed in `brief`, and once
-a conversation: what its client did not wait for was not told. Before a tool runs, a known trap of its file or command
-is told; after a command failed, a known fix. Neither ever blocks. Nothing to say is an empty text.
+prompt, PostCompact brings the summary, SessionEnd ends the conversation. `brief` composes what is shown, each memory
+once a conversation: what its client did not wait for was not shown. Before a tool runs, a known trap of its file or
+command is shown; after a command failed, a known fix. Neither ever blocks. Nothing to say is an empty text.
 
 An agent that writes its memories itself (`first-person`) is asked at Stop, where a client lets a hook speak and the
 agent act once more. Nobody can be asked when a session ends: SessionEnd only observes.
 
-Whether a conversation holds something that its agent has not written down, and the words it is asked with.
-
 Nobody writes a memory as well as the agent that had the experience, and every question costs a turn. So the small model
 looks at the newest messages by their form alone (no embedding: a client waits), and only where it sees a candidate that
-came after the agent's last own write is the agent asked, in the language that its user writes.
-Rejected: asking at every n-th stop, which asks about small talk. Invariant: a look reads, it writes nothing.
+came after the agent's last own write is the agent asked, in the language that its user writes. Rejected: asking at
+every n-th stop, which asks about small talk.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import json
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -60,7 +58,7 @@ ASK_IN_CHINESE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Unwritten:
     """candidates: sentences that look worth keeping and came after the agent's last own write."""
 
     candidates: int
@@ -72,16 +70,20 @@ class Look:
         return ASK_IN_CHINESE if self.in_chinese else ASK
 
 
-def look(messages: Sequence[Message]) -> Look:
-    """Return what the newest messages of a conversation hold that nobody has written down."""
-    spoken = [at for at, one in enumerate(messages) if one.role in ("user", "assistant") and one.content.strip()]
+def unwritten_in(messages: Sequence[Message]) -> Unwritten:
+    """Return what the newest messages of a conversation hold that is not saved yet."""
+    spoken = [place for place, message in enumerate(messages) if _is_spoken(message)]
     newest = messages[spoken[-LOOKED_AT:][0] :] if spoken else ()
-    wrote = [at for at, one in enumerate(newest) if any(WRITES_MEMORY.search(call.name) for call in one.tool_calls)]
+    wrote = [
+        place
+        for place, message in enumerate(newest)
+        if any(WRITES_MEMORY.search(call.name) for call in message.tool_calls)
+    ]
     unwritten = newest[wrote[-1] + 1 :] if wrote else newest
     said = [one.said for one in sentences_of(unwritten) if one.open]
     candidates = sum(worth.keeps for worth in weigh(said, None))
-    users = "\n".join(one.content[:400] for one in newest if one.role == "user")
-    return Look(candidates, is_chinese(users))
+    users = "\n".join(message.content[:400] for message in newest if message.role == "user")
+    return Unwritten(candidates, is_chinese(users))
 
 
 COLD_START = "memory_anchor_cold_start"
@@ -100,7 +102,7 @@ EVENTS = (
 MIN_PROMPT_CHARS = 8
 SUMMARY_PARTS = 4
 SHOWN_MAX = 200
-"""Memories of a conversation that are looked for in what its agent did."""
+"""Memories of a conversation whose use is looked for in what its agent did."""
 UNASKED = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure")
 STATUS_READ = 200
 """The newest memories of each layer that a status line counts."""
@@ -109,7 +111,7 @@ RED, PLAIN = "\x1b[31m", "\x1b[0m"
 CONVERSATIONS_KEPT = 500
 
 TRANSCRIPT_MESSAGES = 400
-"""The newest messages of user and agent that are learned from; what came before was there at an earlier compaction."""
+"""The newest messages of user and agent that are learned from; earlier ones were there at an earlier compaction."""
 LEARNS_AT = {"Stop": "per-turn", "SessionEnd": "session-end"}
 UNATTENDED = ("ghostwriter", "factual")
 """Modes in which the transcript is read without the agent."""
@@ -131,18 +133,30 @@ KEEP = (
 )
 
 
+@dataclass(slots=True)
+class _Session:
+    """What is remembered of one conversation, counted in messages.
+
+    recalled: ids of memories shown whole. shown: every line shown, to see which the agent uses. owes_rules: its next
+    prompt brings L0. is_briefed: its first prompt was answered.
+    """
+
+    messages: int = 0
+    asked_at: int = 0
+    recalled: frozenset[str] = frozenset()
+    shown: dict[str, ShownMemory] = field(default_factory=dict)
+    owes_rules: bool = False
+    is_briefed: bool = False
+
+
 class Hooks:
     """Answers hooks of every conversation. Thread-safe.
 
-    It only remembers which facts a conversation has been told, and when its agent was last asked for memories.
+    It only remembers which facts a conversation has been shown, and when its agent was last asked for memories.
     """
 
     def __init__(self) -> None:
-        self._turns: LRUCache[str, tuple[int, int]] = LRUCache(CONVERSATIONS_KEPT)
-        self._told: LRUCache[str, frozenset[str]] = LRUCache(CONVERSATIONS_KEPT)
-        self._shown: LRUCache[str, dict[str, ShownMemory]] = LRUCache(CONVERSATIONS_KEPT)
-        self._owed: LRUCache[str, bool] = LRUCache(CONVERSATIONS_KEPT)
-        self._briefed: LRUCache[str, bool] = LRUCache(CONVERSATIONS_KEPT)
+        self._sessions: LRUCache[str, _Session] = LRUCache(CONVERSATIONS_KEPT)
         self._lock = threading.Lock()
 
     def answer(self, anchor: MemoryAnchor, event: str, payload: Mapping[str, Json], *, budget_tokens: int = 0) -> str:
@@ -154,29 +168,29 @@ class Hooks:
         pause = pause_of(anchor.services.data_dir, anchor.services.clock.now())
         if pause is not None and pause.silent and event in UNASKED:
             return ""
+        tool_input = payload.get("tool_input")
+        tool_input = tool_input if isinstance(tool_input, Mapping) else {}
         match event:
             case "Statusline":
-                return self._status(anchor, paused=pause is not None)
+                return self._status(anchor, is_paused=pause is not None)
             case "SessionStart":
-                self._forget(anchor)
                 source = "compact" if payload.get(COLD_START) else str(payload.get("source", "startup"))
                 with self._lock:
-                    self._owed[_conversation(anchor)] = source == "compact" and not _in_time(anchor, payload)
-                return self._tell(anchor, brief.start(anchor, source, budget_tokens), payload, event)
+                    session = self._session(anchor)
+                    session.recalled, session.is_briefed = frozenset(), False
+                    session.owes_rules = source == "compact" and not _in_time(anchor, payload)
+                return self._show(anchor, brief.start(anchor, source, budget_tokens), payload, event)
             case "UserPromptSubmit":
                 return self._prompt(anchor, payload)
             case "PreToolUse":
-                given = payload.get("tool_input")
-                found = brief.for_tool(anchor, given if isinstance(given, Mapping) else {}, self._told_to(anchor))
-                return self._tell(anchor, found, payload, event)
+                return self._show(anchor, brief.for_tool(anchor, tool_input, self._recalled(anchor)), payload, event)
             case "PostToolUse" | "PostToolUseFailure":
-                given = payload.get("tool_input")
-                command = str(given.get("command") or "") if isinstance(given, Mapping) else ""
-                found = brief.for_failure(anchor, command, failure_of(payload), self._told_to(anchor))
-                return self._tell(anchor, found, payload, event)
+                command, error = str(tool_input.get("command") or ""), failure_of(payload)
+                fixes = brief.for_failure(anchor, command, error, self._recalled(anchor))
+                return self._show(anchor, fixes, payload, event)
             case "PreCompact":
-                seen = _look(payload)
-                return KEEP_IN_CHINESE if seen and seen.in_chinese else KEEP
+                unwritten = _unwritten_in(payload)
+                return KEEP_IN_CHINESE if unwritten and unwritten.in_chinese else KEEP
             case "Stop":
                 return self._ask(anchor, payload)
             case "PostCompact" if anchor.own.enabled:
@@ -185,37 +199,37 @@ class Hooks:
                 anchor.end_session()
         return ""
 
-    def behind(self, anchor: MemoryAnchor, event: str, payload: Mapping[str, Json]) -> int:
+    def in_background(self, anchor: MemoryAnchor, event: str, payload: Mapping[str, Json]) -> int:
         """Do what nobody waits for: learn from the transcript; return how many memories came of it.
 
         Before a compaction unless the agent's settings forbid it, after each answer or at the end only where they say
-        so. At the end of a session whose agent is asked to write by itself, what is found beside that waits. A
+        so. At the end of a session whose agent is asked to write by itself, what is found besides waits for review. A
         transcript that was read before adds nothing. Raises what reading and storing raise.
         """
         chosen = anchor.own.extraction
         path = str(payload.get("transcript_path") or "")
-        learns, shown = self._learns(anchor, event), self._shown_until(anchor, event)
+        learns, shown = self._learns(anchor, event), self._take_shown(anchor, event)
         if not path or not (learns or shown):
             return 0
-        read, _ = read_transcript(Path(path))
+        messages, _ = read_transcript(Path(path))
         if shown and anchor.writes.may_write:
-            UsedMemories(anchor.services.data_dir / USED_MEMORIES_FILE).note(shown, used_in(shown, read))
-        if not learns:
-            return 0
-        if sum(map(_spoken, read)) < chosen.min_turns:
+            UsedMemories(anchor.services.data_dir / USED_MEMORIES_FILE).note(shown, used_in(shown, messages))
+        if not learns or sum(map(_is_spoken, messages)) < chosen.min_turns:
             return 0
         mode = chosen.mode if chosen.mode in UNATTENDED else WriteMode.FACTUAL.value
         waits = event == "SessionEnd" and chosen.mode not in UNATTENDED
         with in_background():
-            done, _ = anchor.remember_conversation(newest(read), mode=mode, waits=waits)
-        return len(done)
+            saved, _ = anchor.remember_conversation(newest(messages), mode=mode, waits=waits)
+        return len(saved)
 
-    def _shown_until(self, anchor: MemoryAnchor, event: str) -> list[ShownMemory]:
-        """Return what this conversation was told and nobody looked at yet, where it ends or is compacted."""
+    def _take_shown(self, anchor: MemoryAnchor, event: str) -> list[ShownMemory]:
+        """Return what this conversation was shown since it was last looked at, where it ends or is compacted."""
         if event not in ("SessionEnd", "PreCompact"):
             return []
         with self._lock:
-            return list(self._shown.pop(_conversation(anchor), {}).values())
+            session = self._session(anchor)
+            shown, session.shown = list(session.shown.values()), {}
+        return shown
 
     def _learns(self, anchor: MemoryAnchor, event: str) -> bool:
         chosen = anchor.own.extraction
@@ -237,112 +251,105 @@ class Hooks:
             return ""
         again = chosen.min_turns if chosen.trigger == "per-turn" else max(chosen.min_turns, ASKED_AGAIN_AFTER)
         with self._lock:
-            key = _conversation(anchor)
-            said, asked_at = self._turns.get(key, (0, 0))
-            said += MESSAGES_A_STOP
-            self._turns[key] = (said, asked_at)
-        if said - asked_at < (again if asked_at else chosen.min_turns):
+            session = self._session(anchor)
+            session.messages += MESSAGES_A_STOP
+            messages, asked_at = session.messages, session.asked_at
+        if messages - asked_at < (again if asked_at else chosen.min_turns):
             return ""
-        seen = _look(payload)
-        if (seen is None and chosen.mode == "auto") or (seen is not None and not seen.candidates):
+        unwritten = _unwritten_in(payload)
+        if (unwritten is None and chosen.mode == "auto") or (unwritten is not None and not unwritten.candidates):
             return ""
         with self._lock:
-            self._turns[key] = (said, said)
-        return chosen.prompt_template or (seen.question if seen else ASK)
+            session = self._session(anchor)
+            session.messages = session.asked_at = messages
+        return chosen.prompt_template or (unwritten.question if unwritten else ASK)
 
     def _prompt(self, anchor: MemoryAnchor, payload: Mapping[str, Json]) -> str:
-        prompt = str(payload.get("prompt") or payload.get("user_prompt") or "")
-        asked = strip_fenced(prompt).replace("\0", " ").strip()[: inputs.QUERY_MAX]
-        if len(asked.encode()) < MIN_PROMPT_CHARS or asked.startswith("/"):
+        prompt = strip_fenced(str(payload.get("prompt") or payload.get("user_prompt") or ""))
+        prompt = prompt.replace("\0", " ").strip()[: inputs.QUERY_MAX]
+        if len(prompt.encode()) < MIN_PROMPT_CHARS or prompt.startswith("/"):
             return ""
-        anchor.services.said.note(anchor.actor.scope, asked)
+        anchor.services.said.note(anchor.actor.scope, prompt)
         with self._lock:
-            first = _conversation(anchor) not in self._briefed
-        found = brief.for_prompt(anchor, asked, self._told_to(anchor), first=first)
-        told, key = self._tell(anchor, found, payload, "UserPromptSubmit"), _conversation(anchor)
+            is_first = not self._session(anchor).is_briefed
+        found = brief.for_prompt(anchor, prompt, self._recalled(anchor), first=is_first)
+        text = self._show(anchor, found, payload, "UserPromptSubmit")
         with self._lock:
-            owed = self._owed.get(key, False)
+            session = self._session(anchor)
+            owes_rules = session.owes_rules
             if _in_time(anchor, payload):
-                self._briefed[key] = True
-                self._owed.pop(key, None)
-        rules = brief.constitution_text(anchor) if owed else ""
-        return "\n\n".join(part for part in (rules, told) if part)
+                session.is_briefed, session.owes_rules = True, False
+        rules = brief.constitution_text(anchor) if owes_rules else ""
+        return "\n\n".join(part for part in (rules, text) if part)
 
-    def _tell(self, anchor: MemoryAnchor, found: brief.Brief, payload: Mapping[str, Json], hook: str) -> str:
-        """Return the text of a brief and note what it told, unless nobody waits for it any more."""
+    def _show(self, anchor: MemoryAnchor, found: brief.Brief, payload: Mapping[str, Json], hook: str) -> str:
+        """Return the text of a brief and note what it showed, unless nobody waits for it any more."""
         if found.text and _in_time(anchor, payload):
-            self._note(anchor, found.told)
             with self._lock:
-                shown = self._shown.setdefault(_conversation(anchor), {})
-                for line in found.lines[: SHOWN_MAX - len(shown)]:
-                    told = ShownMemory(line.id, line.layer.value, hook, traces_in(line.said))
-                    shown.setdefault(line.id, told)
+                session = self._session(anchor)
+                session.recalled |= found.whole_ids
+                for line in found.lines[: SHOWN_MAX - len(session.shown)]:
+                    shown = ShownMemory(line.id, line.layer.value, hook, traces_in(line.words))
+                    session.shown.setdefault(line.id, shown)
             brief.note_due(anchor, found)
         return found.text
 
-    def _status(self, anchor: MemoryAnchor, *, paused: bool) -> str:
-        """Return one line for a client's status bar: what this conversation was told and wrote, red when it cannot."""
-        with self._lock:
-            loaded = len(self._told.get(_conversation(anchor), ()))
+    def _status(self, anchor: MemoryAnchor, *, is_paused: bool) -> str:
+        """Return one line for a client's status bar: what this conversation was shown and wrote, red when it cannot."""
+        loaded = len(self._recalled(anchor))
         layers = (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value)
-        newest = [one for layer in layers for one in anchor.listing(layer=layer, limit=STATUS_READ)]
+        memories = [memory for layer in layers for memory in anchor.listing(layer=layer, limit=STATUS_READ)]
         conversation, now = anchor.actor.scope.conversation, anchor.services.clock.now()
-        saved = [one for one in newest if conversation and (one.written_in or one.scope.conversation) == conversation]
+        saved = [one for one in memories if conversation and (one.written_in or one.scope.conversation) == conversation]
         parts = [f"{loaded} loaded", f"{len(saved)} saved"]
         if saved:
-            parts.append(f"last {_since(now, max(one.recorded_at for one in saved))} ago")
+            parts.append(f"last {_since(now, max(memory.recorded_at for memory in saved))} ago")
         if failure := anchor.services.saving.failure:
             return f"{RED}memory: saving fails: {terminal.visible(failure)[:FAILURE_CHARS]}{PLAIN}"
-        return " · ".join([*parts, *(["paused"] if paused else [])])
+        return " · ".join([*parts, *(["paused"] if is_paused else [])])
 
-    def _told_to(self, anchor: MemoryAnchor) -> frozenset[str]:
+    def _recalled(self, anchor: MemoryAnchor) -> frozenset[str]:
         with self._lock:
-            told: frozenset[str] = self._told.get(_conversation(anchor), frozenset())
-            return told
+            return self._session(anchor).recalled
 
-    def _note(self, anchor: MemoryAnchor, ids: frozenset[str]) -> None:
-        with self._lock:
-            key = _conversation(anchor)
-            self._told[key] = self._told.get(key, frozenset()) | ids
-
-    def _forget(self, anchor: MemoryAnchor) -> None:
-        with self._lock:
-            self._told.pop(_conversation(anchor), None)
-            self._briefed.pop(_conversation(anchor), None)
+    def _session(self, anchor: MemoryAnchor) -> _Session:
+        """Return what is remembered of this conversation; the lock is held."""
+        scope = anchor.actor.scope
+        return self._sessions.setdefault(f"{scope.account}|{scope.project}|{scope.conversation}", _Session())
 
 
-def _spoken(message: Message) -> bool:
+def _is_spoken(message: Message) -> bool:
     return message.role in ("user", "assistant") and bool(message.content.strip())
 
 
-def _look(payload: Mapping[str, Json]) -> Look | None:
-    """Return what the end of the transcript holds that nobody wrote down; None where there is none to read."""
+def _unwritten_in(payload: Mapping[str, Json]) -> Unwritten | None:
+    """Return what the end of the transcript holds that is not saved; None where there is none to read."""
     path = str(payload.get("transcript_path") or "")
     if not path:
         return None
     try:
-        return look(read_end(Path(path)))
+        return unwritten_in(read_end(Path(path)))
     except (BadInput, NotFound):
         return None
 
 
-def newest(read: Sequence[Message]) -> list[dict[str, Json]]:
+def newest(messages: Sequence[Message]) -> list[dict[str, Json]]:
     """Return the newest messages of a transcript, with the tool calls and answers between them, to be learned from.
 
     A message is cut where extraction stops reading it. Of what tools answered only our own are read, to know what was
     recalled; an answer whose call was left out is left out too.
     """
-    spoken = [place for place, message in enumerate(read) if _spoken(message)][-TRANSCRIPT_MESSAGES:]
-    kept: list[dict[str, Json]] = []
+    spoken = [place for place, message in enumerate(messages) if _is_spoken(message)][-TRANSCRIPT_MESSAGES:]
+    found: list[dict[str, Json]] = []
     called = ours = False
-    for message in read[max(spoken[0] if spoken else 0, len(read) - MAX_MESSAGES) :]:
+    for message in messages[max(spoken[0] if spoken else 0, len(messages) - MAX_MESSAGES) :]:
         if message.tool_calls:
             called, ours = True, any(MEMORY_TOOLS.search(call.name) for call in message.tool_calls)
         if message.role != "tool" or called:
             text = message.content[:READ_CHARS] if message.role != "tool" or ours else ""
             calls: list[Json] = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
-            kept.append({"role": message.role, "content": text, "tool_calls": calls})
-    return kept
+            found.append({"role": message.role, "content": text, "tool_calls": calls})
+    return found
 
 
 def store_summary(anchor: MemoryAnchor, summary: str) -> None:
@@ -361,12 +368,12 @@ def _since(now: datetime, then: datetime) -> str:
     return f"{seconds} s" if seconds < 60 else f"{seconds // 60} min" if seconds < 3600 else f"{seconds // 3600} h"
 
 
-def used_in(told: Sequence[ShownMemory], messages: Sequence[Message]) -> frozenset[str]:
-    """Return the ids of what the agent of a conversation used: traces in its words or in what its tools were given."""
-    said = "\n".join(strip_fenced(one.content) for one in messages if one.role == "user")
-    written = [strip_fenced(one.content) for one in messages if one.role == "assistant"]
-    given = [json.dumps(call.arguments, ensure_ascii=False) for one in messages for call in one.tool_calls]
-    return used_ids(told, written="\n".join([*written, *given]), said=said)
+def used_in(shown: Sequence[ShownMemory], messages: Sequence[Message]) -> frozenset[str]:
+    """Return the ids of what the agent of a conversation used: traces in its words or in the input of its tools."""
+    by_user = "\n".join(strip_fenced(message.content) for message in messages if message.role == "user")
+    by_agent = [strip_fenced(message.content) for message in messages if message.role == "assistant"]
+    calls = [json.dumps(call.arguments, ensure_ascii=False) for message in messages for call in message.tool_calls]
+    return used_ids(shown, by_agent="\n".join([*by_agent, *calls]), by_user=by_user)
 
 
 def failure_of(payload: Mapping[str, Json]) -> str:
@@ -393,8 +400,3 @@ def failure_of(payload: Mapping[str, Json]) -> str:
 def _in_time(anchor: MemoryAnchor, payload: Mapping[str, Json]) -> bool:
     until = payload.get(UNTIL)
     return not isinstance(until, int | float) or anchor.services.clock.now().timestamp() <= until
-
-
-def _conversation(anchor: MemoryAnchor) -> str:
-    scope = anchor.actor.scope
-    return f"{scope.account}|{scope.project}|{scope.conversation}"

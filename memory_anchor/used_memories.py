@@ -1,10 +1,10 @@
-"""Which shown memories were used: what they alone name appears in what the agent wrote or did afterwards.
+"""Which shown memories were used: what only they name appears in what the agent wrote or did afterwards.
 
-A told line leaves traces: its identifiers, files, options and values. A trace counts when it stands in what the agent
-wrote or in what its tools were given, and in nothing that the user said: then it came from memory. What is told ten
-times and never heeded sinks: it is brought up only where it is more likely than not what decides. A tally by layer and
-hook and by memory lies beside the store: ids and counts, no text. Rejected: asking the agent, which says what pleases.
-A memory without any trace ("be brief") is counted as told and never sinks.
+A memory leaves traces: its identifiers, files, options and values. A trace counts when it is in what the agent wrote or
+in the input of its tools, and in nothing that the user said: then it came from memory. What is shown ten times and
+never used is recalled only where it is more likely right than not. A tally by layer and hook and by memory lies in the
+data directory: ids and counts, no text. Rejected: asking the agent, which says what pleases. A memory without any trace
+("be brief") is counted as shown and never held back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from memory_anchor.language.terms import normal
 
 USED_MEMORIES_FILE = "heeded.json"
 UNUSED_SHOWINGS_MAX = 10
-"""Times told, and never heeded, after which a memory must be more likely right than not."""
+"""Times shown, and never used, after which a memory must be more likely right than not."""
 KEPT = 5_000
 TRACES = 12
 TRACE_CHARS = 3
@@ -37,7 +37,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class ShownMemory:
-    """A memory that a hook told. traces: what it names, normalised; empty where it names nothing."""
+    """A memory that a hook showed. traces: what it names, normalised; empty where it names nothing."""
 
     id: str
     layer: str
@@ -51,19 +51,19 @@ def traces_in(text: str) -> tuple[str, ...]:
     >>> traces_of("Use pnpm-9 with --frozen-lockfile in web/app, port 8099")
     ('pnpm-9', '--frozen-lockfile', 'web/app', '8099')
     """
-    found = (normal(one.strip(".,:/")) for one in _TRACE.findall(text[:4_000]))
-    return tuple(dict.fromkeys(one for one in found if len(one) >= TRACE_CHARS))[:TRACES]
+    found = (normal(trace.strip(".,:/")) for trace in _TRACE.findall(text[:4_000]))
+    return tuple(dict.fromkeys(trace for trace in found if len(trace) >= TRACE_CHARS))[:TRACES]
 
 
-def used_ids(told: Iterable[ShownMemory], *, written: str, said: str) -> frozenset[str]:
+def used_ids(shown: Iterable[ShownMemory], *, by_agent: str, by_user: str) -> frozenset[str]:
     """Return the ids of those of which a trace stands in what the agent wrote, and not in what the user said."""
-    wrote, asked = normal(written[-LOOKED_CHARS:]), normal(said[-LOOKED_CHARS:])
+    agent, user = normal(by_agent[-LOOKED_CHARS:]), normal(by_user[-LOOKED_CHARS:])
     return frozenset(
-        one.id for one in told if any(_stands(trace, wrote) and not _stands(trace, asked) for trace in one.traces)
+        memory.id for memory in shown if any(_has(agent, trace) and not _has(user, trace) for trace in memory.traces)
     )
 
 
-def _stands(trace: str, text: str) -> bool:
+def _has(text: str, trace: str) -> bool:
     return trace in text and re.search(rf"(?<![a-z0-9_]){re.escape(trace)}(?![a-z0-9_])", text) is not None
 
 
@@ -73,38 +73,35 @@ class UsedMemories:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def note(self, told: Sequence[ShownMemory], heeded: frozenset[str]) -> None:
-        """Add a conversation's tellings, and which of them were heeded."""
-        if not told:
+    def note(self, shown: Sequence[ShownMemory], used: frozenset[str]) -> None:
+        """Add what a conversation was shown, and which of it was used."""
+        if not shown:
             return
         with _lock:
             stored = self._read()
-            by, each = stored["by"], stored["memories"]
-            for one in told:
-                row = by.setdefault(f"{one.layer}/{one.hook}", [0, 0])
-                own = each.pop(one.id, [0, 0]) if one.traces else [0, 0]
-                for counts in (row, own):
-                    counts[0] += 1
-                    counts[1] += one.id in heeded
-                if one.traces:
-                    each[one.id] = own
-            stored["memories"] = dict(list(each.items())[-KEPT:])
+            by_hook, by_memory = stored["by"], stored["memories"]
+            for memory in shown:
+                counts = [by_hook.setdefault(f"{memory.layer}/{memory.hook}", [0, 0])]
+                if memory.traces:
+                    by_memory[memory.id] = by_memory.pop(memory.id, [0, 0])  # the newest last
+                    counts.append(by_memory[memory.id])
+                for count in counts:
+                    count[0] += 1
+                    count[1] += memory.id in used
+            stored["memories"] = dict(list(by_memory.items())[-KEPT:])
             write_atomic(self._path, json.dumps(stored).encode())
 
     def never_used(self) -> frozenset[str]:
-        """Return the ids of what was told often and never heeded."""
-        return frozenset(
-            name
-            for name, (told, heeded) in self._read()["memories"].items()
-            if told >= UNUSED_SHOWINGS_MAX and not heeded
-        )
+        """Return the ids of what was shown often and never used."""
+        memories = self._read()["memories"]
+        return frozenset(id for id, (shown, used) in memories.items() if shown >= UNUSED_SHOWINGS_MAX and not used)
 
     def table(self) -> list[dict[str, Json]]:
-        """Return told and heeded by layer and hook."""
+        """Return how many were shown and used, by layer and hook."""
         rows: list[dict[str, Json]] = []
-        for name, (told, heeded) in sorted(self._read()["by"].items()):
+        for name, (shown, used) in sorted(self._read()["by"].items()):
             layer, _, hook = name.partition("/")
-            rows.append({"layer": layer, "hook": hook, "told": told, "heeded": heeded})
+            rows.append({"layer": layer, "hook": hook, "told": shown, "heeded": used})
         return rows
 
     def _read(self) -> dict[str, dict[str, list[int]]]:
@@ -121,4 +118,4 @@ class UsedMemories:
 
 
 def _is_pair(value: Json) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, int) for one in value)
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(count, int) for count in value)

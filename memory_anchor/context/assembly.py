@@ -1,12 +1,10 @@
-"""A whole prompt put together: the conversation, its tools and what memory has to say, within a model's window.
+"""A whole prompt within a model's window: the conversation, its tools and what memory has to say.
 
-Collect the conversation, retrieve for its task, assemble, record. Over budget, the cheapest goes first and nothing goes
-that need not, always in this order: retrieved snippets, old tool results (trimmed, then cleared), old turns; then a
+Collect the conversation, retrieve for its task, assemble, record. Over budget, the cheapest goes first and no more than
+necessary, always in this order: retrieved snippets, old tool results (trimmed, then cleared), old turns; then a
 compaction is asked for, and the tool profile is reduced. The constitution, system messages and the last user turns are
-never touched: when these alone are too much, the prompt is handed back as small as it gets and the report says by how
-many tokens it is over. Inputs are never mutated.
-
-A prompt made smaller at its cheapest places: old tool results first, then old turns. Pure.
+never touched: when these alone are too much, the prompt is returned as small as it gets and the report says by how many
+tokens it is over. Inputs are never mutated.
 
 Tool results are what grows a coding agent's prompt and what it can have again by repeating the call. So the oldest are
 shortened to head and tail first, then emptied, one at a time and only as many as it takes; the message, its ids and the
@@ -52,7 +50,7 @@ class AssembledContext:
 
 @dataclass(slots=True)
 class _Draft:
-    """A prompt on its way to fit: `room` is what it may count."""
+    """A prompt while it is made to fit into `room` tokens."""
 
     room: int
     transcript: Transcript
@@ -98,11 +96,11 @@ class PromptAssembler:
         reserved = inputs.integer("reserved_output_tokens", reserved_output_tokens, least=0, most=WINDOW_MAX)
         if reserved >= window:
             raise BadInput(f"reserved_output_tokens is {reserved}; allowed is less than the window of {window} tokens")
-        asked = inputs.text("task", task, most=TASK_MAX, required=False)
+        query = inputs.text("task", task, most=TASK_MAX, required=False)
         transcript, known = read(messages), read_tools(tools, strict=inputs.flag("strict_tools", strict_tools))
         collect_ms = builder.elapsed_ms(started)
         shown = transcript.shown()
-        found = builder.gather(asked or last_user_text(shown), shown, window_tokens=window)
+        found = builder.gather(query or last_user_text(shown), shown, window_tokens=window)
         started = builder.monotonic()
         room = window - reserved
         draft = _Draft(
@@ -152,18 +150,16 @@ def _degrade(draft: _Draft) -> None:
 
 
 def _drop_memory(draft: _Draft) -> None:
-    held = draft.body.count(RETRIEVED)
-    before = draft.memory_tokens
-    over = draft.over()
+    count, before, over = draft.body.count(RETRIEVED), draft.memory_tokens, draft.over()
     while draft.over() and (less := draft.body.without_last(RETRIEVED)) is not None:
         draft.put(less)
-    if dropped := held - draft.body.count(RETRIEVED):
+    if dropped := count - draft.body.count(RETRIEVED):
         draft.decisions.append(
             {
                 "action": "drop_memory_results",
                 "reason": f"the prompt is {over} tokens over its room of {draft.room}",
                 "dropped": dropped,
-                "kept": held - dropped,
+                "kept": count - dropped,
                 "saved_tokens": before - draft.memory_tokens,
             }
         )
@@ -301,8 +297,8 @@ def prune_results(
 ) -> Saving:
     """Return the transcript with old tool results made smaller, oldest first, until `need` tokens are saved or none is
     left to prune. prunable: tool name -> may its results be touched."""
-    first = transcript.protected_from(policy.protected_turns)
-    old = frozenset(index for turn in transcript.turns[:first] for index in turn.messages)
+    protected = transcript.protected_from(policy.protected_turns)
+    old = frozenset(index for turn in transcript.turns[:protected] for index in turn.messages)
     changed: dict[int, Message] = {}
     saved = touched = 0
     for result in transcript.results:
@@ -323,16 +319,15 @@ def prune_results(
 
 def shrink_history(transcript: Transcript, *, need: int, policy: PrunePolicy) -> Saving:
     """Return the transcript less its oldest turns, until `need` tokens are saved or only protected turns are left."""
-    saved = 0
-    gone: list[int] = []
-    turns = 0
+    saved = turns = 0
+    dropped: list[int] = []
     for turn in transcript.turns[: transcript.protected_from(policy.protected_turns)]:
         if saved >= need:
             break
         saved += sum(transcript.costs[index].total for index in turn.messages)
-        gone.extend(turn.messages)
+        dropped.extend(turn.messages)
         turns += 1
-    return Saving(transcript.without(frozenset(gone)), saved, messages=len(gone), turns=turns)
+    return Saving(transcript.without(frozenset(dropped)), saved, messages=len(dropped), turns=turns)
 
 
 def soft_trim(text: str, *, tool: str, policy: PrunePolicy) -> str:
@@ -347,7 +342,7 @@ def soft_trim(text: str, *, tool: str, policy: PrunePolicy) -> str:
 
 
 def hard_clear(*, tool: str, call_id: str, tokens: int) -> str:
-    """Return what stands in place of a cleared tool result: what it was and how to have it again."""
+    """Return what replaces a cleared tool result: what it was and how to have it again."""
     return f"[result of {tool} cleared, {tokens} tokens; repeat call {call_id} above to fetch it again]"
 
 
@@ -380,15 +375,9 @@ def _content(content: Json, result: Result, strategy: Strategy, policy: PrunePol
 
 def _retexted(blocks: Sequence[Record], text: str) -> list[Record]:
     """Return the blocks with `text` in the first text block and without the others."""
-    found: list[Record] = []
-    placed = False
-    for block in blocks:
-        if not isinstance(block.get("text"), str):
-            found.append(block)
-        elif not placed:
-            found.append({**block, "text": text})
-            placed = True
-    return found
+    first = next((block for block in blocks if isinstance(block.get("text"), str)), None)
+    others = (block for block in blocks if block is first or not isinstance(block.get("text"), str))
+    return [{**block, "text": text} if block is first else block for block in others]
 
 
 def _last_tokens(text: str, limit: int) -> str:

@@ -1,9 +1,9 @@
 """A context for one task: collect, retrieve, assemble, record, within a budget and with an account of every step.
 
 The builder has no store of its own: it is handed plain calls bound to one caller (`ContextSources`), so that who may
-read what is decided elsewhere, and the same code serves a tool, a hook and a whole prompt. L0 and L1 are read where the
-caller stands; what comes from the store and from files is asked for side by side under one deadline, because a context
-that is late is as bad as none: without the store, L0 and L1 still stand and the report says what is missing.
+read what is decided elsewhere, and the same code serves a tool, a hook and a whole prompt. L0 and L1 are read on the
+caller's thread; the store and files are read in parallel under one deadline, because a context that is late is as bad
+as none: without the store, L0 and L1 are still there and the report says what is missing.
 
 Budget: the strategy's section 5.2 as caps (L0 500, L2 500, L3 2000, plus L4 out of the window). L1, the rule and the
 headings live in its reserve; the question's share stays with the caller, and bounds what is searched for.
@@ -27,9 +27,9 @@ from memory_anchor.context.sections import (
     Body,
     Fitted,
     Recalled,
-    changed_shelves,
     fit,
-    shelf_tokens,
+    section_tokens,
+    shortened_sections,
     with_rules_within,
 )
 from memory_anchor.errors import MemoryAnchorError, report
@@ -97,14 +97,14 @@ def _no_cache() -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class LorebookHits:
-    """What lorebooks say to some messages, in their own budget, and the decisions that tell of it."""
+    """What lorebooks say to some messages, in their own budget, and the decisions about it."""
 
     snippets: tuple[RetrievedSnippet, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
 
-_Given = SearchAnswer | LorebookHits | tuple[Recalled, ...]
-"""What a source gave; what is shown whole is made ready there."""
+_Result = SearchAnswer | LorebookHits | tuple[Recalled, ...]
+"""What a source returned."""
 
 
 class Lorebooks(Protocol):
@@ -147,7 +147,7 @@ class BuiltContext:
 
 @dataclass(slots=True)
 class Gathered:
-    """Everything that could go into a context, before any budget, and what went wrong on the way."""
+    """Everything that could go into a context, before any budget, and what went wrong."""
 
     body: Body
     decisions: list[Decision] = field(default_factory=list)
@@ -189,22 +189,22 @@ class ContextBuilder:
         answer_tokens: what a front end makes of a context; that then keeps the budget, not the text alone.
         Raises BadInput: a task that is empty, too long or not text, a budget out of range.
         """
-        asked = inputs.text("task", task, most=TASK_MAX)
+        task = inputs.text("task", task, most=TASK_MAX)
         if budget_tokens is not None:
             budget_tokens = inputs.integer("budget_tokens", budget_tokens, least=1, most=BUDGET_MAX)
-        found = self.gather(asked)
+        found = self.gather(task)
         total = self.tokens_for(found) if budget_tokens is None else budget_tokens
         made = self._made(found, total, total)
         if answer_tokens is not None and (over := answer_tokens(made) - total) > 0:
-            fits, too_many, room = 1, total, max(1, total - over)
+            fits, too_large, room = 1, total, max(1, total - over)
             made = self._made(found, fits, total)
             for _ in range(FIT_STEPS):
                 tried = self._made(found, room, total)
                 if answer_tokens(tried) <= total:
                     fits, made = room, tried
                 else:
-                    too_many = room
-                room = (fits + too_many) // 2
+                    too_large = room
+                room = (fits + too_large) // 2
         notes = list(made.notes)
         return replace(made, report_id=self.record(made.report, notes), notes=tuple(notes))
 
@@ -228,11 +228,13 @@ class ContextBuilder:
 
     def tokens_for(self, found: Gathered) -> int:
         """Return the size of a context when none is asked for: lorebooks come on top of it, in their own budget."""
-        return self.default_tokens + sum(shelf_tokens(found.body, name) for name in LORE) + self._knowledge(found.body)
+        return (
+            self.default_tokens + sum(section_tokens(found.body, name) for name in LORE) + self._knowledge(found.body)
+        )
 
     def _knowledge(self, body: Body) -> int:
         """Return what knowledge may take: a small share of its own, on top of memory's, and only where there is any."""
-        return min(shelf_tokens(body, "knowledge"), self.budget.knowledge) if body.shelves.get("knowledge") else 0
+        return min(section_tokens(body, "knowledge"), self.budget.knowledge) if body.texts.get("knowledge") else 0
 
     def gather(
         self, task: str, prompt: Sequence[Mapping[str, Json]] | None = None, *, window_tokens: int = WINDOW_TOKENS
@@ -243,21 +245,21 @@ class ContextBuilder:
         """
         started = self.monotonic()
         constitution = self._sources.constitution()
-        shelves = {"active_context": _active(self._sources.active_context())}
+        texts = {"active_context": _active(self._sources.active_context())}
         found = Gathered(Body((), {}))
         found.notes.extend(constitution.warnings)
         found.stage_ms["collect"] = self.elapsed_ms(started)
         started = self.monotonic()
         hits, misses = self._sources.cache()
-        shelves.update(
+        texts.update(
             self._retrieve(_question(task, self.budget.question), found, self._lore(task, prompt, window_tokens))
         )
         hits_now, misses_now = self._sources.cache()
         found.cache = {"hits": hits_now - hits, "misses": misses_now - misses}
         found.stage_ms["retrieve"] = self.elapsed_ms(started)
         found.body = Body(
-            tuple(one.content for one in constitution.entries),
-            shelves,
+            tuple(entry.content for entry in constitution.entries),
+            texts,
             time=f"Now: {self._sources.now().isoformat(timespec='minutes')}",
         )
         return found
@@ -270,11 +272,11 @@ class ContextBuilder:
             "facts": budget.facts,
             "events": budget.events,
             "active_context": budget.reserve,
-            **{name: shelf_tokens(found.body, name) for name in LORE},
+            **{name: section_tokens(found.body, name) for name in LORE},
             "knowledge": self._knowledge(found.body),
         }
         body = found.body
-        if count_tokens("\n".join(body.identity)) > budget.identity:  # approved under a larger budget than today's
+        if count_tokens("\n".join(body.identity)) > budget.identity:  # approved under a larger budget
             body = with_rules_within(body, max(total, budget.identity))
         if body.left_out:
             found.decisions.append(
@@ -288,7 +290,7 @@ class ContextBuilder:
                 }
             )
         fitted = fit(body, total=total, caps=caps, stretch=total > self.tokens_for(found))
-        for name, (dropped, kept) in changed_shelves(found.body, fitted.body).items():
+        for name, (dropped, kept) in shortened_sections(found.body, fitted.body).items():
             limit = f"the budget of {total}" if total != self.tokens_for(found) else f"its share of {caps[name]}"
             found.decisions.append(
                 {
@@ -338,7 +340,7 @@ class ContextBuilder:
     ) -> dict[str, tuple[Recalled, ...]]:
         sources = self._sources
         layers = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
-        calls: dict[str, Callable[[], _Given]] = {
+        calls: dict[str, Callable[[], _Result]] = {
             "recent_events": lambda: SearchAnswer(tuple(sources.recent_events(RECENT_LIMIT)))
         }
         if task:
@@ -350,47 +352,48 @@ class ContextBuilder:
             calls["lorebook"] = ask_lore
         waits = {name: self._circuit.retry_in_s(name) for name in calls}
         calls = {name: call for name, call in calls.items() if waits[name] == 0}
-        back = call_in_parallel(calls, deadline_s=self._deadline_s, monotonic=self.monotonic)
-        for name, one in back.items():
-            self._circuit.note(name, ok=one.ok)
-        found.decisions.extend(_left_alone(name, wait_s) for name, wait_s in waits.items() if wait_s)
-        found.decisions.extend(self._troubles(back))
-        values = {name: one.value for name, one in back.items() if one.ok}
+        results = call_in_parallel(calls, deadline_s=self._deadline_s, monotonic=self.monotonic)
+        for name, result in results.items():
+            self._circuit.note(name, ok=result.ok)
+        found.decisions.extend(_skipped(name, wait_s) for name, wait_s in waits.items() if wait_s)
+        found.decisions.extend(self._failures(results))
+        values = {name: result.value for name, result in results.items() if result.ok}
         answer, recent = (
-            got if isinstance(got := values.get(name), SearchAnswer) else SearchAnswer(())
+            value if isinstance(value := values.get(name), SearchAnswer) else SearchAnswer(())
             for name in ("search", "recent_events")
         )
-        lore = told if isinstance(told := values.get("lorebook"), LorebookHits) else LorebookHits()
+        lore = value if isinstance(value := values.get("lorebook"), LorebookHits) else LorebookHits()
         operations, passages = (
-            shelf if isinstance(shelf := values.get(name), tuple) else () for name in ("operations", "knowledge")
+            value if isinstance(value := values.get(name), tuple) else () for name in ("operations", "knowledge")
         )
         found.decisions.extend(lore.decisions)
         found.notes.extend(answer.notes)
-        found.decisions.extend(dict(one) for one in answer.decisions)
-        best = next((one for one in answer.snippets if one.layer in layers), None)
-        events = [one for one in answer.snippets if one.layer is Layer.EVENT_LOG]
-        head = [one for one in lore.snippets if belongs_in_prefix(one)]
+        found.decisions.extend(map(dict, answer.decisions))
+        best = next((snippet for snippet in answer.snippets if snippet.layer in layers), None)
+        events = [snippet for snippet in answer.snippets if snippet.layer is Layer.EVENT_LOG]
+        facts = [snippet for snippet in answer.snippets if snippet.layer is not Layer.EVENT_LOG]
+        prefix = [entry for entry in lore.snippets if belongs_in_prefix(entry)]
         return {
-            "lorebook_constants": _lorebook(head),
-            "lorebook": _lorebook([one for one in lore.snippets if one not in head]),
-            "facts": _marked(best, _snippets(one for one in answer.snippets if one.layer is not Layer.EVENT_LOG)),
+            "lorebook_constants": _lorebook(prefix),
+            "lorebook": _lorebook([entry for entry in lore.snippets if entry not in prefix]),
+            "facts": _marked(best, _snippets(facts)),
             "events": _marked(best, _snippets(_alternating(events, recent.snippets))),
             "operations": operations,
             "knowledge": passages,
         }
 
-    def _troubles(self, back: Mapping[str, Returned[_Given]]) -> list[Decision]:
-        troubles: list[Decision] = []
-        for name, one in back.items():
-            if one.late:
+    def _failures(self, results: Mapping[str, Returned[_Result]]) -> list[Decision]:
+        failures: list[Decision] = []
+        for name, result in results.items():
+            if result.late:
                 reason = f"no answer within {self._deadline_s:g} s"
-                troubles.append({"action": "km_timeout", "reason": reason, "what": name})
-            elif one.error is not None:
-                troubles.append({"action": "store_unavailable", "reason": report(one.error).code, "what": name})
-        return troubles
+                failures.append({"action": "km_timeout", "reason": reason, "what": name})
+            elif result.error is not None:
+                failures.append({"action": "store_unavailable", "reason": report(result.error).code, "what": name})
+        return failures
 
 
-def _left_alone(name: str, wait_s: float) -> Decision:
+def _skipped(name: str, wait_s: float) -> Decision:
     reason = f"failed several times in a row; asked again in {wait_s:.0f} s"
     return {"action": "circuit_open", "reason": reason, "what": name, "retry_in_s": round(wait_s, 1)}
 
@@ -421,24 +424,24 @@ def token_estimates(sections: Sequence[Section], **outside: int) -> dict[str, Js
 
 def trust_of(snippet: RetrievedSnippet) -> Trust:
     """Return the least trust among what the snippet cites; an agent's where it cites nothing."""
-    cited = {one.trust for one in snippet.citations}
+    cited = {citation.trust for citation in snippet.citations}
     return next((trust for trust in _LEAST_FIRST if trust in cited), Trust.AGENT)
 
 
 def _snippets(snippets: Iterable[RetrievedSnippet]) -> tuple[Recalled, ...]:
     """Return each memory once, by id and by text, in the order given."""
     seen: set[str] = set()
-    found: list[Recalled] = []
-    for one in snippets:
-        if one.id not in seen and one.text not in seen:
-            seen.update((one.id, one.text))
-            found.append(_snippet(one))
-    return tuple(found)
+    texts: list[Recalled] = []
+    for snippet in snippets:
+        if snippet.id not in seen and snippet.text not in seen:
+            seen.update((snippet.id, snippet.text))
+            texts.append(_snippet(snippet))
+    return tuple(texts)
 
 
-def _marked(best: RetrievedSnippet | None, shelf: tuple[Recalled, ...]) -> tuple[Recalled, ...]:
-    """Return the shelf with the best answer marked, where it is in it."""
-    return tuple(replace(one, best=best is not None and one.id == best.id) for one in shelf)
+def _marked(best: RetrievedSnippet | None, texts: tuple[Recalled, ...]) -> tuple[Recalled, ...]:
+    """Return the texts with the best answer marked."""
+    return tuple(replace(text, best=best is not None and text.id == best.id) for text in texts)
 
 
 def _snippet(snippet: RetrievedSnippet) -> Recalled:
@@ -461,7 +464,7 @@ def _snippet(snippet: RetrievedSnippet) -> Recalled:
         source="; ".join(label),
         trust=trust,
         more=f"get_memory {snippet.id} has it whole",
-        citations=(own, *(one for one in snippet.citations if one.ref != snippet.id)),
+        citations=(own, *(cited for cited in snippet.citations if cited.ref != snippet.id)),
         when=snippet.when,
     )
 
@@ -475,16 +478,16 @@ def belongs_in_prefix(entry: RetrievedSnippet) -> bool:
 def _lorebook(snippets: Sequence[RetrievedSnippet]) -> tuple[Recalled, ...]:
     """Return entries as one text a book: a fence around each would cost as much as what stands in it."""
     books: dict[str, list[RetrievedSnippet]] = {}
-    for one in snippets:
-        books.setdefault(one.id.partition("/")[0], []).append(one)
+    for entry in snippets:
+        books.setdefault(entry.id.partition("/")[0], []).append(entry)
     return tuple(
         Recalled.of(
-            "\n\n".join(one.text for one in entries),
+            "\n\n".join(entry.text for entry in entries),
             id=f"lorebook:{book}",
-            source=f"lorebook {book}: {', '.join(one.id.partition('/')[2] for one in entries)}",
+            source=f"lorebook {book}: {', '.join(entry.id.partition('/')[2] for entry in entries)}",
             trust=trust_of(entries[0]),
             more="`memory-anchor lorebook scan` has it whole",
-            citations=tuple(cited for one in entries for cited in one.citations),
+            citations=tuple(cited for entry in entries for cited in entry.citations),
         )
         for book, entries in books.items()
     )
@@ -498,7 +501,7 @@ def _place(cited: Citation) -> str:
 
 
 def _passage(passage: OperationPassage) -> Recalled:
-    """Return a passage of the repository's own files: as trustworthy as whoever may commit there."""
+    """Return a passage of the repository's own files, trusted as those who may commit there."""
     title = passage.title[:TITLE_MAX]
     cited = Citation("file", passage.path, title=title, locator=passage.locator, trust=Trust.SEMI_TRUSTED)
     return Recalled.of(
@@ -512,7 +515,7 @@ def _passage(passage: OperationPassage) -> Recalled:
 
 
 def _knowledge(snippet: RetrievedSnippet) -> Recalled:
-    """Return a passage of somebody else's text, as far trusted as its source."""
+    """Return a passage of somebody else's text, trusted as its source."""
     cited = snippet.citations[0]
     return Recalled.of(
         snippet.text,
@@ -549,4 +552,4 @@ def _harmless(value: Json) -> Json:
 
 def _alternating(first: Sequence[RetrievedSnippet], second: Sequence[RetrievedSnippet]) -> list[RetrievedSnippet]:
     """Return both in turn: an event that answers and one that just happened are worth alike (strategy 5.2)."""
-    return [one for pair in zip_longest(first, second) for one in pair if one is not None]
+    return [snippet for pair in zip_longest(first, second) for snippet in pair if snippet is not None]

@@ -1,9 +1,9 @@
-"""What every context cost, kept for looking again: one small file a report, the newest few hundred.
+"""What every context cost: one small file a report, the newest few hundred.
 
 `memory-anchor context show ID` answers "why was this not in the prompt" days later, from the decisions and the
 citations; the text of memories is never in it. Plain files and not the store, since the report of a context that was
 built without the store matters most. The name starts with the instant, so the order needs no file to be opened; several
-processes may write and prune at once, because names never repeat and a file that is gone already is no trouble.
+processes may write and prune at once, because names never repeat and a missing file is no failure.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ class ContextReports:
 
         Raises Refused, DiskFull or Unavailable: the folder cannot be written.
         """
-        made = _checked(self._new_id())
+        id = _checked(self._new_id())
         at = self._now().astimezone(UTC)
-        held = {"id": made, "recorded_at": at.isoformat(), "owner": owner, "report": to_json(report)}
-        text = json.dumps(held, ensure_ascii=False)
+        stored = {"id": id, "recorded_at": at.isoformat(), "owner": owner, "report": to_json(report)}
+        text = json.dumps(stored, ensure_ascii=False)
         make_private(self._folder)
         milliseconds = (at - _EPOCH) // timedelta(milliseconds=1)
-        write_atomic(self._folder / f"{max(0, milliseconds):015d}-{made}.json", text.encode())
+        write_atomic(self._folder / f"{max(0, milliseconds):015d}-{id}.json", text.encode())
         for path in self._paths()[self._kept :]:
             with contextlib.suppress(OSError):  # another process pruned it first
                 path.unlink()
-        return made
+        return id
 
     def list(self, owner: str = "") -> tuple[tuple[str, datetime], ...]:
         """Return (id, recorded_at to the millisecond) of what is kept for this owner, newest first."""
@@ -86,8 +86,8 @@ class ContextReports:
 
         Raises BadInput: not an id. NotFound: none such is kept for this owner. StoreDamaged: unreadable.
         """
-        wanted = _checked(id)
-        path = next((one for one in self._paths() if one.name[16:-5] == wanted), None)
+        id = _checked(id)
+        path = next((path for path in self._paths() if path.name[16:-5] == id), None)
         content = None
         if path is not None:
             try:
@@ -95,17 +95,17 @@ class ContextReports:
             except OSError as error:
                 raise ours(error, path) from error
         try:
-            held = json.loads(content or b"null")
+            stored = json.loads(content or b"null")
         except (ValueError, RecursionError):
-            raise StoreDamaged(f"context report {wanted!r} cannot be read; delete {path}") from None
-        if content is None or (isinstance(held, dict) and held.get("owner", "") != owner):
-            raise NotFound(
-                f"no context report {wanted!r}; the last {self._kept} are kept: `memory-anchor context show`"
-            )
+            raise StoreDamaged(f"context report {id!r} cannot be read; delete {path}") from None
+        if content is None or (isinstance(stored, dict) and stored.get("owner", "") != owner):
+            raise NotFound(f"no context report {id!r}; the last {self._kept} are kept: `memory-anchor context show`")
         try:
-            return RecordedReport(held["id"], datetime.fromisoformat(held["recorded_at"]), from_json(held["report"]))
+            return RecordedReport(
+                stored["id"], datetime.fromisoformat(stored["recorded_at"]), from_json(stored["report"])
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise StoreDamaged(f"context report {wanted!r} cannot be read; delete {path}") from None
+            raise StoreDamaged(f"context report {id!r} cannot be read; delete {path}") from None
 
     def _paths(self) -> tuple[Path, ...]:
         try:
@@ -151,66 +151,66 @@ def to_json(report: ContextCostReport) -> dict[str, Json]:
     }
 
 
-def from_json(held: Mapping[str, Json]) -> ContextCostReport:
+def from_json(stored: Mapping[str, Json]) -> ContextCostReport:
     """Return the report that `to_json` wrote. Raises KeyError, TypeError, ValueError: it is something else."""
     return ContextCostReport(
-        context_window_tokens=whole(held["context_window_tokens"]),
-        reserved_output_tokens=whole(held["reserved_output_tokens"]),
-        estimated_tokens=record(held["estimated_tokens"]),
+        context_window_tokens=whole(stored["context_window_tokens"]),
+        reserved_output_tokens=whole(stored["reserved_output_tokens"]),
+        estimated_tokens=record(stored["estimated_tokens"]),
         sections=tuple(
             Section(text(one["name"]), one_of(one["part"], PROMPT_PARTS), whole(one["tokens"]))
-            for one in records(held["sections"])
+            for one in records(stored["sections"])
         ),
-        decisions=tuple(records(held["decisions"])),
-        citations=tuple(_citation(one) for one in records(held["citations"])),
-        stage_ms={name: number(spent) for name, spent in record(held["stage_ms"]).items()},
-        cache={name: whole(many) for name, many in record(held["cache"]).items()},
-        variant=text(held["variant"]),
+        decisions=tuple(records(stored["decisions"])),
+        citations=tuple(_citation(one) for one in records(stored["citations"])),
+        stage_ms={name: number(spent) for name, spent in record(stored["stage_ms"]).items()},
+        cache={name: whole(many) for name, many in record(stored["cache"]).items()},
+        variant=text(stored["variant"]),
     )
 
 
 def _citation_json(cited: Citation) -> dict[str, Json]:
-    found: dict[str, Json] = {"kind": cited.kind, "ref": cited.ref, "trust": cited.trust.value}
+    shown: dict[str, Json] = {"kind": cited.kind, "ref": cited.ref, "trust": cited.trust.value}
     for name in ("title", "freshness", "variant", "index_version"):
         if (value := getattr(cited, name)) is not None:
-            found[name] = value
+            shown[name] = value
     if locator := {name: value for name, value in asdict(cited.locator).items() if value not in (None, ())}:
-        found["locator"] = locator
+        shown["locator"] = locator
     if cited.scope is not None:
-        found["scope"] = asdict(cited.scope)
+        shown["scope"] = asdict(cited.scope)
     if cited.observed_at is not None:
-        found["observed_at"] = cited.observed_at.isoformat()
-    return found
+        shown["observed_at"] = cited.observed_at.isoformat()
+    return shown
 
 
-def located(held: Record) -> Locator:
+def located(stored: Record) -> Locator:
     """Return the place in a source that a JSON object names. Raises TypeError, ValueError: it names something else."""
-    numbers = {name: value for name, value in held.items() if name not in ("sha", "heading")}
+    numbers = {name: value for name, value in stored.items() if name not in ("sha", "heading")}
     return Locator(
         **{name: None if value is None else whole(value) for name, value in numbers.items()},
-        sha=optional_text(held.get("sha")),
-        heading=tuple(texts(held.get("heading"))),
+        sha=optional_text(stored.get("sha")),
+        heading=tuple(texts(stored.get("heading"))),
     )
 
 
-def _scope(held: Record) -> Scope:
+def _scope(stored: Record) -> Scope:
     account, project, user, agent, conversation, collection = (
-        text(held[name]) for name in ("account", "project", "user", "agent", "conversation", "collection")
+        text(stored[name]) for name in ("account", "project", "user", "agent", "conversation", "collection")
     )
-    return Scope(account, project, user, agent, conversation, collection, tuple(texts(held.get("across"))))
+    return Scope(account, project, user, agent, conversation, collection, tuple(texts(stored.get("across"))))
 
 
-def _citation(held: Mapping[str, Json]) -> Citation:
-    freshness = held.get("freshness")
+def _citation(stored: Mapping[str, Json]) -> Citation:
+    freshness = stored.get("freshness")
     return Citation(
-        kind=one_of(held["kind"], CITATION_KINDS),
-        ref=text(held["ref"]),
-        title=optional_text(held.get("title")),
-        locator=located(record(held.get("locator"))),
-        scope=_scope(record(held["scope"])) if "scope" in held else None,
-        observed_at=datetime.fromisoformat(text(held["observed_at"])) if "observed_at" in held else None,
-        trust=Trust(text(held["trust"])),
+        kind=one_of(stored["kind"], CITATION_KINDS),
+        ref=text(stored["ref"]),
+        title=optional_text(stored.get("title")),
+        locator=located(record(stored.get("locator"))),
+        scope=_scope(record(stored["scope"])) if "scope" in stored else None,
+        observed_at=datetime.fromisoformat(text(stored["observed_at"])) if "observed_at" in stored else None,
+        trust=Trust(text(stored["trust"])),
         freshness=None if freshness is None else one_of(freshness, FRESHNESS),
-        variant=optional_text(held.get("variant")),
-        index_version=optional_text(held.get("index_version")),
+        variant=optional_text(stored.get("variant")),
+        index_version=optional_text(stored.get("index_version")),
     )

@@ -1,9 +1,9 @@
-"""Calls that may be late or fail, kept from holding up a context: one deadline for all, and a circuit over each.
+"""Calls that may be late or fail without holding up a context: one deadline for all, and a circuit breaker over each.
 
-The calls run side by side on daemon threads; whoever is not back in time is left to finish by itself and its answer is
-thrown away. A thread cannot be stopped, so the circuit bounds how many can be stuck: after a few failures of one call
+The calls run in parallel on daemon threads; one that is not back in time is left to finish by itself and its answer is
+thrown away. A thread cannot be stopped, so the breaker bounds how many can be stuck: after a few failures of one call
 in a row it is not made until a pause has passed, while the others go on. Failures of ours come back as values, bugs are
-raised where the caller stands.
+raised in the caller.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CircuitBreaker:
 def call_in_parallel(
     calls: Mapping[str, Callable[[], T]], *, deadline_s: float, monotonic: Callable[[], float]
 ) -> dict[str, Returned[T]]:
-    """Return what each call gave within `deadline_s` seconds of now; those not back yet are `late`.
+    """Return the result of each call within `deadline_s` seconds of now; those not back yet are `late`.
 
     Raises BadInput, NotFound, Refused, and whatever is not an error of ours, as the call raised it.
     """
@@ -83,14 +83,14 @@ def call_in_parallel(
 
     for name, call in calls.items():
         threading.Thread(target=run, args=(name, call), name=f"context-{name}", daemon=True).start()
-    found: dict[str, Returned[T]] = {}
+    results: dict[str, Returned[T]] = {}
     ends_at = monotonic() + deadline_s
-    while len(found) < len(calls):
+    while len(results) < len(calls):
         try:
             name, value, error = done.get(timeout=max(0.0, ends_at - monotonic()))
         except queue.Empty:
             break
         if isinstance(error, _CALLERS_FAULT) or (error is not None and not isinstance(error, MemoryAnchorError)):
             raise error
-        found[name] = Returned(value, error)
-    return {name: found.get(name, Returned(late=True)) for name in calls}
+        results[name] = Returned(value, error)
+    return {name: results.get(name, Returned(late=True)) for name in calls}

@@ -1,17 +1,15 @@
 """Which of a prompt's tools are shown: four profiles over groups of tools. Pure.
 
-minimal < coding < web < full. A tool says its own group (`"group": "fs"` beside its name, or `memory-anchor/group` in
+minimal < coding < web < full. A tool names its own group (`"group": "fs"` beside its name, or `memory-anchor/group` in
 its `_meta`); else it is guessed from the words of its name, so that other people's tools need no configuration. Tools
 of no known group are shown in `full` only. What the prompt's messages call is always shown: an API refuses a call
 whose tool it is not given. Our own marks are taken off before the tools go back: APIs refuse keys they do not know. On
-request every tool's argument schema comes back strict (`text.schemas`).
+request every tool's argument schema is made strict, so that a model's arguments fit it more often.
 
-A tool's JSON Schema made strict, so that a model's arguments fit it more often. Pure.
-
-Objects refuse undeclared names, `$ref` is inlined and definitions are dropped, `oneOf` becomes `anyOf` (models and APIs
-know only that), and names that are required (always, or beside another name) or used by a branch but not declared are
-declared. The aim is that an argument which was right for the tool stays right; what strict dialects cannot say is
-therefore left alone: a declared map (`additionalProperties` with a schema, or `true` without properties) stays a map,
+Strict: objects refuse undeclared names, `$ref` is inlined and definitions are dropped, `oneOf` becomes `anyOf` (models
+and APIs know only that), and names that are required (always, or with another name) or used by a branch are declared.
+The aim is that an argument which was right for the tool stays right; what strict dialects cannot express is therefore
+left alone: a declared map (`additionalProperties` with a schema, or `true` without properties) stays a map,
 and the branches of an object are not closed one by one, since all of them see the same object and its declared names.
 
 Rejected: requiring every property, as some APIs want it, by default. Tools would get nulls they never asked for;
@@ -198,7 +196,7 @@ def _unmarked(tool: Mapping[str, Json]) -> Mapping[str, Json]:
 
 
 REF_LEVELS = 3
-"""How often a definition is written out inside itself before its inner copy accepts anything of its kind."""
+"""How often a definition is inlined into itself before its inner copy accepts anything of its kind."""
 NODES_MAX = 20_000
 DEPTH_MAX = 64
 
@@ -230,7 +228,7 @@ def strict_schema(schema: Mapping[str, Json], *, require_all: bool = False) -> d
     """Return the strict form of a tool's JSON Schema (draft 7 to 2020-12); the given one is not changed.
 
     require_all: every declared property becomes required, and those that were optional may be null instead.
-    Raises BadInput: not a mapping, a reference that leads nowhere in it, or a schema too deep or too large written out.
+    Raises BadInput: not a mapping, a reference that leads nowhere in it, or a schema too deep or large once inlined.
 
     >>> strict_schema({"type": "object", "properties": {"a": {"oneOf": [{"type": "string"}]}}})
     {'type': 'object', 'properties': {'a': {'anyOf': [{'type': 'string'}]}}, 'additionalProperties': False}
@@ -243,8 +241,8 @@ def strict_schema(schema: Mapping[str, Json], *, require_all: bool = False) -> d
 
 @dataclass(frozen=True, slots=True)
 class _SchemaPath:
-    """Where a schema stands. closed: may it refuse undeclared names. exact: its outcome is negated or decides a
-    branch, so it may not be widened. refs: the references being written out."""
+    """Where a schema is. closed: may it refuse undeclared names. exact: its outcome is negated or decides a
+    branch, so it may not be widened. refs: the references being inlined."""
 
     closed: bool
     exact: bool = False
@@ -292,25 +290,27 @@ class _Normaliser:
         ref = schema["$ref"]
         if not isinstance(ref, str):
             raise BadInput(f"schema has a $ref that is {kind_of(ref)}; allowed is text such as #/$defs/Name")
-        target = _found(self._root, ref)
+        target = _resolve(self._root, ref)
         if place.refs.count(ref) >= REF_LEVELS:
             return _anything_like(target)
-        beside = {name: value for name, value in schema.items() if name != "$ref"}
+        siblings = {name: value for name, value in schema.items() if name != "$ref"}
         inner = replace(place, refs=(*place.refs, ref), depth=place.depth + 1)
         if not isinstance(target, Mapping):
             return target
-        if set(beside) <= _NOTES | _GONE:
-            return self.node({**target, **beside}, inner)
-        return self.node({**beside, "allOf": [*items(beside.get("allOf")), target]}, inner)
+        if set(siblings) <= _NOTES | _GONE:
+            return self.node({**target, **siblings}, inner)
+        return self.node({**siblings, "allOf": [*items(siblings.get("allOf")), target]}, inner)
 
     def _object(self, plain: dict[str, Json], place: _SchemaPath) -> dict[str, Json]:
         named = list(dict.fromkeys(self._names(plain, place.refs)))
         branch_names = frozenset(
-            name for branch in _branches(plain) for name in self._names(branch, place.refs, asked=False)
+            name for branch in _branches(plain) for name in self._names(branch, place.refs, with_required=False)
         )
         made = self._parts(plain, place, branches_closed=False, contested=branch_names)
         extra = made.get("additionalProperties")
-        is_map = isinstance(extra, dict) or (extra is True and not any(self._names(plain, place.refs, asked=False)))
+        is_map = isinstance(extra, dict) or (
+            extra is True and not any(self._names(plain, place.refs, with_required=False))
+        )
         if not place.closed or is_map:
             return made
         properties = record(made.get("properties"))
@@ -328,40 +328,40 @@ class _Normaliser:
         made: dict[str, Json] = {}
         for name, value in plain.items():
             if name in _IN_PLACE_LISTS and _is_list(value):
-                made[name] = [self.node(one, place.inside(closed=branches_closed)) for one in value]
+                made[name] = [self.node(part, place.inside(closed=branches_closed)) for part in value]
             elif name in _IN_PLACE or name in _OPEN_CHILDREN:
                 made[name] = self.node(value, place.inside(closed=False, exact=name in ("not", "if")))
             elif name in ("items", "prefixItems") and _is_list(value):
-                made[name] = [self.node(one, place.inside()) for one in value]
+                made[name] = [self.node(part, place.inside()) for part in value]
             elif name in _CHILDREN:
                 made[name] = self.node(value, place.inside())
             elif name in _CHILD_MAPS and isinstance(value, Mapping):
                 made[name] = {
-                    key: self.node(one, place.inside(closed=place.closed and key not in contested))
-                    for key, one in value.items()
+                    key: self.node(part, place.inside(closed=place.closed and key not in contested))
+                    for key, part in value.items()
                 }
             elif name in _DEPENDENT and isinstance(value, Mapping):
-                made[name] = {key: self.node(one, place.inside(closed=False)) for key, one in value.items()}
+                made[name] = {key: self.node(part, place.inside(closed=False)) for key, part in value.items()}
             else:
                 made[name] = value
         return made
 
-    def _names(self, schema: Json, refs: tuple[str, ...], *, asked: bool = True) -> Iterable[str]:
+    def _names(self, schema: Json, refs: tuple[str, ...], *, with_required: bool = True) -> Iterable[str]:
         """Yield the property names that a schema or one of its branches mentions for the same object.
 
-        asked: also those that it only asks for.
+        with_required: also those that it only requires.
         """
         if not isinstance(schema, Mapping):
             return
         self._spend(len(refs))
         properties = schema.get("properties")
         yield from properties if isinstance(properties, Mapping) else ()
-        yield from _asked_for(schema) if asked else ()
+        yield from _required_names(schema) if with_required else ()
         ref = schema.get("$ref")
         if isinstance(ref, str) and ref not in refs:
-            yield from self._names(_found(self._root, ref), (*refs, ref), asked=asked)
+            yield from self._names(_resolve(self._root, ref), (*refs, ref), with_required=with_required)
         for branch in _branches(schema):
-            yield from self._names(branch, refs, asked=asked)
+            yield from self._names(branch, refs, with_required=with_required)
 
 
 def _check(schema: Mapping[str, Json]) -> None:
@@ -370,8 +370,8 @@ def _check(schema: Mapping[str, Json]) -> None:
             raise BadInput(f"schema has {name} that are {kind_of(schema[name])}; allowed is a mapping")
 
 
-def _asked_for(schema: Mapping[str, Json]) -> Iterable[str]:
-    """Yield the names that a schema asks for: always, or when another name is there, with that other name."""
+def _required_names(schema: Mapping[str, Json]) -> Iterable[str]:
+    """Yield the names that a schema requires: always, or when another name is there, with that other name."""
     lists = [schema.get("required")]
     for word in ("dependentRequired", *_DEPENDENT):
         dependent = schema.get(word)
@@ -384,12 +384,12 @@ def _asked_for(schema: Mapping[str, Json]) -> Iterable[str]:
 
 def _branches(schema: Mapping[str, Json]) -> list[Json]:
     """Return the schemas that apply to the same value as this one."""
-    found = [one for name in _IN_PLACE_LISTS if _is_list(several := schema.get(name)) for one in several]
-    found.extend(schema[name] for name in _IN_PLACE if name in schema)
+    branches = [part for name in _IN_PLACE_LISTS if _is_list(parts := schema.get(name)) for part in parts]
+    branches.extend(schema[name] for name in _IN_PLACE if name in schema)
     for name in _DEPENDENT:
         dependent = schema.get(name)
-        found.extend(dependent.values() if isinstance(dependent, Mapping) else ())
-    return found
+        branches.extend(dependent.values() if isinstance(dependent, Mapping) else ())
+    return branches
 
 
 def _is_list(value: Json) -> TypeGuard[Sequence[Json]]:
@@ -397,7 +397,7 @@ def _is_list(value: Json) -> TypeGuard[Sequence[Json]]:
 
 
 def _is_object(schema: Mapping[str, Json]) -> bool:
-    """Return whether the schema itself speaks of one object, rather than choosing among whole alternatives."""
+    """Return whether the schema itself describes one object, rather than whole alternatives."""
     kind = schema.get("type")
     if kind == "object" or (_is_list(kind) and "object" in kind):
         return True
@@ -405,12 +405,12 @@ def _is_object(schema: Mapping[str, Json]) -> bool:
         return True
     unions = [name for name in ("anyOf", "oneOf") if name in schema]
     # Several conditions on one value: none of them may be closed by itself.
-    return ("allOf" in schema or "if" in schema or len(unions) > 1) and any(_speaks(b) for b in _branches(schema))
+    return ("allOf" in schema or "if" in schema or len(unions) > 1) and any(map(_has_object, _branches(schema)))
 
 
-def _speaks(schema: Json) -> bool:
+def _has_object(schema: Json) -> bool:
     return isinstance(schema, Mapping) and (
-        "$ref" in schema or _is_object(schema) or any(map(_speaks, _branches(schema)))
+        "$ref" in schema or _is_object(schema) or any(map(_has_object, _branches(schema)))
     )
 
 
@@ -425,15 +425,15 @@ def _one_union(schema: dict[str, Json]) -> dict[str, Json]:
 
 
 def _lone_all_of(schema: Mapping[str, Json]) -> dict[str, Json] | None:
-    """Return the one schema of an `allOf` that has only notes beside it, with these notes; None where there is more."""
-    every = schema.get("allOf")
-    if not _is_list(every) or len(every) != 1 or not isinstance(lone := every[0], Mapping):
+    """Return the one schema of an `allOf` that has only notes as siblings, with these; None where there is more."""
+    parts = schema.get("allOf")
+    if not _is_list(parts) or len(parts) != 1 or not isinstance(lone := parts[0], Mapping):
         return None
-    beside = {name: value for name, value in schema.items() if name != "allOf"}
-    return {**lone, **beside} if set(beside) <= _NOTES else None
+    siblings = {name: value for name, value in schema.items() if name != "allOf"}
+    return {**lone, **siblings} if set(siblings) <= _NOTES else None
 
 
-def _found(root: Record, ref: str) -> Json:
+def _resolve(root: Record, ref: str) -> Json:
     """Return what a local JSON pointer leads to (RFC 6901, in a URI fragment)."""
     at: Json = root
     if ref != "#":

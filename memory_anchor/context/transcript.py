@@ -2,8 +2,8 @@
 
 Both common forms are understood, also mixed: content blocks (`tool_use` in an assistant's message, `tool_result` in the
 user's next one) and messages (`tool_calls`, then `role: tool`). A turn opens with a user message that carries no tool
-result and runs to the next one; turns between which a call and its result lie apart count as one, so that leaving out
-whole turns can never part a pair. Nothing is mutated: what changes is a new message beside the old ones.
+result and runs to the next one; turns that split a call from its result count as one, so that leaving out whole turns
+never separates a pair. Nothing is mutated: what changes is a new message.
 
 Invariant: in what is read, every tool result follows the call it answers; a conversation without that is refused,
 because every model API would refuse it too.
@@ -35,7 +35,7 @@ Message = Mapping[str, Json]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Where one tool result stands. block: index in the message's content, None when the message is the result."""
+    """Where one tool result is. block: index in the message's content, None when the message is the result."""
 
     message: int
     block: int | None
@@ -78,15 +78,15 @@ class Transcript:
 
     def tokens(self) -> dict[str, int]:
         """Return the tokens of system, history and tool_results; they add up to all messages' cost."""
-        found = {"system": 0, "history": 0, "tool_results": 0}
+        tokens = {"system": 0, "history": 0, "tool_results": 0}
         for index, cost in self.costs.items():
             is_system = self.messages[index]["role"] in SYSTEM_ROLES
-            found["system" if is_system else "history"] += cost.own
-            found["tool_results"] += cost.results
-        return found
+            tokens["system" if is_system else "history"] += cost.own
+            tokens["tool_results"] += cost.results
+        return tokens
 
     def protected_from(self, turns: int) -> int:
-        """Return the index in `turns` from which on at least the last `turns` user turns stand."""
+        """Return the index in `turns` from which on the last `turns` user turns are."""
         users = 0
         for index in range(len(self.turns) - 1, -1, -1):
             if users >= turns:
@@ -106,10 +106,10 @@ class Transcript:
         """Return the transcript less whole turns, given by the indices of all their messages."""
         return replace(
             self,
-            messages={index: one for index, one in self.messages.items() if index not in gone},
+            messages={index: message for index, message in self.messages.items() if index not in gone},
             costs={index: cost for index, cost in self.costs.items() if index not in gone},
             turns=tuple(turn for turn in self.turns if not gone.intersection(turn.messages)),
-            results=tuple(one for one in self.results if one.message not in gone),
+            results=tuple(result for result in self.results if result.message not in gone),
         )
 
 
@@ -152,7 +152,7 @@ def cost_of(message: Message) -> Cost:
 
 
 def last_user_text(messages: Sequence[Message]) -> str:
-    """Return what the user said last, "" when that is nowhere."""
+    """Return the last text of the user, "" where there is none."""
     for message in reversed(messages):
         if message["role"] == "user" and (text := content_text(message.get("content")).strip()):
             return text
@@ -165,7 +165,7 @@ def content_text(content: Json) -> str:
         return content
     if not isinstance(content, Sequence):
         return ""
-    return "\n".join(said for block in content if isinstance(said := record(block).get("text"), str))
+    return "\n".join(text for block in content if isinstance(text := record(block).get("text"), str))
 
 
 def _content_tokens(content: Json) -> int:
@@ -178,8 +178,8 @@ def _block_tokens(block: Mapping[str, Json]) -> int:
     kind = block["type"]
     if kind in _MEDIA:
         return MEDIA_TOKENS
-    if isinstance(said := block.get("text"), str):
-        return count_tokens(said)
+    if isinstance(text := block.get("text"), str):
+        return count_tokens(text)
     if kind == "thinking":
         return count_tokens(str(block.get("thinking", "")))
     return count_tokens(_json(block))
@@ -225,8 +225,8 @@ def _check_block(block: Json, where: str, role: str) -> None:
         _id(block, "tool_use_id", where)
         inner = block.get("content")
         if isinstance(inner, Sequence) and not isinstance(inner, (str, bytes)):
-            for at, one in enumerate(inner):
-                if not isinstance(one, Mapping) or not isinstance(one.get("type"), str):
+            for at, part in enumerate(inner):
+                if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
                     raise BadInput(f"{where}.content[{at}] has no type; allowed is a content block with its type")
         elif inner is not None and not isinstance(inner, str):
             raise BadInput(f"{where}.content is {kind_of(inner)}; allowed is text or a list of blocks")
@@ -307,27 +307,26 @@ def _pairs(messages: Sequence[Message]) -> tuple[list[Result], dict[int, tuple[s
 
 
 def _turns(messages: Sequence[Message], joined: Sequence[tuple[int, int]]) -> tuple[Turn, ...]:
-    opens = [
+    users = frozenset(
         index
         for index, message in enumerate(messages)
         if message["role"] == "user" and not any(block["type"] == "tool_result" for block in _blocks(message))
-    ]
-    # A turn may not open between a call and its result: count how many pairs lie over each message.
+    )
+    # A turn may not open between a call and its result: count how many pairs span each message.
     over = [0] * (len(messages) + 1)
     for call, result in joined:
         over[call + 1] += 1
         over[result + 1] -= 1
-    users = frozenset(opens)
     turns: list[Turn] = []
-    held: list[int] = []
-    lying = 0
+    current: list[int] = []
+    open_pairs = 0
     for index, message in enumerate(messages):
-        lying += over[index]
-        if index in users and lying == 0 and held:
-            turns.append(Turn(tuple(held), len(users.intersection(held))))
-            held = []
+        open_pairs += over[index]
+        if index in users and open_pairs == 0 and current:
+            turns.append(Turn(tuple(current), len(users.intersection(current))))
+            current = []
         if message["role"] not in SYSTEM_ROLES:
-            held.append(index)
-    if held:
-        turns.append(Turn(tuple(held), len(users.intersection(held))))
+            current.append(index)
+    if current:
+        turns.append(Turn(tuple(current), len(users.intersection(current))))
     return tuple(turns)

@@ -79,7 +79,7 @@ class MemoryBackend:
             return self._hooks.answer(anchor, event, payload, budget_tokens=preamble.budget)
 
     def hook_behind(self, preamble: wire.Preamble, event: str, payload: Record) -> None:
-        learned = self._hooks.behind(self.core.anchor(self._actor(preamble)), event, payload)
+        learned = self._hooks.in_background(self.core.anchor(self._actor(preamble)), event, payload)
         if learned:
             log.info("%s: learned %d memories from a transcript", event, learned)
 

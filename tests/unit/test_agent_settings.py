@@ -62,7 +62,7 @@ def test_an_agent_that_is_switched_off_leaves_nothing_unasked(tmp_path: Path) ->
     hooks = Hooks()
 
     for event in ("Stop", "PreCompact", "SessionEnd"):
-        assert hooks.behind(here, event, told) == 0
+        assert hooks.in_background(here, event, told) == 0
     hooks.answer(here, "PostCompact", {"compact_summary": "We agreed on PostgreSQL 16"})
 
     assert contents(here) == []
@@ -164,7 +164,7 @@ def test_mode_and_trigger_decide_when_a_transcript_is_read(tmp_path: Path, mode:
     for event in ("Stop", "PreCompact", "SessionEnd"):
         own = {"codex": {"extraction": {"mode": mode, "trigger": trigger}}}
         here = anchor(core_with(tmp_path / event, own))
-        assert (Hooks().behind(here, event, transcript(tmp_path, *TALK)) > 0) is (event in LEARNS[mode, trigger])
+        assert (Hooks().in_background(here, event, transcript(tmp_path, *TALK)) > 0) is (event in LEARNS[mode, trigger])
 
 
 def test_a_short_conversation_is_left_alone(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def test_a_short_conversation_is_left_alone(tmp_path: Path) -> None:
     own = {"codex": {"extraction": {"mode": "factual", "trigger": "per-turn", "min_turns": 4}}}
     here = anchor(core_with(tmp_path, own))
 
-    assert Hooks().behind(here, "Stop", transcript(tmp_path, *TALK[:2])) == 0
-    assert Hooks().behind(here, "Stop", transcript(tmp_path, *TALK)) > 0
+    assert Hooks().in_background(here, "Stop", transcript(tmp_path, *TALK[:2])) == 0
+    assert Hooks().in_background(here, "Stop", transcript(tmp_path, *TALK)) > 0
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_ghostwriter_writes_in_the_person_that_was_chosen(
     own = {"codex": {"extraction": {"mode": "ghostwriter", "perspective": perspective, "trigger": "session-end"}}}
     here = anchor(core_with(tmp_path, own, model))
 
-    Hooks().behind(here, "SessionEnd", transcript(tmp_path, *TALK))
+    Hooks().in_background(here, "SessionEnd", transcript(tmp_path, *TALK))
 
     (memory,) = here.listing()
     assert asked in model.asked[0]
@@ -302,7 +302,7 @@ def test_what_is_found_at_a_sessions_end_waits_for_review(tmp_path: Path) -> Non
     """Rule hook.end: nobody can be asked then, so it is kept: pending, extracted, from the transcript."""
     here = anchor(core_with(tmp_path, {}))
 
-    assert Hooks().behind(here, "SessionEnd", transcript(tmp_path, *TALK)) >= 1
+    assert Hooks().in_background(here, "SessionEnd", transcript(tmp_path, *TALK)) >= 1
 
     kept = here.listing()
     assert {(one.status.value, one.origin.value) for one in kept} == {("pending", "extracted")}

@@ -100,7 +100,7 @@ BUDGETS: dict[str, int] = {
     "curation": 473,
     "activation": 387,
     "beneath": 330,
-    "hooks": 400,
+    "hooks": 422,
     "brief": 474,
     "pausing": 109,
     "due": 150,

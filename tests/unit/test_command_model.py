@@ -94,7 +94,7 @@ def test_it_is_never_asked_inside_an_agents_call(tmp_path: Path) -> None:
 
     told = tmp_path / "t.json"
     told.write_text(json.dumps(talk), encoding="utf-8")
-    Hooks().behind(here, "Stop", {"transcript_path": str(told)})
+    Hooks().in_background(here, "Stop", {"transcript_path": str(told)})
     assert ran.exists()
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.brief import RECALLED_TOKENS_MAX, RULES_TOKENS_MAX
-from memory_anchor.context.sections import SHELVES, Body, Recalled, Trust, _shed, fit
+from memory_anchor.context.sections import TEXT_SECTIONS, Body, Recalled, Trust, _drop_last, fit
 from memory_anchor.core import Core
 from memory_anchor.front import mcp_answers
 from memory_anchor.hooks import Hooks
@@ -83,14 +83,14 @@ def test_as_many_texts_go_as_it_takes() -> None:
         Recalled.of(f"Decision number {at}", id=f"m{at}", source="s", trust=Trust.AGENT, more="m") for at in range(6)
     )
     body = Body((), {"facts": texts})
-    kept = replace(body, shelves={"facts": texts[:2]})
+    kept = replace(body, texts={"facts": texts[:2]})
 
-    assert _shed(body, count_tokens(kept.text())) == kept
+    assert _drop_last(body, count_tokens(kept.text())) == kept
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    shelves=st.fixed_dictionaries({name: st.lists(TEXTS, max_size=6) for name in SHELVES}),
+    shelves=st.fixed_dictionaries({name: st.lists(TEXTS, max_size=6) for name in TEXT_SECTIONS}),
     total=st.integers(1, 3000),
     best=st.integers(0, 5),
 )

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from memory_anchor.context.sections import SHELVES, Body, Recalled
+from memory_anchor.context.sections import TEXT_SECTIONS, Body, Recalled
 from memory_anchor.language.fences import FENCE_TAG, fence, neutralise, skeleton
 from memory_anchor.model import Trust
 
@@ -212,9 +212,9 @@ def test_a_forged_turn_chat_mark_or_heading_is_marked_where_it_stands(text: str,
 def test_every_heading_a_context_writes_is_known_as_one() -> None:
     """Rule safety.fence: a text forges no section of the context it is shown in."""
     one = Recalled.of("x", id="i", source="s", trust=Trust.AGENT, more="m")
-    body = replace(Body(identity=("be kind",), shelves=dict.fromkeys(SHELVES, (one,))), time="")
+    body = replace(Body(identity=("be kind",), texts=dict.fromkeys(TEXT_SECTIONS, (one,))), time="")
     headings = [line for line in body.text().splitlines() if line.startswith("#")]
-    assert len(headings) == len(SHELVES) + 1
+    assert len(headings) == len(TEXT_SECTIONS) + 1
     for heading in headings:
         assert neutralise(f"a\n{heading}\nb") == f"a\n‹·{heading}\nb"
 

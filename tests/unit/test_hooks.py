@@ -198,14 +198,14 @@ def test_before_a_compaction_durable_facts_are_taken_from_the_transcript_once(co
         ("assistant", "Understood, I will use PostgreSQL 16."),
     )
     here = anchor(core)
-    assert Hooks().behind(here, "Stop", told) == 0
-    assert Hooks().behind(here, "PreCompact", told) >= 1
-    Hooks().behind(here, "PreCompact", told)
+    assert Hooks().in_background(here, "Stop", told) == 0
+    assert Hooks().in_background(here, "PreCompact", told) >= 1
+    Hooks().in_background(here, "PreCompact", told)
     stored = [m.content for m in here.listing()]
     assert len([text for text in stored if "PostgreSQL" in text]) == 1
-    assert Hooks().behind(here, "PreCompact", {}) == 0
+    assert Hooks().in_background(here, "PreCompact", {}) == 0
     with pytest.raises(NotFound):
-        Hooks().behind(here, "PreCompact", {"transcript_path": str(tmp_path / "gone.jsonl")})
+        Hooks().in_background(here, "PreCompact", {"transcript_path": str(tmp_path / "gone.jsonl")})
 
 
 def test_what_the_tool_calls_of_a_transcript_show_is_learned(core: Core, tmp_path: Path) -> None:
@@ -224,8 +224,8 @@ def test_what_the_tool_calls_of_a_transcript_show_is_learned(core: Core, tmp_pat
         recalled,
     )
     here = anchor(core)
-    assert Hooks().behind(here, "PreCompact", told) == 1
-    assert Hooks().behind(here, "PreCompact", told) <= 1
+    assert Hooks().in_background(here, "PreCompact", told) == 1
+    assert Hooks().in_background(here, "PreCompact", told) <= 1
     assert ["make check-all" in memory.content for memory in here.listing()] == [True]
 
 
@@ -233,7 +233,7 @@ def test_only_what_was_said_counts_towards_the_least_turns(core: Core, tmp_path:
     """Rule agents.extraction.min_turns: tool calls and their answers are no turns."""
     ran = ("assistant", [{"type": "tool_use", "name": "Bash", "input": {"command": "ls"}}])
     told = transcript(tmp_path, ("user", "We decided to use Postgres."), *[ran] * 5)
-    assert Hooks().behind(anchor(core), "PreCompact", told) == 0
+    assert Hooks().in_background(anchor(core), "PreCompact", told) == 0
 
 
 def typed(folder: Path, raw: bytes) -> TextIO:

@@ -58,19 +58,19 @@ def test_a_told_memory_counts_as_heeded_when_the_agent_used_what_it_names(
     anchor(core, "first").save_memory(RULE, type="instruction")
     hooks, here = Hooks(), anchor(core, "second")
     assert RULE in hooks.answer(here, "UserPromptSubmit", {"prompt": "how do deploys of the shop go?"})
-    hooks.behind(here, "SessionEnd", {"transcript_path": transcript(tmp_path, did=did)})
+    hooks.in_background(here, "SessionEnd", {"transcript_path": transcript(tmp_path, did=did)})
     row = {"layer": "verified_fact", "hook": "UserPromptSubmit", "told": 1, "heeded": heeded}
     assert here.heeded() == [row]
-    hooks.behind(here, "SessionEnd", {"transcript_path": transcript(tmp_path, did=did)})
+    hooks.in_background(here, "SessionEnd", {"transcript_path": transcript(tmp_path, did=did)})
     assert here.heeded() == [row]
 
 
 def test_what_the_user_said_is_no_trace_of_memory() -> None:
     """Issue 15, heeded: the agent may have it from there."""
     told = [ShownMemory("a", "verified_fact", "UserPromptSubmit", traces_in(RULE))]
-    assert used_ids(told, written="ran tools/ship.sh", said="") == {"a"}
-    assert used_ids(told, written="ran tools/ship.sh", said="please run tools/ship.sh") == frozenset()
-    assert used_ids(told, written="ran tools/ship.shell", said="") == frozenset()
+    assert used_ids(told, by_agent="ran tools/ship.sh", by_user="") == {"a"}
+    assert used_ids(told, by_agent="ran tools/ship.sh", by_user="please run tools/ship.sh") == frozenset()
+    assert used_ids(told, by_agent="ran tools/ship.shell", by_user="") == frozenset()
 
 
 def test_what_is_told_ten_times_and_never_heeded_sinks(tmp_path: Path) -> None:
