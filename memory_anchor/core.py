@@ -30,7 +30,7 @@ from memory_anchor.care.checks import mend_at_start
 from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of
 from memory_anchor.context.parallel_calls import CircuitBreaker
-from memory_anchor.devices.automatic import Devices
+from memory_anchor.devices.sync_job import Devices
 from memory_anchor.durability import Durability, SyncedLock
 from memory_anchor.errors import Refused, Unavailable
 from memory_anchor.files import remove_durably, write_atomic

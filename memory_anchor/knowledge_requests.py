@@ -1,6 +1,6 @@
 """What can be asked of knowledge: one model a use case, as in `requests`.
 
-Apart from `requests` because that file is full; the use cases stand in `knowledge/desk`.
+Apart from `requests` because that file is full; the use cases stand in `knowledge/use_cases`.
 """
 
 from __future__ import annotations

@@ -31,10 +31,10 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
 from memory_anchor.files import remove_durably
 from memory_anchor.hashing import stable_hash
 from memory_anchor.json_values import Json, Record, items, parsed, record
-from memory_anchor.knowledge.desk import ProjectSources
-from memory_anchor.knowledge.desk import holders as knowledge_holders
 from memory_anchor.knowledge.index import COLLECTION as KNOWLEDGE
 from memory_anchor.knowledge.lorebooks import ProjectBooks
+from memory_anchor.knowledge.use_cases import ProjectSources
+from memory_anchor.knowledge.use_cases import holders as knowledge_holders
 from memory_anchor.language import safety
 from memory_anchor.layers.records import audit_record
 from memory_anchor.model import COLLECTIONS, HISTORY, Caller, Citation, Memory, Origin, Outcome, account_of, audiences

@@ -25,9 +25,9 @@ from memory_anchor.ingest.profile import ProfileLine
 from memory_anchor.ingest.remembering import Extracted, Remembered
 from memory_anchor.json_values import Json
 from memory_anchor.knowledge.catalogue import SourceState
-from memory_anchor.knowledge.desk import KnowledgeDesk
-from memory_anchor.knowledge.finding import Opened
+from memory_anchor.knowledge.search import Opened
 from memory_anchor.knowledge.sources import Source
+from memory_anchor.knowledge.use_cases import KnowledgeDesk
 from memory_anchor.language.safety import cleaned
 from memory_anchor.layers.links import MemoryLink, links_of
 from memory_anchor.lore import Lore, ScannedLore

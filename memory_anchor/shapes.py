@@ -24,8 +24,8 @@ from memory_anchor.ingest.profile import ProfileLine, told
 from memory_anchor.ingest.remembering import Remembered
 from memory_anchor.json_values import Json, Record, items, record, records, text, texts
 from memory_anchor.knowledge.catalogue import SourceState
-from memory_anchor.knowledge.finding import Opened
 from memory_anchor.knowledge.points import PASSAGE_CITED
+from memory_anchor.knowledge.search import Opened
 from memory_anchor.knowledge.sources import Source
 from memory_anchor.language.fences import FENCE_TAG
 from memory_anchor.language.perspective import worded_for

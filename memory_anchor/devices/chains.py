@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from memory_anchor.devices import sealing
+from memory_anchor.devices.exchange_run import Round, Waits
 from memory_anchor.devices.folder import Place, segment_name
 from memory_anchor.devices.ledger import KnownVersion, Reached
-from memory_anchor.devices.round import Round, Waits
 from memory_anchor.devices.sealing import Unfit
 from memory_anchor.devices.segments import Segment, TravellingVersion, read_segment
 from memory_anchor.errors import Refused

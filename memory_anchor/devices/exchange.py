@@ -32,11 +32,11 @@ from typing import TYPE_CHECKING
 from memory_anchor.care.transfer import stored_versions
 from memory_anchor.devices import membership, sealing
 from memory_anchor.devices.chains import Chains
+from memory_anchor.devices.exchange_run import Exchanged, Parted, Round, aliases_told, note_purged
 from memory_anchor.devices.folder import Place, segment_name
 from memory_anchor.devices.incoming import Incoming
 from memory_anchor.devices.ledger import KnownVersion, Ledger, Reached
 from memory_anchor.devices.membership import Device
-from memory_anchor.devices.round import Exchanged, Parted, Round, aliases_told, note_purged
 from memory_anchor.devices.segments import LAYERS, about_line, line_of, purge_said, travelling
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import make_private, remove_durably, write_atomic
@@ -44,7 +44,7 @@ from memory_anchor.json_values import Json
 from memory_anchor.where import OneOf, Where
 
 if TYPE_CHECKING:
-    from memory_anchor.devices.automatic import Devices
+    from memory_anchor.devices.sync_job import Devices
 
 LAST = "last.json"
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from memory_anchor.care.transfer import stored_versions
 from memory_anchor.devices.chains import Chains, row_of
+from memory_anchor.devices.exchange_run import Parted, Round, Waits, forget, note_purged
 from memory_anchor.devices.folder import Place
 from memory_anchor.devices.ledger import KnownVersion, Reached
 from memory_anchor.devices.ordering import SyncedVersion, heads_of, in_order, joined
-from memory_anchor.devices.round import Parted, Round, Waits, forget, note_purged
 from memory_anchor.devices.segments import (
     LAYERS,
     Segment,

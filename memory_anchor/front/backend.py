@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 from memory_anchor.app import build_core, settings_of
 from memory_anchor.care import nightly
 from memory_anchor.core import Core
-from memory_anchor.devices.automatic import JOB as SYNC
+from memory_anchor.devices.sync_job import JOB as SYNC
 from memory_anchor.errors import BadInput
 from memory_anchor.front.callers import actor_from
 from memory_anchor.hooks import Hooks

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from memory_anchor.due import DueMemory
     from memory_anchor.ingest.remembering import Extracted
     from memory_anchor.knowledge.catalogue import SourceState
-    from memory_anchor.knowledge.finding import Opened
+    from memory_anchor.knowledge.search import Opened
     from memory_anchor.knowledge.sources import Source
     from memory_anchor.upkeep.history import Step
     from memory_anchor.upkeep.upkeep import JobReport

@@ -18,7 +18,7 @@ from dashhouse import House
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.care import nightly
-from memory_anchor.devices import automatic
+from memory_anchor.devices import sync_job
 from memory_anchor.errors import DiskFull, MemoryAnchorError
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.review import word_diff
@@ -256,7 +256,7 @@ def test_the_first_card_says_when_saving_fails(house: House, browser: Browser, m
 
 def test_every_job_has_a_name_and_a_sentence_in_both_languages(house: House, browser: Browser) -> None:
     """Issue 18: no raw identifier, nothing left untranslated."""
-    jobs = {one["name"] for one in link.call("jobs_list")["jobs"]} | {nightly.JOB, automatic.JOB}
+    jobs = {one["name"] for one in link.call("jobs_list")["jobs"]} | {nightly.JOB, sync_job.JOB}
     for language in LANGUAGES:
         assert jobs <= {key.partition(".")[2] for key in catalogue(language) if key.startswith("job.")}
         assert jobs <= {key.partition(".")[2] for key in catalogue(language) if key.startswith("job_does.")}

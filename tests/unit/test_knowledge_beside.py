@@ -9,7 +9,7 @@ import pytest
 
 from memory_anchor.core import Core
 from memory_anchor.front.calls import CALLS
-from memory_anchor.knowledge.finding import BESIDE_BYTES, BESIDE_MAX
+from memory_anchor.knowledge.search import BESIDE_BYTES, BESIDE_MAX
 from memory_anchor.memory import MemoryAnchor
 from tests.unit.test_knowledge import added
 

@@ -11,7 +11,7 @@ import pytest
 from memory_anchor import shapes
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Unavailable
-from memory_anchor.knowledge.finding import lines_now
+from memory_anchor.knowledge.search import lines_now
 from memory_anchor.memory import MemoryAnchor
 from tests.unit.test_knowledge import GUIDE, added, checkout, commit, docs, read_all, states
 

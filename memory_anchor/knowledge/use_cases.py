@@ -27,7 +27,7 @@ from memory_anchor.adapters import git
 from memory_anchor.care.purge import WholeFile
 from memory_anchor.care.waiting import WholeRecord
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, Unavailable
-from memory_anchor.knowledge import convert, finding
+from memory_anchor.knowledge import convert, search
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.index import COLLECTION
 from memory_anchor.knowledge.library import Library
@@ -40,7 +40,7 @@ from memory_anchor.recall.relevance import STRONG
 from memory_anchor.rights import Deed
 
 if TYPE_CHECKING:
-    from memory_anchor.knowledge.finding import KnowledgeQuery, Opened
+    from memory_anchor.knowledge.search import KnowledgeQuery, Opened
     from memory_anchor.recall.search import Searcher
 
 Json = dict[str, Any]
@@ -67,7 +67,7 @@ class KnowledgeDesk:
     def search(self, asked: asks.KnowledgeSearch) -> list[RetrievedSnippet]:
         """Return passages, best first; empty when nothing fits."""
         rights.check(Deed.READ, self._actor.caller)
-        query = finding.KnowledgeQuery(
+        query = search.KnowledgeQuery(
             asked.query,
             limit=asked.limit,
             source=asked.source,
@@ -81,7 +81,7 @@ class KnowledgeDesk:
 
     def _found(self, query: KnowledgeQuery) -> list[RetrievedSnippet]:
         self._library.note_search()
-        return finding.search(
+        return search.search(
             self._library, self._searcher.query_embedder, self._searcher.options.weights, self._actor, query
         )
 
@@ -89,13 +89,13 @@ class KnowledgeDesk:
         """Return the first strong passages, for a search in which no memory answers, or for a context."""
         if not self._library.is_used:
             return ()
-        found = self._found(finding.KnowledgeQuery(query, limit=limit))
+        found = self._found(search.KnowledgeQuery(query, limit=limit))
         return tuple(one for one in found if (one.relevance or 0.0) >= STRONG)
 
     def open(self, asked: asks.KnowledgeGet) -> Opened:
         """Return a passage as its source has it now. Raises NotFound."""
         rights.check(Deed.READ, self._actor.caller)
-        return finding.opened(self._library, self._actor, asked.citation, around=asked.around)
+        return search.opened(self._library, self._actor, asked.citation, around=asked.around)
 
     def add(self, asked: asks.KnowledgeAdd) -> Source:
         """Keep a source and queue it.

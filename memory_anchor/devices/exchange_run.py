@@ -21,7 +21,7 @@ from memory_anchor.model import Memory, Visibility
 from memory_anchor.ports import AuditLog
 
 if TYPE_CHECKING:
-    from memory_anchor.devices.automatic import Devices
+    from memory_anchor.devices.sync_job import Devices
 
 OWN = "own"
 
