@@ -119,9 +119,9 @@ def _remote(settings: Settings, data_dir: Path) -> RemoteMemory | None:
     told = settings.remote
     if not told.url:
         return None
-    from memory_anchor.remote.memory import linked
+    from memory_anchor.remote.memory import RemoteMemory
 
-    return linked(
+    return RemoteMemory(
         *(told.url, told.key.get_secret_value(), data_dir),
         connect_s=told.connect_s,
         search_s=told.search_s,

@@ -30,7 +30,7 @@ from memory_anchor.care.checks import mend_at_start
 from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of
 from memory_anchor.context.parallel_calls import CircuitBreaker
-from memory_anchor.devices.sync_job import Devices
+from memory_anchor.devices.sync_job import DeviceSync
 from memory_anchor.durability import Durability, SyncedLock
 from memory_anchor.errors import Refused, Unavailable
 from memory_anchor.files import remove_durably, write_atomic
@@ -46,8 +46,8 @@ from memory_anchor.ingest.remembering import EventReader, Rememberer
 from memory_anchor.ingest.writing import FactWriter
 from memory_anchor.json_values import Json
 from memory_anchor.knowledge.library import Library
-from memory_anchor.knowledge.lorebooks import LorebookShelf
-from memory_anchor.knowledge.sharing import Poll
+from memory_anchor.knowledge.lorebooks import LorebookStore
+from memory_anchor.knowledge.sharing import TurnPoll
 from memory_anchor.knowledge.watching import SourceWatcher
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.layers.active_context import ActiveContext
@@ -233,7 +233,7 @@ class Core:
             records=self.records if shared else None,
             monotonic=time.monotonic,
         )
-        self._poll = Poll(self.knowledge.turn, self.knowledge.look)
+        self._poll = TurnPoll(self.knowledge.turn, self.knowledge.wake)
         self.watcher = SourceWatcher(self.knowledge, monotonic=time.monotonic)
         self.upkeep = Upkeep(
             store,
@@ -281,7 +281,7 @@ class Core:
             remote=remote,
             project_note=self.projects.note,
             turn_of=RequestTurns(self.records).of if shared else lambda _: nullcontext(),
-            lorebooks=LorebookShelf(shared[1].lorebooks() if shared else None),
+            lorebooks=LorebookStore(shared[1].lorebooks() if shared else None),
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: services.gate(settings))
         self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
@@ -294,7 +294,7 @@ class Core:
             lease=lease,
         )
         purge = partial(purged_elsewhere, self.services, self)
-        self.devices = Devices(self.upkeep, data_dir, clock, self.projects, purge, new_token, self._paused)
+        self.devices = DeviceSync(self.upkeep, data_dir, clock, self.projects, purge, new_token, self._paused)
         self.scheduler.add(self.devices.job())
         self._rooms: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(ROOMS_KEPT)
         self._rooms_lock = threading.Lock()
@@ -439,7 +439,7 @@ class Core:
             self.watcher.start()
 
         self._embedding.start(ready)
-        self.knowledge.is_worked_behind = True
+        self.knowledge.has_worker = True
         if self.shared is not None:
             self._poll.start()
         if not (self.data_dir / JOBS_OFF).exists():
@@ -484,7 +484,7 @@ class Core:
 
     def _embed_some(self) -> int:
         done = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.embed_pending(EMBED_BATCH)
-        return done or self.knowledge.behind(self.foreground.wait_until_quiet)
+        return done or self.knowledge.work_a_little(self.foreground.wait_until_quiet)
 
     def _finish_merges(self) -> None:
         """Carry out what a kill left of merging projects."""
@@ -562,8 +562,8 @@ class Core:
             now=lambda: self.clock.now().astimezone(ZoneInfo(anchor.actor.zone)),
             cache=self.services.searcher.cache_counts,
             record=partial(self.reports.record, owner=owner_of(anchor.actor.scope)),
-            knowledge=anchor.knowledge.joining if self.knowledge.is_used else None,
-            lore=anchor.lore.found,
+            knowledge=anchor.knowledge.strong_passages if self.knowledge.is_used else None,
+            lore=anchor.lore.for_context,
         )
         return ContextBuilder(sources, anchor.room.settings.budget, circuit=self._circuit, monotonic=time.monotonic)
 

@@ -1,6 +1,6 @@
 """What can be asked of knowledge: one model a use case, as in `requests`.
 
-Apart from `requests` because that file is full; the use cases stand in `knowledge/use_cases`.
+Apart from `requests` because that file is full; the use cases are in `knowledge/use_cases`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from memory_anchor.fields import (
-    BaseRequest,
-    Flag,
-    Identifier,
-    Name,
-    Query,
-    Text,
-    Whole,
-    arg,
-    named,
-)
+from memory_anchor.fields import BaseRequest, Flag, Identifier, Name, Query, Text, Whole, arg, named
 from memory_anchor.inputs import REASON_MAX
 from memory_anchor.model import VISIBILITY_ALIASES, Trust, Visibility
 from memory_anchor.requests import PATH_MAX, SEARCH_LIMIT_MAX

@@ -34,7 +34,7 @@ from memory_anchor.json_values import Json, Record, items, parsed, record
 from memory_anchor.knowledge.index import COLLECTION as KNOWLEDGE
 from memory_anchor.knowledge.lorebooks import ProjectBooks
 from memory_anchor.knowledge.use_cases import ProjectSources
-from memory_anchor.knowledge.use_cases import holders as knowledge_holders
+from memory_anchor.knowledge.use_cases import text_holders as knowledge_holders
 from memory_anchor.language import safety
 from memory_anchor.layers.records import audit_record
 from memory_anchor.model import COLLECTIONS, HISTORY, Caller, Citation, Memory, Origin, Outcome, account_of, audiences
@@ -309,7 +309,7 @@ def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]
         purging.Cache("what searches remember", services.read_anew),
         purging.Cache("which tags occur together", process.forget_tags),
         purging.Cache("what was said last", services.events.clear_cache),
-        purging.Cache("what lorebooks say", services.lorebooks.forget),
+        purging.Cache("what lorebooks say", services.lorebooks.clear_cache),
     )
 
 

@@ -25,12 +25,12 @@ from memory_anchor.ingest.profile import ProfileLine
 from memory_anchor.ingest.remembering import Extracted, Remembered
 from memory_anchor.json_values import Json
 from memory_anchor.knowledge.catalogue import SourceState
-from memory_anchor.knowledge.search import Opened
+from memory_anchor.knowledge.search import OpenedCitation
 from memory_anchor.knowledge.sources import Source
-from memory_anchor.knowledge.use_cases import KnowledgeDesk
+from memory_anchor.knowledge.use_cases import KnowledgeUseCases
 from memory_anchor.language.safety import cleaned
 from memory_anchor.layers.links import MemoryLink, links_of
-from memory_anchor.lore import Lore, ScannedLore
+from memory_anchor.lore import LorebookUseCases, ScannedLore
 from memory_anchor.maintenance import Maintenance, Moving
 from memory_anchor.model import (
     HISTORY,
@@ -94,9 +94,9 @@ class MemoryAnchor:
         return Moving(self.writes, self._process)
 
     @cached_property
-    def knowledge(self) -> KnowledgeDesk:
+    def knowledge(self) -> KnowledgeUseCases:
         services = self.services
-        return KnowledgeDesk(
+        return KnowledgeUseCases(
             services.knowledge,
             services.searcher,
             self.actor,
@@ -106,8 +106,8 @@ class MemoryAnchor:
         )
 
     @cached_property
-    def lore(self) -> Lore:
-        return Lore(self.writes)
+    def lore(self) -> LorebookUseCases:
+        return LorebookUseCases(self.writes)
 
     @property
     def own(self) -> AgentSettings:
@@ -150,7 +150,7 @@ class MemoryAnchor:
         remote = self.services.remote
         with self.services.saving.watched():
             done = self.writes.log_event(request)
-            return done if remote is None else remote.told(self.actor, "memory/log", request, done)
+            return done if remote is None else remote.keep_for_server(self.actor, "memory/log", request, done)
 
     @use_case(requests.SearchEvents)
     def search_events(self, request: requests.SearchEvents) -> list[Memory]:
@@ -176,7 +176,7 @@ class MemoryAnchor:
         remote = self.services.remote
         with self.services.saving.watched():
             done = self.writes.save_memory(request)
-            return done if remote is None else remote.told(self.actor, "memory/store", request, done)
+            return done if remote is None else remote.keep_for_server(self.actor, "memory/store", request, done)
 
     @use_case(requests.PromoteToFact)
     def promote(self, request: requests.PromoteToFact) -> WriteOutcome:
@@ -202,7 +202,7 @@ class MemoryAnchor:
         answer = with_operations(answer, search, self.room.operations.find, now=now)
         may_join = self.services.knowledge.is_used and search.is_unfiltered and not search.layers
         if may_join and all(snippet.weak for snippet in answer.snippets):
-            passages = self.knowledge.joining(search.query)
+            passages = self.knowledge.strong_passages(search.query)
             answer = replace(answer, snippets=(*passages, *answer.snippets)[: search.limit])
         if self.actor.project_dir and (note := self.services.project_note(self.actor.scope.project)):
             answer = replace(answer, notes=(*answer.notes, note))
@@ -390,7 +390,7 @@ class MemoryAnchor:
     def forget(self, request: requests.ForgetMemory) -> WriteOutcome:
         """Archive a memory: out of every search, restorable, nothing erased."""
         remote, forget = self.services.remote, self.writes.forget
-        return forget(request) if remote is None else remote.forgotten(self.actor, request, forget)
+        return forget(request) if remote is None else remote.forget(self.actor, request, forget)
 
     @use_case(requests.ListMemories)
     def listing(self, request: requests.ListMemories) -> list[Memory]:
@@ -567,7 +567,7 @@ class MemoryAnchor:
         return self.knowledge.search(request)
 
     @use_case(knowledge_requests.KnowledgeGet)
-    def knowledge_get(self, request: knowledge_requests.KnowledgeGet) -> Opened:
+    def knowledge_get(self, request: knowledge_requests.KnowledgeGet) -> OpenedCitation:
         """Open a citation."""
         return self.knowledge.open(request)
 

@@ -29,7 +29,7 @@ from memory_anchor.ingest.reconcile import Policy, Resolution
 from memory_anchor.ingest.remembering import Rememberer
 from memory_anchor.ingest.writing import FactWriter
 from memory_anchor.knowledge.library import Library
-from memory_anchor.knowledge.lorebooks import LorebookShelf
+from memory_anchor.knowledge.lorebooks import LorebookStore
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventLog
 from memory_anchor.layers.gate import ConfidenceGate
@@ -117,7 +117,7 @@ class Services:
     saving: SaveHealth = field(default_factory=SaveHealth)
     answers: FirstAnswers = field(default_factory=FirstAnswers)
     said: SaidBefore = field(default_factory=SaidBefore)
-    lorebooks: LorebookShelf = field(default_factory=LorebookShelf)
+    lorebooks: LorebookStore = field(default_factory=LorebookStore)
     turn_of: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
     """Of several replicas: around a request by its name, so that one of two that do it at once waits."""
     remote: RemoteMemory | None = None

@@ -24,8 +24,8 @@ from memory_anchor.ingest.profile import ProfileLine, told
 from memory_anchor.ingest.remembering import Remembered
 from memory_anchor.json_values import Json, Record, items, record, records, text, texts
 from memory_anchor.knowledge.catalogue import SourceState
-from memory_anchor.knowledge.points import PASSAGE_CITED
-from memory_anchor.knowledge.search import Opened
+from memory_anchor.knowledge.points import PASSAGE_CITATION_KINDS
+from memory_anchor.knowledge.search import OpenedCitation
 from memory_anchor.knowledge.sources import Source
 from memory_anchor.language.fences import FENCE_TAG
 from memory_anchor.language.perspective import worded_for
@@ -366,7 +366,7 @@ def _author(one: Record) -> list[str]:
 def _place_of(one: Record) -> str:
     """Return where a passage of a document or a commit stands; "" for a memory."""
     cited = next(iter(records(one.get("citations"))), {})
-    if one["layer"] != Layer.OPERATIONAL_KNOWLEDGE.value or cited.get("kind") not in PASSAGE_CITED:
+    if one["layer"] != Layer.OPERATIONAL_KNOWLEDGE.value or cited.get("kind") not in PASSAGE_CITATION_KINDS:
         return ""
     place = record(cited.get("locator"))
     lines = f":{place['line_start']}-{place['line_end']}" if "line_start" in place else ""
@@ -447,18 +447,18 @@ def knowledge_sources(values: Sequence[SourceState], *, unembedded: int, now: da
     told: list[Shown] = []
     for one in values:
         more: Shown = {"waiting": one.waiting, "synced_at": one.synced_at, "left_out": dict(one.counted)}
-        more |= {"skipped": list(one.skipped), "wrong": one.wrong}
-        more["reading"] = one.reading.told(now) if one.reading is not None else None
+        more |= {"skipped": list(one.skipped), "wrong": one.error}
+        more["reading"] = one.reading.summary(now) if one.reading is not None else None
         counts = {"documents": one.documents, "passages": one.passages}
         told.append(knowledge_source(one.source) | counts | {name: inner for name, inner in more.items() if inner})
     shaped: Shown = {"sources": told}
     return shortened(shaped | ({"unembedded": unembedded} if unembedded else {}), "sources", "see `--json`")
 
 
-def knowledge_opened(value: Opened, *, reader: Scope) -> Shown:
+def knowledge_opened(value: OpenedCitation, *, reader: Scope) -> Shown:
     """Return {id, standing, text, source, trust, scope, mime?, lines?, around?, diff?, beside?, citations}: untrusted
     text is somebody else's words."""
-    shaped: Shown = {"id": value.id, "standing": value.standing, "text": value.text}
+    shaped: Shown = {"id": value.id, "standing": value.freshness, "text": value.text}
     of = value.source
     shaped |= {"source": {"id": of.id, "kind": of.kind.value, "ref": of.ref}, "trust": of.trust.value}
     shaped["scope"] = of.visibility.value

@@ -69,7 +69,7 @@ def main(passages: int) -> None:
             told["embed_ms"], told["embed_cpu_ms"] = median([lambda q=q: embedder.queries([q + "?"]) for q in queries])
             anchor.knowledge_search("warm")
             began = time.process_time()
-            while core.knowledge.index.read_on():
+            while core.knowledge.index.load_page():
                 pass
             told["read_cpu_s"] = round(time.process_time() - began, 1)
             anchor.knowledge_search("warm again")

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from memory_anchor.knowledge.lorebook import read_lorebook
-from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScanner, Scanned, ScanSettings
+from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScanner, ScanInput, ScanSettings
 
 SYLLABLES = ("ka", "lo", "mi", "ren", "tos", "vel", "dra", "zi", "nor", "pha")
 HAN = "龙城港雪塔林海火山河桥门剑书影星月风雷云"
@@ -76,7 +76,7 @@ def main() -> None:
         for at in range(given.messages):
             messages = [*messages[-2:], LoreMessage(message(entries, chance), "Ada")]
             ms, found = timed(
-                lambda m=messages, at=at, s=scanner: s.scan(Scanned(m, count=at + 3), budget_tokens=2_000)
+                lambda m=messages, at=at, s=scanner: s.scan(ScanInput(m, count=at + 3), budget_tokens=2_000)
             )  # type: ignore[misc]
             took.append(ms)
             admitted += len(found.admitted)

@@ -117,7 +117,7 @@ def create(core: Core, target: Path) -> MadeBackup:
         make_folder(target.parent)
         parts.mkdir(mode=0o700)
         core.services.usage.flush()
-        with core.services.records.lock, core.knowledge.still():
+        with core.services.records.lock, core.knowledge.frozen():
             collections = {name: _written(core.services.store, name, parts) for name in COLLECTIONS}
             with core.audit.paused():
                 _copy_files(core, parts)

@@ -1,4 +1,4 @@
-"""Each device's chain, read as far as it is whole: in order, signed by who counts, never going back in time."""
+"""Each device's chain, read as far as it is complete: in order, signed by a member, never going back in time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from memory_anchor.devices import sealing
-from memory_anchor.devices.exchange_run import Round, Waits
-from memory_anchor.devices.folder import Place, segment_name
-from memory_anchor.devices.ledger import KnownVersion, Reached
-from memory_anchor.devices.sealing import Unfit
+from memory_anchor.devices.exchange_run import ExchangeRun, SegmentWaits
+from memory_anchor.devices.folder import SegmentNumber, segment_name
+from memory_anchor.devices.ledger import ChainPosition, KnownVersion
+from memory_anchor.devices.sealing import InvalidFile
 from memory_anchor.devices.segments import Segment, TravellingVersion, read_segment
 from memory_anchor.errors import Refused
 
@@ -18,137 +18,136 @@ CLOCK_SLACK = timedelta(minutes=10)
 
 
 class Chains:
-    def __init__(self, at: Round) -> None:
-        self._at = at
+    def __init__(self, run: ExchangeRun) -> None:
+        self._run = run
 
-    def own_is_ours(self) -> None:
+    def check_own_chain(self) -> None:
         """Raise Refused where somebody else writes as this device."""
-        own = self._at.own_places()
-        there = self._at.listed.segments.get(self._at.device.device, set())
-        newest = max((place[0] for place in own), default=0)
-        strange = sorted(place for place in there if place not in own and place[0] >= newest)
-        if not strange and own and (last := max(own)) in there:
-            with contextlib.suppress(Unfit):
-                strange = (
-                    [last] if self._at.place.segment(self._at.device.device, last) != self._at.own_file(last) else []
-                )
-                if strange and self._is_torn(last):
-                    strange = []
-        if strange:
+        device = self._run.device.device
+        own, there = self._run.own_segments(), self._run.listing.segments.get(device, set())
+        newest = max((number[0] for number in own), default=0)
+        has_foreign = any(number not in own and number[0] >= newest for number in there)
+        if not has_foreign and own and (last := max(own)) in there:
+            with contextlib.suppress(InvalidFile):
+                content = self._run.folder.segment(device, last)
+                has_foreign = content != self._run.own_file(last) and not self._remove_if_partial(last, content)
+        if has_foreign:
             raise Refused(
                 "the folder holds segments of this device that it never wrote: its data directory was copied, or "
                 "restored from a backup; nothing was exchanged: run `memory-anchor sync setup` with --new-device and "
                 "another --name"
             )
 
-    def _is_torn(self, place: Place) -> bool:
+    def _remove_if_partial(self, number: SegmentNumber, content: bytes) -> bool:
         try:
-            sealing.head_of(self._at.place.segment(self._at.device.device, place))
-        except Unfit as error:
-            if error.torn:
-                self._at.place.remove(segment_name(self._at.device.device, place))
-                self._at.listed.segments[self._at.device.device].discard(place)
+            sealing.read_head(content)
+        except InvalidFile as error:
+            if error.is_partial:
+                device = self._run.device.device
+                self._run.folder.remove(segment_name(device, number))
+                self._run.listing.segments[device].discard(number)
                 return True
         return False
 
     def learn_names(self) -> None:
-        """Begin the ledger: learn what every segment calls its versions, so that what is here is recognised."""
-        gone = self._at.ledger.gone()
-        for device in [self._at.device.device, *self._at.others()]:
-            last, own = Reached(), device == self._at.device.device
-            with contextlib.suppress(Waits):
-                for place in self.chain(device, last):
-                    segment, last = self.read(device, place, last)
-                    wanted = [one for one in segment.versions if one.memory.id not in gone]
-                    wanted = [one for one in wanted if self._at.home_of(one, segment)]
-                    with self._at.ledger.changing():
-                        self._at.ledger.keep(row_of(one, own, device, place) for one in wanted)
-        with self._at.ledger.changing():
-            self._at.ledger.set_meta("learnt", "yes")
+        """Begin the ledger: record the names in every segment, so that the versions here are recognised."""
+        purged = self._run.ledger.purged()
+        for device in [self._run.device.device, *self._run.others()]:
+            last, own = ChainPosition(), device == self._run.device.device
+            with contextlib.suppress(SegmentWaits):
+                for number in self.chain(device, last):
+                    segment, last = self.read(device, number, last)
+                    rows = [
+                        known_version(version, own, device, number)
+                        for version in segment.versions
+                        if version.memory.id not in purged and self._run.local_project(version, segment)
+                    ]
+                    with self._run.ledger.changing():
+                        self._run.ledger.record(rows)
+        with self._run.ledger.changing():
+            self._run.ledger.set_meta("learnt", "yes")
 
-    def chain(self, device: str, last: Reached) -> Iterator[Place]:
-        """Yield the places to read next. Raises Waits: the chain is not whole, or went back in time."""
-        own = device == self._at.device.device
-        there = self._at.own_places() if own else self._at.listed.segments.get(device, set())
-        name = self._at.members.names(device)
-        begun = [place[0] for place in there if place[1] == 1]
-        generation = max([last.generation, *begun])
+    def chain(self, device: str, last: ChainPosition) -> Iterator[SegmentNumber]:
+        """Yield the segments to read next. Raises SegmentWaits: the chain has a gap, or went back in time."""
+        own = device == self._run.device.device
+        there = self._run.own_segments() if own else self._run.listing.segments.get(device, set())
+        name = self._run.members.name_of(device)
+        generation = max([last.generation, *(number[0] for number in there if number[1] == 1)])
         if generation == last.generation and last.segment:
             at = (generation, last.segment)
             if at not in there:
-                raise Waits(
+                raise SegmentWaits(
                     f"the folder went back in time: segment {last.segment} of {name}, which was read here, is gone; "
                     f"nothing is lost here: sync {name}, which writes it again"
                 )
             if not own and sealing.digest(self._content(device, at)) != last.hash:
-                raise Waits(
+                raise SegmentWaits(
                     f"segment {last.segment} of {name} is another one than was read here (an old copy, or two devices "
                     f"that write as one); nothing newer of it is taken: on {name} run `memory-anchor sync setup` with "
                     "--new-device"
                 )
-        number = last.segment if generation == last.generation else 0
-        newest = max((place[1] for place in there if place[0] == generation), default=0)
-        limit = self._at.members.revoked.get(device)
-        while number < newest:
-            number += 1
+        first = last.segment + 1 if generation == last.generation else 1
+        newest = max((number[1] for number in there if number[0] == generation), default=0)
+        limit = self._run.members.revoked.get(device)
+        for number in range(first, newest + 1):
             if limit is not None and (generation, number) > (limit.generation, limit.segment):
-                raise Waits(f"{name} is revoked: what it wrote since {limit.at[:10]} is not taken")
+                raise SegmentWaits(f"{name} is revoked: what it wrote since {limit.at[:10]} is not taken")
             if (generation, number) not in there:
-                raise Waits(
+                raise SegmentWaits(
                     f"segment {number} of {name} has not arrived while later ones have; it is read when the sync tool "
                     "brings it"
                 )
             yield generation, number
 
-    def _content(self, device: str, place: Place) -> bytes:
-        if device == self._at.device.device:
-            return self._at.own_file(place)
+    def _content(self, device: str, number: SegmentNumber) -> bytes:
+        if device == self._run.device.device:
+            return self._run.own_file(number)
         try:
-            return self._at.place.segment(device, place)
-        except Unfit as error:
-            raise self._unfit(device, place, error) from None
+            return self._run.folder.segment(device, number)
+        except InvalidFile as error:
+            raise self._not_taken(device, number, error) from None
 
-    def read(self, device: str, place: Place, last: Reached) -> tuple[Segment, Reached]:
-        """Return a segment and how far its device is read then. Raises Waits, with the sentence."""
-        file = self._content(device, place)
-        card = self._at.members.cards[device]
+    def read(self, device: str, number: SegmentNumber, last: ChainPosition) -> tuple[Segment, ChainPosition]:
+        """Return a segment and the position after it. Raises SegmentWaits, with the sentence."""
+        file = self._content(device, number)
+        card = self._run.members.cards[device]
         try:
-            head = sealing.head_of(file)
+            head = sealing.read_head(file)
             if (head.get("kind"), head.get("device")) != ("segment", device):
-                raise Unfit("it is another device's")
-            if (head.get("generation"), head.get("number")) != place:
-                raise Unfit("it lies under another number than its own")
-            before = last.hash if last.generation == place[0] else ""
-            if head.get("before") != before:
-                raise Unfit("it does not follow the one before it")
-            key = self._at.members.keys.get(str(head.get("key")))
+                raise InvalidFile("it is another device's")
+            if (head.get("generation"), head.get("number")) != number:
+                raise InvalidFile("it lies under another number than its own")
+            if head.get("before") != (last.hash if last.generation == number[0] else ""):
+                raise InvalidFile("it does not follow the one before it")
+            key = self._run.members.keys.get(str(head.get("key")))
             if key is None:
-                raise Unfit(
+                raise InvalidFile(
                     "this device has no key for it (run `memory-anchor sync setup` once more, with the passphrase)"
                 )
-            segment = read_segment(sealing.opened_file(file, key=key, public=card.signing))
-        except Unfit as error:
-            raise self._unfit(device, place, error) from None
-        ahead = segment.at - self._at.ports.clock.now()
+            segment = read_segment(sealing.open_file(file, key=key, public=card.signing))
+        except InvalidFile as error:
+            raise self._not_taken(device, number, error) from None
+        ahead = segment.at - self._run.ports.clock.now()
         if ahead > CLOCK_SLACK:
-            self._at.done.note(
+            self._run.result.note(
                 f"the clock of {card.name} is {_span(ahead)} ahead of this one: set whichever is wrong (all is taken; "
                 "where both changed one memory, the newer by the clock stands, disputed)"
             )
-        return segment, Reached(*place, sealing.digest(file))
+        return segment, ChainPosition(*number, sealing.digest(file))
 
-    def _unfit(self, device: str, place: Place, error: Unfit) -> Waits:
-        name = self._at.members.names(device)
+    def _not_taken(self, device: str, number: SegmentNumber, error: InvalidFile) -> SegmentWaits:
+        name = self._run.members.name_of(device)
         cure = (
             "it is read when the sync tool has brought the rest"
-            if error.torn
+            if error.is_partial
             else f"delete that file and sync {name}, which writes it again"
         )
-        return Waits(f"segment {place[1]} of {name} is not taken, nor what follows it: {error.why}; {cure}")
+        return SegmentWaits(f"segment {number[1]} of {name} is not taken, nor what follows it: {error.why}; {cure}")
 
 
-def row_of(one: TravellingVersion, own: bool, device: str, place: Place) -> KnownVersion:
-    return KnownVersion(one.name, one.memory.id, one.said, one.hint, 0, one.parents, own, own, device, *place)
+def known_version(version: TravellingVersion, own: bool, device: str, number: SegmentNumber) -> KnownVersion:
+    names = (version.name, version.memory.id, version.digest, version.hint)
+    return KnownVersion(*names, 0, version.parents, own, own, device, *number)
 
 
 def _span(span: timedelta) -> str:

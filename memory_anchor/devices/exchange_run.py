@@ -1,4 +1,4 @@
-"""One exchange at work: this device, what lies in the folder, and what the store holds by its names."""
+"""One run of an exchange: this device, the files in the folder, and the names of the versions in the store."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from memory_anchor.adapters.projects import DEFAULT, REMOTE, ROOT
 from memory_anchor.care.purge import PURGE
 from memory_anchor.devices import membership
-from memory_anchor.devices.folder import FolderListing, Place
+from memory_anchor.devices.folder import FolderListing, SegmentNumber
 from memory_anchor.devices.ledger import KnownVersion, Ledger
 from memory_anchor.devices.membership import Device, Members
-from memory_anchor.devices.segments import LAYERS, Segment, TravellingVersion, name_of, said_in, travelling
+from memory_anchor.devices.segments import LAYERS, Segment, TravellingVersion, name_of, travelling, version_digest
 from memory_anchor.errors import Refused
 from memory_anchor.json_values import items
 from memory_anchor.json_values import record as record_of
@@ -21,14 +21,14 @@ from memory_anchor.model import Memory, Visibility
 from memory_anchor.ports import AuditLog
 
 if TYPE_CHECKING:
-    from memory_anchor.devices.sync_job import Devices
+    from memory_anchor.devices.sync_job import DeviceSync
 
 OWN = "own"
 
 
 @dataclass(slots=True)
-class Exchanged:
-    """What one exchange did. sent, received: versions. notes: one sentence each, with its cure."""
+class ExchangeResult:
+    """What one exchange did. sent, received: versions. left: it was stopped. notes: a sentence each, with its cure."""
 
     at: str = ""
     sent: int = 0
@@ -43,50 +43,51 @@ class Exchanged:
             self.notes.append(sentence)
 
 
-class Parted(Exception):
-    """Store and ledger do not fit; the ledger is to be begun anew."""
+class LedgerMismatch(Exception):
+    """Store and ledger do not match; the ledger has to be begun anew."""
 
 
-class Waits(Exception):
-    """A segment cannot be taken yet, or ever; what it waits for is a sentence, "" for what only comes later."""
+class SegmentWaits(Exception):
+    """A segment cannot be taken yet, or ever. The sentence says why, "" for what only comes later."""
 
 
-class Round:
-    """What the parts of one exchange share."""
+class ExchangeRun:
+    """What the steps of one exchange share."""
 
     def __init__(
-        self, ports: Devices, device: Device, ledger: Ledger, stop: Callable[[], bool], done: Exchanged
+        self, ports: DeviceSync, device: Device, ledger: Ledger, stop: Callable[[], bool], result: ExchangeResult
     ) -> None:
         self.ports = ports
         self.store = ports.upkeep.store
         self.device = device
         self.ledger = ledger
         self.stop = stop
-        self.done = done
-        self.place = device.place
+        self.result = result
+        self.folder = device.sync_folder
         self.own_folder = ports.data_dir / membership.FOLDER / OWN / device.device
         self.members = Members()
-        self.listed = FolderListing()
-        self.homes: dict[str, str] = {}
+        self.listing = FolderListing()
+        self._local_projects: dict[str, str] = {}
         """Shared project -> the one here."""
 
-    def look(self) -> None:
+    def read_folder(self) -> None:
+        """Read who belongs to the folder and what is in it. Raises Refused: this device may not exchange there."""
         device = self.device
-        self.listed = self.place.listed()
-        head = self.place.head()
+        self.listing = self.folder.listed()
+        head = self.folder.head()
         if head is None or (head.id, head.authority) != (device.folder_id, device.authority):
             raise Refused(
-                f"{self.place.root} is another sync folder than this device joined; bring the first one back, or run "
+                f"{self.folder.root} is another sync folder than this device joined; bring the first one back, or run "
                 "`memory-anchor sync setup FOLDER` to join this one"
             )
-        self.members = membership.members(device, self.listed)
-        for sentence in (*self.members.wrong, *self.members.share_a_name()):
-            self.done.note(sentence)
-        gone = self.members.revoked.get(device.device)
-        if gone is not None:
+        self.members = membership.members_for(device, self.listing)
+        for sentence in (*self.members.problems, *self.members.duplicate_names()):
+            self.result.note(sentence)
+        revocation = self.members.revoked.get(device.device)
+        if revocation is not None:
             raise Refused(
-                f"this device was revoked on {gone.at[:10]}; nothing was exchanged: `memory-anchor sync setup` with "
-                "--new-device joins it again, with the passphrase"
+                f"this device was revoked on {revocation.at[:10]}; nothing was exchanged: `memory-anchor sync setup` "
+                "with --new-device joins it again, with the passphrase"
             )
         if device.device not in self.members.cards:
             raise Refused(
@@ -94,116 +95,113 @@ class Round:
                 "nothing was exchanged: run `memory-anchor sync setup` once more"
             )
         if self.members.keys.keys() - device.folder_keys.keys():
-            self.device = replace(device, folder_keys={**device.folder_keys, **self.members.keys})
-            membership.keep(self.ports.data_dir, self.device)
+            self._save(replace(device, folder_keys={**device.folder_keys, **self.members.keys}))
         if self.device.everything:
-            self._sync_new_projects()
+            known = {**self.ports.projects.all(), DEFAULT: ()}
+            if fresh := {project: project for project in known if project not in self.device.projects}:
+                self._save(replace(self.device, projects={**self.device.projects, **fresh}))
 
-    def _sync_new_projects(self) -> None:
-        known = {**self.ports.projects.all(), DEFAULT: ()}
-        fresh = {name: name for name in known if name not in self.device.projects}
-        if fresh:
-            self.device = replace(self.device, projects={**self.device.projects, **fresh})
-            membership.keep(self.ports.data_dir, self.device)
+    def _save(self, device: Device) -> None:
+        self.device = device
+        membership.save(self.ports.data_dir, device)
 
     def named(
         self, memory_id: str, stored: Mapping[int, Memory], known: Sequence[KnownVersion]
     ) -> tuple[dict[str, Memory], list[KnownVersion]]:
-        """Return name -> version of what of a memory is in the store, and what of that the ledger has to learn."""
+        """Return name -> version for the stored versions of a memory, and the rows that are new for the ledger."""
         bodies: dict[str, Memory] = {}
-        learnt: list[KnownVersion] = []
-        free = {one.name: one for one in known}
-        placed: list[KnownVersion] = []
+        new_rows: list[KnownVersion] = []
+        unmatched = {row.name: row for row in known}
+        rows: list[KnownVersion] = []
         for number, memory in sorted(stored.items()):
             if not self.travels(memory):
                 continue
-            said = said_in(travelling(memory, self.device.projects))
-            same = [one for one in free.values() if one.said == said]
-            same.sort(key=lambda one: (one.number != number, one.hint))
+            digest = version_digest(travelling(memory, self.device.projects))
+            same = [row for row in unmatched.values() if row.digest == digest]
             if same:
-                one = same[0]
-                del free[one.name]
-                if one.number != number:
-                    learnt.append(one := replace(one, number=number))
+                row = min(same, key=lambda row: (row.number != number, row.hint))
+                del unmatched[row.name]
+                if row.number != number:
+                    new_rows.append(row := replace(row, number=number))
             else:
-                over = {parent for other in placed for parent in other.parents}
-                heads = frozenset(other.name for other in placed if other.name not in over)
-                name = name_of(memory_id, said, number)
-                learnt.append(one := KnownVersion(name, memory_id, said, number, number, heads, own=True))
-            placed.append(one)
-            bodies[one.name] = memory
-        return bodies, learnt
+                over = {parent for earlier in rows for parent in earlier.parents}
+                heads = frozenset(earlier.name for earlier in rows if earlier.name not in over)
+                name = name_of(memory_id, digest, number)
+                new_rows.append(row := KnownVersion(name, memory_id, digest, number, number, heads, own=True))
+            rows.append(row)
+            bodies[row.name] = memory
+        return bodies, new_rows
 
     def travels(self, memory: Memory) -> bool:
         """Return whether a version may leave this device: of a synced project, and of this person where private."""
-        own = memory.scope.account == self.device.account and memory.scope.project in self.device.projects
-        shared = memory.visibility in (Visibility.PROJECT, Visibility.ACCOUNT)
-        return own and memory.layer in LAYERS and (shared or memory.scope.user == self.device.user)
+        return memory.scope.project in self.device.projects and self._is_ours(memory)
 
-    def home_of(self, one: TravellingVersion, segment: Segment) -> str:
+    def _is_ours(self, memory: Memory) -> bool:
+        scope, device = memory.scope, self.device
+        is_shared = memory.visibility in (Visibility.PROJECT, Visibility.ACCOUNT)
+        return scope.account == device.account and memory.layer in LAYERS and (is_shared or scope.user == device.user)
+
+    def local_project(self, version: TravellingVersion, segment: Segment) -> str:
         """Return the project here that a version belongs to, "" where it is not synced here."""
-        memory = one.memory
-        shared = memory.scope.project
-        if memory.scope.account != self.device.account or memory.layer not in LAYERS:
+        shared = version.memory.scope.project
+        if not self._is_ours(version.memory):
             return ""
-        if memory.visibility not in (Visibility.PROJECT, Visibility.ACCOUNT) and memory.scope.user != self.device.user:
-            return ""
-        if held := self.homes.get(shared):
-            return held
-        home = next((own for own, name in self.device.projects.items() if name == shared), "")
-        told = set(segment.projects.get(shared, ()))
-        known = self.ports.projects.all()
-        if not home and told:
-            home = next((own for own in self.device.projects if told & set(aliases_told(known.get(own, ())))), "")
-        if not home and self.device.everything:
-            home = self.ports.projects.adopt({shared: sorted(told)}).get(shared, shared)
-            projects = {**self.device.projects, home: self.device.projects.get(home, shared)}
-            self.device = replace(self.device, projects=projects)
-            membership.keep(self.ports.data_dir, self.device)
-        if home:
-            self.homes[shared] = home
-        return home
+        if known := self._local_projects.get(shared):
+            return known
+        local = next((own for own, name in self.device.projects.items() if name == shared), "")
+        aliases = set(segment.projects.get(shared, ()))
+        projects = self.ports.projects.all()
+        if not local and aliases:
+            own_aliases = ((own, shared_aliases(projects.get(own, ()))) for own in self.device.projects)
+            local = next((own for own, names in own_aliases if aliases & set(names)), "")
+        if not local and self.device.everything:
+            local = self.ports.projects.adopt({shared: sorted(aliases)}).get(shared, shared)
+            mapped = {**self.device.projects, local: self.device.projects.get(local, shared)}
+            self._save(replace(self.device, projects=mapped))
+        if local:
+            self._local_projects[shared] = local
+        return local
 
-    def own_path(self, place: Place) -> Path:
-        return self.own_folder / f"{place[0]:06d}-{place[1]:08d}.seg"
+    def own_path(self, number: SegmentNumber) -> Path:
+        return self.own_folder / f"{number[0]:06d}-{number[1]:08d}.seg"
 
-    def own_file(self, place: Place) -> bytes:
+    def own_file(self, number: SegmentNumber) -> bytes:
         try:
-            return self.own_path(place).read_bytes()
+            return self.own_path(number).read_bytes()
         except OSError:
             raise Refused(
-                f"{self.own_path(place)} is gone: this device cannot continue its chain; run `memory-anchor sync "
+                f"{self.own_path(number)} is gone: this device cannot continue its chain; run `memory-anchor sync "
                 "setup` with --new-device and another --name (nothing is lost)"
             ) from None
 
-    def own_places(self) -> set[Place]:
-        found = self.own_folder.glob("*.seg") if self.own_folder.is_dir() else ()
-        return {(int(path.stem[:6]), int(path.stem[7:])) for path in found if path.stem.replace("-", "").isdigit()}
+    def own_segments(self) -> set[SegmentNumber]:
+        paths = self.own_folder.glob("*.seg") if self.own_folder.is_dir() else ()
+        return {(int(path.stem[:6]), int(path.stem[7:])) for path in paths if path.stem.replace("-", "").isdigit()}
 
     def others(self) -> list[str]:
         return sorted(device for device in self.members.cards if device != self.device.device)
 
 
 def note_purged(ledger: Ledger, audit: AuditLog) -> None:
-    """Write down what the audit trail says was purged here."""
-    gone = ledger.gone()
+    """Record what the audit trail says was purged here."""
+    purged = ledger.purged()
     fresh: set[str] = set()
     for record in audit.records(PURGE):
         removed = record_of(record["what"].get("removed")) if record["kind"] == PURGE else {}
-        fresh |= {str(one).rpartition("@")[0] for ones in removed.values() for one in items(ones)} - gone.keys()
-    forget(ledger, fresh - {""})
+        fresh |= {str(name).rpartition("@")[0] for names in removed.values() for name in items(names)} - purged.keys()
+    drop_purged(ledger, fresh - {""})
 
 
-def forget(ledger: Ledger, ids: Iterable[str], signed: str = "") -> None:
-    """Drop purged memories from the exchange; what this device told of them is told no more."""
-    told = list(ids)
-    was_sent = any(one.own and one.sent for name in told for one in ledger.of(name))
+def drop_purged(ledger: Ledger, ids: Iterable[str], signed: str = "") -> None:
+    """Drop purged memories from the exchange; this device sends its chain again without them."""
+    listed = list(ids)
+    was_sent = any(version.own and version.sent for id in listed for version in ledger.versions_of(id))
     with ledger.changing():
-        ledger.note_gone(told, signed)
+        ledger.note_purged(listed, signed)
         if was_sent:
             ledger.send_again()
 
 
-def aliases_told(aliases: Iterable[str]) -> list[str]:
-    """Return what of a project's names travels: remotes and first commits, no path of this machine."""
+def shared_aliases(aliases: Iterable[str]) -> list[str]:
+    """Return the aliases of a project that travel: remotes and first commits, no path of this machine."""
     return [alias for alias in aliases if alias.startswith((REMOTE, ROOT))]

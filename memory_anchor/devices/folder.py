@@ -1,14 +1,15 @@
-"""What lies in a sync folder, and how it is read and written; nothing in it is ever edited.
+"""The files of a sync folder, how they are read and written; none is ever edited.
 
     folder.json                              format, id, salt and cost of the passphrase, the authority's public key
     keys/NAME.key                            one folder key, wrapped for the passphrase and for devices
     devices/DEVICE-0001.card                 a device: name, keys, person, projects; vouched for by the authority
-    revoked/DEVICE-BY.gone                   a device that counts no more, and up to which segment it did
-    segments/DEVICE/000001-00000001.seg      generation and number of one closed piece of a device's chain
+    revoked/DEVICE-BY.gone                   a device that is revoked, and up to which segment it counts
+    segments/DEVICE/000001-00000001.seg      generation and number of one closed segment of a device's chain
 
-Each file is written beside its place and renamed, and has a name that no other device writes, so no sync tool can make
-a conflict of it. Names are random; what is not of this form is left alone and counted. Whoever has the folder sees:
-that it is one of ours, how many devices there are, how many files each wrote when, and a power of two of their sizes.
+Each file is written under a temporary name and renamed, and has a name that no other device writes, so no sync tool can
+make a conflict of it. Names are random; files of other forms are left alone and counted. Somebody who has the folder
+sees that it is one of ours, how many devices there are, how many files each wrote when, and their sizes rounded up to a
+power of two.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from memory_anchor.devices.sealing import Unfit
+from memory_anchor.devices.sealing import InvalidFile
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, Unavailable
 from memory_anchor.files import SHARED, read_bounded, write_atomic
 from memory_anchor.json_values import Json
@@ -37,7 +38,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 _CARD = re.compile(r"([0-9a-f]{32})-(\d{4})\.card")
 _KEY = re.compile(r"([0-9a-f]{32})\.key")
 _GONE = re.compile(r"([0-9a-f]{32})-([0-9a-f]{32})\.gone")
-Place = tuple[int, int]
+SegmentNumber = tuple[int, int]
 """Generation and number of a segment."""
 
 
@@ -51,12 +52,12 @@ class FolderHead:
 
 @dataclass(slots=True)
 class FolderListing:
-    """What of the folder is ours. cards: device -> its newest number. foreign: files that are not."""
+    """Our files in the folder. cards: device -> its newest number. foreign: how many files are not ours."""
 
     keys: list[str] = field(default_factory=list)
     cards: dict[str, int] = field(default_factory=dict)
     revoked: list[tuple[str, str]] = field(default_factory=list)
-    segments: dict[str, set[Place]] = field(default_factory=dict)
+    segments: dict[str, set[SegmentNumber]] = field(default_factory=dict)
     foreign: int = 0
 
 
@@ -68,22 +69,21 @@ class SyncFolder:
 
     @classmethod
     def below(cls, chosen: Path) -> SyncFolder:
-        """Return the sync folder of what a person named: itself, or one of our name in it."""
+        """Return the sync folder for the folder that a person chose: itself, or one of our name in it."""
         is_ours = chosen.name == NAME or (chosen / FOLDER_FILE).is_file()
         return cls(chosen if is_ours else chosen / NAME)
 
     def head(self) -> FolderHead | None:
-        """Return what the folder says of itself, None when it says nothing yet. Raises BadInput, Unavailable."""
+        """Return the folder's head, None when it has none yet. Raises BadInput, Unavailable."""
         content = self._read(self.root / FOLDER_FILE, HEAD_BYTES)
         if content is None:
             return None
         try:
-            told = json.loads(content)
-            head = FolderHead(str(told["id"]), str(told["salt"]), int(told["cost"]), str(told["authority"]))
-            if told["memory_anchor_sync"] != FORMAT:
+            fields = json.loads(content)
+            head = FolderHead(str(fields["id"]), str(fields["salt"]), int(fields["cost"]), str(fields["authority"]))
+            if (form := fields["memory_anchor_sync"]) != FORMAT:
                 raise BadInput(
-                    f"{self.root} has format {told['memory_anchor_sync']!r}, this version knows {FORMAT}; "
-                    "update Memory Anchor here"
+                    f"{self.root} has format {form!r}, this version knows {FORMAT}; update Memory Anchor here"
                 )
             if not _ID.fullmatch(head.id) or not _ID.fullmatch(head.salt) or head.cost not in COSTS:
                 raise ValueError
@@ -94,44 +94,43 @@ class SyncFolder:
             ) from None
 
     def begin(self, head: FolderHead) -> None:
-        told = {"memory_anchor_sync": FORMAT, "id": head.id, "salt": head.salt, "cost": head.cost}
-        self.write(FOLDER_FILE, json.dumps({**told, "authority": head.authority}, indent=1).encode() + b"\n")
+        content = json.dumps({"memory_anchor_sync": FORMAT, **asdict(head)}, indent=1)
+        self.write(FOLDER_FILE, content.encode() + b"\n")
 
     def listed(self) -> FolderListing:
-        """Return what lies there. Raises Unavailable: the folder is away or cannot be read."""
-        found = FolderListing()
+        """Return the files that are there. Raises Unavailable: the folder is away or cannot be read."""
+        listing = FolderListing()
         left = ENTRIES_MAX
         for path in self._entries(self.root):
             match path.name:
                 case "keys":
-                    found.keys += [form[1] for form in self._of_form(path, _KEY, found)]
+                    listing.keys += [match[1] for match in self._matching(path, _KEY, listing)]
                 case "devices":
-                    for form in self._of_form(path, _CARD, found):
-                        found.cards[form[1]] = max(found.cards.get(form[1], 0), int(form[2]))
+                    for match in self._matching(path, _CARD, listing):
+                        listing.cards[match[1]] = max(listing.cards.get(match[1], 0), int(match[2]))
                 case "revoked":
-                    found.revoked += [(form[1], form[2]) for form in self._of_form(path, _GONE, found)]
+                    listing.revoked += [(match[1], match[2]) for match in self._matching(path, _GONE, listing)]
                 case "segments":
-                    for device in self._of_form(path, _ID, found):
-                        places = [
-                            (int(one[1]), int(one[2])) for one in self._of_form(path / device[0], _SEGMENT, found)
-                        ]
-                        found.segments[device[0]] = set(places[:left])
-                        found.foreign += len(places[left:])
-                        left = max(0, left - len(places))
+                    for device in self._matching(path, _ID, listing):
+                        segments = self._matching(path / device[0], _SEGMENT, listing)
+                        numbers = [(int(match[1]), int(match[2])) for match in segments]
+                        listing.segments[device[0]] = set(numbers[:left])
+                        listing.foreign += len(numbers[left:])
+                        left = max(0, left - len(numbers))
                 case _:
-                    found.foreign += path.name != FOLDER_FILE and path.name != ".git"
-        return found
+                    listing.foreign += path.name not in (FOLDER_FILE, ".git")
+        return listing
 
     def key(self, name: str) -> dict[str, Json]:
-        """Return one key file. Raises Unfit."""
+        """Return one key file. Raises InvalidFile."""
         content = self._read(self.root / "keys" / f"{name}.key", HEAD_BYTES)
         try:
-            told = json.loads(content or b"")
-            if isinstance(told, dict) and told.get("name") == name:
-                return told
+            fields = json.loads(content or b"")
+            if isinstance(fields, dict) and fields.get("name") == name:
+                return fields
         except (ValueError, RecursionError):
-            raise Unfit("it is cut off or changed", torn=True) from None
-        raise Unfit("it is not under its own name")
+            raise InvalidFile("it is cut off or changed", is_partial=True) from None
+        raise InvalidFile("it is not under its own name")
 
     def card(self, device: str, number: int) -> bytes:
         return self.content(f"devices/{device}-{number:04d}.card", HEAD_BYTES)
@@ -139,14 +138,14 @@ class SyncFolder:
     def revocation(self, device: str, by: str) -> bytes:
         return self.content(f"revoked/{device}-{by}.gone", HEAD_BYTES)
 
-    def segment(self, device: str, place: Place) -> bytes:
-        return self.content(segment_name(device, place), SEGMENT_BYTES)
+    def segment(self, device: str, number: SegmentNumber) -> bytes:
+        return self.content(segment_name(device, number), SEGMENT_BYTES)
 
     def content(self, name: str, most: int) -> bytes:
-        """Return the bytes of a file that was listed. Raises Unfit: it is too large, or gone meanwhile."""
+        """Return the bytes of a listed file. Raises InvalidFile: it is too large, or gone meanwhile."""
         content = self._read(self.root / name, most)
         if content is None:
-            raise Unfit("it is gone again", torn=True)
+            raise InvalidFile("it is gone again", is_partial=True)
         return content
 
     def write(self, name: str, content: bytes) -> None:
@@ -164,7 +163,7 @@ class SyncFolder:
         except OSError as error:
             raise Refused(f"the sync folder {self.root} cannot be written ({error.strerror}); retry") from error
 
-    def check_there(self) -> None:
+    def check_available(self) -> None:
         """Raise NotFound: the folder is away, as a stick is that is not plugged in."""
         if not (self.root / FOLDER_FILE).is_file():
             raise NotFound(
@@ -172,13 +171,13 @@ class SyncFolder:
                 "`memory-anchor sync now`, or name another with `memory-anchor sync setup FOLDER`"
             )
 
-    def _of_form(self, folder: Path, form: re.Pattern[str], found: FolderListing) -> Iterator[re.Match[str]]:
+    def _matching(self, folder: Path, form: re.Pattern[str], listing: FolderListing) -> Iterator[re.Match[str]]:
         """Yield the names in a folder that have a form of ours; others count as foreign."""
-        for one in self._entries(folder):
-            if match := form.fullmatch(one.name):
+        for path in self._entries(folder):
+            if match := form.fullmatch(path.name):
                 yield match
             else:
-                found.foreign += 1
+                listing.foreign += 1
 
     def _entries(self, folder: Path) -> Iterator[Path]:
         try:
@@ -190,8 +189,8 @@ class SyncFolder:
         try:
             return read_bounded(path, most_bytes=most)
         except OSError as error:
-            raise Unfit(f"it cannot be read ({error.strerror})") from error
+            raise InvalidFile(f"it cannot be read ({error.strerror})") from error
 
 
-def segment_name(device: str, place: Place) -> str:
-    return f"segments/{device}/{place[0]:06d}-{place[1]:08d}.seg"
+def segment_name(device: str, number: SegmentNumber) -> str:
+    return f"segments/{device}/{number[0]:06d}-{number[1]:08d}.seg"

@@ -1,7 +1,7 @@
-"""What one device knows of the exchange: names of versions, what was sent, how far every device was read. No text.
+"""What one device knows of the exchange: names of versions, what was sent, how far each device was read. No text.
 
-One small SQLite file beside the store. All of it can be made anew from the store and the segments (a lost or damaged
-ledger is begun again and the folder is read from its start), so the store stays the record.
+One small SQLite file next to the store. All of it can be rebuilt from the store and the segments (a lost or damaged
+ledger is begun anew and the folder is read from its start), so the store stays the record.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ CREATE TABLE IF NOT EXISTS gone (id TEXT PRIMARY KEY, signed TEXT, sent INTEGER)
 CREATE TABLE IF NOT EXISTS seen (device TEXT PRIMARY KEY, generation INTEGER, segment INTEGER, hash TEXT);
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT);
 """
-_ASKED_AT_ONCE = 500
+_NAMES_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class KnownVersion:
-    """One version of one memory by its names. number: what it has in this store. own: this device tells of it."""
+    """One version of one memory by its names. number: in this store. own: this device sends it to others."""
 
     name: str
     id: str
-    said: str
+    digest: str
     hint: int
     number: int
     parents: frozenset[str]
@@ -50,8 +50,8 @@ class KnownVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """How far one device was read: its generation, the number of its last segment and that file's hash."""
+class ChainPosition:
+    """How far a device's chain was read: its generation, the number of the last segment and that file's hash."""
 
     generation: int = 0
     segment: int = 0
@@ -64,18 +64,16 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         make_private(folder)
         self._path = folder / FILE
-        self._path.touch(mode=PRIVATE)
-        self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
-            self._begin()
+            self._open()
         except sqlite3.DatabaseError:
             self._db.close()
             self._path.unlink(missing_ok=True)
-            self._path.touch(mode=PRIVATE)
-            self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            self._begin()
+            self._open()
 
-    def _begin(self) -> None:
+    def _open(self) -> None:
+        self._path.touch(mode=PRIVATE)
+        self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.executescript(_TABLES)
@@ -87,7 +85,7 @@ class Ledger:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Keep what the block says, all of it or nothing, durable at its end."""
+        """Write the changes of the block, all or none, durable at its end."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -100,7 +98,7 @@ class Ledger:
             raise Unavailable(f"{self._path} cannot be written ({error}); nothing of it was changed") from error
 
     def clear(self) -> None:
-        """Forget everything, to be learnt anew; what humans signed and the generation of the own chain stay."""
+        """Delete everything that can be rebuilt; what humans signed and the own chain's generation stay."""
         with self.changing():
             for table in ("known", "left_out", "seen"):
                 self._db.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
@@ -110,11 +108,11 @@ class Ledger:
 
     # --- versions --------------------------------------------------------------------------------------------------
 
-    def of(self, memory_id: str) -> list[KnownVersion]:
+    def versions_of(self, memory_id: str) -> list[KnownVersion]:
         return self._read("WHERE id = ?", memory_id)
 
     def to_send(self, most: int) -> list[KnownVersion]:
-        """Return what no segment of this device holds, what was written over after what it was written over."""
+        """Return the versions that no segment of this device has, each after those it was written over."""
         return self._read("WHERE own = 1 AND sent = 0 ORDER BY hint, rowid LIMIT ?", most)
 
     def count_to_send(self) -> int:
@@ -124,32 +122,30 @@ class Ledger:
         return int(self._db.execute("SELECT COUNT(*) FROM known").fetchone()[0])
 
     def points(self) -> set[str]:
-        return {one for (one,) in self._db.execute("SELECT point FROM known WHERE number > 0")}
+        return {point for (point,) in self._db.execute("SELECT point FROM known WHERE number > 0")}
 
     def knows(self, names: Iterable[str]) -> set[str]:
         """Return those of these versions that are in the store here, or were left out on purpose."""
-        wanted, found = list(names), set()
-        for start in range(0, len(wanted), _ASKED_AT_ONCE):
-            part = wanted[start : start + _ASKED_AT_ONCE]
+        wanted, known = list(names), set()
+        for start in range(0, len(wanted), _NAMES_AT_ONCE):
+            part = wanted[start : start + _NAMES_AT_ONCE]
             marks = ",".join("?" * len(part))
             for table in ("known WHERE number > 0 AND", "left_out WHERE"):
                 rows = self._db.execute(f"SELECT name FROM {table} name IN ({marks})", part)  # noqa: S608
-                found |= {one for (one,) in rows}
-        return found
+                known |= {name for (name,) in rows}
+        return known
 
-    def keep(self, versions: Iterable[KnownVersion]) -> None:
-        """Write versions down; one that is known gets its number here, and every parent that was ever named."""
-        for one in versions:
-            before = self._read("WHERE name = ?", one.name)
-            parents = one.parents | (before[0].parents if before else frozenset())
-            own = one.own or bool(before and before[0].own)
-            sent = one.sent or bool(before and before[0].sent)
-            origin = before[0] if before and before[0].device else one
+    def record(self, versions: Iterable[KnownVersion]) -> None:
+        """Write versions; a known one gets its number here, and keeps every parent that was ever named."""
+        for version in versions:
+            known = next(iter(self._read("WHERE name = ?", version.name)), version)
+            origin = known if known.device else version
             self._db.execute(
                 "INSERT OR REPLACE INTO known VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
                 (
-                    *(one.name, one.id, one.said, one.hint, one.number, point_id(one.id, one.number)),
-                    *(json.dumps(sorted(parents)), int(own), int(sent)),
+                    *(version.name, version.id, version.digest, version.hint, version.number),
+                    *(point_id(version.id, version.number), json.dumps(sorted(version.parents | known.parents))),
+                    *(version.own or known.own, version.sent or known.sent),
                     *(origin.device, origin.generation, origin.segment),
                 ),
             )
@@ -157,17 +153,17 @@ class Ledger:
     def leave_out(self, names: Iterable[str]) -> None:
         self._db.executemany("INSERT OR IGNORE INTO left_out VALUES (?)", ((name,) for name in names))
 
-    def sent(self, names: Sequence[str]) -> None:
+    def mark_sent(self, names: Sequence[str]) -> None:
         self._db.executemany("UPDATE known SET sent = 1 WHERE name = ?", ((name,) for name in names))
 
     def send_again(self) -> None:
-        """Begin a new generation of the own chain: everything that this device tells of is to be sent."""
+        """Begin a new generation of the own chain: all that this device sends to others is to be sent again."""
         self._db.execute("UPDATE known SET sent = 0 WHERE own = 1")
         self._db.execute("UPDATE gone SET sent = 0")
         self.set_meta("generation", str(self.generation + 1))
 
-    def take_over(self, device: str, last: Reached) -> int:
-        """Make own what a revoked device told beyond its last counted segment; return how many versions."""
+    def take_over(self, device: str, last: ChainPosition) -> int:
+        """Make the versions of a revoked device after its last counted segment our own; return how many."""
         beyond = "device = ? AND own = 0 AND (generation > ? OR (generation = ? AND segment > ?))"
         done = self._db.execute(
             f"UPDATE known SET own = 1, sent = 0 WHERE {beyond}",  # noqa: S608
@@ -182,43 +178,43 @@ class Ledger:
             values,
         )
         return [
-            KnownVersion(name, of, said, hint, number, frozenset(json.loads(parents)), bool(own), bool(sent), *origin)
-            for name, of, said, hint, number, parents, own, sent, *origin in rows
+            KnownVersion(name, id, digest, hint, number, frozenset(json.loads(parents)), bool(own), bool(sent), *origin)
+            for name, id, digest, hint, number, parents, own, sent, *origin in rows
         ]
 
-    # --- what was purged -------------------------------------------------------------------------------------------
+    # --- purged memories -------------------------------------------------------------------------------------------
 
-    def gone(self) -> dict[str, str]:
-        """Return memory id -> the human's signed word that it is purged, "" where no human signed it yet."""
+    def purged(self) -> dict[str, str]:
+        """Return memory id -> the signed statement that it is purged, "" where no human signed it yet."""
         return dict(self._db.execute("SELECT id, signed FROM gone"))
 
     def unsigned(self) -> list[str]:
-        return [one for (one,) in self._db.execute("SELECT id FROM gone WHERE signed = '' ORDER BY id")]
+        return [id for (id,) in self._db.execute("SELECT id FROM gone WHERE signed = '' ORDER BY id")]
 
-    def note_gone(self, ids: Iterable[str], signed: str = "") -> None:
-        """Write down that memories are purged, and drop what is known of their versions."""
-        for one in ids:
-            self._db.execute("INSERT OR IGNORE INTO gone VALUES (?, '', 0)", (one,))
+    def note_purged(self, ids: Iterable[str], signed: str = "") -> None:
+        """Record that memories are purged, and delete what is known of their versions."""
+        for id in ids:
+            self._db.execute("INSERT OR IGNORE INTO gone VALUES (?, '', 0)", (id,))
             if signed:
-                self._db.execute("UPDATE gone SET signed = ? WHERE id = ? AND signed = ''", (signed, one))
-            self._db.execute("DELETE FROM known WHERE id = ?", (one,))
+                self._db.execute("UPDATE gone SET signed = ? WHERE id = ? AND signed = ''", (signed, id))
+            self._db.execute("DELETE FROM known WHERE id = ?", (id,))
 
-    def gone_to_send(self) -> list[str]:
-        """Return the signed words that no segment of this device holds."""
+    def purges_to_send(self) -> list[str]:
+        """Return the signed statements that no segment of this device has."""
         rows = self._db.execute("SELECT DISTINCT signed FROM gone WHERE signed != '' AND sent = 0")
-        return [one for (one,) in rows]
+        return [signed for (signed,) in rows]
 
-    def gone_sent(self, signed: Sequence[str]) -> None:
+    def mark_purges_sent(self, signed: Sequence[str]) -> None:
         self._db.executemany("UPDATE gone SET sent = 1 WHERE signed = ?", ((one,) for one in signed))
 
-    # --- how far ---------------------------------------------------------------------------------------------------
+    # --- positions -------------------------------------------------------------------------------------------------
 
-    def reached(self, device: str) -> Reached:
+    def position(self, device: str) -> ChainPosition:
         row = self._db.execute("SELECT generation, segment, hash FROM seen WHERE device = ?", (device,)).fetchone()
-        return Reached(*row) if row else Reached()
+        return ChainPosition(*row) if row else ChainPosition()
 
-    def reach(self, device: str, last: Reached) -> None:
-        row = (device, last.generation, last.segment, last.hash)
+    def set_position(self, device: str, position: ChainPosition) -> None:
+        row = (device, position.generation, position.segment, position.hash)
         self._db.execute("INSERT OR REPLACE INTO seen VALUES (?,?,?,?)", row)
 
     @property

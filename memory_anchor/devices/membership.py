@@ -1,26 +1,25 @@
-"""This device, and who else belongs to a sync folder: set up, vouched for with the passphrase, revoked.
+"""This device and the other members of a sync folder: how they join, are vouched for, and are revoked.
 
-`sync/device.json` (0600, beside the store) holds this device's keys, the folder keys it may open and the public key of
-the folder's authority, pinned at set-up. Who knows the sync passphrase can vouch (`Authority`): a device's card and a
-revocation count only with that signature, so neither another device nor whoever writes into the folder can add one.
-The key of each device's human stands in its card; a purge travels only with that key's signature.
+`sync/device.json` (0600, next to the store) holds this device's keys, the folder keys it has and the public key of the
+folder's authority, pinned at set-up. The sync passphrase vouches (`Authority`): a device's card and a revocation count
+only with that signature, so neither another device nor somebody who writes into the folder can add one. A device's card
+has the key of its human; a purge travels only with that key's signature.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from memory_anchor.devices import sealing
 from memory_anchor.devices.folder import DEVICES_MAX, FolderHead, FolderListing, SyncFolder
-from memory_anchor.devices.ledger import Reached
-from memory_anchor.devices.sealing import Authority, DeviceKeys, Unfit
+from memory_anchor.devices.ledger import ChainPosition
+from memory_anchor.devices.sealing import Authority, DeviceKeys, InvalidFile
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import file_lock, make_private, read_bounded, write_atomic
 from memory_anchor.identity import keys
@@ -33,7 +32,7 @@ FILE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A device as others know it. human: the public key whose word on purges counts. projects: shared id -> aliases."""
+    """A device as others know it. human: the public key that signs purges. projects: shared id -> aliases."""
 
     device: str
     name: str
@@ -46,7 +45,7 @@ class Card:
     projects: dict[str, list[str]] = field(default_factory=dict)
     number: int = 1
 
-    def said(self, folder: str) -> dict[str, Json]:
+    def statement(self, folder: str) -> dict[str, Json]:
         return {"what": "memory-anchor/sync/device/1", "folder": folder, **asdict(self)}
 
 
@@ -63,7 +62,7 @@ class Revocation:
     generation: int
     segment: int
 
-    def said(self, folder: str) -> dict[str, Json]:
+    def statement(self, folder: str) -> dict[str, Json]:
         return {"what": "memory-anchor/sync/revoked/1", "folder": folder, **asdict(self)}
 
 
@@ -87,41 +86,42 @@ class Device:
     git: bool = False
 
     @property
-    def place(self) -> SyncFolder:
+    def sync_folder(self) -> SyncFolder:
         return SyncFolder(Path(self.folder))
 
 
 @dataclass(slots=True)
 class Members:
-    """Who belongs to a folder, as far as this device can read it. wrong: sentences about what it cannot."""
+    """The members of a folder, as far as this device can read it. problems: sentences about what it cannot."""
 
     cards: dict[str, Card] = field(default_factory=dict)
     revoked: dict[str, Revocation] = field(default_factory=dict)
     keys: dict[str, bytes] = field(default_factory=dict)
-    shut: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Key -> the devices that were left out when it was made."""
-    wrong: list[str] = field(default_factory=list)
+    excluded: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Key -> the devices it was not wrapped for, on purpose."""
+    problems: list[str] = field(default_factory=list)
 
-    def names(self, device: str) -> str:
+    def name_of(self, device: str) -> str:
         return self.cards[device].name if device in self.cards else f"device {device[:8]}"
 
     def key_to_write(self) -> str:
         """Return the newest key that no revoked device can open. Raises Refused: there is none."""
-        good = [name for name in self.keys if self.shut[name] >= set(self.revoked)]
-        if not good:
+        names = [name for name in self.keys if self.excluded[name] >= set(self.revoked)]
+        if not names:
             raise Refused(
                 "no folder key shuts out every revoked device; run `memory-anchor sync revoke` for one of them again, "
                 "or `memory-anchor sync setup` here if that was done on another device"
             )
-        return max(good, key=lambda name: (len(self.shut[name]), name))
+        return max(names, key=lambda name: (len(self.excluded[name]), name))
 
-    def share_a_name(self) -> list[str]:
-        """Return one sentence for each name that two devices have."""
-        counted = [card.name for device, card in self.cards.items() if device not in self.revoked]
+    def duplicate_names(self) -> list[str]:
+        """Return one sentence for each name that several devices have."""
+        names = Counter(card.name for device, card in self.cards.items() if device not in self.revoked)
         return [
-            f"{counted.count(name)} devices are called {name!r}; on one of them run `memory-anchor sync setup` with "
+            f"{count} devices are called {name!r}; on one of them run `memory-anchor sync setup` with "
             "--name and another name"
-            for name in sorted({one for one in counted if counted.count(one) > 1})
+            for name, count in sorted(names.items())
+            if count > 1
         ]
 
 
@@ -135,180 +135,175 @@ def load(data_dir: Path) -> Device | None:
         content = read_bounded(path, most_bytes=FILE_BYTES)
         if content is None:
             return None
-        told = json.loads(content)
-        keys = DeviceKeys(sealing.raw(told.pop("opening")), sealing.raw(told.pop("signing")))
-        folder_keys = {str(name): sealing.raw(key) for name, key in told.pop("folder_keys").items()}
-        return Device(keys=keys, folder_keys=folder_keys, **told)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Unfit):
+        fields = json.loads(content)
+        private = DeviceKeys(*(sealing.from_base64(fields.pop(name)) for name in ("opening", "signing")))
+        folder_keys = {str(name): sealing.from_base64(key) for name, key in fields.pop("folder_keys").items()}
+        return Device(keys=private, folder_keys=folder_keys, **fields)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidFile):
         raise StoreDamaged(
             f"{path} is not readable; run `memory-anchor sync setup FOLDER` to join the folder anew"
         ) from None
 
 
 @contextlib.contextmanager
-def alone(data_dir: Path) -> Iterator[None]:
-    """Keep every process from exchanging, or from changing what this device knows of the folder, meanwhile."""
+def exchange_lock(data_dir: Path) -> Iterator[None]:
+    """Keep other processes from exchanging, and from changing this device's membership, meanwhile."""
     with file_lock(data_dir / FOLDER / "lock"):
         yield
 
 
-def keep(data_dir: Path, device: Device) -> None:
+def save(data_dir: Path, device: Device) -> None:
     make_private(data_dir / FOLDER)
-    told = {name: getattr(device, name) for name in Device.__dataclass_fields__ if name not in ("keys", "folder_keys")}
-    told |= {"projects": dict(device.projects)}
-    told |= {"opening": sealing.text(device.keys.opening), "signing": sealing.text(device.keys.signing)}
-    told |= {"folder_keys": {name: sealing.text(key) for name, key in device.folder_keys.items()}}
-    write_atomic(data_dir / FOLDER / DEVICE_FILE, json.dumps(told, indent=1).encode())
+    plain = [name for name in Device.__dataclass_fields__ if name not in ("keys", "folder_keys")]
+    fields = {name: getattr(device, name) for name in plain} | {"projects": dict(device.projects)}
+    fields |= {name: sealing.to_base64(getattr(device.keys, name)) for name in ("opening", "signing")}
+    fields |= {"folder_keys": {name: sealing.to_base64(key) for name, key in device.folder_keys.items()}}
+    write_atomic(data_dir / FOLDER / DEVICE_FILE, json.dumps(fields, indent=1).encode())
 
 
-# --- who else ------------------------------------------------------------------------------------------------------
+# --- members --------------------------------------------------------------------------------------------------------
 
 
-def members_of(
-    place: SyncFolder,
-    listed: FolderListing,
+def read_members(
+    sync_folder: SyncFolder,
+    listing: FolderListing,
     folder_id: str,
     authority: str,
-    *,
-    known: Mapping[str, bytes],
-    opens: Callable[[str, dict[str, Json]], bytes | None],
+    unwrap: Callable[[str, Record], bytes | None],
 ) -> Members:
-    """Return who belongs to the folder. opens: gives a folder key out of its file, None where it is not for us."""
-    found = Members()
-    for name in listed.keys:
+    """Return the members of a folder. unwrap: returns a folder key by its file, None where it is not for us."""
+    members = Members()
+    for name in listing.keys:
         try:
-            told = place.key(name)
-            if not keys.signed_by(authority, _key_said(folder_id, told), str(told.get("signature"))):
-                raise Unfit("the passphrase's owner did not sign it")
-            key = known.get(name) or opens(name, told)
+            fields = sync_folder.key(name)
+            if not keys.signed_by(authority, _key_statement(folder_id, fields), str(fields.get("signature"))):
+                raise InvalidFile("the passphrase's owner did not sign it")
+            key = unwrap(name, fields)
             if key is not None:
-                found.keys[name], found.shut[name] = key, frozenset(map(str, items(told.get("without"))))
-        except Unfit as error:
-            found.wrong.append(f"keys/{name}.key is left out: {error.why}; bring it back from another device")
-    for device, number in list(listed.cards.items())[:DEVICES_MAX]:
+                members.keys[name] = key
+                members.excluded[name] = frozenset(map(str, items(fields.get("without"))))
+        except InvalidFile as error:
+            members.problems.append(f"keys/{name}.key is left out: {error.why}; bring it back from another device")
+    for device, number in list(listing.cards.items())[:DEVICES_MAX]:
         try:
-            found.cards[device] = _card(place.card(device, number), device, number, found, folder_id, authority)
-        except Unfit as error:
-            found.wrong.append(f"device {device[:8]} is left out: its card does not count, since {error.why}")
-    for device, by in listed.revoked:
+            file = sync_folder.card(device, number)
+            members.cards[device] = _card(file, device, number, members, folder_id, authority)
+        except InvalidFile as error:
+            members.problems.append(f"device {device[:8]} is left out: its card does not count, since {error.why}")
+    for device, by in listing.revoked:
         try:
-            gone = _revocation(place.revocation(device, by), device, by, found, folder_id, authority)
-        except Unfit as error:
-            found.wrong.append(f"a revocation of device {device[:8]} does not count, since {error.why}")
+            revoked = _revocation(sync_folder.revocation(device, by), device, by, members, folder_id, authority)
+        except InvalidFile as error:
+            members.problems.append(f"a revocation of device {device[:8]} does not count, since {error.why}")
             continue
-        before = found.revoked.get(device)
-        if before is None or (gone.generation, gone.segment) < (before.generation, before.segment):
-            found.revoked[device] = gone
-    return found
+        before = members.revoked.get(device)
+        if before is None or (revoked.generation, revoked.segment) < (before.generation, before.segment):
+            members.revoked[device] = revoked
+    return members
 
 
-def members(device: Device, listed: FolderListing) -> Members:
-    """Return who belongs to this device's folder."""
+def members_for(device: Device, listing: FolderListing) -> Members:
+    """Return the members of this device's folder."""
 
-    def opens(name: str, told: dict[str, Json]) -> bytes | None:
-        stanza = record(told.get("devices")).get(device.device)
-        return sealing.unwrapped_for(device.keys.opening, stanza, name=name) if stanza is not None else None
+    def unwrap(name: str, fields: Record) -> bytes | None:
+        wrapped = record(fields.get("devices")).get(device.device)
+        if name in device.folder_keys or wrapped is None:
+            return device.folder_keys.get(name)
+        return sealing.unwrap_for_device(device.keys.opening, wrapped, name=name)
 
-    known = device.folder_keys
-    return members_of(device.place, listed, device.folder_id, device.authority, known=known, opens=opens)
+    return read_members(device.sync_folder, listing, device.folder_id, device.authority, unwrap)
 
 
-def _card(file: bytes, device: str, number: int, found: Members, folder: str, authority: str) -> Card:
-    told = _opened(file, found, kind="card", public="")
+def members_by_passphrase(sync_folder: SyncFolder, head: FolderHead, authority: Authority) -> Members:
+    """Return the members of a folder whose passphrase is known."""
+
+    def unwrap(name: str, fields: Record) -> bytes | None:
+        return sealing.unwrap_by_passphrase(authority.wrapping, fields.get("passphrase"), name=name)
+
+    return read_members(sync_folder, sync_folder.listed(), head.id, authority.public, unwrap)
+
+
+def _card(file: bytes, device: str, number: int, members: Members, folder: str, authority: str) -> Card:
+    fields = _decrypted(file, members, kind="card", public="")
     try:
-        words = {name: text(told[name]) for name in _CARD_TEXTS}
-        projects = {name: texts(aliases) for name, aliases in record(told.get("projects")).items()}
-        card = Card(**words, projects=projects, number=whole(told.get("number"), 1))
-        signature = _vouched(told, Card)
+        words = {name: text(fields[name]) for name in _CARD_TEXTS}
+        projects = {name: texts(aliases) for name, aliases in record(fields.get("projects")).items()}
+        card = Card(**words, projects=projects, number=whole(fields.get("number"), 1))
     except (ValueError, KeyError):
-        raise Unfit("it is of another version") from None
-    if (card.device, card.number) != (device, number) or card.signing != sealing.head_of(file).get("by"):
-        raise Unfit("it is another device's")
-    if not keys.signed_by(authority, card.said(folder), signature):
-        raise Unfit("nobody who knows the passphrase vouched for it")
+        raise InvalidFile("it is of another version") from None
+    if (card.device, card.number) != (device, number) or card.signing != sealing.read_head(file).get("by"):
+        raise InvalidFile("it is another device's")
+    _check_vouched(card, fields, folder, authority)
     return card
 
 
-def _revocation(file: bytes, device: str, by: str, found: Members, folder: str, authority: str) -> Revocation:
-    told = _opened(file, found, kind="revoked", public=found.cards[by].signing if by in found.cards else "")
+def _revocation(file: bytes, device: str, by: str, members: Members, folder: str, authority: str) -> Revocation:
+    fields = _decrypted(file, members, kind="revoked", public=members.cards[by].signing if by in members.cards else "")
     try:
-        words = {name: text(told[name]) for name in ("device", "by", "at")}
-        gone = Revocation(**words, generation=whole(told["generation"]), segment=whole(told["segment"]))
-        signature = _vouched(told, Revocation)
+        words = {name: text(fields[name]) for name in ("device", "by", "at")}
+        revoked = Revocation(**words, generation=whole(fields["generation"]), segment=whole(fields["segment"]))
     except (ValueError, KeyError):
-        raise Unfit("it is of another version") from None
-    if (gone.device, gone.by) != (device, by):
-        raise Unfit("it is of another device")
-    if not keys.signed_by(authority, gone.said(folder), signature):
-        raise Unfit("nobody who knows the passphrase signed it")
-    return gone
+        raise InvalidFile("it is of another version") from None
+    if (revoked.device, revoked.by) != (device, by):
+        raise InvalidFile("it is of another device")
+    _check_vouched(revoked, fields, folder, authority)
+    return revoked
 
 
-def _vouched(told: Record, form: type[Card | Revocation]) -> str:
-    """Return the authority's signature. Raises ValueError: there is more than the form has."""
-    if strange := told.keys() - form.__dataclass_fields__.keys() - {"vouched"}:
-        raise ValueError(min(strange))
-    return str(told["vouched"])
+def _check_vouched(item: Card | Revocation, fields: Record, folder: str, authority: str) -> None:
+    """Raise InvalidFile unless the authority signed it, and its file has no further fields."""
+    if fields.keys() - item.__dataclass_fields__.keys() - {"vouched"}:
+        raise InvalidFile("it is of another version")
+    if not keys.signed_by(authority, item.statement(folder), str(fields.get("vouched"))):
+        raise InvalidFile("nobody who knows the passphrase vouched for it")
 
 
-def _opened(file: bytes, found: Members, *, kind: str, public: str) -> dict[str, Json]:
-    head = sealing.head_of(file)
-    key = found.keys.get(str(head.get("key")))
+def _decrypted(file: bytes, members: Members, *, kind: str, public: str) -> dict[str, Json]:
+    head = sealing.read_head(file)
+    key = members.keys.get(str(head.get("key")))
     if head.get("kind") != kind:
-        raise Unfit("it is another kind of file")
+        raise InvalidFile("it is another kind of file")
     if key is None:
-        raise Unfit("this device has no key for it (`memory-anchor sync setup` asks the passphrase for it)")
-    content = sealing.opened_file(file, key=key, public=public or str(head.get("by")))
+        raise InvalidFile("this device has no key for it (`memory-anchor sync setup` asks the passphrase for it)")
+    content = sealing.open_file(file, key=key, public=public or str(head.get("by")))
     try:
-        told = json.loads(content)
+        fields = json.loads(content)
     except (ValueError, RecursionError):
-        raise Unfit("it is not readable") from None
-    if not isinstance(told, dict):
-        raise Unfit("it is not readable")
-    return told
+        fields = None
+    if not isinstance(fields, dict):
+        raise InvalidFile("it is not readable")
+    return fields
 
 
-def _key_said(folder: str, told: Mapping[str, Json]) -> dict[str, Json]:
-    return {
-        "what": "memory-anchor/sync/key/1",
-        "folder": folder,
-        **{name: value for name, value in told.items() if name != "signature"},
-    }
+def _key_statement(folder: str, fields: Record) -> dict[str, Json]:
+    bare = {name: value for name, value in fields.items() if name != "signature"}
+    return {"what": "memory-anchor/sync/key/1", "folder": folder, **bare}
 
 
 # --- set up and revoke ---------------------------------------------------------------------------------------------
 
 
-def unlocked(place: SyncFolder, passphrase: str, *, new_token: Callable[[], str]) -> tuple[FolderHead, Authority]:
-    """Return the folder and what its passphrase opens; a folder that is none of ours yet is begun with this one.
+def unlock(sync_folder: SyncFolder, passphrase: str, *, new_token: Callable[[], str]) -> tuple[FolderHead, Authority]:
+    """Return a folder's head and the keys of its passphrase; a folder that is none of ours yet is begun with this one.
 
     Raises Refused: another passphrase. BadInput: too weak a one for a new folder.
     """
-    head = place.head()
+    head = sync_folder.head()
     if head is None:
         keys.checked_passphrase(passphrase)
         salt, cost = new_token(), keys.SCRYPT_COST
-        authority = sealing.authority_of(passphrase, salt=bytes.fromhex(salt), cost=cost)
+        authority = sealing.derive_authority(passphrase, salt=bytes.fromhex(salt), cost=cost)
         head = FolderHead(new_token(), salt, cost, authority.public)
-        place.begin(head)
+        sync_folder.begin(head)
         return head, authority
-    authority = sealing.authority_of(passphrase, salt=bytes.fromhex(head.salt), cost=head.cost)
+    authority = sealing.derive_authority(passphrase, salt=bytes.fromhex(head.salt), cost=head.cost)
     if authority.public != head.authority:
-        raise Refused(f"this is not the sync passphrase of {place.root}; nothing was changed")
+        raise Refused(f"this is not the sync passphrase of {sync_folder.root}; nothing was changed")
     return head, authority
 
 
-def all_members(place: SyncFolder, head: FolderHead, authority: Authority) -> Members:
-    """Return who belongs to a folder whose passphrase is known."""
-
-    def opens(name: str, told: dict[str, Json]) -> bytes | None:
-        return sealing.unwrapped_by(authority.wrapping, told.get("passphrase"), name=name)
-
-    return members_of(place, place.listed(), head.id, authority.public, known={}, opens=opens)
-
-
-def new_folder_key(
-    place: SyncFolder,
+def write_folder_key(
+    sync_folder: SyncFolder,
     folder: str,
     authority: Authority,
     cards: Sequence[Card],
@@ -316,22 +311,22 @@ def new_folder_key(
     without: Sequence[str],
     new_token: Callable[[], str],
 ) -> tuple[str, bytes]:
-    """Write a folder key for the passphrase and these devices; return its name and itself."""
+    """Write a new folder key for the passphrase and these devices; return its name and itself."""
     name, key = new_token(), sealing.new_key()
-    told: dict[str, Json] = {
+    fields: dict[str, Json] = {
         "name": name,
         "without": sorted(without),
-        "passphrase": sealing.wrapped_by(authority.wrapping, key, name=name),
-        "devices": {one.device: sealing.wrapped_for(one.opening, key, name=name) for one in cards},
+        "passphrase": sealing.wrap_for_passphrase(authority.wrapping, key, name=name),
+        "devices": {card.device: sealing.wrap_for_device(card.opening, key, name=name) for card in cards},
     }
-    told["signature"] = authority.sign(_key_said(folder, told))
-    place.write(f"keys/{name}.key", json.dumps(told, indent=1).encode())
+    fields["signature"] = authority.sign(_key_statement(folder, fields))
+    sync_folder.write(f"keys/{name}.key", json.dumps(fields, indent=1).encode())
     return name, key
 
 
 def join(
     data_dir: Path,
-    place: SyncFolder,
+    sync_folder: SyncFolder,
     *,
     passphrase: str,
     name: str,
@@ -341,63 +336,76 @@ def join(
     projects: Callable[[Mapping[str, Sequence[str]]], tuple[dict[str, str], dict[str, list[str]]]],
     everything: bool,
     git: bool,
-    anew: bool,
+    as_new_device: bool,
     now: datetime,
     new_token: Callable[[], str],
 ) -> Device:
-    """Make this device part of a folder, or renew what it knows of it, and return it.
+    """Make this device a member of a folder, or renew its membership, and return it.
 
-    projects: shared id -> aliases of those in the folder -> (id here -> shared id, shared id -> aliases to tell).
-    anew: as a device of its own, whatever it was before. Raises Refused, BadInput: see the sentences.
+    projects: shared id -> aliases of those in the folder -> (id here -> shared id, shared id -> aliases to publish).
+    as_new_device: whatever it was before. Raises Refused, BadInput: see the sentences.
     """
-    sealing.checked_name(name)
-    head, authority = unlocked(place, passphrase, new_token=new_token)
-    there = all_members(place, head, authority)
-    before = None if anew else _before(data_dir, head)
+    sealing.check_name(name)
+    head, authority = unlock(sync_folder, passphrase, new_token=new_token)
+    members = members_by_passphrase(sync_folder, head, authority)
+    before = None if as_new_device else _before(data_dir, head)
     device = before.device if before is not None else new_token()
-    if device in there.revoked:
+    _check_may_join(members, device, name, account, user)
+    own_keys = before.keys if before is not None else DeviceKeys.generate()
+    if not members.keys:
+        key_name, key = write_folder_key(sync_folder, head.id, authority, [], without=[], new_token=new_token)
+        members.keys[key_name], members.excluded[key_name] = key, frozenset()
+    shared: dict[str, list[str]] = {}
+    for card in members.cards.values():
+        for shared_id, aliases in card.projects.items():
+            shared.setdefault(shared_id, []).extend(aliases)
+    mapped, published = projects(shared)
+    number = members.cards[device].number + 1 if device in members.cards else 1
+    opening, signing = own_keys.public_keys
+    card = Card(device, name, opening, signing, human, account, user, now.isoformat(), published, number)
+    _write_vouched(
+        sync_folder,
+        f"devices/{device}-{number:04d}.card",
+        {"kind": "card", "device": device, "by": signing, "key": members.key_to_write(), "salt": new_token()},
+        {**asdict(card), "vouched": authority.sign(card.statement(head.id))},
+        members,
+        own_keys,
+    )
+    joined = Device(
+        *(str(sync_folder.root), head.id, authority.public, device, name, account, user, human),
+        keys=own_keys,
+        folder_keys=dict(members.keys),
+        projects=mapped,
+        everything=everything,
+        card_number=number,
+        git=git,
+    )
+    save(data_dir, joined)
+    return joined
+
+
+def _check_may_join(members: Members, device: str, name: str, account: str, user: str) -> None:
+    """Raise Refused, BadInput: a device of this id, name and person cannot join."""
+    if device in members.revoked:
         raise Refused(
             "this device was revoked; run `memory-anchor sync setup` with --new-device to join as another one"
         )
-    live = [card for card in there.cards.values() if card.device != device and card.device not in there.revoked]
-    if any(card.name == name for card in live):
+    others = [card for card in members.cards.values() if card.device != device and card.device not in members.revoked]
+    if any(card.name == name for card in others):
         raise Refused(f"another device of this folder is called {name!r}; choose another --name")
-    stranger = next((card for card in live if (card.account, card.user) != (account, user)), None)
+    stranger = next((card for card in others if (card.account, card.user) != (account, user)), None)
     if stranger is not None:
         raise Refused(
             f"this folder is of account {stranger.account!r}, user {stranger.user!r}, and here it is {account!r}, "
             f"{user!r}: what is private stays with one person; set scope.user and scope.account alike, or use another "
             "folder"
         )
-    if len(there.cards) >= DEVICES_MAX:
-        raise BadInput(f"the folder has {len(there.cards)} devices; allowed are {DEVICES_MAX}: begin a new folder")
-    keys = before.keys if before is not None else DeviceKeys.made()
-    if not there.keys:
-        name_of_key, key = new_folder_key(place, head.id, authority, [], without=[], new_token=new_token)
-        there.keys[name_of_key], there.shut[name_of_key] = key, frozenset()
-    shared: dict[str, list[str]] = {}
-    for one in there.cards.values():
-        for shared_id, aliases in one.projects.items():
-            shared.setdefault(shared_id, []).extend(aliases)
-    mapped, told = projects(shared)
-    number = there.cards[device].number + 1 if device in there.cards else 1
-    opening, signing = keys.publics
-    card = Card(device, name, opening, signing, human, account, user, now.isoformat(), told, number)
-    _write_card(place, head.id, card, authority, keys.signer, there, new_token)
-    made = Device(
-        *(str(place.root), head.id, authority.public, device, name, account, user, human),
-        keys=keys,
-        folder_keys=dict(there.keys),
-        projects=mapped,
-        everything=everything,
-        card_number=number,
-        git=git,
-    )
-    keep(data_dir, made)
-    return made
+    if len(members.cards) >= DEVICES_MAX:
+        raise BadInput(f"the folder has {len(members.cards)} devices; allowed are {DEVICES_MAX}: begin a new folder")
 
 
 def _before(data_dir: Path, head: FolderHead) -> Device | None:
+    """Return what this device was in the folder before."""
     try:
         before = load(data_dir)
     except StoreDamaged:
@@ -405,20 +413,11 @@ def _before(data_dir: Path, head: FolderHead) -> Device | None:
     return before if before is not None and before.folder_id == head.id else None
 
 
-def _write_card(
-    place: SyncFolder,
-    folder: str,
-    card: Card,
-    authority: Authority,
-    signer: Ed25519PrivateKey,
-    there: Members,
-    new_token: Callable[[], str],
+def _write_vouched(
+    sync_folder: SyncFolder, name: str, head: dict[str, Json], fields: Record, members: Members, own_keys: DeviceKeys
 ) -> None:
-    key = there.key_to_write()
-    content = json.dumps({**asdict(card), "vouched": authority.sign(card.said(folder))}).encode()
-    head = {"kind": "card", "device": card.device, "by": card.signing, "key": key, "salt": new_token()}
-    file = sealing.sealed_file(head, content, key=there.keys[key], signer=signer)
-    place.write(f"devices/{card.device}-{card.number:04d}.card", file)
+    key = members.keys[str(head["key"])]
+    sync_folder.write(name, sealing.seal_file(head, json.dumps(fields).encode(), key=key, signer=own_keys.signer))
 
 
 def revoke(
@@ -427,34 +426,38 @@ def revoke(
     name: str,
     passphrase: str,
     *,
-    reached: Callable[[str], Reached],
+    position_of: Callable[[str], ChainPosition],
     now: datetime,
     new_token: Callable[[], str],
 ) -> Card:
-    """Shut a device out: what it wrote up to now counts, nothing later does, and no later file opens for it.
+    """Shut a device out: what it wrote up to now counts, nothing later does, and it can decrypt no later file.
 
     Raises NotFound: no such device. Refused: another passphrase, or this very device.
     """
-    place = device.place
-    place.check_there()
-    head, authority = unlocked(place, passphrase, new_token=new_token)
-    there = all_members(place, head, authority)
-    live = {card.name: card for card in there.cards.values() if card.device not in there.revoked}
-    named = live.get(name) or next((one for one in live.values() if one.device == name), None)
-    if named is None:
+    sync_folder = device.sync_folder
+    sync_folder.check_available()
+    head, authority = unlock(sync_folder, passphrase, new_token=new_token)
+    members = members_by_passphrase(sync_folder, head, authority)
+    live = {card.name: card for card in members.cards.values() if card.device not in members.revoked}
+    lost = live.get(name) or next((card for card in live.values() if card.device == name), None)
+    if lost is None:
         raise NotFound(f"no device {name[:40]!r} in this folder; there are {', '.join(sorted(live)) or 'none'}")
-    if named.device == device.device:
+    if lost.device == device.device:
         raise Refused("this device cannot revoke itself; revoke it from another one")
-    last = reached(named.device)
-    gone = Revocation(named.device, device.device, now.isoformat(), last.generation, last.segment)
-    content = json.dumps({**asdict(gone), "vouched": authority.sign(gone.said(head.id))}).encode()
-    # With a key that the revoked device has too, so that it learns of it; what follows is sealed with a new one.
-    key = there.key_to_write()
-    told = {"kind": "revoked", "device": named.device, "by": device.keys.publics[1], "key": key, "salt": new_token()}
-    staying = [card for card in live.values() if card.device != named.device]
-    without = [*there.revoked, named.device]
-    fresh, opened = new_folder_key(place, head.id, authority, staying, without=without, new_token=new_token)
-    file = sealing.sealed_file(told, content, key=there.keys[key], signer=device.keys.signer)
-    place.write(f"revoked/{named.device}-{device.device}.gone", file)
-    keep(data_dir, replace(device, folder_keys={**there.keys, fresh: opened}))
-    return named
+    last = position_of(lost.device)
+    revocation = Revocation(lost.device, device.device, now.isoformat(), last.generation, last.segment)
+    # With a key that the revoked device has too, so that it learns of it; later files get a new key.
+    key = members.key_to_write()
+    staying = [card for card in live.values() if card.device != lost.device]
+    without = [*members.revoked, lost.device]
+    key_name, new_key = write_folder_key(sync_folder, head.id, authority, staying, without=without, new_token=new_token)
+    _write_vouched(
+        sync_folder,
+        f"revoked/{lost.device}-{device.device}.gone",
+        {"kind": "revoked", "device": lost.device, "by": device.keys.public_keys[1], "key": key, "salt": new_token()},
+        {**asdict(revocation), "vouched": authority.sign(revocation.statement(head.id))},
+        members,
+        device.keys,
+    )
+    save(data_dir, replace(device, folder_keys={**members.keys, key_name: new_key}))
+    return lost

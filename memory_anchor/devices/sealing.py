@@ -1,19 +1,19 @@
-"""What makes a sync folder unreadable and unforgeable to whoever has the folder alone.
+"""Cryptography that makes a sync folder unreadable and unforgeable to somebody who has only the folder.
 
 Well-known constructions only, from `cryptography`:
 
 - The sync passphrase goes through scrypt (n=2**16, r=8, p=3; 0.6 s a guess) with the folder's salt. HKDF-SHA256 makes
-  two things of it: an Ed25519 key (the folder's authority, which vouches for devices and revokes them) and a key that
-  wraps folder keys. Neither is kept on a device; its public half is pinned at set-up.
+  two keys of it: an Ed25519 key (the folder's authority, which vouches for devices and revokes them) and a key that
+  wraps folder keys. Neither is stored on a device; the authority's public half is pinned at set-up.
 - A folder key is 256 random bits. It is wrapped with ChaCha20-Poly1305 for the passphrase and, as age does it, for each
   device's X25519 key: ephemeral share, HKDF-SHA256 over the shared secret with both public keys as salt.
 - A file is a line of JSON (its head), ChaCha20-Poly1305 over its padded content with the head as associated data, and
   an Ed25519 signature of its author over both. Its key is HKDF-SHA256 of a folder key with the head as salt; a head
   holds 128 random bits, so each key seals one text and the nonce may be fixed.
-- Content is compressed and padded to a power of two of at least 4 KiB: what a size tells is no more than that power.
+- Content is compressed and padded to a power of two of at least 4 KiB: a size tells no more than that power.
 
 Rejected: a passphrase alone (a lost device could not be locked out without a new one) and devices' keys alone (a new
-device would read nothing until an old one is switched on).
+device could read nothing until an old one is switched on).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from memory_anchor.errors import BadInput, Refused
+from memory_anchor.errors import BadInput
 from memory_anchor.identity import keys
 from memory_anchor.json_values import Json
 
@@ -48,32 +48,32 @@ _NONCE = bytes(12)
 """Fixed: every key here seals one text only."""
 
 
-class Unfit(Exception):
-    """A file is not what it has to be; `why` is a clause. torn: it may still be on its way."""
+class InvalidFile(Exception):
+    """A file is not valid; `why` is a clause. is_partial: it may still be arriving."""
 
-    def __init__(self, why: str, *, torn: bool = False) -> None:
+    def __init__(self, why: str, *, is_partial: bool = False) -> None:
         super().__init__(why)
         self.why = why
-        self.torn = torn
+        self.is_partial = is_partial
 
 
-def text(raw: bytes) -> str:
-    return base64.b64encode(raw).decode()
+def to_base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
 
 
-def raw(value: Json) -> bytes:
-    """Return the bytes of a base64 text. Raises Unfit."""
+def from_base64(value: Json) -> bytes:
+    """Return the bytes of base64. Raises InvalidFile."""
     try:
         return base64.b64decode(str(value), validate=True)
     except ValueError:
-        raise Unfit("a key in it is not readable") from None
+        raise InvalidFile("a key in it is not readable") from None
 
 
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def derived(secret: bytes, *, salt: bytes, purpose: str) -> bytes:
+def derive_key(secret: bytes, *, salt: bytes, purpose: str) -> bytes:
     """Return 256 bits of HKDF-SHA256."""
     info = f"memory-anchor/sync/{purpose}/1".encode()
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=salt, info=info).derive(secret)
@@ -84,25 +84,25 @@ def derived(secret: bytes, *, salt: bytes, purpose: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """What the sync passphrase opens: who vouches for devices, and the key that wraps folder keys."""
+    """The keys derived from the sync passphrase: one that vouches for devices, one that wraps folder keys."""
 
     _signer: Ed25519PrivateKey
     wrapping: bytes
 
     @property
     def public(self) -> str:
-        return text(self._signer.public_key().public_bytes_raw())
+        return to_base64(self._signer.public_key().public_bytes_raw())
 
-    def sign(self, said: Mapping[str, Json]) -> str:
-        return text(self._signer.sign(keys.canonical(said)))
+    def sign(self, statement: Mapping[str, Json]) -> str:
+        return to_base64(self._signer.sign(keys.canonical(statement)))
 
 
-def authority_of(passphrase: str, *, salt: bytes, cost: int) -> Authority:
-    """Return what a passphrase opens in a folder; whether it is the right one shows by its public key."""
+def derive_authority(passphrase: str, *, salt: bytes, cost: int) -> Authority:
+    """Return the keys of a passphrase; its public key shows whether it is the right one."""
     kdf = Scrypt(salt=salt, length=KEY_BYTES, n=cost, r=keys.SCRYPT_BLOCK, p=keys.SCRYPT_PARALLEL)
     secret = kdf.derive(passphrase.encode("utf-8", "surrogatepass"))
-    signer = Ed25519PrivateKey.from_private_bytes(derived(secret, salt=salt, purpose="authority"))
-    return Authority(signer, derived(secret, salt=salt, purpose="wrapping"))
+    signer = Ed25519PrivateKey.from_private_bytes(derive_key(secret, salt=salt, purpose="authority"))
+    return Authority(signer, derive_key(secret, salt=salt, purpose="wrapping"))
 
 
 # --- folder keys ---------------------------------------------------------------------------------------------------
@@ -112,108 +112,107 @@ def new_key() -> bytes:
     return ChaCha20Poly1305.generate_key()
 
 
-def wrapped_by(wrapping: bytes, key: bytes, *, name: str) -> str:
-    """Return a folder key for whoever knows the passphrase."""
-    once = derived(wrapping, salt=name.encode(), purpose="passphrase")
-    return text(ChaCha20Poly1305(once).encrypt(_NONCE, key, name.encode()))
+def wrap_for_passphrase(wrapping: bytes, key: bytes, *, name: str) -> str:
+    """Return a folder key wrapped for the passphrase."""
+    once = derive_key(wrapping, salt=name.encode(), purpose="passphrase")
+    return to_base64(ChaCha20Poly1305(once).encrypt(_NONCE, key, name.encode()))
 
 
-def unwrapped_by(wrapping: bytes, sealed: Json, *, name: str) -> bytes:
-    """Raises Unfit: another passphrase wrapped it."""
-    once = derived(wrapping, salt=name.encode(), purpose="passphrase")
-    return _opened(once, raw(sealed), name.encode())
+def unwrap_by_passphrase(wrapping: bytes, sealed: Json, *, name: str) -> bytes:
+    """Return a folder key. Raises InvalidFile: another passphrase wrapped it."""
+    once = derive_key(wrapping, salt=name.encode(), purpose="passphrase")
+    return _decrypt(once, from_base64(sealed), name.encode())
 
 
-def wrapped_for(public: str, key: bytes, *, name: str) -> dict[str, Json]:
-    """Return a folder key for one device (X25519)."""
+def wrap_for_device(public: str, key: bytes, *, name: str) -> dict[str, Json]:
+    """Return a folder key wrapped for one device (X25519)."""
     try:
-        recipient = X25519PublicKey.from_public_bytes(raw(public))
+        recipient = X25519PublicKey.from_public_bytes(from_base64(public))
     except ValueError:
-        raise Unfit("a device's key is not readable") from None
+        raise InvalidFile("a device's key is not readable") from None
     ephemeral = X25519PrivateKey.generate()
     share = ephemeral.public_key().public_bytes_raw()
-    once = derived(ephemeral.exchange(recipient), salt=share + raw(public), purpose="recipient")
-    return {"share": text(share), "sealed": text(ChaCha20Poly1305(once).encrypt(_NONCE, key, name.encode()))}
+    once = derive_key(ephemeral.exchange(recipient), salt=share + from_base64(public), purpose="recipient")
+    return {"share": to_base64(share), "sealed": to_base64(ChaCha20Poly1305(once).encrypt(_NONCE, key, name.encode()))}
 
 
-def unwrapped_for(private: bytes, stanza: Json, *, name: str) -> bytes:
-    """Raises Unfit: it was wrapped for another device, or changed."""
+def unwrap_for_device(private: bytes, stanza: Json, *, name: str) -> bytes:
+    """Return a folder key. Raises InvalidFile: it was wrapped for another device, or changed."""
     if not isinstance(stanza, Mapping):
-        raise Unfit("a wrapped key in it is not readable")
+        raise InvalidFile("a wrapped key in it is not readable")
     own = X25519PrivateKey.from_private_bytes(private)
-    share = raw(stanza.get("share"))
+    share = from_base64(stanza.get("share"))
     try:
         secret = own.exchange(X25519PublicKey.from_public_bytes(share))
     except ValueError:
-        raise Unfit("a wrapped key in it is not readable") from None
-    once = derived(secret, salt=share + own.public_key().public_bytes_raw(), purpose="recipient")
-    return _opened(once, raw(stanza.get("sealed")), name.encode())
+        raise InvalidFile("a wrapped key in it is not readable") from None
+    once = derive_key(secret, salt=share + own.public_key().public_bytes_raw(), purpose="recipient")
+    return _decrypt(once, from_base64(stanza.get("sealed")), name.encode())
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def sealed_file(head: Mapping[str, Json], content: bytes, *, key: bytes, signer: Ed25519PrivateKey) -> bytes:
-    """Return a file: its head in the clear, its content sealed and padded, signed by its author.
+def seal_file(head: Mapping[str, Json], content: bytes, *, key: bytes, signer: Ed25519PrivateKey) -> bytes:
+    """Return a file: its head in the clear, its content encrypted and padded, signed by its author.
 
-    head: holds `salt`, 128 random bits as text that no other file has.
+    head: has a `salt`, 128 random bits as text that no other file has.
     """
     packed = zlib.compress(content, 6)
-    padded = len(packed).to_bytes(_LENGTH_BYTES, "big") + packed
-    size = PAD_LEAST
-    while size < len(padded):
-        size *= 2
-    padded += bytes(size - len(padded))
+    content = len(packed).to_bytes(_LENGTH_BYTES, "big") + packed
+    size = max(PAD_LEAST, 1 << (len(content) - 1).bit_length())
+    padded = content.ljust(size, b"\0")
     line = keys.canonical({**head, "size": size + 16}) + b"\n"
-    once = derived(key, salt=hashlib.sha256(line).digest(), purpose="file")
+    once = derive_key(key, salt=hashlib.sha256(line).digest(), purpose="file")
     body = line + ChaCha20Poly1305(once).encrypt(_NONCE, padded, line)
     return body + signer.sign(hashlib.sha256(body).digest())
 
 
-def head_of(file: bytes) -> dict[str, Json]:
-    """Return the head of a whole file. Raises Unfit: it is none of ours, or torn."""
+def read_head(file: bytes) -> dict[str, Json]:
+    """Return the head of a complete file. Raises InvalidFile: it is none of ours, or partial."""
     end = file.find(b"\n", 0, HEAD_BYTES_MAX)
     if end < 0:
-        raise Unfit("it is cut off or no file of a sync folder", torn=len(file) < HEAD_BYTES_MAX)
+        raise InvalidFile("it is cut off or no file of a sync folder", is_partial=len(file) < HEAD_BYTES_MAX)
     try:
         head = json.loads(file[:end])
         size = int(head["size"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise Unfit("it is no file of a sync folder") from None
+        raise InvalidFile("it is no file of a sync folder") from None
     if not isinstance(head, dict) or keys.canonical(head) != file[:end]:
-        raise Unfit("its head was changed")
-    have = len(file) - end - 1 - SIGNATURE_BYTES
-    if have != size:
-        raise Unfit("it is cut off" if have < size else "something was added to it", torn=have < size)
+        raise InvalidFile("its head was changed")
+    missing = size - (len(file) - end - 1 - SIGNATURE_BYTES)
+    if missing:
+        why = "it is cut off" if missing > 0 else "something was added to it"
+        raise InvalidFile(why, is_partial=missing > 0)
     return head
 
 
-def opened_file(file: bytes, *, key: bytes, public: str) -> bytes:
-    """Return the content of a file that `public` signed. Raises Unfit."""
+def open_file(file: bytes, *, key: bytes, public: str) -> bytes:
+    """Return the content of a file that `public` signed. Raises InvalidFile."""
     end = file.find(b"\n", 0, HEAD_BYTES_MAX) + 1
     body, signature = file[:-SIGNATURE_BYTES], file[-SIGNATURE_BYTES:]
     try:
-        Ed25519PublicKey.from_public_bytes(raw(public)).verify(signature, hashlib.sha256(body).digest())
+        Ed25519PublicKey.from_public_bytes(from_base64(public)).verify(signature, hashlib.sha256(body).digest())
     except (InvalidSignature, ValueError):
-        raise Unfit("its author's signature does not fit") from None
-    once = derived(key, salt=hashlib.sha256(file[:end]).digest(), purpose="file")
-    padded = _opened(once, body[end:], file[:end])
+        raise InvalidFile("its author's signature does not fit") from None
+    once = derive_key(key, salt=hashlib.sha256(file[:end]).digest(), purpose="file")
+    padded = _decrypt(once, body[end:], file[:end])
     length = int.from_bytes(padded[:_LENGTH_BYTES], "big")
     unpacking = zlib.decompressobj()
     try:
         content = unpacking.decompress(padded[_LENGTH_BYTES : _LENGTH_BYTES + length], CONTENT_BYTES_MAX)
     except zlib.error:
-        raise Unfit("its content is not readable") from None
+        raise InvalidFile("its content is not readable") from None
     if unpacking.unconsumed_tail or not unpacking.eof:
-        raise Unfit(f"its content is over {CONTENT_BYTES_MAX} bytes, or cut off")
+        raise InvalidFile(f"its content is over {CONTENT_BYTES_MAX} bytes, or cut off")
     return content
 
 
-def _opened(key: bytes, sealed: bytes, about: bytes) -> bytes:
+def _decrypt(key: bytes, sealed: bytes, about: bytes) -> bytes:
     try:
         return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, about)
     except (InvalidTag, ValueError):
-        raise Unfit("it was sealed with another key or changed") from None
+        raise InvalidFile("it was sealed with another key or changed") from None
 
 
 # --- keys of one device ----------------------------------------------------------------------------------------------
@@ -221,13 +220,13 @@ def _opened(key: bytes, sealed: bytes, about: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKeys:
-    """What one device opens and signs with."""
+    """The private keys of one device: one decrypts, one signs."""
 
     opening: bytes
     signing: bytes
 
     @classmethod
-    def made(cls) -> DeviceKeys:
+    def generate(cls) -> DeviceKeys:
         return cls(X25519PrivateKey.generate().private_bytes_raw(), Ed25519PrivateKey.generate().private_bytes_raw())
 
     @property
@@ -235,20 +234,13 @@ class DeviceKeys:
         return Ed25519PrivateKey.from_private_bytes(self.signing)
 
     @property
-    def publics(self) -> tuple[str, str]:
-        """Return (X25519, Ed25519), as its card holds them."""
+    def public_keys(self) -> tuple[str, str]:
+        """Return (X25519, Ed25519), as its card has them."""
         recipient = X25519PrivateKey.from_private_bytes(self.opening).public_key()
-        return text(recipient.public_bytes_raw()), text(self.signer.public_key().public_bytes_raw())
+        return to_base64(recipient.public_bytes_raw()), to_base64(self.signer.public_key().public_bytes_raw())
 
 
-def checked_name(name: str, *, most: int = 40) -> str:
-    """Return a device's name. Raises BadInput."""
+def check_name(name: str, *, most: int = 40) -> None:
+    """Raise BadInput unless a device may have this name."""
     if not (1 <= len(name) <= most and all(char.isalnum() or char in "-_." for char in name)):
         raise BadInput(f"the device's name is {name[:most]!r}; allowed are 1 to {most} letters, digits, - _ .")
-    return name
-
-
-def check_signed(public: str, said: Mapping[str, Json], signature: Json) -> None:
-    """Raise Refused unless this key signed this statement."""
-    if not keys.signed_by(public, said, str(signature)):
-        raise Refused("it is not signed by who may")

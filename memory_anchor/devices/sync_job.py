@@ -1,7 +1,7 @@
-"""Sync as one process has it: nothing is loaded or looked at before it is set up; then a job exchanges by itself.
+"""Device sync in one process: nothing is loaded or read before it is set up; then a job exchanges by itself.
 
-The job is queued when a session starts and when one ends, runs behind like every job (it yields to requests and may be
-stopped), and is due now and then besides. What went wrong stands in `memory-anchor sync status`, never in a hook.
+The job is queued when a session starts and when one ends, runs in the background like every job (it yields to requests
+and may be stopped), and is due periodically. `memory-anchor sync status` says what went wrong, never a hook.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from memory_anchor.devices.exchange import Exchange
 
 JOB = "sync"
-EVERY = timedelta(minutes=15)
+INTERVAL = timedelta(minutes=15)
 PLACE = ("sync", "device.json")
-"""Below the data directory: there once sync was set up."""
+"""Below the data directory: exists once sync is set up."""
 
 
 @dataclass(slots=True)
-class Devices:
+class DeviceSync:
     """What an exchange works with. purge(ids, by): erases memories as a human's purge does."""
 
     upkeep: Upkeep
@@ -38,8 +38,8 @@ class Devices:
     projects: Projects
     purge: Callable[[Sequence[str], str], None]
     new_token: Callable[[], str]
-    paused: Callable[[], bool]
-    _made: Exchange | None = None
+    is_paused: Callable[[], bool]
+    _exchange: Exchange | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -52,20 +52,20 @@ class Devices:
         from memory_anchor.devices.exchange import Exchange
 
         with self._lock:
-            if self._made is None:
-                self._made = Exchange(self)
-            return self._made
+            if self._exchange is None:
+                self._exchange = Exchange(self)
+            return self._exchange
 
     def job(self) -> Job:
-        return Job(JOB, "exchange memories with the user's other devices, where that is set up", EVERY, self._behind)
+        return Job(JOB, "exchange memories with the user's other devices, where that is set up", INTERVAL, self._run)
 
-    def _behind(self, up: Upkeep, at: datetime, limits: Limits) -> JobReport:
+    def _run(self, up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         del up
         if limits.dry_run or not self.is_set_up:
             return JobReport(JOB, at, dry_run=limits.dry_run)
         try:
             done = self.exchange.run(limits.should_stop)
-        except MemoryAnchorError as error:  # told by `sync status`; a stick that is not plugged in is no failure
+        except MemoryAnchorError as error:  # `sync status` says it; a stick that is not plugged in is no failure
             return JobReport(JOB, at, notes=(str(error),))
         if done is None:
             return JobReport(JOB, at)

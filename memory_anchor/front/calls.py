@@ -227,7 +227,7 @@ def sync_now(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record
     if not core.devices.is_set_up:
         return {"set_up": False, "sent": 0, "received": 0, "purged": 0, "disputed": 0, "notes": [], "unsigned": 0}
     done = core.devices.exchange.run()
-    unsigned = len(items(core.devices.exchange.unsigned().get("ids")))
+    unsigned = len(items(core.devices.exchange.unsigned_purge().get("ids")))
     return {"set_up": True, **(asdict(done) if done is not None else {}), "unsigned": unsigned}
 
 
@@ -238,13 +238,13 @@ def sync_status(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Rec
 
 @call
 def sync_reached(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    return asdict(core.devices.exchange.reached(str(given.get("device"))))
+    return asdict(core.devices.exchange.position_of(str(given.get("device"))))
 
 
 @call
 def sync_unsigned(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Return what a human signs so that what was purged here is purged on every device."""
-    return {"said": core.devices.exchange.unsigned() if core.devices.is_set_up else {}}
+    return {"said": core.devices.exchange.unsigned_purge() if core.devices.is_set_up else {}}
 
 
 @call
@@ -253,7 +253,9 @@ def sync_signed(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Rec
     said = given.get("said")
     if not isinstance(said, Mapping):
         raise BadInput(f"the signed statement is {kind_of(said)}; allowed is an object")
-    done = core.devices.exchange.signed(said, str(given.get("signature")), inputs.text("by", given.get("by"), most=200))
+    done = core.devices.exchange.accept_signature(
+        said, str(given.get("signature")), inputs.text("by", given.get("by"), most=200)
+    )
     return {"signed": done}
 
 

@@ -549,10 +549,10 @@ def _who_told(schema: IdentitySchema, data_dir: Path) -> str:
 
 def _watched(data_dir: Path) -> Iterator[Check]:
     """Yield each source of knowledge that is looked at from time to time only, and why."""
-    from memory_anchor.knowledge.watching import polled
+    from memory_anchor.knowledge.watching import polled_sources
     from memory_anchor.terminal import visible
 
-    for name, why in polled(data_dir).items():
+    for name, why in polled_sources(data_dir).items():
         which = "every source" if name == "*" else f"source {name}"
         told = f"{which} is looked at behind searches and every 15 minutes, not at once: {visible(why)}"
         yield Check("knowledge", "ok", told)

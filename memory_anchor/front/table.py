@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from memory_anchor.due import DueMemory
     from memory_anchor.ingest.remembering import Extracted
     from memory_anchor.knowledge.catalogue import SourceState
-    from memory_anchor.knowledge.search import Opened
+    from memory_anchor.knowledge.search import OpenedCitation
     from memory_anchor.knowledge.sources import Source
     from memory_anchor.upkeep.history import Step
     from memory_anchor.upkeep.upkeep import JobReport
@@ -180,7 +180,7 @@ def _passages(found: list[RetrievedSnippet], anchor: MemoryAnchor) -> Record:
     return shapes.search_answer(SearchAnswer(tuple(found)), reader=anchor.actor.scope)
 
 
-def _opened(opened: Opened, anchor: MemoryAnchor) -> Record:
+def _opened(opened: OpenedCitation, anchor: MemoryAnchor) -> Record:
     return shapes.knowledge_opened(opened, reader=anchor.actor.scope)
 
 

@@ -1,9 +1,9 @@
-"""What is known of each source: its documents, where its passages stand, and what waits to be read. One SQLite file.
+"""What is known of each source: its documents, the places of its passages, and what waits to be read. One SQLite file.
 
 The store holds the texts and their vectors; this file holds the way back to the sources and the durable queue: what was
-accepted is on disk (`synchronous=FULL`), and a document's places are replaced in one transaction. No text of a document
-is in it. It is made by the first source that is added; before that nothing of it is opened. Deleted rows are
-overwritten (`secure_delete`). Rejected: all of it as payloads in the store, which has no transactions over documents.
+accepted is on disk (`synchronous=FULL`), and a document's places are replaced in one transaction. It holds no text of a
+document. The first source that is added creates it; before that nothing of it is opened. Deleted rows are overwritten
+(`secure_delete`). Rejected: all of it as payloads in the store, which has no transactions over documents.
 """
 
 from __future__ import annotations
@@ -29,16 +29,21 @@ if TYPE_CHECKING:
 
     from memory_anchor.ports import SharedRecords
 
+Row = Sequence[Any]
+"""Columns of a table."""
+Fields = dict[str, Any]
+"""A source as JSON."""
 FILE = "knowledge.sqlite"
 SOURCES_MAX = 1_000
 QUEUE_MAX = 10_000
 BLOB_BYTES_MAX = 16 << 20
 SYNC = "sync"
-"""Work that is no upload: look at the whole source."""
+"""Work that is no upload: scan the whole source."""
 TRIES_MAX = 6
 BACKOFF_S = 5.0
 RETIRED_MAX = 20_000
 """Passages of a source that are gone and whose citations still say so."""
+_VALUES_AT_ONCE = 400
 _PLACE = "ref,number,passage,sha,line_start,line_end,page,heading"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS source(id TEXT PRIMARY KEY, kind TEXT, ref TEXT, trust TEXT, account TEXT, project TEXT,
@@ -57,8 +62,8 @@ CREATE TABLE IF NOT EXISTS queue(id INTEGER PRIMARY KEY, source TEXT, what TEXT,
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where one passage of a source stands; a text that stands twice has two places. sha: of its document."""
+class PassagePlace:
+    """Where one passage of a source is; a text that stands twice has two places. sha: of its document."""
 
     ref: str
     number: int
@@ -82,9 +87,9 @@ class QueuedWork:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """How far a source is read. counted: reason -> how many were left out by rule. skipped: a sentence for each.
+    """How far a source is read. counted: reason -> how many were left out. skipped: a sentence for each.
 
-    reading: how far it has come, while it is read.
+    reading: the progress, while it is read.
     """
 
     source: Source
@@ -93,17 +98,21 @@ class SourceState:
     passages: int
     synced_at: str
     waiting: int
-    wrong: str
+    error: str
     skipped: tuple[str, ...] = ()
     counted: Mapping[str, int] = field(default_factory=dict)
     reading: SyncProgress | None = None
 
 
 class Catalogue:
-    """Thread-safe; one connection, opened by its first use. more: further tables."""
+    """Thread-safe; one connection, opened by its first use. more: further tables.
+
+    What has no meaning for one process alone (`refresh`, `sweep`, `begin`, ...) does nothing here; `SharedCatalogue`
+    fills it in.
+    """
 
     is_shared = False
-    """Whether processes with other data directories write it too; see `shared_catalogue`."""
+    """Whether processes with other data directories write it too."""
 
     def __init__(self, data_dir: Path, name: str = "knowledge", *, more: str = "") -> None:
         self.folder = data_dir / name
@@ -121,11 +130,11 @@ class Catalogue:
     def _is_made(self) -> bool:
         return self._db is not None or (self.folder / FILE).exists()
 
-    def fresh(self, *, whole: bool = False, taken: bool = False) -> None:
-        """Nothing: this file is all there is."""
+    def refresh(self, *, whole: bool = False, taken: bool = False) -> None:
+        """Bring in what other replicas changed."""
 
     def sweep(self, now: datetime) -> None:
-        """Nothing: a source goes in one transaction."""
+        """Remove what a killed removal left."""
 
     def close(self) -> None:
         with self._lock:
@@ -134,7 +143,7 @@ class Catalogue:
                 self._db = None
 
     @contextlib.contextmanager
-    def still(self) -> Iterator[None]:
+    def frozen(self) -> Iterator[None]:
         """Hold the file as it is; no transaction runs meanwhile."""
         with self._lock:
             yield
@@ -145,7 +154,7 @@ class Catalogue:
 
         with self._lock:
             try:
-                db = self._db or self._opened()
+                db = self._db or self._open_file()
                 with db:
                     yield db
             except sqlite3.OperationalError as error:
@@ -157,27 +166,33 @@ class Catalogue:
                     f"{self.folder / FILE} is damaged ({error}); move it away and add the sources again."
                 ) from error
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open_file(self) -> sqlite3.Connection:
         import sqlite3
 
         make_private(self.folder)
         path = self.folder / FILE
         is_new = not path.exists()
         db = sqlite3.connect(path, check_same_thread=False)
-        db.executescript(
-            "PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=FULL; PRAGMA secure_delete=ON;" + self._schema
-        )
+        pragmas = "PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=FULL; PRAGMA secure_delete=ON;"
+        db.executescript(pragmas + self._schema)
         if is_new:
             path.chmod(0o600)
             sync_folder(self.folder)
         self._db = db
         return db
 
-    def _rows(self, sql: str, *values: Any) -> list[Any]:
+    def _rows(self, sql: str, *values: str | int) -> list[Any]:
         if not self._is_made:
             return []
         with self._transaction() as db:
             return db.execute(sql, values).fetchall()
+
+    def _rows_in(self, sql: str, wanted: Iterable[str], *values: str) -> Iterator[Row]:
+        """Yield the rows of a query that ends with `IN `, a few hundred wanted values at a time."""
+        listed = list(wanted)
+        for start in range(0, len(listed), _VALUES_AT_ONCE):
+            some = listed[start : start + _VALUES_AT_ONCE]
+            yield from self._rows(f"{sql}({','.join('?' * len(some))})", *values, *some)
 
     # --- sources ---------------------------------------------------------------------------------------------------
 
@@ -191,41 +206,41 @@ class Catalogue:
             self._rows("SELECT source, count(*) FROM document WHERE NOT (sha='' AND title<>'') GROUP BY source")
         )
         passages = dict(self._rows("SELECT source, count(DISTINCT passage) FROM place GROUP BY source"))
-        waiting = {
+        queued = {
             row[0]: row[1:] for row in self._rows("SELECT source, count(*), max(wrong) FROM queue GROUP BY source")
         }
-        return [
-            SourceState(
-                source=_source(row),
-                state=row[11],
-                documents=documents.get(row[0], 0),
-                passages=passages.get(row[0], 0),
-                synced_at=row[12] or "",
-                waiting=waiting.get(row[0], (0, ""))[0],
-                wrong=waiting.get(row[0], (0, ""))[1],
-                skipped=tuple(json.loads(row[14])),
-                counted=json.loads(row[15]),
+        states = []
+        for row in self._rows("SELECT * FROM source ORDER BY added_at, id"):
+            state, synced_at, _, skipped, counted = row[11:]
+            waiting, error = queued.get(row[0], (0, ""))
+            states.append(
+                SourceState(
+                    source=_source(row),
+                    state=state,
+                    documents=documents.get(row[0], 0),
+                    passages=passages.get(row[0], 0),
+                    synced_at=synced_at or "",
+                    waiting=waiting,
+                    error=error,
+                    skipped=tuple(json.loads(skipped)),
+                    counted=json.loads(counted),
+                )
             )
-            for row in self._rows("SELECT * FROM source ORDER BY added_at, id")
-        ]
+        return states
 
     def put_source(self, source: Source, what: str, *, now: datetime, content: bytes | None = None) -> Source:
-        """Keep a source, or what it is trusted now, and queue what is to be read of it: accepted once this returns.
+        """Add a source, or change its trust and options, and queue what is to be read: accepted once this returns.
 
-        content: what was pushed, kept as a blob. Return the source as it is kept.
+        content: what was pushed, stored as a blob. Return the source as it is stored.
         """
         if content is not None:
-            self._keep_blob(str(json.loads(what)["sha"]), content)
-        scope = source.scope
-        options, added = json.dumps(dict(source.options)), source.added_at.isoformat()
-        whose = (scope.account, scope.project, scope.user, scope.agent, source.visibility.value)
-        row = (source.id, source.kind.value, source.ref, source.trust.value, *whose, options, added)
+            self._store_blob(str(json.loads(what)["sha"]), content)
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO source(id,kind,ref,trust,account,project,user,agent,visibility,options,added_at) VALUES"
                 "(?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET trust=excluded.trust, options=excluded.options,"
                 " cursor=CASE WHEN trust=excluded.trust AND options=excluded.options THEN cursor ELSE '' END",
-                row,
+                source_row(source_fields(source)),
             )
             _queue(db, source.id, what, now)
         return source
@@ -246,40 +261,40 @@ class Catalogue:
             db.execute("UPDATE source SET state='removing' WHERE id=?", (source,))
             db.execute("DELETE FROM queue WHERE source=?", (source,))
 
-    def left_of_removals(self, now: datetime) -> list[Source]:
+    def unfinished_removals(self, now: datetime) -> list[Source]:
         """Return the sources whose removal was cut off."""
         del now
         live = self.sources()
         return [source for source in self.sources(live=False) if source not in live]
 
-    def is_stood_aside_for(self, now: datetime) -> bool:
+    def has_pending_removal(self, now: datetime) -> bool:
         """Return whether a removal by another process waits until nothing is read."""
         del now
         return False
 
-    def drop_left(self, source: str) -> bool:
-        """Return whether a source is gone, with nothing left of what was written of it since."""
+    def drop_if_removed(self, source: str) -> bool:
+        """Return whether a source is removed, after dropping what was written of it since."""
         del source
         return False
 
     def drop_source(self, source: str) -> int:
-        """Forget everything about a source; return how many blobs went with it.
+        """Delete everything about a source; return how many blobs went with it.
 
         The file is packed, so that nothing of it is left in free pages.
         """
         with self._transaction() as db:
-            for table, column in (("document", "source"), ("place", "source"), ("retired", "source")):
-                db.execute(f"DELETE FROM {table} WHERE {column}=?", (source,))  # noqa: S608 - our own names
-            db.execute("DELETE FROM queue WHERE source=?", (source,))
+            for table in ("document", "place", "retired", "queue"):
+                db.execute(f"DELETE FROM {table} WHERE source=?", (source,))  # noqa: S608 - our own names
             db.execute("DELETE FROM source WHERE id=?", (source,))
         with self._lock:
             if self._db is not None:
                 self._db.execute("VACUUM")
         return self.drop_blobs()
 
-    def noted_sync(
+    def note_sync(
         self, source: str, *, now: datetime, cursor: str, skipped: Sequence[str], counted: Mapping[str, int]
     ) -> None:
+        """Record what a sync came to, and forget the oldest of too many retired passages."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE source SET synced_at=?, cursor=?, skipped=?, counted=? WHERE id=?",
@@ -307,11 +322,11 @@ class Catalogue:
         return QueuedWork(*rows[0]) if rows else None
 
     def due(self, *, now: datetime) -> int:
-        """Return how much is to be read now; what failed and waits its time is not."""
+        """Return how much is to be read now, without what failed and waits its time."""
         rows = self._rows("SELECT count(*) FROM queue WHERE due<=? AND tries<?", now.isoformat(), TRIES_MAX)
         return int(rows[0][0]) if rows else 0
 
-    def waiting(self) -> int:
+    def count_waiting(self) -> int:
         rows = self._rows("SELECT count(*) FROM queue WHERE tries<?", TRIES_MAX)
         return int(rows[0][0]) if rows else 0
 
@@ -319,50 +334,44 @@ class Catalogue:
         with self._transaction() as db:
             db.execute("DELETE FROM queue WHERE id=?", (work.id,))
 
-    def failed(self, work: QueuedWork, wrong: str, *, now: datetime) -> None:
-        """Keep the work for later, each time twice as late."""
-        due = now + timedelta(seconds=BACKOFF_S * 2**work.tries)
+    def failed(self, work: QueuedWork, error: str, *, now: datetime) -> None:
+        """Leave the work for later, each time twice as late."""
         with self._transaction() as db:
-            db.execute(
-                "UPDATE queue SET tries=tries+1, due=?, wrong=? WHERE id=?", (due.isoformat(), wrong[:500], work.id)
-            )
+            row = (due_again(work, now), error[:500], work.id)
+            db.execute("UPDATE queue SET tries=tries+1, due=?, wrong=? WHERE id=?", row)
 
     # --- documents and places --------------------------------------------------------------------------------------
 
     def stamps(self, source: str) -> dict[str, str]:
-        """Return document -> what it looked like when it was read."""
+        """Return document -> its stamp when it was read."""
         return dict(self._rows("SELECT ref, stamp FROM document WHERE source=?", source))
 
     def left_out(self, source: str) -> list[str]:
-        """Return the sentence of each document that could not be read: it stands as the title of what has no bytes."""
+        """Return the sentence of each document that could not be read: the title of one without bytes."""
         rows = self._rows("SELECT title FROM document WHERE source=? AND sha='' AND title<>'' ORDER BY ref", source)
         return [str(row[0]) for row in rows]
 
-    def places(self, source: str, *, refs: Iterable[str] = (), passages: Iterable[str] = ()) -> list[Place]:
+    def places(self, source: str, *, refs: Iterable[str] = (), passages: Iterable[str] = ()) -> list[PassagePlace]:
         """Return the places of these documents and of these passages, in the order of their lines."""
-        found: dict[tuple[str, int], Place] = {}
-        for column, wanted in (("ref", list(refs)), ("passage", list(passages))):
-            for at in range(0, len(wanted), 400):
-                some = wanted[at : at + 400]
-                rows = self._rows(
-                    f"SELECT {_PLACE} FROM place WHERE source=? AND {column} IN ({','.join('?' * len(some))})",  # noqa: S608
-                    source,
-                    *some,
-                )
-                for row in rows:
-                    found[row[0], row[1]] = _place(row)
-        return [found[key] for key in sorted(found)]
+        places: dict[tuple[str, int], PassagePlace] = {}
+        for column, wanted in (("ref", refs), ("passage", passages)):
+            sql = f"SELECT {_PLACE} FROM place WHERE source=? AND {column} IN "  # noqa: S608 - our own names
+            for *row, heading in self._rows_in(sql, wanted, source):
+                ref, number, passage, sha, start, end, page = row
+                place = PassagePlace(ref, number, passage, sha, start, end, page, tuple(json.loads(heading)))
+                places[ref, number] = place
+        return [places[key] for key in sorted(places)]
 
     def begin(self, source: str) -> None:
-        """What `places` tells from now on is what the next `intend` and `replace` are decided upon."""
+        """Let the next `intend` and `replace` be decided upon what `places` returns from now on."""
 
     def replace(
         self,
         source: str,
-        documents: Mapping[str, tuple[str, str, str, Sequence[Place]]],
+        documents: Mapping[str, tuple[str, str, str, Sequence[PassagePlace]]],
         *,
         removed: Iterable[str],
-        retired: Mapping[str, Place],
+        retired: Mapping[str, PassagePlace],
     ) -> None:
         """Replace what is known of documents (ref -> stamp, sha, title, places), all of it or nothing."""
         with self._transaction() as db:
@@ -370,31 +379,15 @@ class Catalogue:
                 db.execute("DELETE FROM place WHERE source=? AND ref=?", (source, ref))
             db.executemany("DELETE FROM document WHERE source=? AND ref=?", [(source, ref) for ref in removed])
             for ref, (stamp, sha, title, places) in documents.items():
-                db.execute("INSERT OR REPLACE INTO document VALUES(?,?,?,?,?)", (source, ref, stamp, sha, title))
-                db.executemany(
-                    "INSERT INTO place VALUES(?,?,?,?,?,?,?,?,?)",
-                    [
-                        (
-                            source,
-                            p.ref,
-                            p.number,
-                            p.passage,
-                            p.sha,
-                            p.line_start,
-                            p.line_end,
-                            p.page,
-                            _listed(p.heading),
-                        )
-                        for p in places
-                    ],
-                )
+                rows = [[p.number, p.passage, p.sha, p.line_start, p.line_end, p.page, p.heading] for p in places]
+                insert_document(db, source, ref, (stamp, sha, title, rows))
                 db.executemany("DELETE FROM retired WHERE passage=?", [(p.passage,) for p in places])
             _retire(db, source, retired)
 
-    def intend(self, source: str, passages: Mapping[str, Place], gone: Mapping[str, Place]) -> None:
-        """Note points that are about to be stored; they count as gone until `replace` names their places.
+    def intend(self, source: str, passages: Mapping[str, PassagePlace], gone: Mapping[str, PassagePlace]) -> None:
+        """Record points that are about to be stored; they count as gone until `replace` names their places.
 
-        gone: what `replace` will tell of as retired; here it does so in one transaction with the places.
+        gone: what `replace` will record as retired; here it does so in one transaction with the places.
         """
         del gone
         if passages:
@@ -408,15 +401,15 @@ class Catalogue:
 
     def emptied(self, passages: Iterable[str]) -> None:
         with self._transaction() as db:
-            db.executemany("UPDATE retired SET emptied=1 WHERE passage=?", [(one,) for one in passages])
+            db.executemany("UPDATE retired SET emptied=1 WHERE passage=?", [(passage,) for passage in passages])
 
-    def retired(self, passage: str) -> tuple[str, Place] | None:
+    def retired(self, passage: str) -> tuple[str, PassagePlace] | None:
         """Return the source and last place of a passage that is gone."""
         rows = self._rows("SELECT source,ref,sha,line_start,line_end,heading FROM retired WHERE passage=?", passage)
         if not rows:
             return None
         source, ref, sha, start, end, heading = rows[0]
-        return str(source), Place(ref, 0, passage, sha, start, end, None, tuple(json.loads(heading)))
+        return str(source), PassagePlace(ref, 0, passage, sha, start, end, None, tuple(json.loads(heading)))
 
     def forget_names(self, matches: Callable[[str], bool]) -> int:
         """Empty every name of a heading or a title, and every sentence, that matches; return how many."""
@@ -429,16 +422,16 @@ class Catalogue:
                 ("source", "skipped", "[]"),
                 ("queue", "wrong", ""),
             ):
-                held = {row[0] for row in db.execute(f"SELECT DISTINCT {column} FROM {table}")}  # noqa: S608
-                for said in held:
-                    if matches(said) or matches_any(matches, _texts(said)):
-                        done += db.execute(f"UPDATE {table} SET {column}=? WHERE {column}=?", (empty, said)).rowcount  # noqa: S608
+                for (value,) in db.execute(f"SELECT DISTINCT {column} FROM {table}").fetchall():  # noqa: S608
+                    if matches(value) or matches_any(matches, _texts(value)):
+                        update = f"UPDATE {table} SET {column}=? WHERE {column}=?"  # noqa: S608
+                        done += db.execute(update, (empty, value)).rowcount
         return done
 
     # --- blobs -----------------------------------------------------------------------------------------------------
 
-    def _keep_blob(self, sha: str, content: bytes) -> None:
-        """Keep the bytes of an upload under their hash, durable on return."""
+    def _store_blob(self, sha: str, content: bytes) -> None:
+        """Store the bytes of an upload under their hash, durable on return."""
         make_private(self.blobs)
         try:
             if not (self.blobs / sha).exists():
@@ -446,11 +439,11 @@ class Catalogue:
         except OSError as error:
             raise ours(error, self.blobs) from error
 
-    def pushed(self, work: QueuedWork) -> bytes | None:
+    def queued_bytes(self, work: QueuedWork) -> bytes | None:
         """Return the bytes of a queued upload, None where they are gone. Raises OSError."""
         return self._blob(str(json.loads(work.what)["sha"]))
 
-    def kept(self, source: str, ref: str) -> bytes | None:
+    def document_bytes(self, source: str, ref: str) -> bytes | None:
         """Return the bytes of an upload that was read, None where they are gone. Raises OSError."""
         return self._blob(self.stamps(source).get(ref, "").partition(":")[0])
 
@@ -459,7 +452,10 @@ class Catalogue:
 
     def drop_blobs(self) -> int:
         """Remove every blob that no document and nothing queued names; return how many."""
-        wanted, removed = self._blob_names(), 0
+        wanted = {str(row[0]) for row in self._rows("SELECT DISTINCT sha FROM document")}
+        queued = self._rows("SELECT what FROM queue WHERE what<>?", SYNC)
+        wanted |= {str(json.loads(what)["sha"]) for (what,) in queued}
+        removed = 0
         if self.blobs.is_dir():
             for path in self.blobs.iterdir():
                 if path.name not in wanted:
@@ -470,43 +466,42 @@ class Catalogue:
             sync_folder(self.blobs)
         return removed
 
-    def bytes_elsewhere(self) -> list[tuple[SharedRecords, str]]:
-        """Return every record that holds what was pushed: where it is no file here."""
+    def pushed_records(self) -> list[tuple[SharedRecords, str]]:
+        """Return every record on a server that holds what was pushed."""
         return []
 
-    def _blob_names(self) -> set[str]:
-        """Return the hash of every upload that a source or the queue names."""
-        found = {str(row[0]) for row in self._rows("SELECT DISTINCT sha FROM document")}
-        for (what,) in self._rows("SELECT what FROM queue WHERE what<>?", SYNC):
-            found.add(str(json.loads(what)["sha"]))
-        return found
 
-
-def matches_any(matches: Callable[[str], bool], said: Sequence[str]) -> bool:
+def matches_any(matches: Callable[[str], bool], texts: Sequence[str]) -> bool:
     """Return whether one of these texts matches, or all of them line by line."""
-    return any(map(matches, said)) or matches("\n".join(said))
+    return any(map(matches, texts)) or matches("\n".join(texts))
 
 
-def _texts(said: str) -> list[str]:
+def _texts(value: str) -> list[str]:
     """Return the texts of a list as it is stored, or the one text."""
     try:
-        held = json.loads(said)
+        listed = json.loads(value)
     except ValueError:
-        return [said]
-    return [str(one) for one in held] if isinstance(held, list) else [said]
+        return [value]
+    return list(map(str, listed)) if isinstance(listed, list) else [value]
 
 
-def _listed(names: Sequence[str]) -> str:
-    return json.dumps(list(names), ensure_ascii=False)
+def due_again(work: QueuedWork, now: datetime) -> str:
+    return (now + timedelta(seconds=BACKOFF_S * 2**work.tries)).isoformat()
 
 
-def _place(row: Sequence[Any]) -> Place:
-    *at, heading = row
-    ref, number, passage, sha, first, last, page = at
-    return Place(ref, number, passage, sha, first, last, page, tuple(json.loads(heading)))
+def insert_document(
+    db: sqlite3.Connection, source: str, ref: str, document: tuple[str, str, str, Sequence[Row]]
+) -> None:
+    """Write one document: stamp, sha, title and its places, each from its number to its heading."""
+    stamp, sha, title, places = document
+    db.execute("INSERT OR REPLACE INTO document VALUES(?,?,?,?,?)", (source, ref, stamp, sha, title))
+    db.executemany(
+        "INSERT INTO place VALUES(?,?,?,?,?,?,?,?,?)",
+        [(source, ref, *place, json.dumps(heading, ensure_ascii=False)) for *place, heading in places],
+    )
 
 
-def _retire(db: sqlite3.Connection, source: str, passages: Mapping[str, Place]) -> None:
+def _retire(db: sqlite3.Connection, source: str, passages: Mapping[str, PassagePlace]) -> None:
     db.executemany(
         "INSERT OR REPLACE INTO retired(passage,source,ref,sha,line_start,line_end,heading) VALUES(?,?,?,?,?,?,?)",
         [
@@ -517,22 +512,52 @@ def _retire(db: sqlite3.Connection, source: str, passages: Mapping[str, Place]) 
 
 
 def _queue(db: sqlite3.Connection, source: str, what: str, now: datetime) -> None:
-    """Queue work once; asked again it is tried at once."""
-    held = db.execute("SELECT id FROM queue WHERE source=? AND what=?", (source, what)).fetchone()
-    if held:
-        db.execute("UPDATE queue SET due=?, tries=0 WHERE id=?", (now.isoformat(), held[0]))
+    """Queue work once; queued again it is tried at once."""
+    queued = db.execute("SELECT id FROM queue WHERE source=? AND what=?", (source, what)).fetchone()
+    if queued:
+        db.execute("UPDATE queue SET due=?, tries=0 WHERE id=?", (now.isoformat(), queued[0]))
     else:
         db.execute("INSERT INTO queue(source, what, due) VALUES(?,?,?)", (source, what, now.isoformat()))
 
 
-def _source(row: Sequence[Any]) -> Source:
+# --- a source as JSON and as a row -----------------------------------------------------------------------------------
+
+
+_COLUMNS = ("id", "kind", "ref", "trust", "account", "project", "user", "agent", "visibility", "options", "added_at")
+
+
+def source_fields(source: Source) -> Fields:
+    """Return a source as JSON."""
+    return {
+        "id": source.id,
+        "kind": source.kind.value,
+        "ref": source.ref,
+        "trust": source.trust.value,
+        **{name: getattr(source.scope, name) for name in ("account", "project", "user", "agent")},
+        "visibility": source.visibility.value,
+        "options": dict(source.options),
+        "added_at": source.added_at.isoformat(),
+    }
+
+
+def source_row(fields: Fields) -> Row:
+    """Return the first columns of a source's row."""
+    return [json.dumps(fields[name]) if name == "options" else fields[name] for name in _COLUMNS]
+
+
+def source_from(fields: Fields) -> Source:
     return Source(
-        id=row[0],
-        kind=SourceKind(row[1]),
-        ref=row[2],
-        trust=Trust(row[3]),
-        scope=Scope(row[4], row[5], row[6], row[7]),
-        added_at=datetime.fromisoformat(row[10]),
-        visibility=Visibility(row[8]),
-        options=json.loads(row[9]),
+        id=fields["id"],
+        kind=SourceKind(fields["kind"]),
+        ref=fields["ref"],
+        trust=Trust(fields["trust"]),
+        scope=Scope(fields["account"], fields["project"], fields["user"], fields["agent"]),
+        added_at=datetime.fromisoformat(fields["added_at"]),
+        visibility=Visibility(fields["visibility"]),
+        options=fields["options"],
     )
+
+
+def _source(row: Row) -> Source:
+    fields = dict(zip(_COLUMNS, row, strict=False))
+    return source_from(fields | {"options": json.loads(fields["options"])})

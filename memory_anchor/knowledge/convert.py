@@ -1,7 +1,7 @@
 """PDF, DOCX, HTML and a user's own converter: a stranger's bytes, parsed in a process of their own.
 
-A parser that crashes, loops or allocates without end ends its process and nothing else: it has limits of time, memory
-and output, reads the file on its standard input and answers on its standard output. `python -m` runs this module.
+A parser that crashes, loops or allocates without end ends only its own process: it has limits of time, memory and
+output, reads the file on its standard input and answers on its standard output. `python -m` runs this module.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import zipfile
 from html.parser import HTMLParser
 
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Record, parsed, record, texts
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 TIMEOUT_S = 60
@@ -30,12 +31,9 @@ PAGE_CHARS_MAX = 32 * 1024
 
 def pages_of(content: bytes, name: str) -> tuple[str, tuple[int, ...]]:
     """Return a PDF's text and the line on which each page begins. Raises BadInput."""
-    told = json.loads(_child("pdf", content, name))
-    if wrong := told.get("wrong"):
-        raise BadInput(f"{name} is left out: {wrong}")
     starts: list[int] = []
     lines: list[str] = []
-    for page in told["pages"]:
+    for page in texts(_parsed_apart("pdf", content, name)["pages"]):
         starts.append(len(lines) + 1)
         lines += [*page.replace("\r\n", "\n").replace("\r", "\n").strip("\n").split("\n"), ""]
     return "\n".join(lines), tuple(starts)
@@ -46,7 +44,7 @@ def docx(content: bytes, name: str) -> str:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
-            size = sum(one.file_size for one in members)
+            size = sum(member.file_size for member in members)
     except (zipfile.BadZipFile, OSError, ValueError):
         raise BadInput(f"{name} is left out: it is no DOCX; save it again as .docx") from None
     if size > UNPACKED_BYTES_MAX or len(members) > MEMBERS_MAX:
@@ -54,10 +52,7 @@ def docx(content: bytes, name: str) -> str:
             f"{name} is left out: it unpacks to {size} bytes in {len(members)} parts, allowed are "
             f"{UNPACKED_BYTES_MAX}; save it without its pictures"
         )
-    told = json.loads(_child("docx", content, name))
-    if wrong := told.get("wrong"):
-        raise BadInput(f"{name} is left out: {wrong}")
-    return str(told["text"])
+    return str(_parsed_apart("docx", content, name)["text"])
 
 
 def html(page: str, name: str) -> str:
@@ -67,29 +62,32 @@ def html(page: str, name: str) -> str:
     """
     if len(page) <= PAGE_CHARS_MAX:
         return main_text(page)
-    told = json.loads(_child("html", page.encode("utf-8", "replace"), name))
-    return str(told["text"])
+    return str(_parsed_apart("html", page.encode("utf-8", "replace"), name)["text"])
 
 
 def by_command(command: str, content: bytes, name: str) -> str:
     """Return what a user's command makes of a file: bytes on its input, Markdown on its output. Raises BadInput."""
     try:
-        done = _run(shlex.split(command), content)
+        output = _run(shlex.split(command), content)
     except (OSError, ValueError) as error:
         raise BadInput(f"{name} is left out: the converter {command[:80]!r} cannot be run ({error})") from None
-    if done is None:
+    if output is None:
         raise BadInput(f"{name} is left out: the converter {command[:80]!r} failed, or took over {TIMEOUT_S} s")
-    return done.decode("utf-8", "replace").replace("\0", "")
+    return output.decode("utf-8", "replace").replace("\0", "")
 
 
-def _child(kind: str, content: bytes, name: str) -> bytes:
+def _parsed_apart(kind: str, content: bytes, name: str) -> Record:
+    """Return what a parser in a process of its own answers. Raises BadInput: it failed, or says what is wrong."""
     try:
-        done = _run([sys.executable, "-m", "memory_anchor.knowledge.convert", kind], content)
+        output = _run([sys.executable, "-m", "memory_anchor.knowledge.convert", kind], content)
     except OSError as error:
         raise BadInput(f"{name} is left out: its parser cannot be started ({error.strerror})") from None
-    if done is None:
+    if output is None:
         raise BadInput(f"{name} is left out: its parser ended, or took over {TIMEOUT_S} s; convert it to Markdown")
-    return done
+    answer = record(parsed(output))
+    if wrong := answer.get("wrong"):
+        raise BadInput(f"{name} is left out: {wrong}")
+    return answer
 
 
 def _run(command: list[str], content: bytes) -> bytes | None:
@@ -99,11 +97,11 @@ def _run(command: list[str], content: bytes) -> bytes | None:
     ) as process:
         _limit(process.pid)
         try:
-            told, _ = process.communicate(content, timeout=TIMEOUT_S)
+            output, _ = process.communicate(content, timeout=TIMEOUT_S)
         except (subprocess.TimeoutExpired, BrokenPipeError):
             process.kill()
             return None
-    return told if process.returncode == 0 and len(told) <= OUTPUT_BYTES_MAX else None
+    return output if process.returncode == 0 and len(output) <= OUTPUT_BYTES_MAX else None
 
 
 def _limit(pid: int) -> None:
@@ -119,28 +117,8 @@ def _limit(pid: int) -> None:
 class _Extractor(HTMLParser):
     """Markdown of what a page says: headings, paragraphs, lists, tables and code; menus and scripts left out."""
 
-    LEFT_OUT = frozenset(
-        ("script", "style", "nav", "footer", "header", "aside", "form", "noscript", "template", "svg", "head", "iframe")
-    )
-    BLOCKS = frozenset(
-        (
-            "p",
-            "div",
-            "section",
-            "article",
-            "main",
-            "ul",
-            "ol",
-            "table",
-            "tr",
-            "blockquote",
-            "dl",
-            "dd",
-            "dt",
-            "br",
-            "hr",
-        )
-    )
+    LEFT_OUT = frozenset("script style nav footer header aside form noscript template svg head iframe".split())  # noqa: SIM905
+    BLOCKS = frozenset("p div section article main ul ol table tr blockquote dl dd dt br hr".split())  # noqa: SIM905
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -184,10 +162,10 @@ class _Extractor(HTMLParser):
 
 def main_text(page: str) -> str:
     """Return a page's main text as Markdown: of its `main` or `article` where it has one."""
-    held = re.search(r"<(main|article)\b", page, re.IGNORECASE)
-    end = page.lower().rfind(f"</{held[1].lower()}") if held else -1
+    main = re.search(r"<(main|article)\b", page, re.IGNORECASE)
+    end = page.lower().rfind(f"</{main[1].lower()}") if main else -1
     extractor = _Extractor()
-    extractor.feed(page[held.start() : end] if held and end > held.start() else page)
+    extractor.feed(page[main.start() : end] if main and end > main.start() else page)
     extractor.close()
     lines = "".join(extractor.parts).split("\n")
     return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in lines)).strip() + "\n"

@@ -1,10 +1,10 @@
 """What ranking needs of passages, kept in memory as it is of memories (`recall.mirror`), so that there is one order.
 
-A document is to its passages what a talk is to its events: passages beside the best one count a little, and so does
-what the whole document says. A search that nothing narrows finds its passages here once the collection was read, page
-by page and behind (`read_on`), which the first search asks for; until then, of a narrowed one, and on a server that
-others write to, the engine finds them and only these are read in. Derived, never truth: what is shown is read from the
-store and checked once more.
+A document is to its passages what a conversation is to its events: neighbours of the best passage count a little, and
+so does what the whole document says. The first search asks for the collection to be loaded, page by page in the
+background (`load_page`); once that is done, a search that nothing narrows finds its passages here. Until then, for a
+narrowed search, and on a server that others write to, the engine finds them and only these are loaded. Derived, never
+truth: what is shown is read from the store and checked once more.
 """
 
 from __future__ import annotations
@@ -26,25 +26,24 @@ if TYPE_CHECKING:
 
     from memory_anchor.language.timewords import TimeWords
     from memory_anchor.ports import EmbedderIdentity, Matrix, MemoryStore
-    from memory_anchor.recall.mirror import WordScores
     from memory_anchor.recall.ranking import RankingWeights
     from memory_anchor.recall.scoring import PreparedQuery, Scored
 
 COLLECTION = "knowledge"
 PAGE = 200
 KEPT_MAX = 120_000
-"""Passages that are read into memory, at about 2 kB each; of more the engine finds the candidates."""
+"""Passages that are loaded, at about 2 kB each; of more the engine finds the candidates."""
 ACTIVE = Where((OneOf("state", (Status.ACTIVE.value,)),))
-BETWEEN = "\n"
+_SEPARATOR = "\n"
 
 
 def counted_for(readers: Collection[str]) -> str:
     """Return the name under which words are counted over what holders of these audiences may read."""
-    return BETWEEN.join(sorted(readers))
+    return _SEPARATOR.join(sorted(readers))
 
 
 class _Passages(Mirror):
-    """Rows of passages: a document is their talk, and words are counted over what a reader may read."""
+    """Rows of passages: a document is their conversation, and words are counted over what a reader may read."""
 
     def conversation_place(self, memory: Memory, collection: str) -> tuple[str, int] | None:
         if not memory.citations:
@@ -52,8 +51,7 @@ class _Passages(Mirror):
         return f"{collection}|{memory.author}|{memory.where}", memory.citations[0].locator.chunk_index or 0
 
     def counting(self, project: str) -> NDArray[np.bool_]:
-        rows = np.arange(len(self))
-        return self.readable(rows, project.split(BETWEEN))
+        return self.readable(np.arange(len(self)), project.split(_SEPARATOR))
 
 
 class PassageIndex:
@@ -65,55 +63,56 @@ class PassageIndex:
         self.invalidate()
 
     def invalidate(self) -> None:
-        """Forget every row: passages were written past this index."""
+        """Drop every row: passages were written past this index."""
         with self._lock:
             self._mirror = _Passages(self._identities)
             self._wanted = False
             self._after: str | None = None
-            self._met: set[str] = set()
+            self._changed_since: set[str] = set()
+            """Points written since loading began: a page that is being read may be older."""
 
     # --- what was written ------------------------------------------------------------------------------------------
 
     def note(self, entries: Sequence[Entry]) -> None:
-        """Take passages as they are stored now; before anybody searches, none is kept in memory."""
+        """Take passages as they are stored now; none is kept in memory before the first search."""
         with self._lock:
-            self.drop(one.memory.point_id for one in entries)
+            self.drop(entry.memory.point_id for entry in entries)
             if self._wanted:
                 self._add(entries)
 
     def drop(self, points: Iterable[str]) -> None:
-        """Let go of passages that are gone."""
+        """Drop passages that are gone."""
         with self._lock:
             gone = list(points)
-            self._changed(gone)
+            self._note_changed(gone)
             self._mirror.drop(gone)
 
     def embedded(self, using: str, vectors: Mapping[str, Matrix]) -> None:
         """Take the vectors of passages."""
         with self._lock:
-            self._changed(vectors)
+            self._note_changed(vectors)
             self._mirror.set_vectors(vectors, using)
 
-    def _changed(self, points: Iterable[str]) -> None:
-        if self._after is not None:  # the page that is read now may be older than this
-            self._met.update(points)
+    def _note_changed(self, points: Iterable[str]) -> None:
+        if self._after is not None:
+            self._changed_since.update(points)
 
     def _add(self, entries: Sequence[Entry]) -> None:
         """Add what is not known yet; the caller holds the lock."""
         era, known = self._mirror.era, self._mirror.row_of
         fresh = {e.memory.point_id: e for e in entries if e.memory.point_id not in known and e.memory.content}
         self._mirror.add_all(fresh, COLLECTION)
-        if self._mirror.era != era:  # full of what went: it began anew
+        if self._mirror.era != era:  # it was full of dropped rows and began anew
             self._after = None
 
-    def read_on(self) -> bool:
-        """Read a page of what is not in memory yet; return whether there was any. For one thread in the background."""
+    def load_page(self) -> bool:
+        """Load a page of what is not in memory yet; return whether there was any. For one thread in the background."""
         with self._lock:
             mirror = self._mirror
             if not self._wanted or mirror.is_whole or self._store.kind not in candidates.WRITTEN_HERE:
                 return False
             if self._after is None:
-                self._after, self._met = "", set()
+                self._after, self._changed_since = "", set()
         if not self._after and self._store.count(COLLECTION, ACTIVE) > KEPT_MAX:
             self._wanted = False
             return False
@@ -121,9 +120,9 @@ class PassageIndex:
         with self._lock:
             if self._mirror is not mirror or self._after is None:
                 return True
-            self._add([one for one in page if one.memory.point_id not in self._met])
+            self._add([entry for entry in page if entry.memory.point_id not in self._changed_since])
             if after is None:
-                late = [point for point in self._met if point not in mirror.row_of]
+                late = [point for point in self._changed_since if point not in mirror.row_of]
                 self._add(self._store.get(COLLECTION, late, with_vectors=True))
             self._after, mirror.is_whole = after, after is None
         return True
@@ -139,21 +138,30 @@ class PassageIndex:
         weights: RankingWeights,
         period: TimeWords | None,
     ) -> Scored | None:
-        """Return the scores of what a question finds; None where that is nothing. where: nothing, to search all that
+        """Return the scores of what a question finds, None where it finds nothing. where: empty, to search all that
         the readers may read."""
-        held = tuple(sorted(readers))
+        audiences = tuple(sorted(readers))
+
+        def score(rows: NDArray[np.int64] | None) -> Scored | None:
+            words = mirror.words(question.term_ids, question.project, question.abroad)
+            if rows is None:
+                rows = candidates.among(mirror, [mirror.readable_in(COLLECTION, audiences)], question, words)
+            if not len(rows):
+                return None
+            return scoring.score(
+                mirror, question, rows, words, weights=weights, readers=audiences, period=period, is_levelled=True
+            )
+
         with self._lock:
             self._wanted = True
             mirror = self._mirror
             if mirror.is_whole and where == Where():
-                words = mirror.words(question.term_ids, question.project, question.abroad)
-                rows = candidates.among(mirror, [mirror.readable_in(COLLECTION, held)], question, words)
-                return _score(mirror, question, rows, words, held, weights, period)
+                return score(None)
             centring = mirror.centring(question.using)
-            aimed = question.row
-            if aimed is not None and centring is not None:
-                aimed = centring.query(aimed, question.script)
-        points = [hit.point_id for hit in candidates.store_hits(self._store, COLLECTION, where, question, aimed)]
+            query_row = question.row
+            if query_row is not None and centring is not None:
+                query_row = centring.query(query_row, question.script)
+        points = [hit.point_id for hit in candidates.store_hits(self._store, COLLECTION, where, question, query_row)]
         with self._lock:
             wanted = candidates.points_to_read(self._store, mirror, points, self._identities)
             bare = mirror.row_of.keys() & set(wanted)
@@ -161,25 +169,7 @@ class PassageIndex:
         with self._lock:
             if self._mirror is mirror:
                 self._add(entries)
-                met = {e.memory.point_id: e.vectors for e in entries if e.memory.point_id in bare}
+                read = {e.memory.point_id: e.vectors for e in entries if e.memory.point_id in bare}
                 for name in self._identities:
-                    mirror.set_vectors({point: held[name] for point, held in met.items() if name in held}, name)
-            words = mirror.words(question.term_ids, question.project, question.abroad)
-            rows = np.unique(mirror.rows(points))
-            return _score(mirror, question, rows, words, held, weights, period)
-
-
-def _score(
-    mirror: Mirror,
-    question: PreparedQuery,
-    rows: NDArray[np.int64],
-    words: WordScores,
-    readers: Collection[str],
-    weights: RankingWeights,
-    period: TimeWords | None,
-) -> Scored | None:
-    if not len(rows):
-        return None
-    return scoring.score(
-        mirror, question, rows, words, weights=weights, readers=readers, period=period, is_levelled=True
-    )
+                    mirror.set_vectors({point: rows[name] for point, rows in read.items() if name in rows}, name)
+            return score(np.unique(mirror.rows(points)))

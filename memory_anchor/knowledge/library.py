@@ -1,12 +1,12 @@
-"""Knowledge as one process has it: sources, the queue behind them, and passages in the store's own collection.
+"""Knowledge as one process has it: sources, the queue of what is to be read, passages in a collection of the store.
 
 A passage is one point: its id is made of its source and of its text (sha256), so a text is stored once a source however
-often it stands there, a file that moved only moves its places, and an edited one changes nothing but the passages that
+often it stands there, a file that moved only moves its places, and an edit changes nothing but the passages that
 changed. A vector is copied from any passage of the same text, in any source: no text is embedded twice.
 
 Order of writing, so that a kill loses and doubles nothing: points first (ids repeat), then the document's places in one
-transaction, then the points that nothing names are emptied. What a kill leaves between is done again. A step works for
-a moment and returns, so that requests and memories go first; one thread works at a time.
+transaction, then the points that nothing names are emptied. What a kill leaves in between is done again. A step works
+for a moment and returns, so that requests and memories go first; one thread works at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ from memory_anchor.knowledge.catalogue import (
     SOURCES_MAX,
     SYNC,
     Catalogue,
-    Place,
+    PassagePlace,
     QueuedWork,
     SourceState,
 )
@@ -48,31 +48,19 @@ from memory_anchor.knowledge.points import (
     INDEX_VERSION,
     audience_of,
     context_of,
-    embed_rows,
+    contexts_in,
+    embed_passages,
     emptied,
+    known_vectors,
     memory_of,
     passage_id,
     passages_of,
     point_of,
-    read_before,
-    rows_of,
 )
 from memory_anchor.knowledge.sharing import ReadingTurn
-from memory_anchor.knowledge.sources import (
-    Listing,
-    Source,
-    SourceDocument,
-    SourceKind,
-    SyncProgress,
-)
+from memory_anchor.knowledge.sources import Listing, Source, SourceDocument, SourceKind, SyncProgress
 from memory_anchor.language.indexing import searched_words
-from memory_anchor.model import (
-    Scope,
-    Status,
-    Trust,
-    Visibility,
-    audiences,
-)
+from memory_anchor.model import Scope, Status, Trust, Visibility, audiences
 from memory_anchor.ports import AuditLog, Clock, Embedder, Entry, MemoryStore
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.where import HasVector, OneOf, Where
@@ -87,19 +75,28 @@ BATCH_PASSAGES = 200
 BATCH_DOCUMENTS = 64
 EMBEDDED_AT_ONCE = 4
 TO_READ = ""
-"""The stamp of a document that is to be read at the next sync whatever it looks like."""
+"""The stamp of a document that is to be read at the next sync however it looks."""
 EMPTIED_AT_ONCE = 500
-LOOK_AGAIN_S = 30.0
-LOOK_SHARE = 50
-"""A search has sources looked at behind it, at most so often, and for at most one in so many seconds."""
-LOOKED_AT = frozenset({SourceKind.REPO_DOCS, SourceKind.GIT_HISTORY, SourceKind.FILES})
+RESCAN_S = 30.0
+RESCAN_SHARE = 50
+"""A search has sources scanned in the background at most so often, and for at most one in so many seconds."""
+SCANNED_KINDS = frozenset({SourceKind.REPO_DOCS, SourceKind.GIT_HISTORY, SourceKind.FILES})
 """Kinds that change by themselves; the others are pushed."""
 
 
-class Library:
-    """Thread-safe. on_waiting: told when there is something to read or to embed. on_sources: when sources come or go.
+@dataclass(frozen=True, slots=True)
+class _ReadDocument:
+    """A document as it was just read. passages: their texts and places, in order."""
 
-    took: source -> how many seconds its last look took. is_worked_behind: whether a thread reads and embeds by itself.
+    stamp: str
+    document: SourceDocument
+    passages: list[tuple[str, PassagePlace]]
+
+
+class Library:
+    """Thread-safe. on_waiting: called when there is something to read or to embed. on_sources: when sources come or go.
+
+    scan_seconds: source -> how long its last scan took. has_worker: whether a thread of its own reads and embeds.
     """
 
     def __init__(
@@ -117,26 +114,26 @@ class Library:
         records: SharedRecords | None = None,
         monotonic: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """records: of several replicas, which have their sources there; see `shared_catalogue`. monotonic: seconds."""
+        """records: where several replicas share their sources; see `shared_catalogue`. monotonic: seconds."""
         self.data_dir = data_dir
         self.catalogue, self.turn = Catalogue(data_dir), ReadingTurn(None, monotonic)
         if records is not None:
             from memory_anchor.knowledge.shared_catalogue import SharedCatalogue
 
-            self.catalogue = SharedCatalogue(data_dir, records, monotonic, self._changed_elsewhere)
-            self.turn = ReadingTurn.of(store, data_dir, monotonic, self._taken)
+            self.catalogue = SharedCatalogue(data_dir, records, monotonic, self._drop_from_index)
+            self.turn = ReadingTurn.of_replica(store, data_dir, monotonic, self._turn_taken)
         self.store, self.clock = store, clock
         self.embedders = embedders
-        self.index = PassageIndex(store, {name: one.identity for name, one in embedders.items()})
+        self.index = PassageIndex(store, {name: embedder.identity for name, embedder in embedders.items()})
         self._audit, self._new_id = audit, new_id
         self._on_waiting, self._on_sources = on_waiting, on_sources
-        self.took: dict[str, float] = {}
+        self.scan_seconds: dict[str, float] = {}
         self._quarantine = quarantine or Quarantine()
         self._working, self._blobs = threading.Lock(), threading.Lock()
         self._at_work: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None
         self._last: SyncProgress | None = None
-        self._asked_embedding, self._changes = True, 0
-        self._looks, self._look_at, self.is_worked_behind = False, clock.now(), False
+        self._may_embed, self._conflicts = True, 0
+        self._rescan_wanted, self._rescan_at, self.has_worker = False, clock.now(), False
 
     @property
     def is_used(self) -> bool:
@@ -148,26 +145,29 @@ class Library:
         """Return the sources a reader may read, by the one rule of visibility."""
         if not self.is_used:
             return []
-        held = audiences(reader)
-        return [source for source in self.catalogue.sources() if audience_of(source) in held]
+        allowed = audiences(reader)
+        return [source for source in self.catalogue.sources() if audience_of(source) in allowed]
 
     def states(self, reader: Scope) -> list[SourceState]:
-        held = audiences(reader)
-        found = [one for one in self.catalogue.states() if audience_of(one.source) in held]
-        return [replace(one, reading=self.progress()) if self.reads(one.source.id) else one for one in found]
+        allowed = audiences(reader)
+        return [
+            replace(state, reading=self.progress()) if self.is_reading(state.source.id) else state
+            for state in self.catalogue.states()
+            if audience_of(state.source) in allowed
+        ]
 
     def named(self, name: str, reader: Scope) -> Source:
-        """Return a source by its id, by the way it was added, or by its kind where there is one of it.
+        """Return a source by its id, by the ref it was added by, or by its kind where there is one of it.
 
         Raises NotFound: the reader has none of that name. BadInput: several.
         """
         readable = self.readable(reader)
         for key in ("id", "ref", "kind"):
-            found = [source for source in readable if str(getattr(source, key)) == name]
-            if len(found) == 1:
-                return found[0]
-            if found:
-                raise BadInput(f"{len(found)} sources are called {name!r}; name one by its id: `knowledge list`")
+            matches = [source for source in readable if str(getattr(source, key)) == name]
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                raise BadInput(f"{len(matches)} sources are called {name!r}; name one by its id: `knowledge list`")
         known = ", ".join(f"{s.id} ({s.kind})" for s in readable[:20]) or "none"
         raise NotFound(f"no source {name!r}; there are: {known}")
 
@@ -183,28 +183,26 @@ class Library:
         what: str = SYNC,
         content: bytes | None = None,
     ) -> Source:
-        """Keep a source and queue its reading; on disk once this returns. Added again it is read again.
+        """Add a source and queue its reading; on disk once this returns. Added again, it is read again.
 
-        trust: None keeps what it was, and is untrusted for a new one. content: what was pushed.
-        Raises Refused: replicas of one service were to read what lies on one machine.
+        trust: None leaves it as it was, and a new one untrusted. content: what was pushed.
+        Raises Refused: replicas of one service were to read what is on one machine.
         """
-        if self.catalogue.is_shared and kind in LOOKED_AT:
+        if self.catalogue.is_shared and kind in SCANNED_KINDS:
             raise Refused(
                 f"{ref} is a path of one machine, and this service has replicas (store.records); push its documents: "
                 "`memory-anchor knowledge push`, or /v1/ingest"
             )
-        known = next(
-            (s for s in self.readable(scope) if (s.kind, s.ref, s.visibility) == (kind, ref, visibility)), None
-        )
+        key = (kind, ref, visibility)
+        known = next((s for s in self.readable(scope) if (s.kind, s.ref, s.visibility) == key), None)
         if known is None and len(self.catalogue.sources(live=False)) >= SOURCES_MAX:
             raise BadInput(f"there are {SOURCES_MAX} sources already; remove one: `memory-anchor knowledge remove`")
-        if self.catalogue.waiting() >= QUEUE_MAX:
+        if self.catalogue.count_waiting() >= QUEUE_MAX:
             raise Unavailable(f"{QUEUE_MAX} documents wait to be read; try again when they are")
         bare = replace(scope, conversation="", across=())
-        made = known or Source(
-            self._new_id(), kind, ref, Trust.UNTRUSTED, bare, self.clock.now(), visibility, dict(options or {})
-        )
-        source = replace(made, trust=trust or made.trust, options=dict(made.options if options is None else options))
+        source = known or Source(self._new_id(), kind, ref, Trust.UNTRUSTED, bare, self.clock.now(), visibility)
+        options = source.options if options is None else options
+        source = replace(source, trust=trust or source.trust, options=dict(options))
         source = self.catalogue.put_source(source, what, now=self.clock.now(), content=content)
         self._on_waiting()
         if known is None:
@@ -214,7 +212,7 @@ class Library:
     def upload(
         self, scope: Scope, kind: SourceKind, ref: str, content: bytes, *, name: str, mime: str, **how: Any
     ) -> Source:
-        """Keep pushed bytes as a blob and queue them; durable on return."""
+        """Store pushed bytes as a blob and queue them; durable on return."""
         sha = hashlib.sha256(content).hexdigest()
         what = {"sha": sha, "name": name, "mime": mime, "at": self.clock.now().isoformat()}
         with self._blobs:  # nothing names the blob until it is queued
@@ -225,18 +223,18 @@ class Library:
         self._on_waiting()
 
     def note_search(self) -> None:
-        """Have the sources looked at behind: who asks now, asks again, and files change meanwhile."""
-        if not self._looks and self.clock.now() >= self._look_at:
-            self._looks = True
+        """Have the sources scanned in the background: whoever searches now searches again, and files change."""
+        if not self._rescan_wanted and self.clock.now() >= self._rescan_at:
+            self._rescan_wanted = True
             self._on_waiting()
 
-    def look_again(self) -> int:
-        """Queue every source that can be looked at again; return how many. One that waits after a failure is left."""
+    def queue_rescan(self) -> int:
+        """Queue every source that can be scanned again; return how many. One that waits after a failure is left."""
         if not self.is_used:
             return 0
-        self._looks, self._look_at = False, self.clock.now() + timedelta(seconds=LOOK_AGAIN_S)
-        idle = [one.source for one in self.catalogue.states() if one.state == "live" and not one.waiting]
-        chosen = [source for source in idle if source.kind in LOOKED_AT]
+        self._rescan_wanted, self._rescan_at = False, self.clock.now() + timedelta(seconds=RESCAN_S)
+        idle = [state.source for state in self.catalogue.states() if state.state == "live" and not state.waiting]
+        chosen = [source for source in idle if source.kind in SCANNED_KINDS]
         for source in chosen:
             self.catalogue.queue(source.id, SYNC, now=self.clock.now())
         self._on_waiting()
@@ -246,51 +244,54 @@ class Library:
         """Erase everything of a source; return the certificate. Gone from every search at once."""
         self.catalogue.mark_removing(source.id, now=self.clock.now())
         with self._working:
-            if self._at_work is not None and self._at_work[0].source == source.id:
+            if self.is_reading(source.id):
                 self._at_work = None
-            with self.turn.alone():
-                return self._erased(source, by=by)
+            with self.turn.exclusive():
+                return self._erase(source, by=by)
 
-    def _changed_elsewhere(self, passages: Sequence[str]) -> None:
+    def _drop_from_index(self, passages: Sequence[str]) -> None:
         self.index.drop(map(point_of, passages))
 
-    def _taken(self) -> None:
-        """Begin anew: others may have read what waited, and been killed."""
-        self._at_work, self._asked_embedding = None, True
-        self.catalogue.fresh(taken=True)
+    def _turn_taken(self) -> None:
+        """Begin anew: another replica may have read what waited, and been killed."""
+        self._at_work, self._may_embed = None, True
+        self.catalogue.refresh(taken=True)
 
-    def look(self) -> None:
-        """Have what waits done here where nobody else does it: for replicas, from time to time."""
+    def wake(self) -> None:
+        """Look for work that no other replica does; called from time to time."""
         if self.is_used:
-            self._asked_embedding = True
+            self._may_embed = True
             self._on_waiting()
 
-    def _erased(self, source: Source, *, by: str) -> dict[str, Any]:
-        mine = passages_of(source)
-        points, after = [], None
+    def pages(self, source: Source, *, with_vectors: bool = False) -> Iterator[Sequence[Entry]]:
+        """Yield every stored passage of a source, a page at a time."""
+        after: str | None = None
         while True:
-            entries, after = self.store.scan(COLLECTION, mine, after=after)
-            points += [entry.memory.point_id for entry in entries]
+            page, after = self.store.scan(COLLECTION, passages_of(source), after=after, with_vectors=with_vectors)
+            yield page
             if after is None:
-                break
+                return
+
+    def _erase(self, source: Source, *, by: str) -> dict[str, Any]:
+        points = [entry.memory.point_id for page in self.pages(source) for entry in page]
         if points:
             self.store.erase(COLLECTION, points)
             self.index.drop(points)
-        left = self.store.count(COLLECTION, mine)
+        left = self.store.count(COLLECTION, passages_of(source))
         documents = len(self.catalogue.stamps(source.id))
         with self._blobs:
             blobs = self.catalogue.drop_source(source.id)
         self.catalogue.sweep(self.clock.now())
         self._on_sources()
-        told = {"source": source.id, "kind": source.kind.value, "passages": len(points), "documents": documents}
-        told |= {"blobs": blobs, "clean": left == 0}
-        self._audit.append("knowledge.removed", told, by=by, at=self.clock.now())
-        return told | {"ref": source.ref, "at": self.clock.now().isoformat()}
+        counts = {"passages": len(points), "documents": documents, "blobs": blobs, "clean": left == 0}
+        certificate = {"source": source.id, "kind": source.kind.value, **counts}
+        self._audit.append("knowledge.removed", certificate, by=by, at=self.clock.now())
+        return certificate | {"ref": source.ref, "at": self.clock.now().isoformat()}
 
     # --- the queue -------------------------------------------------------------------------------------------------
 
     def step(self, goes_on: Callable[[], bool]) -> bool:
-        """Read on while `goes_on` says so; return whether anything was done. Another thread's step goes first."""
+        """Read on while `goes_on` says so; return whether anything was done. Nothing while another thread works."""
         if not self.is_used or not self._working.acquire(blocking=False):
             return False
         did = False
@@ -304,31 +305,31 @@ class Library:
         return did
 
     def _may_read(self) -> bool:
-        """Return whether what waits is read here: of replicas by one at a time, and a removal goes first."""
+        """Return whether this process reads what waits: one replica at a time, and a removal goes first."""
         if not self.catalogue.is_shared:
             return True
         now = self.clock.now()
-        if self.catalogue.is_stood_aside_for(now):
-            self.turn.over()
+        if self.catalogue.has_pending_removal(now):
+            self.turn.release()
             return False
-        waits = self._at_work is not None or self.catalogue.due(now=now) or self.catalogue.left_of_removals(now)
-        return bool(waits) and self.turn.held()
+        waits = self._at_work is not None or self.catalogue.due(now=now) or self.catalogue.unfinished_removals(now)
+        return bool(waits) and self.turn.take()
 
-    def reads(self, source_id: str) -> bool:
+    def is_reading(self, source_id: str) -> bool:
         """Return whether a source is being read now: what is queued of it meanwhile is done with that reading."""
         at_work = self._at_work
         return at_work is not None and at_work[0].source == source_id
 
     def progress(self) -> SyncProgress | None:
-        """Return how far the source that is read now has come, else what the last reading came to."""
+        """Return the progress of what is being read now, else that of the last reading."""
         at_work = self._at_work
         return at_work[2] if at_work is not None else self._last
 
     def _next(self) -> bool:
         """Do one batch of what is queued; return whether there was any."""
         if self._at_work is None:
-            for source in self.catalogue.left_of_removals(self.clock.now()):
-                self._erased(source, by="system")
+            for source in self.catalogue.unfinished_removals(self.clock.now()):
+                self._erase(source, by="system")
             work = self.catalogue.next(now=self.clock.now())
             if work is None:
                 return False
@@ -341,15 +342,15 @@ class Library:
             now = self.clock.now()
             self.catalogue.done(work)
             self._at_work, self._last = None, progress
-            self.took[work.source] = progress.took_s = (now - progress.began_at).total_seconds()
-            self._look_at = max(self._look_at, now + LOOK_SHARE * (now - progress.began_at))
-            self._changes = 0
+            self.scan_seconds[work.source] = progress.took_s = (now - progress.began_at).total_seconds()
+            self._rescan_at = max(self._rescan_at, now + RESCAN_SHARE * (now - progress.began_at))
+            self._conflicts = 0
             if work.what != SYNC:
                 with self._blobs:
-                    self.catalogue.drop_blobs()  # what could not be read is named by nothing now
-        except ChangedMeanwhile as error:  # another replica was first: begun anew upon what it left
-            self._at_work, self._changes = None, self._changes + 1
-            if self._changes >= TRIES:
+                    self.catalogue.drop_blobs()  # nothing names what could not be read
+        except ChangedMeanwhile as error:  # another replica was first: begin anew from what it wrote
+            self._at_work, self._conflicts = None, self._conflicts + 1
+            if self._conflicts >= TRIES:
                 self.catalogue.failed(work, str(error), now=self.clock.now())
         except (MemoryAnchorError, OSError) as error:
             self._at_work = None
@@ -357,174 +358,166 @@ class Library:
         return True
 
     def _reading(self, work: QueuedWork, progress: SyncProgress) -> Iterator[None]:
-        source = next((one for one in self.catalogue.sources() if one.id == work.source), None)
+        """Do queued work, yielding after each batch."""
+        from memory_anchor.knowledge.reading import SCANS, pushed
+
+        source = next((source for source in self.catalogue.sources() if source.id == work.source), None)
         if source is None:
             return
         if work.what != SYNC:
-            yield from self._pushed(source, work, progress)
+            what = json.loads(work.what)
+            listing = Listing(
+                {what["name"]: f"{what['sha']}:{what['mime']}"},
+                lambda _: pushed(partial(self.catalogue.queued_bytes, work), what),
+            )
+            yield from self._read(source, listing, [what["name"]], progress)
+            self._note_sync(source, progress)
+        elif source.kind in SCANS:  # what is pushed cannot be scanned again
+            mark = f"{INDEX_VERSION}:{source.trust.value}:"  # both are part of a passage's point
+            cursor = self.catalogue.cursor(source.id)
+            scan = SCANS[source.kind]
+            listing = scan(source, cursor.removeprefix(mark) if cursor.startswith(mark) else "", progress)
+            if not listing.is_unchanged:
+                listing = replace(listing, stamps={ref: mark + stamp for ref, stamp in listing.stamps.items()})
+                known = self.catalogue.stamps(source.id)
+                changed = [ref for ref, stamp in listing.stamps.items() if known.get(ref) != stamp]
+                progress.documents = len(listing.stamps)
+                yield from self._read(source, listing, changed, progress)
+                gone = [ref for ref in self.catalogue.stamps(source.id) if ref not in listing.stamps]
+                for start in range(0, len(gone), BATCH_DOCUMENTS):
+                    self._put(source, {}, removed=gone[start : start + BATCH_DOCUMENTS])
+                    yield
+                progress.removed = len(gone)
+                self._note_sync(source, progress, cursor=mark + listing.cursor)
+        else:
             return
-        from memory_anchor.knowledge.reading import SCANS
-
-        scan = SCANS.get(source.kind)
-        if scan is None:  # what is pushed has nothing to look at again
-            return
-        mark = f"{INDEX_VERSION}:{source.trust.value}:"  # what a passage's point says of both
-        cursor = self.catalogue.cursor(source.id)
-        listing = scan(source, cursor.removeprefix(mark) if cursor.startswith(mark) else "", progress)
-        if not listing.is_unchanged:
-            listing = replace(listing, stamps={ref: mark + stamp for ref, stamp in listing.stamps.items()})
-            known = self.catalogue.stamps(source.id)
-            changed = [ref for ref, stamp in listing.stamps.items() if known.get(ref) != stamp]
-            progress.documents = len(listing.stamps)
-            yield from self._read(source, listing, changed, progress)
-            gone = [ref for ref in self.catalogue.stamps(source.id) if ref not in listing.stamps]
-            for at in range(0, len(gone), BATCH_DOCUMENTS):
-                self._put(source, {}, removed=gone[at : at + BATCH_DOCUMENTS])
-                yield
-            progress.removed = len(gone)
-            self._note_sync(source, progress, cursor=mark + listing.cursor)
-        yield from self._tidy(source)
-
-    def _pushed(self, source: Source, work: QueuedWork, progress: SyncProgress) -> Iterator[None]:
-        """Read one upload; what cannot be read is told with the source."""
-        from memory_anchor.knowledge.reading import pushed
-
-        what = json.loads(work.what)
-        read = partial(pushed, partial(self.catalogue.pushed, work), what)
-        listing = Listing({what["name"]: f"{what['sha']}:{what['mime']}"}, lambda _: read())
-        yield from self._read(source, listing, [what["name"]], progress)
-        self._note_sync(source, progress)
         yield from self._tidy(source)
 
     def _note_sync(self, source: Source, progress: SyncProgress, *, cursor: str = "") -> None:
-        """Note what a sync came to; every document that is left out is told again, whenever it was read."""
+        """Record what a sync came to, with every document that is left out, whenever it was read."""
         for sentence in self.catalogue.left_out(source.id):
             progress.skip(sentence)
-        now, told = self.clock.now(), dict(progress.counted)
-        self.catalogue.noted_sync(source.id, now=now, cursor=cursor, skipped=progress.skipped, counted=told)
+        now, counted = self.clock.now(), dict(progress.counted)
+        self.catalogue.note_sync(source.id, now=now, cursor=cursor, skipped=progress.skipped, counted=counted)
 
     def _read(self, source: Source, listing: Listing, refs: Sequence[str], progress: SyncProgress) -> Iterator[None]:
         """Read documents in batches, a transaction each. One that cannot be read is left out with its sentence."""
-        from memory_anchor.knowledge.reading import passages_of as cut_of
-
-        batch: dict[str, tuple[str, SourceDocument, list[tuple[str, Place]]]] = {}
-        size = 0
+        batch: dict[str, _ReadDocument] = {}
         for ref in refs:
-            stamp = listing.stamps[ref]
-            try:
-                document = listing.open(ref)
-                if self._quarantine.is_quarantined(document.text):
-                    stamp = TO_READ
-                    raise BadInput(f"{ref!r} is left out: the engine ended while it read it")
-                with self._quarantine.reading({ref: document.text}):
-                    found = [
-                        (said, replace(place, passage=passage_id(source.id, said)))
-                        for said, place in cut_of(source, document)
-                    ]
-            except BadInput as error:
-                found, document = [], _left_out(ref, str(error))
-            except MemoryAnchorError:
-                raise
-            except Exception:  # whatever a parser makes of a stranger's text: it must not end what embeds memories
-                log.exception("a document of source %s could not be parsed", source.id)
-                said = f"{ascii(ref)[1:-1][:120]} is left out: it cannot be parsed; save it as plain text"
-                found, document = [], _left_out(ref, said)
-            batch[ref] = (stamp, document, found)
-            size += len(found)
+            batch[ref] = done = self._read_document(source, listing, ref)
             progress.read += 1
-            progress.passages += len(found)
-            progress.bytes += len(document.text)
-            if size >= BATCH_PASSAGES or len(batch) >= BATCH_DOCUMENTS:
+            progress.passages += len(done.passages)
+            progress.bytes += len(done.document.text)
+            if sum(len(read.passages) for read in batch.values()) >= BATCH_PASSAGES or len(batch) >= BATCH_DOCUMENTS:
                 self._put(source, batch)
-                batch, size = {}, 0
+                batch = {}
                 yield
         if batch:
             self._put(source, batch)
             yield
 
-    def _put(
-        self,
-        source: Source,
-        batch: Mapping[str, tuple[str, SourceDocument, list[tuple[str, Place]]]],
-        *,
-        removed: Sequence[str] = (),
-    ) -> None:
+    def _read_document(self, source: Source, listing: Listing, ref: str) -> _ReadDocument:
+        """Return a document in passages; one that cannot be read has none, and its title says why."""
+        from memory_anchor.knowledge.reading import passages_in
+
+        stamp = listing.stamps[ref]
+        try:
+            document = listing.open(ref)
+            if self._quarantine.is_quarantined(document.text):
+                stamp = TO_READ
+                raise BadInput(f"{ref!r} is left out: the engine ended while it read it")
+            with self._quarantine.reading({ref: document.text}):
+                passages = [
+                    (text, replace(place, passage=passage_id(source.id, text)))
+                    for text, place in passages_in(source, document)
+                ]
+            return _ReadDocument(stamp, document, passages)
+        except BadInput as error:
+            why = str(error)
+        except MemoryAnchorError:
+            raise
+        except Exception:  # whatever a parser makes of a stranger's text: it must not end what embeds memories
+            log.exception("a document of source %s could not be parsed", source.id)
+            why = f"{ascii(ref)[1:-1][:120]} is left out: it cannot be parsed; save it as plain text"
+        return _ReadDocument(stamp, SourceDocument(ref, "", "", title=why), [])  # see `Catalogue.left_out`
+
+    def _put(self, source: Source, batch: Mapping[str, _ReadDocument], *, removed: Sequence[str] = ()) -> None:
         """Store what documents hold now in place of what they held."""
         self.catalogue.begin(source.id)
         before = self.catalogue.places(source.id, refs=[*batch, *removed])
         texts: dict[str, str] = {}
-        dated: dict[str, SourceDocument] = {}
-        now: dict[str, list[Place]] = {}
-        led: dict[tuple[str, int], str] = {}
-        for _, document, found in batch.values():
-            led |= read_before(found)
-            for said, place in found:
-                texts[place.passage] = said
-                dated.setdefault(place.passage, document)
+        documents: dict[str, SourceDocument] = {}
+        now: dict[str, list[PassagePlace]] = {}
+        contexts: dict[tuple[str, int], str] = {}
+        for read in batch.values():
+            contexts |= contexts_in(read.passages)
+            for text, place in read.passages:
+                texts[place.passage] = text
+                documents.setdefault(place.passage, read.document)
                 now.setdefault(place.passage, []).append(place)
         touched = dict.fromkeys([*now, *(place.passage for place in before)])
-        replaced = {*batch, *removed}
         for place in self.catalogue.places(source.id, passages=touched):
-            if place.ref not in replaced:
+            if place.ref not in batch and place.ref not in removed:
                 now.setdefault(place.passage, []).append(place)
-        held = {e.memory.id: e for e in self.store.get(COLLECTION, [point_of(one) for one in now], with_vectors=True)}
-        bare = [content_hash(texts[one]) for one in now if one in texts and not (one in held and held[one].vectors)]
-        rows = rows_of(self.store, bare if self.embedders else ())
+        stored = {e.memory.id: e for e in self.store.get(COLLECTION, list(map(point_of, now)), with_vectors=True)}
+        bare = [content_hash(texts[p]) for p in now if p in texts and not (p in stored and stored[p].vectors)]
+        vectors_of = known_vectors(self.store, bare if self.embedders else ())
         entries = []
-        for name, places in now.items():
-            old = held.get(name)
-            said = texts.get(name) or (old.memory.content if old is not None else "")
-            if not said:
+        for passage, places in now.items():
+            entry = stored.get(passage)
+            old = entry.memory if entry is not None else None
+            text = texts.get(passage) or (old.content if old is not None else "")
+            if not text:
                 continue
             places.sort(key=lambda place: (place.ref, place.number))
-            first, known = places[0], old.memory if old is not None else None
-            context = (
-                led.get((first.ref, first.number), "") if first.ref in batch else self._before(source, first, said)
-            )
-            memory = memory_of(source, said, places, dated.get(name), known, context=context, now=self.clock.now())
-            if old is not None and old.memory == memory:
+            first = places[0]
+            is_read = first.ref in batch
+            context = contexts.get((first.ref, first.number), "") if is_read else self._context(source, first, text)
+            document = documents.get(passage)
+            memory = memory_of(source, text, places, document, old, context=context, now=self.clock.now())
+            if old == memory:
                 continue
-            if self.catalogue.is_shared and known is not None:  # written over as it was read
-                memory = replace(memory, revision=known.revision)
-            vectors = dict(old.vectors) if old is not None and old.vectors else rows.get(memory.content_hash, {})
+            if self.catalogue.is_shared and old is not None:  # written only over the revision that was read
+                memory = replace(memory, revision=old.revision)
+            vectors = entry.vectors if entry is not None else None
+            vectors = dict(vectors or vectors_of.get(memory.content_hash, {}))
             entries.append(Entry(memory, vectors, searched_words(memory)))
-            self._asked_embedding = True
+            self._may_embed = True
         # Noted as gone until the document's places are there: a kill in between leaves no point that nothing names.
-        fresh = {one: now[one][0] for one in now if one not in held or held[one].memory.status is not Status.ACTIVE}
+        fresh = {p: now[p][0] for p in now if p not in stored or stored[p].memory.status is not Status.ACTIVE}
         gone = {place.passage: place for place in before if place.passage not in now}
         self.catalogue.intend(source.id, fresh, gone)
         self.put(entries)
-        documents = {
-            ref: (stamp, document.sha, document.title, [place for _, place in found])
-            for ref, (stamp, document, found) in batch.items()
+        rows = {
+            ref: (read.stamp, read.document.sha, read.document.title, [place for _, place in read.passages])
+            for ref, read in batch.items()
         }
         try:
-            self.catalogue.replace(source.id, documents, removed=removed, retired=gone)
+            self.catalogue.replace(source.id, rows, removed=removed, retired=gone)
         except (NotFound, ChangedMeanwhile):
-            if self.catalogue.drop_left(source.id):  # another replica removed it meanwhile: nothing of it comes back
+            if self.catalogue.drop_if_removed(source.id):  # another replica removed it: nothing of it comes back
                 self.store.erase(COLLECTION, points := [entry.memory.point_id for entry in entries])
                 self.index.drop(points)
             raise
         self._empty(list(gone))
 
-    def _before(self, source: Source, place: Place, said: str) -> str:
+    def _context(self, source: Source, place: PassagePlace, text: str) -> str:
         """Return what a passage carries of the one before it, in a document that is not read now."""
-        above = [one for one in self.catalogue.places(source.id, refs=[place.ref]) if one.number < place.number]
-        held = self.store.get(COLLECTION, [point_of(above[-1].passage)]) if above else []
-        return context_of(held[0].memory.content, above[-1], said, place) if held else ""
+        above = [p for p in self.catalogue.places(source.id, refs=[place.ref]) if p.number < place.number]
+        entries = self.store.get(COLLECTION, [point_of(above[-1].passage)]) if above else []
+        return context_of(entries[0].memory.content, above[-1], text, place) if entries else ""
 
     def put(self, entries: Sequence[Entry]) -> None:
-        """Store passages, for searches of this moment on."""
+        """Store passages; searches find them from now on."""
         self.store.put(COLLECTION, entries)
         self.index.note(entries)
 
     def _empty(self, passages: Sequence[str]) -> None:
-        """Take the text of passages that are gone out of the store; they are found by nothing from now on."""
-        if not passages:
-            return
-        held = self.store.get(COLLECTION, [point_of(one) for one in passages])
-        self.put([Entry(emptied(entry.memory)) for entry in held])
-        self.catalogue.emptied(passages)
+        """Take the text of passages that are gone out of the store; no search finds them from now on."""
+        if passages:
+            entries = self.store.get(COLLECTION, list(map(point_of, passages)))
+            self.put([Entry(emptied(entry.memory)) for entry in entries])
+            self.catalogue.emptied(passages)
 
     def _tidy(self, source: Source) -> Iterator[None]:
         """Empty what a kill left, and pack the store once much of it is empty."""
@@ -533,54 +526,54 @@ class Library:
             yield
         empty = Where((OneOf("state", (Status.ARCHIVED.value,)),))
         if self.store.count(COLLECTION, empty) >= EMPTIED_AT_ONCE:
-            points = [one.point_id for one in self.store.find(COLLECTION, empty, limit=100 * EMPTIED_AT_ONCE)]
-            self.store.erase(COLLECTION, points)
+            memories = self.store.find(COLLECTION, empty, limit=100 * EMPTIED_AT_ONCE)
+            self.store.erase(COLLECTION, [memory.point_id for memory in memories])
             yield
 
-    # --- embedding -------------------------------------------------------------------------------------------------
+    # --- in the background -----------------------------------------------------------------------------------------
 
     def embed(self, limit: int = EMBEDDED_AT_ONCE) -> int:
-        """Embed a few passages that have no row; return how many. Raises Unavailable, WrongEmbedder."""
-        if not self.is_used or not self._asked_embedding:
+        """Embed a few passages that have no vector; return how many. Raises Unavailable, WrongEmbedder."""
+        if not self.is_used or not self._may_embed:
             return 0
-        done = embed_rows(self.store, self.index, self.embedders, self._quarantine, limit)
-        self._asked_embedding = done > 0
+        done = embed_passages(self.store, self.index, self.embedders, self._quarantine, limit)
+        self._may_embed = done > 0
         return done
 
-    def behind(self, stand_aside: Callable[[], None]) -> int:
-        """Do a little of what waits, reading before embedding; return whether anything was done.
+    def work_a_little(self, yield_to_requests: Callable[[], None]) -> int:
+        """Do a little of what waits, reading before embedding; return 0 where nothing was done.
 
         A full disk or a damaged catalogue is logged: memories are embedded all the same. Raises Unavailable,
         WrongEmbedder.
         """
         if not self.is_used:
             return 0
-        stand_aside()
+        yield_to_requests()
         try:
-            if self._looks:
-                self.look_again()
-            done = int(self.step(lambda: False) or self.index.read_on()) or self._embed_in_turn()
+            if self._rescan_wanted:
+                self.queue_rescan()
+            done = int(self.step(lambda: False) or self.index.load_page())
+            if not done and self._may_embed and self.turn.take():
+                done = self.embed()
             if not done:
-                self.turn.over()
+                self.turn.release()
             return done
         except (DiskFull, StoreDamaged) as error:
             log.warning("knowledge waits: %s", error)
             return 0
 
-    def _embed_in_turn(self) -> int:
-        return self.embed() if self._asked_embedding and self.turn.held() else 0
-
     def unembedded(self) -> int:
+        """Return how many passages wait for a vector."""
         if not self.is_used:
             return 0
         return sum(self.store.count(COLLECTION, ACTIVE.but_not(HasVector(name))) for name in self.embedders)
 
     @contextlib.contextmanager
-    def still(self, *, everywhere: bool = False) -> Iterator[None]:
+    def frozen(self, *, everywhere: bool = False) -> Iterator[None]:
         """Hold catalogue, blobs and passages as they are: nothing is read, queued or removed meanwhile, and what was
         being read begins anew. everywhere: on no other replica either."""
-        alone = self.turn.alone() if everywhere else contextlib.nullcontext()
-        with self._working, alone, self._blobs, self.catalogue.still():
+        turn = self.turn.exclusive() if everywhere else contextlib.nullcontext()
+        with self._working, turn, self._blobs, self.catalogue.frozen():
             self._at_work = None
             yield
 
@@ -588,10 +581,5 @@ class Library:
         with self._working:
             self._at_work = None
             with contextlib.suppress(MemoryAnchorError):
-                self.turn.over()
+                self.turn.release()
             self.catalogue.close()
-
-
-def _left_out(ref: str, sentence: str) -> SourceDocument:
-    """Return a document without bytes or text whose title says why; see `Catalogue.left_out`."""
-    return SourceDocument(ref, "", "", title=sentence)

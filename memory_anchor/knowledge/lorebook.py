@@ -1,10 +1,10 @@
-"""A lorebook read: entries with keys, from SillyTavern world info, character cards V2 and V3, or our own YAML. Pure.
+"""Reads a lorebook: entries with keys, from SillyTavern world info, character cards V2 and V3, or our own YAML. Pure.
 
 The three formats name the same things differently (`excludeRecursion`, `extensions.exclude_recursion`), so an entry's
-names are brought to snake case, `extensions` beneath the entry's own fields, and read by one table. What is wrong in
-one entry costs that field or that entry, and is said in one sentence; the rest of the book goes in. The file itself is
-never rewritten: an export gives its bytes, so that fields nobody here knows survive. Rejected: a model per format,
-three times the same thirty fields.
+names become snake case, `extensions` below the entry's own fields, and one table reads them. What is wrong in an entry
+costs that field or that entry and gets one sentence; the rest of the book is read. The file itself is never rewritten:
+an export gives its bytes, so that fields nobody here knows survive. Rejected: a model for each format, three times the
+same thirty fields.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import binascii
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import islice
 from typing import Any, Literal
 
 import yaml
@@ -28,7 +30,7 @@ from memory_anchor.json_values import kind_of
 BOOK_BYTES_MAX = 10 * 1024 * 1024
 """In base64 it fits into one line between a command and the engine."""
 CARD_BYTES_MAX = 16 * 1024 * 1024
-"""Of a card inside a picture, unpacked."""
+"""Of a card in a picture, unpacked."""
 ENTRIES_MAX = 20_000
 KEYS_MAX = 256
 """Keys of one entry, and secondary ones."""
@@ -45,16 +47,16 @@ SHOWN_CHARS = 40
 PNG = b"\x89PNG\r\n\x1a\n"
 _CARD_CHUNKS = ("ccv3", "chara")
 """Where a picture holds its card, the newer one first."""
-_HALF = re.compile(r"\\[uU](?:0000)?[dD][89a-fA-F]")
-_WHOLE = re.compile(r"-?\d{1,9}", re.A)
+_SURROGATE = re.compile(r"\\[uU](?:0000)?[dD][89a-fA-F]")
+_INTEGER = re.compile(r"-?\d{1,9}", re.A)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DECORATOR = re.compile(r"@@@?(\w{1,40})(?:[ \t]{1,8}([^\n]{0,400}))?\r?(?:\n|\Z)")
 
-Place = Literal["prefix", "tail", "outlet"]
+EntryPosition = Literal["prefix", "tail", "outlet"]
 
 
 class Logic(IntEnum):
-    """What secondary keys have to do with a match, by SillyTavern's numbers."""
+    """How secondary keys decide about a match, by SillyTavern's numbers."""
 
     AND_ANY = 0
     NOT_ALL = 1
@@ -62,12 +64,13 @@ class Logic(IntEnum):
     AND_ALL = 3
 
 
-_PLACES: Mapping[object, Place] = {
+_POSITIONS: Mapping[object, EntryPosition] = {
     **{0: "prefix", 1: "prefix", 2: "tail", 3: "tail", 4: "tail", 5: "prefix", 6: "prefix", 7: "outlet"},
     **{"before_char": "prefix", "after_char": "prefix", "prefix": "prefix", "tail": "tail", "outlet": "outlet"},
 }
-"""World info counts: before and after the character, the author's note's top and bottom, at a depth, before and after
-the examples, a named outlet."""
+"""World info numbers them: before and after the character, top and bottom of the author's note, at a depth, before and
+after the examples, a named outlet."""
+_FLAGS = ("constant", "group_override", "exclude_recursion", "prevent_recursion", "ignore_budget")
 _ROLES = {0: "system", 1: "user", 2: "assistant", "system": "system", "user": "user", "assistant": "assistant"}
 SOURCES = (
     "persona_description",
@@ -77,14 +80,14 @@ SOURCES = (
     "scenario",
     "creator_notes",
 )
-"""Texts beside the conversation that an entry may ask to be matched against (`match_...`)."""
+"""Further texts that an entry may ask to be matched against (`match_...`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoreEntry:
-    """One entry. uid: unique in its book. order: where it stands, the higher the later. priority: what is admitted
-    first. delay, sticky, cooldown: in messages. delay_until_recursion: a level from 1, 0 for none. budget_weight: its
-    share of what the budget leaves, 0 to be taken whole or not at all. forced: by a decorator of its own text."""
+    """One entry. uid: unique in its book. order: in a prompt, the higher the later. priority: admitted first. delay,
+    sticky, cooldown: in messages. delay_until_recursion: a level from 1, 0 for none. budget_weight: its share of what
+    the budget leaves, 0 to be taken whole or not at all. forced: by a decorator of its own text."""
 
     uid: str
     title: str
@@ -96,7 +99,7 @@ class LoreEntry:
     constant: bool = False
     order: int = 100
     priority: int = 100
-    place: Place = "prefix"
+    place: EntryPosition = "prefix"
     outlet: str = ""
     depth: int = 4
     role: str = "system"
@@ -126,8 +129,8 @@ class LoreEntry:
 
 @dataclass(frozen=True, slots=True)
 class Lorebook:
-    """A book as it was read. id: names it in reports and in timed state. scan_depth, token_budget, recursive: its own
-    word, None where it has none. problems: one sentence each about what was left out."""
+    """A book as it was read. id: names it in reports and in timed state. scan_depth, token_budget, recursive: None
+    where the book does not say. problems: a sentence each about what was left out."""
 
     id: str
     name: str
@@ -141,7 +144,7 @@ class Lorebook:
 
 @dataclass(slots=True)
 class Problems:
-    """What was left out, the first `PROBLEMS_KEPT` in words."""
+    """Sentences about what was left out, the first `PROBLEMS_KEPT` of them; more: how many others."""
 
     sentences: list[str] = field(default_factory=list)
     more: int = 0
@@ -163,26 +166,24 @@ def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
     """
     if len(content) > BOOK_BYTES_MAX:
         raise BadInput(f"{name} has {len(content)} bytes; allowed are {BOOK_BYTES_MAX}: split the lorebook")
-    raw, syntax = _raw(content, name)
-    book, kind = _book_of(raw, name)
+    value, syntax = _parsed(content, name)
+    book, kind = _book_in(value, name)
     problems = Problems()
     listed = book["entries"]
     is_list = isinstance(listed, list)
     if len(listed) > ENTRIES_MAX:
         problems.add(f"{name} has {len(listed)} entries; the first {ENTRIES_MAX} were taken: split the lorebook")
     entries: list[LoreEntry] = []
-    taken: dict[str, int] = {}
-    for number, (key, given) in enumerate(enumerate(listed) if is_list else listed.items()):
-        if number == ENTRIES_MAX:
-            break
-        if not isinstance(given, Mapping):
-            problems.add(f"entry {_short(key)} is {kind_of(given)} and was left out; allowed is an object")
+    uids: Counter[str] = Counter()
+    for key, fields in islice(enumerate(listed) if is_list else listed.items(), ENTRIES_MAX):
+        if not isinstance(fields, Mapping):
+            problems.add(f"entry {_short(key)} is {kind_of(fields)} and was left out; allowed is an object")
             continue
-        entry = _entry(given, str(key), selective=syntax == "yaml" or not is_list, cards=kind, problems=problems)
+        entry = _entry(fields, str(key), selective=syntax == "yaml" or not is_list, cards=kind, problems=problems)
         if entry is not None:
-            taken[entry.uid] = taken.get(entry.uid, 0) + 1
-            again = f"#{taken[entry.uid]}" if taken[entry.uid] > 1 else ""
-            entries.append(replace(entry, uid=entry.uid + again) if again else entry)
+            uids[entry.uid] += 1
+            again = uids[entry.uid]
+            entries.append(replace(entry, uid=f"{entry.uid}#{again}") if again > 1 else entry)
     read = _Reader(_snake(book), "the book", problems)
     return Lorebook(
         id=book_id or name,
@@ -198,23 +199,23 @@ def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
 
 def text_of(content: bytes) -> str:
     """Return every text in a lorebook's file, unpacked and unescaped. Raises BadInput: it is none."""
-    found: list[str] = []
+    texts: list[str] = []
     seen: set[int] = set()
-    left = [_raw(content, "the lorebook")[0]]
+    left = [_parsed(content, "the lorebook")[0]]
     while left:
-        one = left.pop()
-        if isinstance(one, str):
-            found.append(one)
-        elif isinstance(one, (dict, list)) and id(one) not in seen:  # an alias of YAML is followed once
-            seen.add(id(one))
-            left += [*one, *one.values()] if isinstance(one, dict) else one
-    return "\n".join(found)
+        value = left.pop()
+        if isinstance(value, str):
+            texts.append(value)
+        elif isinstance(value, (dict, list)) and id(value) not in seen:  # an alias of YAML is followed once
+            seen.add(id(value))
+            left += [*value, *value.values()] if isinstance(value, dict) else value
+    return "\n".join(texts)
 
 
 # --- from bytes to an object with entries ------------------------------------------------------------------------
 
 
-def _raw(content: bytes, name: str) -> tuple[Any, str]:
+def _parsed(content: bytes, name: str) -> tuple[Any, str]:
     """Return (what the file holds, "json", "png" or "yaml")."""
     syntax = "png" if content.startswith(PNG) else ""
     if syntax:
@@ -225,10 +226,14 @@ def _raw(content: bytes, name: str) -> tuple[Any, str]:
         raise BadInput(f"{name} is neither UTF-8 text nor a PNG; allowed is a lorebook or a character card") from None
     try:
         if syntax or text.lstrip()[:1] in ("{", "["):
-            return _without_halves(json.loads(text), text), syntax or "json"
-        bounded_yaml.check(text, most_nodes=YAML_NODES_MAX)
-        read = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe one
-        return _without_halves(read, text), "yaml"
+            value, syntax = json.loads(text), syntax or "json"
+        else:
+            bounded_yaml.check(text, most_nodes=YAML_NODES_MAX)
+            safe_loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+            value, syntax = yaml.load(text, Loader=safe_loader), "yaml"  # noqa: S506
+        if _SURROGATE.search(text):  # an escape can write half of a letter, which no encoding can
+            value = json.loads(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+        return value, syntax
     except json.JSONDecodeError as error:
         raise BadInput(f"{name} is no JSON (line {error.lineno}: {error.msg}); allowed is a lorebook") from None
     except bounded_yaml.TooMuchYaml as error:
@@ -240,48 +245,41 @@ def _raw(content: bytes, name: str) -> tuple[Any, str]:
         raise BadInput(f"{name} is nested too deep or has a number too long to read; allowed is a lorebook") from None
 
 
-def _without_halves(value: Any, text: str) -> Any:
-    """Return a value without the halves of letters that an escape can write and no encoding can."""
-    if not _HALF.search(text):
-        return value
-    return json.loads(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace"))
-
-
 def _card_in_png(content: bytes, name: str) -> bytes:
     """Return the card's JSON out of a picture's text chunks. Raises BadInput."""
     cards: dict[str, bytes] = {}
-    for kind, body in _chunks(content, name):
-        if kind in (b"tEXt", b"zTXt", b"iTXt"):
-            keyword, _, rest = body.partition(b"\0")
-            if (label := keyword.decode("latin-1").lower()) in _CARD_CHUNKS:
-                cards[label] = _chunk_text(kind, rest, name)
-    found = next((cards[label] for label in _CARD_CHUNKS if label in cards), None)
-    if found is None:
+    for kind, body in _text_chunks(content, name):
+        keyword, _, rest = body.partition(b"\0")
+        if (label := keyword.decode("latin-1").lower()) in _CARD_CHUNKS:
+            cards[label] = _chunk_text(kind, rest, name)
+    card = next((cards[label] for label in _CARD_CHUNKS if label in cards), None)
+    if card is None:
         raise BadInput(f"{name} is a PNG without a character card (no chara or ccv3 text); allowed is one with a card")
     try:
-        return base64.b64decode(found, validate=False)
+        return base64.b64decode(card, validate=False)
     except (binascii.Error, ValueError):
         raise BadInput(f"{name} has a card that is not base64; export the card again") from None
 
 
-def _chunks(content: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
-    at = len(PNG)
-    while at < len(content):
-        size = int.from_bytes(content[at : at + 4], "big")
-        end = at + 12 + size
+def _text_chunks(content: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
+    start = len(PNG)
+    while start < len(content):
+        size = int.from_bytes(content[start : start + 4], "big")
+        end = start + 12 + size
         if end > len(content):
             raise BadInput(f"{name} ends inside a piece of the PNG; get the file again")
-        kind, body = content[at + 4 : at + 8], content[at + 8 : at + 8 + size]
-        if kind in (b"tEXt", b"zTXt", b"iTXt") and zlib.crc32(kind + body) != int.from_bytes(content[end - 4 : end]):
-            raise BadInput(f"{name} is damaged (a text of the PNG has another checksum); get the file again")
-        yield kind, body
+        kind, body = content[start + 4 : start + 8], content[start + 8 : start + 8 + size]
+        if kind in (b"tEXt", b"zTXt", b"iTXt"):
+            if zlib.crc32(kind + body) != int.from_bytes(content[end - 4 : end]):
+                raise BadInput(f"{name} is damaged (a text of the PNG has another checksum); get the file again")
+            yield kind, body
         if kind == b"IEND":
             return
-        at = end
+        start = end
 
 
 def _chunk_text(kind: bytes, rest: bytes, name: str) -> bytes:
-    """Return the text of a chunk behind its keyword: plain, packed, or international with two more fields."""
+    """Return the text of a chunk after its keyword: plain, packed, or international with two more fields."""
     packed = kind == b"zTXt" or (kind == b"iTXt" and rest[:1] == b"\1")
     body = rest[1:] if kind == b"zTXt" else rest[2:].split(b"\0", 2)[-1] if kind == b"iTXt" else rest
     if not packed:
@@ -296,16 +294,15 @@ def _chunk_text(kind: bytes, rest: bytes, name: str) -> bytes:
     return text
 
 
-def _book_of(raw: Any, name: str) -> tuple[Mapping[str, Any], str]:
+def _book_in(value: Any, name: str) -> tuple[Mapping[str, Any], str]:
     """Return (the object that has entries, which format it is). Raises BadInput."""
-    if isinstance(raw, list):
-        raise BadInput(f"{name} is a list; allowed is an object with entries")
-    if not isinstance(raw, Mapping):
-        raise BadInput(f"{name} holds {kind_of(raw)}; allowed is an object with entries")
-    spec = str(raw.get("spec", ""))
-    book: Any = raw
+    if not isinstance(value, Mapping):
+        what = "is a list" if isinstance(value, list) else f"holds {kind_of(value)}"
+        raise BadInput(f"{name} {what}; allowed is an object with entries")
+    spec = str(value.get("spec", ""))
+    book: Any = value
     kind = ""
-    if isinstance(data := raw.get("data"), Mapping):
+    if isinstance(data := value.get("data"), Mapping):
         kind = "v3" if "v3" in spec else "v2"
         book = data if spec == "lorebook_v3" or "entries" in data else data.get("character_book")
         if book is None:
@@ -318,12 +315,12 @@ def _book_of(raw: Any, name: str) -> tuple[Mapping[str, Any], str]:
 # --- from an object to an entry ----------------------------------------------------------------------------------
 
 
-def _entry(given: Mapping[str, Any], key: str, *, selective: bool, cards: str, problems: Problems) -> LoreEntry | None:
-    """Return an entry; None where its content is none. selective: whether secondary keys count unless it says so."""
-    extensions = given.get("extensions")
-    fields = (_snake(extensions) if isinstance(extensions, Mapping) else {}) | _snake(given)
-    named = next((fields[one] for one in ("uid", "id") if isinstance(fields.get(one), (str, int))), key)
-    uid = str(named)[:TITLE_MAX]
+def _entry(entry: Mapping[str, Any], key: str, *, selective: bool, cards: str, problems: Problems) -> LoreEntry | None:
+    """Return an entry; None where its content is no text. selective: the default for whether secondary keys count."""
+    extensions = entry.get("extensions")
+    fields = (_snake(extensions) if isinstance(extensions, Mapping) else {}) | _snake(entry)
+    uid = str(next((fields[name] for name in ("uid", "id") if isinstance(fields.get(name), (str, int))), key))
+    uid = uid[:TITLE_MAX]
     read = _Reader(fields, f"entry {uid}", problems)
     content = fields.get("content", fields.get("text", ""))
     if not isinstance(content, str) or len(content) > ENTRY_CHARS_MAX:
@@ -335,11 +332,11 @@ def _entry(given: Mapping[str, Any], key: str, *, selective: bool, cards: str, p
     keys = read.keys("keys", "key", as_regex=as_regex) + read.keys("regex", as_regex=True)
     secondary = read.keys("secondary_keys", "keysecondary", as_regex=as_regex)
     order = read.whole("order", read.whole("insertion_order", 100), least=-COUNT_MAX)
-    filtered = fields.get("character_filter")
-    filtered = _snake(filtered) if isinstance(filtered, Mapping) else {}
-    certain = not read.flag("use_probability", True)
+    characters = fields.get("character_filter")
+    characters = _snake(characters) if isinstance(characters, Mapping) else {}
+    is_certain = not read.flag("use_probability", True)
     delayed = fields.get("delay_until_recursion")
-    place: Place = read.choice("position", _PLACES, "prefix")
+    place: EntryPosition = read.choice("position", _POSITIONS, "prefix")
     outlet = read.text("outlet_name") or read.text("outlet")
     if not keys and not fields.get("constant") and "activate" not in decorators:
         problems.add(f"entry {uid}: has no key and is not constant; give it one, it is never admitted")
@@ -351,7 +348,6 @@ def _entry(given: Mapping[str, Any], key: str, *, selective: bool, cards: str, p
         secondary=secondary if read.flag("selective", selective) else (),
         logic=Logic(read.choice("selective_logic", _LOGICS, Logic.AND_ANY)),
         enabled=read.flag("enabled", True) and not read.flag("disable", False) and "dont_activate" not in decorators,
-        constant=read.flag("constant", False),
         order=order,
         priority=read.whole("priority", order, least=-COUNT_MAX),
         place="outlet" if outlet and "position" not in fields else place,
@@ -361,45 +357,40 @@ def _entry(given: Mapping[str, Any], key: str, *, selective: bool, cards: str, p
         scan_depth=read.whole("scan_depth", _number(decorators.get("scan_depth"), None), most=DEPTH_MAX),
         case_sensitive=read.flag("case_sensitive", None),
         whole_words=read.flag("match_whole_words", None),
-        probability=100.0 if certain else read.number("probability", 100.0, most=100.0),
-        groups=tuple(dict.fromkeys(one.strip() for one in read.text("group").split(",") if one.strip()))[:GROUPS_MAX],
-        group_override=read.flag("group_override", False),
+        probability=100.0 if is_certain else read.number("probability", 100.0, most=100.0),
+        groups=tuple(dict.fromkeys(_split(read.text("group"))))[:GROUPS_MAX],
         group_weight=read.number("group_weight", 100.0),
         group_scoring=read.flag("use_group_scoring", None),
-        sticky=read.whole("sticky", 0),
-        cooldown=read.whole("cooldown", 0),
-        delay=read.whole("delay", 0),
-        exclude_recursion=read.flag("exclude_recursion", False),
-        prevent_recursion=read.flag("prevent_recursion", False),
         delay_until_recursion=int(delayed) if isinstance(delayed, bool) else read.whole("delay_until_recursion", 0),
-        ignore_budget=read.flag("ignore_budget", False),
         budget_weight=read.number("budget_weight", 0.0),
-        names=frozenset(read.listed("character_filter_names") + _texts(filtered.get("names"))),
-        tags=frozenset(read.listed("character_filter_tags") + _texts(filtered.get("tags"))),
-        excludes=read.flag("character_filter_exclude", filtered.get("is_exclude") is True),
+        names=frozenset(read.listed("character_filter_names") + _texts(characters.get("names"))),
+        tags=frozenset(read.listed("character_filter_tags") + _texts(characters.get("tags"))),
+        excludes=read.flag("character_filter_exclude", characters.get("is_exclude") is True),
         triggers=frozenset(read.listed("triggers")),
-        sources=frozenset(one for one in SOURCES if read.flag(f"match_{one}", False)),
+        sources=frozenset(name for name in SOURCES if read.flag(f"match_{name}", False)),
         forced="activate" in decorators,
+        **{name: read.flag(name, False) for name in _FLAGS},
+        **{name: read.whole(name, 0) for name in ("sticky", "cooldown", "delay")},
     )
 
 
-_LOGICS: Mapping[object, Logic] = {one.value: one for one in Logic} | {one.name.lower(): one for one in Logic}
+_LOGICS: Mapping[object, Logic] = {key: logic for logic in Logic for key in (logic.value, logic.name.lower())}
 
 
 def _decorated(content: str, read: _Reader) -> tuple[dict[str, str], str]:
-    """Return (what the lines `@@name value` at the head of a V3 entry say, the text below them)."""
-    found: dict[str, str] = {}
+    """Return (the values of lines `@@name value` at the head of a V3 entry, the text below them)."""
+    decorators: dict[str, str] = {}
     while match := _DECORATOR.match(content):
-        found.setdefault(match[1].lower(), (match[2] or "").strip())
+        decorators.setdefault(match[1].lower(), (match[2] or "").strip())
         content = content[match.end() :]
-    if unknown := sorted(set(found) - {"activate", "dont_activate", "depth", "role", "scan_depth"}):
+    if unknown := sorted(set(decorators) - {"activate", "dont_activate", "depth", "role", "scan_depth"}):
         read.problems.add(f"{read.what}: the decorator @@{unknown[0]} is not known here and has no effect")
-    return found, content
+    return decorators, content
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads fields that may hold anything: a value that is none of its kind is its default, and a problem."""
+    """Reads fields that may hold anything: a value of another kind becomes the default, and a problem."""
 
     fields: Mapping[str, Any]
     what: str
@@ -410,7 +401,7 @@ class _Reader:
         value = self.fields.get(name)
         if isinstance(value, str) and not (value := value.strip()):
             return None
-        return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
+        return int(value) if isinstance(value, str) and _INTEGER.fullmatch(value) else value
 
     def flag(self, name: str, default: Any) -> Any:
         value = self._value(name)
@@ -449,36 +440,35 @@ class _Reader:
         value = value.lower() if isinstance(value, str) else value
         if isinstance(value, (str, int)) and not isinstance(value, bool) and value in allowed:
             return allowed[value]
-        return self._wrong(name, value, "one of " + ", ".join(str(one) for one in allowed), default)
+        return self._wrong(name, value, "one of " + ", ".join(map(str, allowed)), default)
 
     def listed(self, name: str) -> list[str]:
         value = self.fields.get(name)
         if value is None:
             return []
-        found = _texts(value)
-        if len(found) < (len(value) if isinstance(value, list) else 1):
+        texts = _texts(value)
+        if len(texts) < (len(value) if isinstance(value, list) else 1):
             self._wrong(name, value, "a list of texts", None)
-        return found
+        return texts
 
     def keys(self, *names: str, as_regex: bool) -> tuple[str, ...]:
-        """Return keys, one text counting as several with commas between them unless it is an expression."""
-        name = next((one for one in names if self.fields.get(one) is not None), names[0])
+        """Return keys; a text holds several with commas between them unless it is an expression."""
+        name = next((name for name in names if self.fields.get(name) is not None), names[0])
         value = self.fields.get(name)
         if isinstance(value, str):
-            found = [value] if as_regex or value.startswith("/") else value.split(",")
+            keys = [value.strip()] if as_regex or value.startswith("/") else _split(value)
         else:
-            found = self.listed(name)
-        found = [one.strip() for one in found if one.strip()]
-        if long := [one for one in found if len(one) > KEY_CHARS_MAX]:
-            self._wrong(name, long[0], f"a key of up to {KEY_CHARS_MAX} characters", None)
-        found = [one for one in dict.fromkeys(found) if len(one) <= KEY_CHARS_MAX]
-        if len(found) > KEYS_MAX:
-            self.problems.add(f"{self.what}: {name} has {len(found)} keys; the first {KEYS_MAX} were taken")
-        return tuple(f"/{one}/" if as_regex and not one.startswith("/") else one for one in found[:KEYS_MAX])
+            keys = [key.strip() for key in self.listed(name)]
+        if long := next((key for key in keys if len(key) > KEY_CHARS_MAX), None):
+            self._wrong(name, long, f"a key of up to {KEY_CHARS_MAX} characters", None)
+        keys = [key for key in dict.fromkeys(keys) if 0 < len(key) <= KEY_CHARS_MAX]
+        if len(keys) > KEYS_MAX:
+            self.problems.add(f"{self.what}: {name} has {len(keys)} keys; the first {KEYS_MAX} were taken")
+        return tuple(f"/{key}/" if as_regex and not key.startswith("/") else key for key in keys[:KEYS_MAX])
 
     def _wrong(self, name: str, value: Any, allowed: str, default: Any) -> Any:
-        kept = "" if default is None else f"; {default} was taken"
-        self.problems.add(f"{self.what}: {name} is {_short(value)}; allowed is {allowed}{kept}")
+        taken = "" if default is None else f"; {default} was taken"
+        self.problems.add(f"{self.what}: {name} is {_short(value)}; allowed is {allowed}{taken}")
         return default
 
 
@@ -489,7 +479,11 @@ def _snake(fields: Mapping[Any, Any]) -> dict[str, Any]:
 def _texts(value: Any) -> list[str]:
     """Return the texts of a list; a number, which YAML reads where a text was meant, is one."""
     listed = value if isinstance(value, list) else [value]
-    return [str(one) for one in listed if isinstance(one, (str, int)) and not isinstance(one, bool)]
+    return [str(item) for item in listed if isinstance(item, (str, int)) and not isinstance(item, bool)]
+
+
+def _split(listed: str) -> list[str]:
+    return [item.strip() for item in listed.split(",") if item.strip()]
 
 
 def _number(text: str | None, default: int | None) -> int | None:

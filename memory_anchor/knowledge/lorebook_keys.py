@@ -1,10 +1,10 @@
-"""Which keys of many lorebooks stand in a text: an index built once, asked a text at a time.
+"""An index of the keys of many lorebooks, built once: which of them are in a text.
 
-Of each literal key the rarest run of eight letters is noted (a shorter key whole); a text's own runs then name the few
-keys that may stand in it, and only those are looked for: 5,000 entries cost what the text has of them. An
-expression (`/regex/flags`) runs on the Rust engine that pydantic brings: its time is linear in the text, so that no
+Of each literal key the rarest run of eight letters is indexed (a shorter key whole); the runs of a text then name the
+few keys that may be in it, and only those are searched for: the cost of 5,000 entries is that of the few in the text.
+An expression (`/regex/flags`) runs on the Rust engine that pydantic brings: its time is linear in the text, so that no
 pattern can hang a scan, and a result never depends on a clock. Rejected: `re` under a time limit (the same text would
-match on one day and not on another), and one large alternation (it says that a key stands there, not which).
+match on one day and not on another), and one large alternation (it says that a key is there, not which).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from memory_anchor.language.terms import CJK, normal
 KEYS_MAX = 100_000
 """Keys of one index."""
 REGEX_REPEATS_MAX = 100
-"""How often an expression's counted repetitions, multiplied, may repeat: each may take 90 KB (`\\w{100}`: 9 MB)."""
+"""Bound on the product of an expression's counted repetitions: each may take 90 KB (`\\w{100}`: 9 MB)."""
 REGEX_UNITS_MAX = 1_500
-"""Of all expressions of one index, one or its repeats each: what they may take together is 140 MB."""
+"""Of all expressions of one index, each counting as its repetitions: together they may take 140 MB."""
 TEXTS_KEPT = 128
 """Texts whose keys are remembered."""
 GRAM = 8
-"""Letters of a run. With 3, keys of few syllables named 5,000 others for each text (21 ms instead of 2)."""
+"""Letters of a run. With 3, keys of few syllables named 5,000 candidates for each text (21 ms instead of 2)."""
 _CJK = re.compile(f"[{CJK}]")
 _REGEX = re.compile(r"/(.+)/([a-z]{0,8})", re.S)
 _COUNTED = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
@@ -39,7 +39,7 @@ _FLAGS = {"i": "i", "m": "m", "s": "s", "u": "", "g": "", "y": ""}
 
 
 class MatchRules(Protocol):
-    """What holds for a key whose entry does not say it."""
+    """The rules for a key whose entry does not say."""
 
     @property
     def case_sensitive(self) -> bool: ...
@@ -48,19 +48,19 @@ class MatchRules(Protocol):
 
 
 def substituted(text: str, names: Mapping[str, str]) -> str:
-    """Return the text with `{{user}}` and `{{char}}` as the names they stand for; others stay as they are.
+    """Return the text with `{{user}}` and `{{char}}` replaced by the names; other macros stay as they are.
 
     >>> substituted("{{User}} met {{char}} and {{x}}", {"user": "Li", "char": "Ada"})
     'Li met Ada and {{x}}'
     """
     if "{{" not in text:
         return text
-    return _MACRO.sub(lambda one: names.get(one[1].lower(), one[0]), text)
+    return _MACRO.sub(lambda macro: names.get(macro[1].lower(), macro[0]), text)
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A literal key as it is looked for. whole: as a word of its own."""
+    """A literal key. whole: it has to be a word of its own."""
 
     needle: str
     case: bool
@@ -68,11 +68,11 @@ class _Key:
 
     @classmethod
     def of(cls, text: str, *, case: bool, whole: bool) -> _Key:
-        """Whole words are for keys of one word without CJK, whose words nothing parts."""
-        is_word = not any(one.isspace() for one in text) and not _CJK.search(text)
+        """Whole words are for keys of one word without CJK, whose words nothing separates."""
+        is_word = not any(char.isspace() for char in text) and not _CJK.search(text)
         return cls(text if case else normal(text), case, whole and is_word)
 
-    def stands_in(self, text: str, lowered: str) -> bool:
+    def is_in(self, text: str, lowered: str) -> bool:
         haystack = text if self.case else lowered
         at = haystack.find(self.needle)
         while self.whole and at >= 0:
@@ -84,12 +84,12 @@ class _Key:
 
 
 def _in_word(text: str, at: int) -> bool:
-    """Return whether a letter of a word stands there; CJK beside a Latin word is none of its letters."""
+    """Return whether a letter of a word is there; CJK next to a Latin word is none of its letters."""
     return 0 <= at < len(text) and (text[at].isalnum() or text[at] == "_") and not _CJK.match(text[at])
 
 
 class _KeyExpression:
-    """An expression between slashes. units: what is left for it. Raises ValueError: what is wrong, in one clause."""
+    """An expression between slashes. units: how many are left. Raises ValueError: what is wrong, in one clause."""
 
     def __init__(self, source: str, flags: str, *, units: int) -> None:
         if unknown := set(flags) - set(_FLAGS):
@@ -102,7 +102,7 @@ class _KeyExpression:
         self.units = repeats
         if repeats > units:
             raise ValueError("is beyond the expressions allowed at once")
-        chosen = "".join(_FLAGS[one] for one in dict.fromkeys(flags) if _FLAGS[one])
+        chosen = "".join(_FLAGS[flag] for flag in dict.fromkeys(flags))
         pattern = (f"(?{chosen})" if chosen else "") + source
         try:
             self._engine = SchemaValidator(
@@ -112,85 +112,89 @@ class _KeyExpression:
             why = str(error).strip().splitlines()[-1].removeprefix("error: ").strip()
             raise ValueError(f"cannot be run in linear time: {why}") from None
 
-    def stands_in(self, text: str) -> bool:
+    def is_in(self, text: str) -> bool:
         return self._engine.isinstance_python(text)
 
 
 @dataclass(slots=True)
 class KeyIndex:
-    """The keys of many entries; numbers stand for keys. primary, secondary: of each entry, in its order.
+    """The keys of many entries, each by its number. primary, secondary: of each entry, in its order.
 
-    entries_of: key -> entries that have it as a primary one. wrong: keys that cannot be looked for.
+    entries_of: key -> entries that have it as a primary one. problems: about keys that cannot be matched.
     """
 
     primary: list[tuple[int, ...]] = field(default_factory=list)
     secondary: list[tuple[int, ...]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     entries_of: dict[int, list[int]] = field(default_factory=dict)
-    wrong: Problems = field(default_factory=Problems)
+    problems: Problems = field(default_factory=Problems)
     _literal: dict[int, _Key] = field(default_factory=dict)
     _regex: dict[int, _KeyExpression] = field(default_factory=dict)
-    _named: dict[int, tuple[str, bool, bool]] = field(default_factory=dict)
+    _with_macros: dict[int, tuple[str, bool, bool]] = field(default_factory=dict)
     _grams: dict[str, list[int]] = field(default_factory=dict)
     _sizes: tuple[int, ...] = ()
     _units: int = 0
-    _found: Callable[[str, tuple[tuple[str, str], ...]], frozenset[int]] = lambda *_: frozenset()
+    _search: Callable[[str, tuple[tuple[str, str], ...]], frozenset[int]] = lambda *_: frozenset()
     _known: dict[tuple[str, bool, bool], int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, entries: Sequence[LoreEntry], rules: MatchRules) -> KeyIndex:
         made = cls()
-        for place, entry in enumerate(entries):
+        for number, entry in enumerate(entries):
             case = rules.case_sensitive if entry.case_sensitive is None else entry.case_sensitive
             whole = rules.match_whole_words if entry.whole_words is None else entry.whole_words
             made.primary.append(made._numbers(entry, entry.keys, case=case, whole=whole))
             made.secondary.append(made._numbers(entry, entry.secondary, case=case, whole=whole))
             for key in made.primary[-1]:
-                made.entries_of.setdefault(key, []).append(place)
-        made._note_grams()
-        # The last messages are scanned again with the next one, and what entries say in every pass.
-        made._found = lru_cache(TEXTS_KEPT)(made._look)
+                made.entries_of.setdefault(key, []).append(number)
+        made._index_grams()
+        # The last messages are scanned again with the next one, and texts of entries in every pass.
+        made._search = lru_cache(TEXTS_KEPT)(made._search_text)
         return made
 
-    def found(self, text: str, names: Mapping[str, str]) -> frozenset[int]:
-        """Return the keys that stand in one text. names: what `{{user}}` and `{{char}}` in keys stand for."""
-        return self._found(text, tuple(sorted(names.items())) if self._named else ()) if text else frozenset()
+    def keys_in(self, text: str, names: Mapping[str, str]) -> frozenset[int]:
+        """Return the keys that are in one text. names: what `{{user}}` and `{{char}}` in keys mean."""
+        return self._search(text, tuple(sorted(names.items())) if self._with_macros else ()) if text else frozenset()
 
-    def _look(self, text: str, names: tuple[tuple[str, str], ...]) -> frozenset[int]:
+    def _search_text(self, text: str, names: tuple[tuple[str, str], ...]) -> frozenset[int]:
         lowered = normal(text)
         grams = {lowered[at : at + size] for size in self._sizes for at in range(len(lowered) - size + 1)}
-        near = (key for gram in grams & self._grams.keys() for key in self._grams[gram])
-        hits = {key for key in near if self._literal[key].stands_in(text, lowered)}
-        hits.update(key for key, expression in self._regex.items() if expression.stands_in(text))
-        for key, (source, case, whole) in self._named.items():
-            if _Key.of(substituted(source, dict(names)), case=case, whole=whole).stands_in(text, lowered):
-                hits.add(key)
+        candidates = (key for gram in grams & self._grams.keys() for key in self._grams[gram])
+        hits = {key for key in candidates if self._literal[key].is_in(text, lowered)}
+        hits.update(key for key, expression in self._regex.items() if expression.is_in(text))
+        hits.update(
+            key
+            for key, (source, case, whole) in self._with_macros.items()
+            if _Key.of(substituted(source, dict(names)), case=case, whole=whole).is_in(text, lowered)
+        )
         return frozenset(hits)
 
     def _numbers(self, entry: LoreEntry, keys: Iterable[str], *, case: bool, whole: bool) -> tuple[int, ...]:
-        numbers = []
-        for text in keys:
-            known = self._known.get((text, case, whole))
-            if known is None:
-                known = self._add(entry, text, case=case, whole=whole)
-            if known is not None:
-                numbers.append(known)
-        return tuple(numbers)
+        numbers = (
+            self._known[text, case, whole]
+            if (text, case, whole) in self._known
+            else self._add(entry, text, case=case, whole=whole)
+            for text in keys
+        )
+        return tuple(number for number in numbers if number is not None)
 
     def _add(self, entry: LoreEntry, text: str, *, case: bool, whole: bool) -> int | None:
+        """Return the number of a new key, None where it cannot be matched."""
         number = len(self.texts)
         if number >= KEYS_MAX:
-            self.wrong.add(f"entry {entry.uid}: its keys are beyond the {KEYS_MAX} allowed at once; split the lorebook")
+            self.problems.add(
+                f"entry {entry.uid}: its keys are beyond the {KEYS_MAX} allowed at once; split the lorebook"
+            )
             return None
         if expression := _REGEX.fullmatch(text):
             try:
-                found = _KeyExpression(expression[1], expression[2], units=REGEX_UNITS_MAX - self._units)
-                self._regex[number], self._units = found, self._units + found.units
+                regex = _KeyExpression(expression[1], expression[2], units=REGEX_UNITS_MAX - self._units)
+                self._regex[number], self._units = regex, self._units + regex.units
             except ValueError as error:
-                self.wrong.add(f"entry {entry.uid}: the key {text[:40]!r} {error}; it is left out")
+                self.problems.add(f"entry {entry.uid}: the key {text[:40]!r} {error}; it is left out")
                 return None
         elif _MACRO.search(text):
-            self._named[number] = (text, case, whole)
+            self._with_macros[number] = (text, case, whole)
         else:
             key = _Key.of(text, case=case, whole=whole)
             if not key.needle:
@@ -200,11 +204,11 @@ class KeyIndex:
         self._known[(text, case, whole)] = number
         return number
 
-    def _note_grams(self) -> None:
+    def _index_grams(self) -> None:
         runs = {number: _runs(normal(key.needle)) for number, key in self._literal.items()}
-        common = Counter(run for found in runs.values() for run in found)
-        for number, found in runs.items():
-            self._grams.setdefault(min(found, key=lambda run: (common[run], run)), []).append(number)
+        common = Counter(run for of_key in runs.values() for run in of_key)
+        for number, of_key in runs.items():
+            self._grams.setdefault(min(of_key, key=lambda run: (common[run], run)), []).append(number)
         self._sizes = tuple(sorted({len(run) for run in self._grams}))
 
 

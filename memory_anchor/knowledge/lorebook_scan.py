@@ -1,11 +1,11 @@
-"""What lorebooks have to say to a conversation: entries admitted within a budget, and why each other is not. Pure.
+"""Which entries of lorebooks a conversation admits within a budget, and why it does not admit each other one. Pure.
 
-Passes over the same entries: first the last messages, then what admitted entries themselves say (recursion), then,
-where too few were found, one message deeper at a time. Each text is matched once, by itself, so that no key is found
-across two. Nothing here knows a clock or chance: probability and groups are drawn from a hash of the conversation, the
-message and the entry, and timed effects follow from one number an entry, the message count at which it was last
-admitted. So a scan that is asked again answers the same. Rejected: effects kept as running counters, which a repeated
-or taken back message would count twice.
+Passes over the same entries: first the last messages, then the texts of admitted entries (recursion), then, where too
+few were admitted, one message deeper at a time. Each text is matched once, by itself, so that no key is found across
+two. Nothing here knows a clock or chance: probability and groups are drawn from a hash of the conversation, the message
+and the entry, and timed effects follow from one number for each entry, the message count at which it was last admitted.
+So a repeated scan answers the same. Rejected: effects as running counters, which a repeated or taken back message would
+count twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from memory_anchor.knowledge.lorebook_keys import KeyIndex, substituted
 from memory_anchor.language.tokens import count_tokens
 
 TEXT_CHARS_MAX = 100_000
-"""Of one message; what is beyond is not looked at."""
+"""Of one message; the rest is not scanned."""
 MESSAGES_MAX = 1_000
 PASSES_MAX = 200
 COUNTS_KEPT = 4_096
@@ -60,7 +60,7 @@ class LoreMessage:
 @dataclass(frozen=True, slots=True)
 class ScanSettings:
     """How books are scanned that do not say it themselves. budget_tokens: 0 for `budget_percent` of the window.
-    budget_cap, min_activations_depth: 0 for none. max_recursion_steps: passes, 1 for no recursion, 0 without end."""
+    budget_cap, min_activations_depth: 0 for none. max_recursion_steps: passes, 1 for no recursion, 0 for no limit."""
 
     scan_depth: int = 2
     include_names: bool = True
@@ -76,7 +76,7 @@ class ScanSettings:
     budget_cap: int = 0
 
     def budget(self, window_tokens: int) -> int:
-        """Return what entries may take of a window.
+        """Return how many tokens of a window entries may take.
 
         >>> ScanSettings(budget_percent=10, budget_cap=50).budget(400), ScanSettings(budget_cap=50).budget(4_000)
         (40, 50)
@@ -86,10 +86,11 @@ class ScanSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Scanned:
-    """What is scanned. messages: oldest first. count: of the whole conversation, where these are its end (0: all there
-    are). started: `book/uid` -> message count at which a timed entry was admitted, from the scan before. sources: name
-    -> text, see `lorebook.SOURCES`. names: what `{{user}}` and `{{char}}` mean. forced: `book/uid` from outside."""
+class ScanInput:
+    """What is scanned. messages: oldest first. count: messages of the whole conversation, where these are its end (0:
+    these are all). started: `book/uid` -> message count at which a timed entry was admitted, from the scan before.
+    sources: name -> text, see `lorebook.SOURCES`. names: what `{{user}}` and `{{char}}` mean. forced: `book/uid` of
+    entries to admit anyway."""
 
     messages: Sequence[LoreMessage]
     conversation: str = ""
@@ -109,7 +110,7 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True)
 class LoreVerdict:
-    """What became of one entry. key: the one that matched. passed: the pass it was last looked at in, from 1.
+    """What became of one entry. key: the one that matched. pass_number: of the last pass that looked at it, from 1.
 
     text, tokens: as admitted. whole_tokens: before the budget trimmed it. detail: which group or number decided.
     """
@@ -119,7 +120,7 @@ class LoreVerdict:
     admitted: bool
     why: Why
     key: str = ""
-    passed: int = 1
+    pass_number: int = 1
     text: str = ""
     tokens: int = 0
     whole_tokens: int = 0
@@ -132,8 +133,8 @@ class LoreVerdict:
 
 @dataclass(frozen=True, slots=True)
 class LoreScan:
-    """admitted: in the order of admission. looked_at: dropped after a text came near them. started: for the next scan.
-    rest: makes the verdicts on every other entry, of which there may be thousands."""
+    """admitted: in the order of admission. looked_at: dropped, with a key in some text. started: for the next scan.
+    rest: makes the verdicts on all other entries, of which there may be thousands."""
 
     admitted: tuple[LoreVerdict, ...]
     looked_at: tuple[LoreVerdict, ...]
@@ -146,24 +147,25 @@ class LoreScan:
 
     @property
     def dropped(self) -> tuple[LoreVerdict, ...]:
-        """Every entry that was not admitted."""
+        """The verdicts on all entries that were not admitted."""
         return (*self.looked_at, *self.rest())
 
     @property
     def tokens(self) -> int:
-        return sum(one.tokens for one in self.admitted)
+        return sum(verdict.tokens for verdict in self.admitted)
 
-    def placed(self) -> list[LoreVerdict]:
-        """Return what was admitted as it stands in a prompt: by place, then by order, the highest last."""
-        places = ("prefix", "tail", "outlet")
-        return sorted(
-            (one for one in self.admitted if one.text),
-            key=lambda one: (places.index(one.entry.place), one.entry.outlet, -one.entry.depth, one.entry.order),
-        )
+    def in_prompt_order(self) -> list[LoreVerdict]:
+        """Return what was admitted as it stands in a prompt: by position, then by order, the highest last."""
+
+        def key(verdict: LoreVerdict) -> tuple[int, str, int, int]:
+            entry = verdict.entry
+            return ("prefix", "tail", "outlet").index(entry.place), entry.outlet, -entry.depth, entry.order
+
+        return sorted((verdict for verdict in self.admitted if verdict.text), key=key)
 
 
 class LoreScanner:
-    """Scans some books; made once for them, used for every message. count: tokens of a text."""
+    """Scans some books; made once, used for each message. count: tokens of a text."""
 
     def __init__(
         self,
@@ -176,183 +178,178 @@ class LoreScanner:
         self.books = tuple(books)
         self.entries = tuple(entry for book in books for entry in book.entries)
         self.book_of = tuple(book for book in books for _ in book.entries)
-        self.index = KeyIndex.of(self.entries, self.settings)
+        self.keys = KeyIndex.of(self.entries, self.settings)
         self.count = lru_cache(COUNTS_KEPT)(count)
-        self.ids = tuple(f"{book.id}/{one.uid}" for book, one in zip(self.book_of, self.entries, strict=True))
-        self.always = [place for place, one in enumerate(self.entries) if one.constant or one.forced]
-        self.place_of = {id: place for place, id in enumerate(self.ids)}
-        self.levels = sorted({one.delay_until_recursion for one in self.entries if one.delay_until_recursion})
-        own = (self.settings.scan_depth if book.scan_depth is None else book.scan_depth for book in self.books)
-        self.depth = max(own, default=0)
-        self.deepest = max((one.scan_depth or 0 for one in self.entries), default=0)
+        self.ids = tuple(f"{book.id}/{entry.uid}" for book in books for entry in book.entries)
+        self.always = [index for index, entry in enumerate(self.entries) if entry.constant or entry.forced]
+        self.index_of = {id: index for index, id in enumerate(self.ids)}
+        self.levels = sorted({entry.delay_until_recursion for entry in self.entries} - {0})
+        depths = (self.settings.scan_depth if book.scan_depth is None else book.scan_depth for book in self.books)
+        self.depth = max(depths, default=0)
+        self.deepest = max((entry.scan_depth or 0 for entry in self.entries), default=0)
 
-    def scan(self, scanned: Scanned, *, budget_tokens: int) -> LoreScan:
-        """Return what these books say to a conversation as it is now, in at most `budget_tokens` tokens."""
+    def scan(self, scanned: ScanInput, *, budget_tokens: int) -> LoreScan:
+        """Return the entries that a conversation admits now, in at most `budget_tokens` tokens."""
         return _Run(self, scanned, budget_tokens).result()
 
 
 class _Run:
-    """One scan at work."""
+    """One scan. index: an entry's number in the scanner."""
 
-    def __init__(self, scanner: LoreScanner, scanned: Scanned, budget: int) -> None:
-        self.of, self.scanned, self.budget, self.settings = scanner, scanned, budget, scanner.settings
+    def __init__(self, scanner: LoreScanner, scanned: ScanInput, budget: int) -> None:
+        self.scanner, self.scanned, self.budget, self.settings = scanner, scanned, budget, scanner.settings
         self.notes: list[str] = []
         self.admitted: dict[int, LoreVerdict] = {}
         self.dropped: dict[int, LoreVerdict] = {}
         self.unlucky: set[int] = set()
         self.taken: dict[str, int] = {}
-        """Group -> the entry of it that was admitted."""
+        """Group -> its entry that was admitted."""
         self.used = 0
         self.used_by_book: dict[str, int] = {}
         self.overflowed = False
-        self.passed, self.deeper, self.is_recursion = 1, 0, False
+        self.pass_number, self.deeper, self.is_recursion = 1, 0, False
         self.levels = list(scanner.levels)
         self.level = self.levels.pop(0) if self.levels else 0
         self.messages: list[frozenset[int]] = []
-        """Of the newest message, of the two newest, ...: the keys that stand in them."""
+        """The keys in the newest message, in the two newest, ..."""
         self.recursed: frozenset[int] = frozenset()
-        self.beside = {
-            name: scanner.index.found(text[:TEXT_CHARS_MAX], scanned.names) for name, text in scanned.sources.items()
-        }
+        self.sources = {name: self._keys_in(text) for name, text in scanned.sources.items()}
         self.touched: set[int] = set(scanner.always)
-        self.touched |= {scanner.place_of[one] for one in scanned.forced if one in scanner.place_of}
-        self.touched |= {
-            scanner.place_of[id]
-            for id in scanned.started
-            if id in scanner.place_of and self._sticks(scanner.place_of[id])
-        }
-        for keys in self.beside.values():
+        self.touched |= {scanner.index_of[id] for id in scanned.forced if id in scanner.index_of}
+        started = (scanner.index_of[id] for id in scanned.started if id in scanner.index_of)
+        self.touched |= {index for index in started if self._sticks(index)}
+        for keys in self.sources.values():
             self._touch(keys)
         last = scanned.messages[-1].content if scanned.messages else ""
-        self.seed = hashlib.blake2b(
-            f"{scanned.conversation}\0{scanned.at}\0{last}".encode("utf-8", "surrogatepass")
-        ).hexdigest()
+        seed = f"{scanned.conversation}\0{scanned.at}\0{last}"
+        self.seed = hashlib.blake2b(seed.encode("utf-8", "surrogatepass")).hexdigest()
 
     def result(self) -> LoreScan:
-        self._read_messages(max(self.of.depth, self.of.deepest))
-        while True:
+        self._read_messages(max(self.scanner.depth, self.scanner.deepest))
+        self._pass()
+        while self._next():
             self._pass()
-            if not self._next():
-                break
-        started = {id: at for id, at in self.scanned.started.items() if id in self.of.place_of and self._runs(id)}
-        for place, verdict in self.admitted.items():
-            if (verdict.entry.sticky or verdict.entry.cooldown) and not self._sticks(place):
-                started[self.of.ids[place]] = self.scanned.at
+        indexes = self.scanner.index_of
+        started = {
+            id: at for id, at in self.scanned.started.items() if id in indexes and self._sticks_or_cools(indexes[id])
+        }
+        for index, verdict in self.admitted.items():
+            if (verdict.entry.sticky or verdict.entry.cooldown) and not self._sticks(index):
+                started[self.scanner.ids[index]] = self.scanned.at
         return LoreScan(
             admitted=tuple(self.admitted.values()),
             looked_at=tuple(self.dropped.values()),
             started=started,
             budget_tokens=self.budget,
-            passes=self.passed,
+            passes=self.pass_number,
             overflowed=self.overflowed,
-            notes=(*self.notes, *self.of.index.wrong.all()),
+            notes=(*self.notes, *self.scanner.keys.problems.all()),
             rest=self._untouched,
         )
 
     # --- passes --------------------------------------------------------------------------------------------------
 
     def _pass(self) -> None:
-        """Look at every entry that may be meant, and admit what passes checks, groups, chance and the budget."""
+        """Look at every entry that a text came near, and admit what passes checks, groups, chance and the budget."""
         matched: list[tuple[int, Why, str]] = []
-        for place in sorted(self.touched):
-            if place in self.admitted:
-                continue
-            entry = self.of.entries[place]
-            if why := self._held_back(place):
-                self._drop(place, why)
-                continue
-            if self.of.ids[place] in self.scanned.forced or entry.forced:
-                matched.append((place, Why.FORCED, ""))
-            elif entry.constant:
-                matched.append((place, Why.CONSTANT, ""))
-            elif self._sticks(place):
-                matched.append((place, Why.STICKY, ""))
+        for index in sorted(self.touched - self.admitted.keys()):
+            why, key = self._reason(index)
+            if why in (Why.FORCED, Why.CONSTANT, Why.STICKY, Why.KEY):
+                matched.append((index, why, key))
             else:
-                why, key = self._by_keys(place)
-                if why is Why.KEY:
-                    matched.append((place, why, key))
-                else:
-                    self._drop(place, why, key=key)
-        matched.sort(key=lambda one: (not self._sticks(one[0]), one[1] is Why.KEY, -self.of.entries[one[0]].priority))
-        new = [one for one in self._chosen_of_groups(matched) if self._is_lucky(one[0])]
+                self._drop(index, why, key=key)
+        matched.sort(key=lambda m: (not self._sticks(m[0]), m[1] is Why.KEY, -self.scanner.entries[m[0]].priority))
+        new = [match for match in self._chosen_of_groups(matched) if self._is_lucky(match[0])]
         self.fresh = self._within_budget(new)
 
     def _next(self) -> bool:
-        """Return whether another pass is due, made ready: recursion, then a message deeper, then the next level."""
-        if self.passed >= PASSES_MAX:
+        """Prepare another pass: recursion, else a message deeper, else the next level. Return whether there is one."""
+        if self.pass_number >= PASSES_MAX:
             self.notes.append(f"the scan ended after {PASSES_MAX} passes")
             return False
         limit = self.settings.max_recursion_steps
-        may_recurse = not self.overflowed and not (limit and self.passed >= limit)
-        spoken = [place for place in self.fresh if self._speaks(place)]
+        may_recurse = not self.overflowed and not (limit and self.pass_number >= limit)
+        speaking = [index for index in self.fresh if self._speaks(index)]
         self.is_recursion = False
-        if may_recurse and spoken:
-            for place in spoken:
-                self.recursed |= self._touch(
-                    self.of.index.found(self.admitted[place].text[:TEXT_CHARS_MAX], self.scanned.names)
-                )
+        if may_recurse and speaking:
+            for index in speaking:
+                self.recursed |= self._touch(self._keys_in(self.admitted[index].text))
             self.is_recursion = True
         elif not self.overflowed and self._is_deeper():
             self.deeper += 1
-        elif may_recurse and self.levels and any(self._speaks(place) for place in self.admitted):
+        elif may_recurse and self.levels and any(self._speaks(index) for index in self.admitted):
             self.level = self.levels.pop(0)
             self.is_recursion = True
         else:
             return False
-        self.passed += 1
+        self.pass_number += 1
         return True
 
     def _is_deeper(self) -> bool:
-        """Return whether too few entries were found and there is a message that was not looked at, which is read."""
-        depth = self.of.depth + self.deeper + 1
+        """Read one message more where too few entries were admitted; return whether there was one."""
+        depth = self.scanner.depth + self.deeper + 1
         most = self.settings.min_activations_depth or MESSAGES_MAX
         if len(self.admitted) >= self.settings.min_activations or depth > min(most, len(self.scanned.messages)):
             return False
         self._read_messages(depth)
         return True
 
-    def _speaks(self, place: int) -> bool:
-        entry = self.of.entries[place]
-        return self._recurses(place) and not entry.prevent_recursion and bool(self.admitted[place].text)
+    def _speaks(self, index: int) -> bool:
+        entry = self.scanner.entries[index]
+        return self._recurses(index) and not entry.prevent_recursion and bool(self.admitted[index].text)
 
-    def _recurses(self, place: int) -> bool:
-        own = self.of.book_of[place].recursive
+    def _recurses(self, index: int) -> bool:
+        own = self.scanner.book_of[index].recursive
         return self.settings.recursive if own is None else own
 
     def _read_messages(self, depth: int) -> None:
-        """Match the newest messages, down to `depth` of them."""
+        """Match the newest messages, up to `depth` of them."""
         messages = self.scanned.messages
         for back in range(len(self.messages), min(depth, len(messages), MESSAGES_MAX)):
             message = messages[-1 - back]
             text = message.content[:TEXT_CHARS_MAX]
             if len(message.content) > TEXT_CHARS_MAX:
-                self.notes.append(f"a message has {len(message.content)} characters; {TEXT_CHARS_MAX} were looked at")
+                self.notes.append(f"a message has {len(message.content)} characters; {TEXT_CHARS_MAX} were scanned")
             if self.settings.include_names and message.name:
                 text = f"{message.name}: {text}"
-            keys = self._touch(self.of.index.found(text, self.scanned.names))
+            keys = self._touch(self._keys_in(text, most=None))
             self.messages.append(keys | self.messages[-1] if self.messages else keys)
 
+    def _keys_in(self, text: str, *, most: int | None = TEXT_CHARS_MAX) -> frozenset[int]:
+        return self.scanner.keys.keys_in(text[:most], self.scanned.names)
+
     def _touch(self, keys: frozenset[int]) -> frozenset[int]:
-        """Note the entries that have one of these keys; return the keys."""
+        """Have the next pass look at the entries that have one of these keys; return the keys."""
         for key in keys:
-            self.touched.update(self.of.index.entries_of.get(key, ()))
+            self.touched.update(self.scanner.keys.entries_of.get(key, ()))
         return keys
 
     # --- one entry -----------------------------------------------------------------------------------------------
 
-    def _held_back(self, place: int) -> Why | None:
-        """Return what keeps an entry out before its keys are asked, None when nothing does; in the known order."""
-        if place in self.unlucky:
-            return Why.PROBABILITY
-        if (why := self._kept_out(place)) or self._sticks(place):
-            return why
-        if self._waits(place):
-            return Why.DELAYED
-        return Why.EXCLUDED if self.of.entries[place].exclude_recursion and self.is_recursion else None
+    def _reason(self, index: int) -> tuple[Why, str]:
+        """Return why an entry is to be admitted (KEY with the key that matched), or why it is not."""
+        entry = self.scanner.entries[index]
+        if held_back := self._held_back(index):
+            return held_back, ""
+        if self.scanner.ids[index] in self.scanned.forced or entry.forced:
+            return Why.FORCED, ""
+        if entry.constant:
+            return Why.CONSTANT, ""
+        return (Why.STICKY, "") if self._sticks(index) else self._by_keys(index)
 
-    def _kept_out(self, place: int) -> Why | None:
+    def _held_back(self, index: int) -> Why | None:
+        """Return what keeps an entry out before its keys are compared, None for nothing; in SillyTavern's order."""
+        if index in self.unlucky:
+            return Why.PROBABILITY
+        if (why := self._kept_out(index)) or self._sticks(index):
+            return why
+        if self._waits(index):
+            return Why.DELAYED
+        return Why.EXCLUDED if self.scanner.entries[index].exclude_recursion and self.is_recursion else None
+
+    def _kept_out(self, index: int) -> Why | None:
         """Return what keeps an entry out in every pass."""
-        entry = self.of.entries[place]
+        entry = self.scanner.entries[index]
         if not entry.enabled:
             return Why.DISABLED
         if entry.triggers and self.scanned.trigger not in entry.triggers:
@@ -361,204 +358,201 @@ class _Run:
             return Why.FILTER
         if self.scanned.at < entry.delay:
             return Why.DELAY
-        return Why.COOLDOWN if self._cools(place) and not self._sticks(place) else None
+        return Why.COOLDOWN if self._sticks_or_cools(index) and not self._sticks(index) else None
 
     def _filtered(self, entry: LoreEntry) -> bool:
         """Return whether the entry is for other characters: by name, or by a tag."""
         if not entry.names and not entry.tags:
             return False
-        meant = self.scanned.character in entry.names or bool(self.scanned.tags & entry.tags)
-        return meant if entry.excludes else not meant
+        matches = self.scanned.character in entry.names or bool(self.scanned.tags & entry.tags)
+        return matches if entry.excludes else not matches
 
-    def _waits(self, place: int) -> bool:
-        level = self.of.entries[place].delay_until_recursion
-        return bool(level) and (not self.is_recursion or level > self.level or not self._recurses(place))
+    def _waits(self, index: int) -> bool:
+        level = self.scanner.entries[index].delay_until_recursion
+        return bool(level) and (not self.is_recursion or level > self.level or not self._recurses(index))
 
-    def _depth(self, place: int) -> int:
-        """Return how many messages an entry is matched against: its own word, its book's, or the settings'."""
-        own = self.of.entries[place].scan_depth
+    def _depth(self, index: int) -> int:
+        """Return how many messages an entry is matched against, as it says itself, else its book, else the settings."""
+        own = self.scanner.entries[index].scan_depth
         if own is not None:
             return own
-        of_book = self.of.book_of[place].scan_depth
+        of_book = self.scanner.book_of[index].scan_depth
         return (self.settings.scan_depth if of_book is None else of_book) + self.deeper
 
-    def _seen(self, place: int) -> tuple[frozenset[int], ...]:
-        """Return the sets of keys that stand in the texts an entry is matched against."""
-        entry, depth = self.of.entries[place], self._depth(place)
+    def _visible_keys(self, index: int) -> frozenset[int]:
+        """Return the keys that stand in the texts an entry is matched against."""
+        entry, depth = self.scanner.entries[index], self._depth(index)
         messages = self.messages[min(depth, len(self.messages)) - 1] if depth and self.messages else frozenset()
-        beside = tuple(self.beside[name] for name in entry.sources if depth and name in self.beside)
-        takes = self._recurses(place) and not entry.exclude_recursion
-        return (messages, *beside, self.recursed if takes else frozenset())
+        sources = [self.sources[name] for name in entry.sources if depth and name in self.sources]
+        if self._recurses(index) and not entry.exclude_recursion:
+            sources.append(self.recursed)
+        return messages.union(*sources) if any(sources) else messages
 
-    def _by_keys(self, place: int) -> tuple[Why, str]:
+    def _by_keys(self, index: int) -> tuple[Why, str]:
         """Return (KEY and the key that matched, or why none did and what stood against it)."""
-        seen = self._seen(place)
-        key = next((one for one in self.of.index.primary[place] if any(one in keys for keys in seen)), None)
+        visible = self._visible_keys(index)
+        keys = self.scanner.keys
+        key = next((key for key in keys.primary[index] if key in visible), None)
         if key is None:
             return Why.NO_KEY, ""
-        first = self.of.index.texts[key]
-        if not self.of.entries[place].secondary:
-            return Why.KEY, first
-        stands = [any(one in keys for keys in seen) for one in self.of.index.secondary[place]]
-        holds = {
-            Logic.AND_ANY: any(stands),
-            Logic.NOT_ALL: not all(stands),
-            Logic.NOT_ANY: not any(stands),
-            Logic.AND_ALL: all(stands),
-        }[self.of.entries[place].logic]
-        return (Why.KEY if holds else Why.SECONDARY), first
-
-    def _score(self, place: int) -> int:
-        """Return how many keys of an entry stand in its texts, as groups count them."""
-        seen = self._seen(place)
-        hits, more = (
-            sum(any(one in keys for keys in seen) for one in numbers)
-            for numbers in (self.of.index.primary[place], self.of.index.secondary[place])
+        entry = self.scanner.entries[index]
+        matches = [other in visible for other in keys.secondary[index]]
+        holds = (
+            not entry.secondary
+            or {
+                Logic.AND_ANY: any(matches),
+                Logic.NOT_ALL: not all(matches),
+                Logic.NOT_ANY: not any(matches),
+                Logic.AND_ALL: all(matches),
+            }[entry.logic]
         )
-        match self.of.entries[place].logic:
-            case Logic.AND_ANY:
-                return hits + more
-            case Logic.AND_ALL:
-                return hits + (more if more == len(self.of.index.secondary[place]) else 0)
-            case _:
-                return hits
+        return (Why.KEY if holds else Why.SECONDARY), keys.texts[key]
 
-    def _drop(self, place: int, why: Why, *, key: str = "", detail: str = "") -> None:
-        entry, book = self.of.entries[place], self.of.book_of[place].id
-        self.dropped[place] = LoreVerdict(book, entry, False, why, key, self.passed, detail=detail)
+    def _score(self, index: int) -> int:
+        """Return how many keys of an entry stand in its texts, as groups count them."""
+        visible = self._visible_keys(index)
+        primary, secondary = self.scanner.keys.primary[index], self.scanner.keys.secondary[index]
+        hits = sum(key in visible for key in primary)
+        more = sum(key in visible for key in secondary)
+        logic = self.scanner.entries[index].logic
+        counts = logic is Logic.AND_ANY or (logic is Logic.AND_ALL and more == len(secondary))
+        return hits + more if counts else hits
+
+    def _drop(self, index: int, why: Why, *, key: str = "", detail: str = "") -> None:
+        entry, book = self.scanner.entries[index], self.scanner.book_of[index].id
+        self.dropped[index] = LoreVerdict(book, entry, False, why, key, self.pass_number, detail=detail)
 
     def _untouched(self) -> Iterator[LoreVerdict]:
-        """Yield the verdict on every entry that no text came near."""
-        for place, entry in enumerate(self.of.entries):
-            if place not in self.admitted and place not in self.dropped:
-                why = self._kept_out(place) or Why.NO_KEY
-                yield LoreVerdict(self.of.book_of[place].id, entry, False, why, passed=self.passed)
+        """Yield the verdict on each entry that no text came near."""
+        for index, entry in enumerate(self.scanner.entries):
+            if index not in self.admitted and index not in self.dropped:
+                why = self._kept_out(index) or Why.NO_KEY
+                yield LoreVerdict(self.scanner.book_of[index].id, entry, False, why, pass_number=self.pass_number)
 
     # --- timed effects, chance ------------------------------------------------------------------------------------
 
-    def _sticks(self, place: int) -> bool:
-        entry, start = self.of.entries[place], self.scanned.started.get(self.of.ids[place])
-        return start is not None and start < self.scanned.at < start + entry.sticky
+    def _sticks(self, index: int) -> bool:
+        return self._runs(index, self.scanner.entries[index].sticky)
 
-    def _cools(self, place: int) -> bool:
-        """Return whether an entry rests: after it was admitted, or after it was sticky."""
-        entry, start = self.of.entries[place], self.scanned.started.get(self.of.ids[place])
-        return start is not None and start < self.scanned.at < start + entry.sticky + entry.cooldown
+    def _sticks_or_cools(self, index: int) -> bool:
+        """Return whether an entry is sticky, or in the cooldown after that or after it was admitted."""
+        return self._runs(index, self.scanner.entries[index].sticky + self.scanner.entries[index].cooldown)
 
-    def _runs(self, id: str) -> bool:
-        place = self.of.place_of[id]
-        return self._sticks(place) or self._cools(place)
+    def _runs(self, index: int, messages: int) -> bool:
+        start = self.scanned.started.get(self.scanner.ids[index])
+        return start is not None and start < self.scanned.at < start + messages
 
     def _drawn(self, *what: str) -> float:
-        """Return the number from 0 to 1 that this conversation's message draws for something."""
+        """Return a number from 0 to 1 that depends on the conversation, the message and `what`."""
         digest = hashlib.blake2b("\0".join((self.seed, *what)).encode("utf-8", "surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest, "big") / 2**64
 
-    def _is_lucky(self, place: int) -> bool:
-        entry = self.of.entries[place]
-        if entry.probability >= 100 or self._sticks(place):
+    def _is_lucky(self, index: int) -> bool:
+        entry = self.scanner.entries[index]
+        if entry.probability >= 100 or self._sticks(index):
             return True
-        if self._drawn("entry", self.of.ids[place]) * 100 < entry.probability:
+        if self._drawn("entry", self.scanner.ids[index]) * 100 < entry.probability:
             return True
-        self.unlucky.add(place)
-        self._drop(place, Why.PROBABILITY, detail=f"{entry.probability:g} %")
+        self.unlucky.add(index)
+        self._drop(index, Why.PROBABILITY, detail=f"{entry.probability:g} %")
         return False
 
     # --- groups and budget ----------------------------------------------------------------------------------------
 
     def _chosen_of_groups(self, matched: list[tuple[int, Why, str]]) -> list[tuple[int, Why, str]]:
-        """Return what is left when of each inclusion group one entry is taken."""
+        """Return the matches without all but one entry of each inclusion group."""
         out: set[int] = set()
         groups: dict[str, list[int]] = {}
-        for place, _, _ in matched:
-            for group in self.of.entries[place].groups:
-                groups.setdefault(group, []).append(place)
-        for group, every in groups.items():
-            members = [place for place in every if place not in out]
+        for index, _, _ in matched:
+            for group in self.scanner.entries[index].groups:
+                groups.setdefault(group, []).append(index)
+        for group, indexes in groups.items():
+            members = [index for index in indexes if index not in out]
             winner = self.taken[group] if group in self.taken else self._winner(group, members)
-            for place in members:
-                if place != winner:
-                    out.add(place)
-                    self._drop(place, Why.GROUP, detail=f"{group}: {self.of.entries[winner].uid} was taken")
-        return [one for one in matched if one[0] not in out]
+            for index in members:
+                if index != winner:
+                    out.add(index)
+                    self._drop(index, Why.GROUP, detail=f"{group}: {self.scanner.entries[winner].uid} was taken")
+        return [match for match in matched if match[0] not in out]
 
     def _winner(self, group: str, members: list[int]) -> int:
-        """Return who is taken: one that is sticky, the best score, one that overrides, or by weight."""
-        entries = self.of.entries
-        members = [place for place in members if self._sticks(place)] or members
+        """Return the entry that is taken: a sticky one, the best score, one that overrides, else drawn by weight."""
+        entries = self.scanner.entries
+        members = [index for index in members if self._sticks(index)] or members
         scoring = [
-            place
-            for place in members
-            if (self.settings.group_scoring if entries[place].group_scoring is None else entries[place].group_scoring)
+            index
+            for index in members
+            if (self.settings.group_scoring if entries[index].group_scoring is None else entries[index].group_scoring)
         ]
         if scoring:
-            best = max(self._score(place) for place in members)
-            members = [place for place in members if place not in scoring or self._score(place) == best]
-        if over := [place for place in members if entries[place].group_override]:
-            return max(over, key=lambda place: (entries[place].order, -place))
+            best = max(self._score(index) for index in members)
+            members = [index for index in members if index not in scoring or self._score(index) == best]
+        if over := [index for index in members if entries[index].group_override]:
+            return max(over, key=lambda index: (entries[index].order, -index))
         members.sort()
-        total = sum(entries[place].group_weight for place in members)
+        total = sum(entries[index].group_weight for index in members)
         left = self._drawn("group", group) * total
-        for place in members:
-            left -= entries[place].group_weight
+        for index in members:
+            left -= entries[index].group_weight
             if left < 0:
-                return place
+                return index
         return members[-1] if members else -1
 
     def _within_budget(self, new: list[tuple[int, Why, str]]) -> list[int]:
-        """Admit what fits, and return it; entries with a weight share fairly what the others leave."""
+        """Admit what fits, and return it; entries with a weight share what the others leave."""
         fresh: list[int] = []
         weighted: list[tuple[LoreVerdict, int]] = []
-        for place, why, key in new:
-            entry, book = self.of.entries[place], self.of.book_of[place]
+        for index, why, key in new:
+            entry, book = self.scanner.entries[index], self.scanner.book_of[index]
             text = substituted(entry.content, self.scanned.names).strip()
             is_late = self.overflowed and not entry.ignore_budget and not entry.budget_weight
-            tokens = 0 if is_late or not text else self.of.count(text)
-            verdict = LoreVerdict(book.id, entry, True, why, key, self.passed, text, tokens, tokens)
+            tokens = 0 if is_late or not text else self.scanner.count(text)
+            verdict = LoreVerdict(book.id, entry, True, why, key, self.pass_number, text, tokens, tokens)
             if entry.budget_weight and not entry.ignore_budget:
-                weighted.append((verdict, place))
-            elif entry.ignore_budget or (not self.overflowed and tokens <= self._room(place)):
-                self._admit(place, verdict)
-                fresh.append(place)
+                weighted.append((verdict, index))
+            elif entry.ignore_budget or (not self.overflowed and tokens <= self._tokens_left(index)):
+                self._admit(index, verdict)
+                fresh.append(index)
             else:
                 self.overflowed = True
-                self._drop(place, Why.BUDGET, key=key, detail="" if is_late else f"{tokens} tokens")
-        for verdict, place in self._shares(weighted):
-            if verdict.tokens <= self._room(place) and (verdict.text or not verdict.whole_tokens):
-                self._admit(place, verdict)
-                fresh.append(place)
+                self._drop(index, Why.BUDGET, key=key, detail="" if is_late else f"{tokens} tokens")
+        for verdict, index in self._shares(weighted):
+            if verdict.tokens <= self._tokens_left(index) and (verdict.text or not verdict.whole_tokens):
+                self._admit(index, verdict)
+                fresh.append(index)
             else:
-                self._drop(place, Why.BUDGET, key=verdict.key, detail=f"{verdict.whole_tokens} tokens")
+                self._drop(index, Why.BUDGET, key=verdict.key, detail=f"{verdict.whole_tokens} tokens")
         return fresh
 
-    def _room(self, place: int) -> int:
+    def _tokens_left(self, index: int) -> int:
         """Return the tokens left to an entry: of the whole budget, and of its book's."""
-        book = self.of.book_of[place]
+        book = self.scanner.book_of[index]
         own = self.budget if book.token_budget is None else book.token_budget - self.used_by_book.get(book.id, 0)
         return min(self.budget - self.used, own)
 
-    def _admit(self, place: int, verdict: LoreVerdict) -> None:
-        self.admitted[place] = verdict
-        self.taken.update(dict.fromkeys(verdict.entry.groups, place))
-        self.dropped.pop(place, None)
+    def _admit(self, index: int, verdict: LoreVerdict) -> None:
+        self.admitted[index] = verdict
+        self.taken.update(dict.fromkeys(verdict.entry.groups, index))
+        self.dropped.pop(index, None)
         self.used += verdict.tokens
         self.used_by_book[verdict.book] = self.used_by_book.get(verdict.book, 0) + verdict.tokens
 
     def _shares(self, weighted: list[tuple[LoreVerdict, int]]) -> list[tuple[LoreVerdict, int]]:
-        """Return the entries cut to their shares: by weight, and what one does not need goes to the others."""
-        room = max(0, self.budget - self.used)
-        left, open_ = room, list(weighted)
+        """Return the entries trimmed to their shares by weight; what one does not need goes to the others."""
+        left, open_ = max(0, self.budget - self.used), list(weighted)
         shares: dict[int, int] = {}
         while open_:
-            total = sum(one.entry.budget_weight for one, _ in open_)
-            small = [(one, at) for one, at in open_ if one.tokens * total <= left * one.entry.budget_weight]
+            total = sum(verdict.entry.budget_weight for verdict, _ in open_)
+            small = [(v, index) for v, index in open_ if v.tokens * total <= left * v.entry.budget_weight]
             if not small:
-                shares |= {at: int(left * one.entry.budget_weight / total) for one, at in open_}
+                shares |= {index: int(left * v.entry.budget_weight / total) for v, index in open_}
                 break
-            shares |= {at: one.tokens for one, at in small}
-            left -= sum(one.tokens for one, _ in small)
-            open_ = [one for one in open_ if one[1] not in shares]
-        return [(self._trimmed(one, min(shares[at], max(0, self._room(at)))), at) for one, at in weighted]
+            shares |= {index: verdict.tokens for verdict, index in small}
+            left -= sum(verdict.tokens for verdict, _ in small)
+            open_ = [(verdict, index) for verdict, index in open_ if index not in shares]
+        return [
+            (self._trimmed(v, min(shares[index], max(0, self._tokens_left(index)))), index) for v, index in weighted
+        ]
 
     def _trimmed(self, verdict: LoreVerdict, share: int) -> LoreVerdict:
         if verdict.tokens <= share:
@@ -566,9 +560,10 @@ class _Run:
         low, high = 0, len(verdict.text)
         while low < high:  # at most log2(len) counts
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.of.count(verdict.text[:middle] + CUT) <= share else (low, middle - 1)
+            fits = self.scanner.count(verdict.text[:middle] + CUT) <= share
+            low, high = (middle, high) if fits else (low, middle - 1)
         text = verdict.text[:low].rstrip() + CUT
-        tokens = self.of.count(text)
+        tokens = self.scanner.count(text)
         if low and TRIM_LEAST_TOKENS <= tokens <= share:
             return replace(verdict, text=text, tokens=tokens, detail=f"trimmed from {verdict.tokens} tokens")
         return replace(verdict, text="", tokens=0)

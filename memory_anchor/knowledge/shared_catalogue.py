@@ -1,16 +1,17 @@
-"""The catalogue of several replicas of one service: records on the server, and in each data directory a copy of them.
+"""The catalogue of several replicas of one service: records on the server, and a copy of them in each data directory.
 
-What was accepted is a record of its own (`knowledge/queue/SOURCE/ID`: what it is, then its bytes), made once. What is
-known of a source is its record (`knowledge/sources/KEY.json`) and its documents with their places, in at most `BUCKETS`
-records (`knowledge/docs/SOURCE/NN.json`); bytes of a document that was read lie under its name
-(`knowledge/blobs/SOURCE/NAME`). The copy is the SQLite file that a process alone has as its truth, so everything is
-read as ever; a look at most `FRESH_S` old says which records changed.
+What was accepted is a record of its own (`knowledge/queue/SOURCE/ID`: what it is, then its bytes), written once. What
+is known of a source is its record (`knowledge/sources/KEY.json`) and its documents with their places, in at most
+`BUCKETS` records (`knowledge/docs/SOURCE/NN.json`); bytes of a document that was read have its name
+(`knowledge/blobs/SOURCE/NAME`). The copy is the SQLite file that is the truth of a process alone, so reading is the
+same; a list of revisions, at most `FRESH_S` old, says which records changed.
 
 One replica at a time reads what waits (`library`). It writes over the very revisions that its copy was made of: source
-(passages that are about to be stored), points, bytes, buckets, source again (what is gone), and the queued record goes
-last. A kill in between leaves that record, and whoever does it again makes the same. One that slept past its turn finds
-other revisions, and has changed nothing that counts. A source is the record of its key: made by two at once it is one.
-Rejected: places out of the points alone, which name eight of them; one record a document (ten thousand to look at).
+(passages that are about to be stored), points, bytes, buckets, source again (what is gone), and deletes the queued
+record last. A kill in between leaves that record, and whoever does it again writes the same. One that slept past its
+turn finds other revisions, and has changed nothing that counts. A source's record is named by its key: added by two at
+once it is one. Rejected: places out of the points alone, which name eight of them; one record a document (ten thousand
+to list).
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ from typing import TYPE_CHECKING
 from memory_anchor.errors import ChangedMeanwhile, NotFound, StoreDamaged, Unavailable, retry_on_conflict
 from memory_anchor.hashing import stable_hash
 from memory_anchor.knowledge.catalogue import (
-    BACKOFF_S,
     TRIES_MAX,
     Catalogue,
-    Place,
+    PassagePlace,
     QueuedWork,
     SourceState,
+    due_again,
     matches_any,
+    source_fields,
+    source_from,
 )
 from memory_anchor.knowledge.sharing import (
     BLOBS,
@@ -44,17 +47,14 @@ from memory_anchor.knowledge.sharing import (
     QUEUE,
     SOURCES,
     Json,
-    as_wanted,
+    added_again,
     blob_of,
     bucket_of,
     copy_bucket,
     copy_source,
-    json_of_source,
     read_json,
     retired_row,
     source_named,
-    source_of_json,
-    without,
     written_json,
 )
 from memory_anchor.knowledge.sources import Source
@@ -64,19 +64,19 @@ if TYPE_CHECKING:
     from memory_anchor.ports import SharedRecords
 
 FRESH_S = 0.5
-"""How old a look may be: what another replica accepted, read or removed is known here after this."""
+"""How old the list of revisions may be: what another replica did is known here after this."""
 RETIRED_MAX = 2_000
 """Passages of a source that are gone and whose citations still say so."""
 LEFT_S = 3_600.0
 """After which what belongs to no source was left by a process that was killed."""
 REMOVING_S = 40.0
-"""After which a removal that nobody ended is ended by whoever reads what waits."""
+"""After which a removal that nobody finished is finished by whoever reads what waits."""
 NAMES_MAX = 8
 """Records of one key: sources that moved to another project keep theirs."""
 
 
 class SharedCatalogue(Catalogue):
-    """Thread-safe. on_changed: told the passages that another replica changed, and may have changed."""
+    """Thread-safe. on_changed: called with the passages that another replica changed, or may have changed."""
 
     is_shared = True
 
@@ -92,6 +92,7 @@ class SharedCatalogue(Catalogue):
         self._looked_at = float("-inf")
         self._queue: dict[str, float] = {}
         self._open: tuple[str, bytes] = ("", b"")
+        """Name and bytes of the queued record that was read last."""
         self._began: dict[str, str] = {}
         """Of the source that is read now: name of each of its records -> the revision that was copied."""
 
@@ -99,83 +100,85 @@ class SharedCatalogue(Catalogue):
 
     @property
     def is_used(self) -> bool:
-        with contextlib.suppress(Unavailable):
-            self.fresh()
+        self._try_refresh()
         return bool(self._queue or self._rows("SELECT 1 FROM source LIMIT 1"))
 
-    def fresh(self, *, whole: bool = False, taken: bool = False) -> None:
-        """Bring what others changed, unless that was looked at a moment ago. whole: everything, and now.
+    def refresh(self, *, whole: bool = False, taken: bool = False) -> None:
+        """Bring in what others changed, unless that was done a moment ago. whole: everything, and now.
 
-        taken: now, and whole the sources of which something waits: whoever read them may have been killed before it
-        said what it changed. Raises Unavailable: the server does not answer.
+        taken: now, and all of each source of which something waits: whoever read it may have been killed before it
+        wrote what it changed. Raises Unavailable: the server does not answer.
         """
         with self._lock:
-            if not (whole or taken) and self._monotonic() - self._looked_at < FRESH_S:
+            now = self._monotonic()
+            if not (whole or taken) and now - self._looked_at < FRESH_S:
                 return
-            at = self._monotonic()
             try:
-                self._look(whole=whole, taken=taken)
+                self._compare(whole=whole, taken=taken)
             except StoreDamaged:  # a copy is made anew
                 self.close()
                 shutil.rmtree(self.folder, ignore_errors=True)
-                self._look(whole=True)
+                self._compare(whole=True)
             finally:
-                self._looked_at = at
+                self._looked_at = now
 
-    def _look(self, *, whole: bool, taken: bool = False) -> None:
-        there = {one.name: one.revision for one in self._records.listed(SOURCES)}
-        self._queue = {one.name: one.at for one in self._records.listed(QUEUE)}
-        if not there and not self._is_made:
+    def _try_refresh(self) -> None:
+        with contextlib.suppress(Unavailable):  # the copy answers; the store says the rest
+            self.refresh()
+
+    def _compare(self, *, whole: bool, taken: bool = False) -> None:
+        revisions = {record.name: record.revision for record in self._records.listed(SOURCES)}
+        self._queue = {record.name: record.at for record in self._records.listed(QUEUE)}
+        if not revisions and not self._is_made:
             return
         rows = self._rows("SELECT name, source, revision FROM copied WHERE name LIKE ?", f"{SOURCES}/%")
         known = {name: (source, revision) for name, source, revision in rows}
-        for name in known.keys() - there.keys():
+        for name in known.keys() - revisions.keys():
             self._forget(known[name][0])
         waiting = set(map(source_named, self._queue)) if taken else set()
-        for name, revision in there.items():
+        for name, revision in revisions.items():
             source, copied = known.get(name, ("", ""))
             if whole or copied != revision or source in waiting:
                 self._copy(name)
 
     def _copy(self, name: str) -> None:
-        """Take one source with what changed of its documents."""
-        held = self._records.read(name)
-        if held is None:
+        """Copy one source with what changed of its documents."""
+        record = self._records.read(name)
+        if record is None:
             for (source,) in self._rows("SELECT source FROM copied WHERE name=?", name):
                 self._forget(source)
             return
-        told = read_json(held.content, name)
-        id_ = str(told["source"]["id"])
-        rows = self._rows("SELECT name, revision FROM copied WHERE source=? AND name LIKE ?", id_, f"{DOCS}/%")
-        known = dict(rows)
-        there = {one.name: one.revision for one in self._records.listed(f"{DOCS}/{id_}")}
+        content = read_json(record.content, name)
+        source = str(content["source"]["id"])
+        known = dict(
+            self._rows("SELECT name, revision FROM copied WHERE source=? AND name LIKE ?", source, f"{DOCS}/%")
+        )
+        revisions = {listed.name: listed.revision for listed in self._records.listed(f"{DOCS}/{source}")}
         buckets = {}
-        for one, revision in there.items():
-            if known.get(one) != revision and (bucket := self._records.read(one)) is not None:
-                buckets[one] = (read_json(bucket.content, one), bucket.revision)
-        before = set() if not buckets else {one.passage for one in self.places(id_, refs=self._refs(id_, buckets))}
+        for bucket, revision in revisions.items():
+            if known.get(bucket) != revision and (read := self._records.read(bucket)) is not None:
+                buckets[bucket] = (read_json(read.content, bucket), read.revision)
+        refs = [ref for ref in self.stamps(source) if bucket_of(source, ref) in buckets] if buckets else []
+        before = {place.passage for place in self.places(source, refs=refs)}
         with self._transaction() as db:
-            copy_source(db, name, told, held.revision)
-            for one, (docs, revision) in buckets.items():
-                copy_bucket(db, id_, one, docs, revision)
-            for one in known.keys() - there.keys():
-                copy_bucket(db, id_, one, {}, "")
-        after = {one[2] for docs, _ in buckets.values() for doc in docs.values() for one in doc[3]}
+            copy_source(db, name, content, record.revision)
+            for bucket, (docs, revision) in buckets.items():
+                copy_bucket(db, source, bucket, docs, revision)
+            for bucket in known.keys() - revisions.keys():
+                copy_bucket(db, source, bucket, {}, "")
+        after = {place[1] for docs, _ in buckets.values() for doc in docs.values() for place in doc[3]}
         if before | after:
             self._on_changed([*(before | after)])
 
-    def _refs(self, source: str, buckets: Iterable[str]) -> list[str]:
-        names = set(buckets)
-        return [ref for ref in self.stamps(source) if bucket_of(source, ref) in names]
-
     def _forget(self, source: str) -> None:
+        """Drop the copy of a source."""
         passages = [row[0] for row in self._rows("SELECT DISTINCT passage FROM place WHERE source=?", source)]
         super().drop_source(source)
         with self._transaction() as db:
             db.execute("DELETE FROM copied WHERE source=?", (source,))
         self._on_changed(passages)
 
-    def _held(self, source: str) -> tuple[str, Json, str]:
+    def _copied(self, source: str) -> tuple[str, Json, str]:
         """Return name, content and revision of a source's record as it was copied. Raises NotFound: it is removed."""
         rows = self._rows(
             "SELECT name, content, revision FROM copied WHERE source=? AND name LIKE ?", source, f"{SOURCES}/%"
@@ -192,19 +195,19 @@ class SharedCatalogue(Catalogue):
         ChangedMeanwhile: nothing was written.
         """
         with self._lock:
-            name, told, before = self._held(source)
-            if told["state"] != "live":
+            name, content, before = self._copied(source)
+            if content["state"] != "live":
                 raise NotFound(f"the source {source} is being removed")
             if began and self._began.get(name) != before:
                 raise ChangedMeanwhile(f"{name} was changed by another replica meanwhile")
-            now = change(told)
+            now = change(content)
             if now is None:
                 return
             try:
                 revision = self._records.write(name, written_json(now), before=before)
             except ChangedMeanwhile:
                 self._copy(name)
-                self._held(source)  # or it is gone
+                self._copied(source)  # or it is gone
                 raise
             if began:
                 self._began[name] = revision
@@ -212,74 +215,71 @@ class SharedCatalogue(Catalogue):
                 copy_source(db, name, now, revision)
 
     def _rewrite(self, source: str, change: Callable[[Json], Json | None]) -> None:
-        """As `_write`, decided anew upon what others wrote."""
+        """Write a source's record, deciding the change anew after each write of another replica."""
         retry_on_conflict(lambda: self._write(source, change))
 
     # --- sources ---------------------------------------------------------------------------------------------------
 
     def sources(self, *, live: bool = True) -> list[Source]:
-        self._seen()
+        self._try_refresh()
         return super().sources(live=live)
 
     def states(self) -> list[SourceState]:
-        self._seen()
+        self._try_refresh()
         waiting = Counter(map(source_named, self._queue))
-        return [changed(one, waiting=waiting[one.source.id]) for one in super().states()]
-
-    def _seen(self) -> None:
-        with contextlib.suppress(Unavailable):  # what is known is told; the store says the rest
-            self.fresh()
+        return [changed(state, waiting=waiting[state.source.id]) for state in super().states()]
 
     def put_source(self, source: Source, what: str, *, now: datetime, content: bytes | None = None) -> Source:
-        """Keep a source and what was pushed into it: accepted once this returns. Return the source as it is kept.
+        """Add a source and what was pushed into it: accepted once this returns. Return the source as it is stored.
 
         Raises Unavailable: it is being removed at this moment.
         """
-        kept = retry_on_conflict(lambda: self._kept(source))
+        stored = retry_on_conflict(lambda: self._stored(source))
         if content is None:
-            return kept
+            return stored
         head = json.dumps({"what": what, "at": now.isoformat()}, ensure_ascii=False).encode()
-        name = f"{QUEUE}/{kept.id}/{stable_hash(what)[:NAME_CHARS]}"
+        name = f"{QUEUE}/{stored.id}/{stable_hash(what)[:NAME_CHARS]}"
         try:
             revision = self._records.write(name, head + b"\n" + content, before="")
         except ChangedMeanwhile:  # the very push, sent twice
-            return kept
-        if not self._is_live(kept.id):  # whoever removes it may have looked through the queue already
+            return stored
+        if not self._is_live(stored.id):  # whoever removes it may have looked through the queue already
             with contextlib.suppress(ChangedMeanwhile):
                 self._records.delete(name, before=revision)
-            raise Unavailable(f"the source {kept.ref!r} is being removed at this moment; push it again")
+            raise Unavailable(f"the source {stored.ref!r} is being removed at this moment; push it again")
         with self._lock:
             self._queue[name] = now.timestamp()
-        return kept
+        return stored
 
     def _is_live(self, source: str) -> bool:
+        """Return whether a source's record on the server, not its copy, is live."""
         with contextlib.suppress(NotFound):
-            name, _, _ = self._held(source)
-            held = self._records.read(name)
-            told: Json = read_json(held.content, name) if held is not None else {"state": "", "source": {"id": ""}}
-            return bool(told["state"] == "live" and told["source"]["id"] == source)
+            name, _, _ = self._copied(source)
+            if (record := self._records.read(name)) is not None:
+                content = read_json(record.content, name)
+                return bool(content["state"] == "live" and content["source"]["id"] == source)
         return False
 
-    def _kept(self, source: Source) -> Source:
-        """Return a source as its record has it, made where there is none. Raises ChangedMeanwhile, Unavailable."""
-        self.fresh()
-        key = (audience(source.scope, source.visibility), source.kind.value, source.ref)
+    def _stored(self, source: Source) -> Source:
+        """Return a source as its record has it, written where there is none. Raises ChangedMeanwhile, Unavailable."""
+        self.refresh()
+        key = _key(source)
         with contextlib.suppress(NotFound):
-            self._rewrite(source.id, lambda told: as_wanted(told, source))
+            self._rewrite(source.id, lambda content: added_again(content, source))
             return source
         for number in range(NAMES_MAX):
             name = f"{SOURCES}/{stable_hash(*key, str(number))[:NAME_CHARS]}.json"
-            held = self._records.read(name)
-            if held is None:
-                told: Json = {"source": json_of_source(source), "state": "live", "tries": {}, "retired": {}}
-                told |= {"synced_at": "", "cursor": "", "skipped": [], "counted": {}}
-                revision = self._records.write(name, written_json(told), before="")
+            record = self._records.read(name)
+            if record is None:
+                content: Json = {"source": source_fields(source), "state": "live", "tries": {}, "retired": {}}
+                content |= {"synced_at": "", "cursor": "", "skipped": [], "counted": {}}
+                revision = self._records.write(name, written_json(content), before="")
                 with self._transaction() as db:
-                    copy_source(db, name, told, revision)
+                    copy_source(db, name, content, revision)
                 return source
-            theirs = read_json(held.content, name)
-            known = source_of_json(theirs["source"])
-            if (audience(known.scope, known.visibility), known.kind.value, known.ref) != key:
+            theirs = read_json(record.content, name)
+            known = source_from(theirs["source"])
+            if _key(known) != key:
                 continue  # moved to another project
             if theirs["state"] != "live":
                 raise Unavailable(f"the source {source.ref!r} is being removed at this moment; try again")
@@ -288,36 +288,33 @@ class SharedCatalogue(Catalogue):
         raise Unavailable(f"{NAMES_MAX} sources were called {source.ref!r} here; take another name")
 
     def queue(self, source: str, what: str, *, now: datetime) -> None:
-        """Nothing to look at again: what is pushed is read once."""
+        """Do nothing: what is pushed is read once."""
 
     def move(self, sources: Sequence[str], project: str) -> None:
-        for one in sources:
-            self._rewrite(one, lambda told: {**told, "source": {**told["source"], "project": project}})
+        for source in sources:
+            self._rewrite(source, lambda content: {**content, "source": {**content["source"], "project": project}})
 
     def mark_removing(self, source: str, *, now: datetime) -> None:
-        def change(told: Json) -> Json:
-            return {**told, "state": "removing", "removing_at": now.isoformat()}
+        self.refresh()
+        self._rewrite(source, lambda content: {**content, "state": "removing", "removing_at": now.isoformat()})
 
-        self.fresh()
-        self._rewrite(source, change)
-
-    def left_of_removals(self, now: datetime) -> list[Source]:
+    def unfinished_removals(self, now: datetime) -> list[Source]:
         old = (now - timedelta(seconds=REMOVING_S)).isoformat()
         return [source for source, at in self._removing() if at < old]
 
-    def is_stood_aside_for(self, now: datetime) -> bool:
-        """Return whether a removal on another replica waits for its turn."""
+    def has_pending_removal(self, now: datetime) -> bool:
         old = (now - timedelta(seconds=REMOVING_S)).isoformat()
         return any(at >= old for _, at in self._removing())
 
     def _removing(self) -> list[tuple[Source, str]]:
-        live = {one.id for one in self.sources()}
-        gone = [one for one in self.sources(live=False) if one.id not in live]
-        return [(one, str(self._held(one.id)[1].get("removing_at", ""))) for one in gone]
+        """Return the sources that are being removed and since when."""
+        live = {source.id for source in self.sources()}
+        gone = [source for source in self.sources(live=False) if source.id not in live]
+        return [(source, str(self._copied(source.id)[1].get("removing_at", ""))) for source in gone]
 
     def drop_source(self, source: str) -> int:
-        """Forget everything about a source, its record last; return how many blobs there were."""
-        name, _, _ = self._held(source)
+        """Delete everything about a source, its record last; return how many blobs there were."""
+        name, _, _ = self._copied(source)
         blobs = self._drop_parts(source)
         self._delete(name)
         self._forget(source)
@@ -325,17 +322,16 @@ class SharedCatalogue(Catalogue):
 
     def sweep(self, now: datetime) -> None:
         """Remove what a killed process left of sources that are gone."""
-        self.fresh()
+        self.refresh()
         known = {str(row[0]) for row in self._rows("SELECT id FROM source")}
         for folder in (QUEUE, BLOBS, DOCS):
-            for one in self._records.listed(folder):
-                if source_named(one.name) not in known and now.timestamp() - one.at > LEFT_S:
-                    self._delete(one.name)
+            for record in self._records.listed(folder):
+                if source_named(record.name) not in known and now.timestamp() - record.at > LEFT_S:
+                    self._delete(record.name)
 
-    def drop_left(self, source: str) -> bool:
-        """Remove what was written of a source after it was removed; return whether it was."""
-        self.fresh()
-        if any(one.id == source for one in super().sources()):
+    def drop_if_removed(self, source: str) -> bool:
+        self.refresh()
+        if any(other.id == source for other in super().sources()):
             return False
         self._drop_parts(source)
         return True
@@ -343,9 +339,9 @@ class SharedCatalogue(Catalogue):
     def _drop_parts(self, source: str) -> int:
         blobs = 0
         for folder in (QUEUE, BLOBS, DOCS):
-            for one in self._records.listed(f"{folder}/{source}"):
-                self._delete(one.name)
-                self._queue.pop(one.name, None)
+            for record in self._records.listed(f"{folder}/{source}"):
+                self._delete(record.name)
+                self._queue.pop(record.name, None)
                 blobs += folder != DOCS
         return blobs
 
@@ -357,61 +353,63 @@ class SharedCatalogue(Catalogue):
 
         retry_on_conflict(delete)
 
-    def noted_sync(
+    def note_sync(
         self, source: str, *, now: datetime, cursor: str, skipped: Sequence[str], counted: Mapping[str, int]
     ) -> None:
-        def change(told: Json) -> Json:
+        def change(content: Json) -> Json:
             noted = {"synced_at": now.isoformat(), "cursor": cursor, "skipped": list(skipped), "counted": dict(counted)}
-            emptied = [one for one, row in told["retired"].items() if row[5]]
-            for one in emptied[: max(0, len(emptied) - RETIRED_MAX)]:
-                del told["retired"][one]
-            return told | noted
+            emptied = [passage for passage, row in content["retired"].items() if row[5]]
+            for passage in emptied[: max(0, len(emptied) - RETIRED_MAX)]:
+                del content["retired"][passage]
+            return content | noted
 
         self._rewrite(source, change)
 
     # --- the queue -------------------------------------------------------------------------------------------------
 
-    def _waits(self) -> list[tuple[str, tuple[int, str]]]:
+    def _waiting(self) -> list[tuple[str, tuple[int, str]]]:
         """Return what waits of live sources, oldest first, with its tries and when it is due."""
         with self._lock:
-            self._seen()
-            queued = sorted(self._queue.items(), key=lambda one: (one[1], one[0]))
-        live = {one.id for one in super().sources()}
+            self._try_refresh()
+            queued = sorted(self._queue, key=lambda name: (self._queue[name], name))
+        live = {source.id for source in super().sources()}
         tried = {row[0]: (row[1], row[2]) for row in self._rows("SELECT what, tries, due FROM queue")}
-        return [(name, tried.get(name, (0, ""))) for name, _ in queued if source_named(name) in live]
+        return [(name, tried.get(name, (0, ""))) for name in queued if source_named(name) in live]
 
     def next(self, *, now: datetime) -> QueuedWork | None:
-        for name, (tries, due) in self._waits():
+        for name, (tries, due) in self._waiting():
             if tries >= TRIES_MAX or due > now.isoformat():
                 continue
-            held = self._records.read(name)
-            if held is None:
+            record = self._records.read(name)
+            if record is None:
                 self._queue.pop(name, None)
                 continue
-            head, _, content = held.content.partition(b"\n")
+            head, _, content = record.content.partition(b"\n")
             self._open = (name, content)
             return QueuedWork(name, source_named(name), str(read_json(head, name)["what"]), tries)
         return None
 
     def due(self, *, now: datetime) -> int:
-        return sum(tries < TRIES_MAX and due <= now.isoformat() for _, (tries, due) in self._waits())
+        return sum(tries < TRIES_MAX and due <= now.isoformat() for _, (tries, due) in self._waiting())
 
-    def waiting(self) -> int:
-        return sum(tries < TRIES_MAX for _, (tries, _) in self._waits())
+    def count_waiting(self) -> int:
+        return sum(tries < TRIES_MAX for _, (tries, _) in self._waiting())
 
     def done(self, work: QueuedWork) -> None:
+        def change(content: Json) -> Json:
+            return {**content, "tries": {name: row for name, row in content["tries"].items() if name != work.id}}
+
         if work.tries:
             with contextlib.suppress(NotFound):
-                self._rewrite(work.source, lambda told: {**told, "tries": without(told["tries"], str(work.id))})
+                self._rewrite(work.source, change)
         self._delete(str(work.id))
         self._queue.pop(str(work.id), None)
         self._open = ("", b"")
 
-    def failed(self, work: QueuedWork, wrong: str, *, now: datetime) -> None:
-        due = now + timedelta(seconds=BACKOFF_S * 2**work.tries)
-        row = [work.tries + 1, due.isoformat(), wrong[:500]]
+    def failed(self, work: QueuedWork, error: str, *, now: datetime) -> None:
+        row = [work.tries + 1, due_again(work, now), error[:500]]
         with contextlib.suppress(NotFound):
-            self._rewrite(work.source, lambda told: {**told, "tries": {**told["tries"], str(work.id): row}})
+            self._rewrite(work.source, lambda content: {**content, "tries": {**content["tries"], str(work.id): row}})
 
     # --- documents and places --------------------------------------------------------------------------------------
 
@@ -419,61 +417,56 @@ class SharedCatalogue(Catalogue):
         with self._lock:
             self._began = dict(self._rows("SELECT name, revision FROM copied WHERE source=?", source))
 
-    def intend(self, source: str, passages: Mapping[str, Place], gone: Mapping[str, Place]) -> None:
-        noted = {one: retired_row(place) for one, place in {**passages, **gone}.items()}
-        if not noted:
-            return
-
-        def change(told: Json) -> Json:
-            return {**told, "retired": {**told["retired"], **noted}}
-
-        self._write(source, change, began=True)
+    def intend(self, source: str, passages: Mapping[str, PassagePlace], gone: Mapping[str, PassagePlace]) -> None:
+        noted = {passage: retired_row(place) for passage, place in {**passages, **gone}.items()}
+        if noted:
+            self._write(source, lambda content: {**content, "retired": {**content["retired"], **noted}}, began=True)
 
     def replace(
         self,
         source: str,
-        documents: Mapping[str, tuple[str, str, str, Sequence[Place]]],
+        documents: Mapping[str, tuple[str, str, str, Sequence[PassagePlace]]],
         *,
         removed: Iterable[str],
-        retired: Mapping[str, Place],
+        retired: Mapping[str, PassagePlace],
     ) -> None:
-        name, content = self._open
+        queued, pushed = self._open
         buckets: dict[str, Json] = {}
         for ref, (stamp, sha, title, places) in documents.items():
-            if sha and source_named(name) == source:
-                self._keep_bytes(source, ref, content)
+            if sha and source_named(queued) == source:
+                self._store_bytes(source, ref, pushed)
             rows = [[p.number, p.passage, p.sha, p.line_start, p.line_end, p.page, list(p.heading)] for p in places]
             buckets.setdefault(bucket_of(source, ref), {})[ref] = [stamp, sha, title, rows]
         for ref in removed:
             buckets.setdefault(bucket_of(source, ref), {})[ref] = None
         for bucket, docs in buckets.items():
             self._put_docs(source, bucket, docs)
-        named = {p.passage for _, _, _, places in documents.values() for p in places}
+        named = {place.passage for _, _, _, places in documents.values() for place in places}
 
-        def change(told: Json) -> Json:
-            kept = {one: row for one, row in told["retired"].items() if one not in named}
-            return {**told, "retired": {**kept, **{one: retired_row(p) for one, p in retired.items()}}}
+        def change(content: Json) -> Json:
+            others = {passage: row for passage, row in content["retired"].items() if passage not in named}
+            return {**content, "retired": others | {passage: retired_row(p) for passage, p in retired.items()}}
 
         self._write(source, change, began=True)
 
     def _put_docs(self, source: str, bucket: str, docs: Json) -> None:
         before = self._began.get(bucket, "")
-        held = self._records.read(bucket) if before else None
-        if before and (held is None or held.revision != before):
+        record = self._records.read(bucket) if before else None
+        if before and (record is None or record.revision != before):
             raise ChangedMeanwhile(f"{bucket} was changed by another replica meanwhile")
-        told = {**(read_json(held.content, bucket) if held is not None else {}), **docs}
-        told = {ref: doc for ref, doc in told.items() if doc is not None}
-        self._began[bucket] = revision = self._records.write(bucket, written_json(told), before=before)
+        content = {**(read_json(record.content, bucket) if record is not None else {}), **docs}
+        content = {ref: doc for ref, doc in content.items() if doc is not None}
+        self._began[bucket] = revision = self._records.write(bucket, written_json(content), before=before)
         with self._transaction() as db:
-            copy_bucket(db, source, bucket, told, revision)
+            copy_bucket(db, source, bucket, content, revision)
 
-    def _keep_bytes(self, source: str, ref: str, content: bytes) -> None:
+    def _store_bytes(self, source: str, ref: str, content: bytes) -> None:
         name = blob_of(source, ref)
 
-        def keep() -> None:
+        def write() -> None:
             self._records.write(name, content, before=self._records.revisions([name]).get(name, ""))
 
-        retry_on_conflict(keep)
+        retry_on_conflict(write)
 
     def to_empty(self, source: str, *, limit: int) -> list[str]:
         rows = self._rows(
@@ -486,74 +479,77 @@ class SharedCatalogue(Catalogue):
         return [str(row[0]) for row in rows]
 
     def emptied(self, passages: Iterable[str]) -> None:
-        wanted: list[str] = list(passages)
-        mine: dict[str, list[str]] = {}
-        for at in range(0, len(wanted), 400):
-            some = wanted[at : at + 400]
-            marks = ",".join("?" * len(some))
-            for passage, source in self._rows(f"SELECT passage, source FROM retired WHERE passage IN ({marks})", *some):  # noqa: S608
-                mine.setdefault(source, []).append(passage)
-        for source, gone in mine.items():
+        by_source: dict[str, list[str]] = {}
+        for passage, source in self._rows_in("SELECT passage, source FROM retired WHERE passage IN ", passages):
+            by_source.setdefault(source, []).append(passage)
+        for source, gone in by_source.items():
 
-            def change(told: Json, gone: Sequence[str] = gone) -> Json | None:
-                rows = {one: [*told["retired"][one][:5], 1] for one in gone if one in told["retired"]}
-                return {**told, "retired": {**told["retired"], **rows}} if rows else None
+            def change(content: Json, gone: Sequence[str] = gone) -> Json | None:
+                retired = content["retired"]
+                rows = {passage: [*retired[passage][:5], 1] for passage in gone if passage in retired}
+                return {**content, "retired": {**retired, **rows}} if rows else None
 
             self._rewrite(source, change)
 
     def forget_names(self, matches: Callable[[str], bool]) -> int:
-        self.fresh(whole=True)
+        self.refresh(whole=True)
         done = 0
         for source in self.sources(live=False):
-            found = self._forget_in_docs(source.id, matches)
+            count = self._forget_in_docs(source.id, matches)
 
-            def change(told: Json, found: int = found) -> Json | None:
-                kept = json.dumps(told, ensure_ascii=False)
-                told["skipped"] = [] if matches_any(matches, told["skipped"]) else told["skipped"]
-                for row in told["retired"].values():
+            def change(content: Json, count: int = count) -> Json | None:
+                before = json.dumps(content, ensure_ascii=False)
+                content["skipped"] = [] if matches_any(matches, content["skipped"]) else content["skipped"]
+                for row in content["retired"].values():
                     row[4] = [] if matches_any(matches, row[4]) else row[4]
-                for row in told["tries"].values():
+                for row in content["tries"].values():
                     row[2] = "" if matches(row[2]) else row[2]
-                return told if found or json.dumps(told, ensure_ascii=False) != kept else None
+                return content if count or json.dumps(content, ensure_ascii=False) != before else None
 
-            before = self._held(source.id)[2]
+            before = self._copied(source.id)[2]
             with contextlib.suppress(NotFound):
                 self._rewrite(source.id, change)
-                done += found or int(self._held(source.id)[2] != before)
+                done += count or int(self._copied(source.id)[2] != before)
         return done
 
     def _forget_in_docs(self, source: str, matches: Callable[[str], bool]) -> int:
         done = 0
-        for one in self._records.listed(f"{DOCS}/{source}"):
-            held = self._records.read(one.name)
-            told, found = (read_json(held.content, one.name) if held is not None else {}), 0
-            for doc in told.values():
-                found += matches(doc[2]) + sum(matches_any(matches, row[6]) for row in doc[3])
+        for name in [listed.name for listed in self._records.listed(f"{DOCS}/{source}")]:
+            record = self._records.read(name)
+            if record is None:
+                continue
+            docs, count = read_json(record.content, name), 0
+            for doc in docs.values():
+                count += matches(doc[2]) + sum(matches_any(matches, row[6]) for row in doc[3])
                 doc[2] = "" if matches(doc[2]) else doc[2]
                 for row in doc[3]:
                     row[6] = [] if matches_any(matches, row[6]) else row[6]
-            if found and held is not None:
-                revision = self._records.write(one.name, written_json(told), before=held.revision)
+            if count:
+                revision = self._records.write(name, written_json(docs), before=record.revision)
                 with self._transaction() as db:
-                    copy_bucket(db, source, one.name, told, revision)
-            done += found
+                    copy_bucket(db, source, name, docs, revision)
+            done += count
         return done
 
     # --- bytes -----------------------------------------------------------------------------------------------------
 
     def drop_blobs(self) -> int:
-        """Nothing: bytes go with their document, or with their source."""
+        """Do nothing: bytes go with their document, or with their source."""
         return 0
 
-    def pushed(self, work: QueuedWork) -> bytes | None:
-        if self._open[0] != work.id:
-            held = self._records.read(str(work.id))
-            return None if held is None else held.content.partition(b"\n")[2]
-        return self._open[1]
+    def queued_bytes(self, work: QueuedWork) -> bytes | None:
+        if self._open[0] == work.id:
+            return self._open[1]
+        record = self._records.read(str(work.id))
+        return None if record is None else record.content.partition(b"\n")[2]
 
-    def kept(self, source: str, ref: str) -> bytes | None:
-        held = self._records.read(blob_of(source, ref))
-        return None if held is None else held.content
+    def document_bytes(self, source: str, ref: str) -> bytes | None:
+        record = self._records.read(blob_of(source, ref))
+        return None if record is None else record.content
 
-    def bytes_elsewhere(self) -> list[tuple[SharedRecords, str]]:
+    def pushed_records(self) -> list[tuple[SharedRecords, str]]:
         return [(self._records, one.name) for folder in (QUEUE, BLOBS) for one in self._records.listed(folder)]
+
+
+def _key(source: Source) -> tuple[str, str, str]:
+    return audience(source.scope, source.visibility), source.kind.value, source.ref

@@ -1,9 +1,9 @@
-"""What stands written elsewhere: kinds of sources, the documents in them, and how far each is trusted.
+"""Sources of knowledge: their kinds, the documents in them, and how far each is trusted.
 
 Knowledge is what others wrote; memory is what happened and was decided here. A source is scanned for documents, a
-document is cut into passages (`language.passages`), and each passage is found again by its locator. All of it is
-derived: whatever is lost of the index is read again from the source. Rejected: one kind of source with a flag for each
-difference; the kinds differ in who wrote them, and that decides how far they are trusted.
+document is cut into passages (`language.passages`), and a locator finds each passage again. The index is derived: what
+is lost of it is read again from the source. Rejected: one kind of source with a flag for each difference; the kinds
+differ in who wrote them, and that decides how far they are trusted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from memory_anchor.model import Scope, Trust, Visibility
 
-SKIPPED_TOLD = 50
+SKIPPED_SHOWN = 50
 DEPTH_MAX = 32
 """Folders below each other that are read."""
 IGNORE_FILE = ".memoryignore"
@@ -40,7 +40,7 @@ TRUST_OF_KIND: Mapping[SourceKind, Trust] = {
     SourceKind.WEB_SNAPSHOT: Trust.UNTRUSTED,
     SourceKind.LOREBOOK: Trust.SEMI_TRUSTED,
 }
-"""How far a source is trusted unless its owner says otherwise; of a repository only once its owner says it is his."""
+"""How far a source that a human adds is trusted unless they say otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Source:
 class SourceDocument:
     """One text of a source. ref: its path, URL or commit. sha: of the bytes it was read from. at: when it was written.
 
-    pages: the line on which each page begins, for what has pages.
+    pages: the line on which each page begins, for formats with pages.
     """
 
     ref: str
@@ -75,7 +75,7 @@ class SourceDocument:
 
 @dataclass(slots=True)
 class SyncProgress:
-    """What a sync did so far. read: documents that were new or changed. counted: reason -> left out by rule."""
+    """What a sync did so far. read: documents that were new or changed. counted: reason -> documents left out."""
 
     began_at: datetime
     documents: int = 0
@@ -87,27 +87,28 @@ class SyncProgress:
     skipped: list[str] = field(default_factory=list)
     counted: Counter[str] = field(default_factory=Counter)
 
-    def told(self, now: datetime) -> dict[str, float]:
-        """Return the counts and how fast it went, in megabytes of text a second."""
+    def summary(self, now: datetime) -> dict[str, float]:
+        """Return the counts and the speed in megabytes of text a second."""
         took_s = self.took_s or (now - self.began_at).total_seconds()
         rate = round(self.bytes / 1e6 / took_s, 2) if took_s > 0 else 0.0
-        counts = {"documents": self.documents, "read": self.read, "passages": self.passages, "bytes": self.bytes}
+        counts = {name: getattr(self, name) for name in ("documents", "read", "passages", "bytes")}
         return counts | {"mb_s": rate}
 
     def note(self, sentence: str) -> None:
-        """Tell something of the source once."""
+        """Add a sentence about the source, once."""
         if sentence not in self.skipped:
             self.skipped.append(sentence)
 
     def skip(self, sentence: str) -> None:
+        """Count a document that is left out, and keep the sentence that says why."""
         self.counted["skipped"] += 1
-        if len(self.skipped) < SKIPPED_TOLD:
+        if len(self.skipped) < SKIPPED_SHOWN:
             self.skipped.append(sentence)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a scan found. stamps: document -> what it looks like now. cursor: where the next scan may stop."""
+    """What a scan found. stamps: document -> its fingerprint now. cursor: what the next scan compares with."""
 
     stamps: Mapping[str, str]
     open: Callable[[str], SourceDocument]
@@ -118,8 +119,3 @@ class Listing:
 
 
 Scan = Callable[[Source, str, SyncProgress], Listing]
-
-
-def default_trust(kind: SourceKind, *, human: bool) -> Trust:
-    """Return how far a new source is trusted: what a stranger wrote is not until a human says so."""
-    return TRUST_OF_KIND[kind] if human else Trust.UNTRUSTED

@@ -1,18 +1,20 @@
-"""Sources followed as they change, by what the system tells of folders (watchfiles).
+"""Sources followed as they change, by file system notifications (watchfiles).
 
-One thread, which is there only while a source can be watched, sleeps until a folder of a source, or the Git folder of
-a checkout, changes; then that source is queued, as `sync` would. Changes that come together are one look, and a source
-rests after a look for ten times as long as that took. Of a checkout only HEAD counts, since documents are read as it
-has them, and its `.memoryignore`, which counts as it lies there: `git status` rewrites the index and queues nothing.
+One thread, which exists only while a source can be watched, sleeps until a folder of a source, or the Git folder of a
+checkout, changes; then that source is queued, as `sync` would. Changes that come together are one scan, and a source
+rests after a scan for ten times as long as that took. Of a checkout only HEAD counts, since documents are read as it
+has them, and its `.memoryignore`, which counts as it is in the work tree: `git status` rewrites the index and queues
+nothing.
 
-On Linux folders are named to the system one by one and no link is followed, so a ring of links is none, their number
-has a bound, and nothing of `node_modules` is watched. macOS and Windows watch whole trees by themselves; there the same
-folders are left out of what they tell. Roots are looked at every ten seconds, because nobody tells that a folder above
-was renamed, or that one that went away is back.
+On Linux folders are watched one by one and no link is followed, so a ring of links is none, their number has a bound,
+and nothing of `node_modules` is watched. macOS and Windows watch whole trees; there the same folders are filtered out
+of the notifications. Roots are checked every ten seconds, because nothing is notified when a folder above was renamed,
+or when one that went away is back.
 
-Looking from time to time (behind searches, and the job `look_at_sources`) goes on beside it, so what is not watched, or
-was not told, is read later: watchfiles is missing, too many folders, the system's own limit, a folder that went away.
-`polled` says why, and `doctor` with it. Files of `.ai/operations/` need none of it: each question looks at them anew.
+Periodic scans (behind searches, and the job `look_at_sources`) go on as well, so what is not watched, or not notified,
+is read later: watchfiles is missing, too many folders, the system's own limit, a folder that went away.
+`polled_sources` says why, and `doctor` with it. Files of `.ai/operations/` need none of it: each question reads them
+anew.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from memory_anchor.adapters import git
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.files import write_atomic
-from memory_anchor.knowledge.library import LOOKED_AT
+from memory_anchor.knowledge.library import SCANNED_KINDS
 from memory_anchor.knowledge.sources import DEPTH_MAX, IGNORE_FILE, SKIPPED_FOLDERS, Source, SourceKind
 
 if TYPE_CHECKING:
@@ -45,25 +47,25 @@ SYSTEM_SHARE = 4
 """One in so many of the watches that the system allows its user is the most we take; editors need theirs."""
 SYSTEM_LIMIT = Path("/proc/sys/fs/inotify/max_user_watches")
 STEP_MS = 300
-"""How often the thread looks whether anything was told: three times a second, some 50 us each."""
+"""How often the thread looks for notifications: three times a second, some 50 us each."""
 GATHER_MS = 5_000
-"""Changes are one look once none came for `STEP_MS`; the first of them waits for at most so long."""
+"""Changes are one scan once none came for `STEP_MS`; the first of them waits for at most so long."""
 REST_SHARE = 10
-"""A source is looked at again, and folders are named again, only after ten times as long as that took last."""
+"""A source is scanned again, and folders are listed again, only after ten times as long as that took last."""
 REST_MAX_S = 900.0
 AT_WORK_S = 1.0
-"""A source that is just read is queued later: what is queued already would be done with that reading."""
+"""A source that is being read is queued later: what is queued now would be done with that reading."""
 ROOTS_S = 10.0
 RETRY_S = 900.0
 VANISHED_MAX, VANISHED_S = 3, 1.0
-"""Tries, and how far apart, to name folders of which one went away meanwhile."""
+"""Tries, and how far apart, to watch folders of which one went away meanwhile."""
 POLL_MS = 60_000
-"""Where the system cannot tell of changes at all, watchfiles looks at each folder so often."""
+"""Where the system has no notifications at all, watchfiles looks at each folder so often."""
 STOP_WAIT_S = 2.0
 FILE = "watched.json"
 MISSING = "watchfiles is not installed; `pip install watchfiles` and a new start of the engine follow it at once"
 TREES = sys.platform in ("darwin", "win32")
-"""Whether the system watches whole trees by itself."""
+"""Whether the system watches whole trees."""
 
 
 class Notify(Protocol):
@@ -84,18 +86,18 @@ def notifier() -> Notifier | None:
         made = importlib.import_module("watchfiles._rust_notify").RustNotify
     except (ImportError, AttributeError):
         return None
-    # Not with ignore_permission_denied: 1.3.0 then tells of no error at all, the system's limit included.
+    # Not with ignore_permission_denied: 1.3.0 then reports no error at all, the system's limit included.
     return lambda folders: made(list(folders), False, False, POLL_MS, TREES, False)
 
 
 @dataclass(slots=True)
 class _Plan:
-    """folders, files: path -> the sources that any change in it, or of it, concerns. polled: source -> why it is not.
+    """folders, files: path -> the sources that any change in it, or of it, concerns. polled: source -> why it is.
 
-    roots: source -> what its root is now; another one there, or none, is a change.
+    roots: source -> device and number of its root; others, or none, are a change.
     """
 
-    named: list[str] = field(default_factory=list)
+    watched: list[str] = field(default_factory=list)
     folders: dict[str, set[str]] = field(default_factory=dict)
     files: dict[str, set[str]] = field(default_factory=dict)
     polled: dict[str, str] = field(default_factory=dict)
@@ -104,20 +106,19 @@ class _Plan:
 
     def concerned(self, paths: Iterable[str]) -> set[str]:
         """Return the sources that changes at these paths concern."""
-        found: set[str] = set()
+        concerned: set[str] = set()
         parents: set[str] = set()
         for path in paths:
-            found |= self.files.get(path, set()) | self.folders.get(path, set())
+            concerned |= self.files.get(path, set()) | self.folders.get(path, set())
             above, name = os.path.split(path)
             if name not in SKIPPED_FOLDERS:
                 parents.add(above)
-        for parent in parents:
-            one = PurePath(parent)
-            for folder in (one, *one.parents):
-                found |= self.folders.get(str(folder), set())
+        for parent in map(PurePath, parents):
+            for folder in (parent, *parent.parents):
+                concerned |= self.folders.get(str(folder), set())
                 if folder.name in SKIPPED_FOLDERS:  # which may be watched itself, but not for one above it
                     break
-        return found
+        return concerned
 
 
 class SourceWatcher:
@@ -133,10 +134,11 @@ class SourceWatcher:
     ) -> None:
         self._library, self._load, self._monotonic, self._trees = library, load, monotonic, trees
         self._lock = threading.Lock()
-        self._ending, self._moved = threading.Event(), threading.Event()
+        self._ending, self._sources_changed = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._may_begin = False
         self._states: dict[str, str | None] = {}
+        """Source -> what its checkout was queued for; see `_state`."""
         self._due: dict[str, float] = {}
         """Source -> when it is to be queued. `_last`: when it was."""
         self._last: dict[str, float] = {}
@@ -147,16 +149,16 @@ class SourceWatcher:
         self.renew()
 
     def renew(self) -> None:
-        """Say that sources came or went."""
+        """Watch anew: sources came or went."""
         with self._lock:
-            self._moved.set()
+            self._sources_changed.set()
             begins = self._may_begin and not self._ending.is_set() and self._library.is_used
             if not begins or self._thread is not None:
                 return
             thread = threading.Thread(target=self._run, name="watch", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # no thread is to be had; looking from time to time goes on
+            except RuntimeError as error:  # the system has no thread left; periodic scans go on
                 log.warning("sources are not watched: %s", error)
             else:
                 self._thread = thread
@@ -165,7 +167,7 @@ class SourceWatcher:
         """End the thread; returns once it has."""
         with self._lock:
             self._ending.set()
-            self._moved.set()
+            self._sources_changed.set()
             thread = self._thread
         if thread is not None:
             thread.join(timeout=STOP_WAIT_S)
@@ -177,35 +179,35 @@ class SourceWatcher:
     def _run(self) -> None:
         vanished = 0
         while True:
-            self._moved.clear()
+            self._sources_changed.clear()
             if self._ending.is_set():
                 return
+            rests_s: float | None = RETRY_S
             try:
                 rests_s = self._watch()
                 vanished = 0
-            except (FileNotFoundError, PermissionError) as error:
+            except (FileNotFoundError, PermissionError) as gone:
                 vanished += 1
-                if vanished % VANISHED_MAX == 0:
-                    self._note({"*": _limit(error)})
-                rests_s = VANISHED_S if vanished % VANISHED_MAX else RETRY_S
+                if vanished % VANISHED_MAX:
+                    rests_s = VANISHED_S
+                else:
+                    self._note({"*": _why(gone)})
             except (OSError, MemoryAnchorError, RuntimeError) as error:
                 log.warning("sources are not watched: %s", error)
-                self._note({"*": _limit(error)})
-                rests_s = RETRY_S
+                self._note({"*": _why(error)})
             except Exception as error:  # whatever another version of watchfiles does: it must not end unseen
                 log.exception("sources are not watched")
                 self._note({"*": f"watchfiles failed ({type(error).__name__})"})
-                rests_s = RETRY_S
             if rests_s is not None:
-                self._moved.wait(rests_s)
+                self._sources_changed.wait(rests_s)
                 continue
             with self._lock:
-                if not self._moved.is_set():
+                if not self._sources_changed.is_set():
                     self._thread = None
                     return
 
     def _watch(self) -> float | None:
-        """Queue what changes until the folders are others; return how long to rest, None: there is nothing to watch."""
+        """Queue what changes until other folders are to be watched; return how long to rest, None: nothing to watch."""
         began = self._monotonic()
         notifies = self._load()
         plan = self._plan()
@@ -215,29 +217,32 @@ class SourceWatcher:
         if notifies is None:
             self._note(dict.fromkeys(plan.roots, MISSING))
             return None
-        notify = notifies(plan.named) if plan.named else None
+        notify = notifies(plan.watched) if plan.watched else None
         try:
             self._note(plan.polled)
             took = self._monotonic() - began
-            while not self._moved.is_set():
+            while not self._sources_changed.is_set():
                 self._queue(plan.sources)
                 now = self._monotonic()
                 wait_s = min([ROOTS_S, *(at - now for at in self._due.values())])
-                told = notify.watch(GATHER_MS, STEP_MS, max(1, int(1000 * wait_s)), self._moved) if notify else "none"
+                changes: Any = "none"
                 if notify is None:
-                    self._moved.wait(max(0.001, wait_s))
-                if self._moved.is_set():
+                    self._sources_changed.wait(max(0.001, wait_s))
+                else:
+                    wait_ms = max(1, int(1000 * wait_s))
+                    changes = notify.watch(GATHER_MS, STEP_MS, wait_ms, self._sources_changed)
+                if self._sources_changed.is_set():
                     break
-                if isinstance(told, str):
-                    touched = {one.id for one in plan.sources if _root(one) != plan.roots[one.id]}
+                if isinstance(changes, str):
+                    touched = {source.id for source in plan.sources if _root(source) != plan.roots[source.id]}
                     is_other = bool(touched)
                 else:
-                    paths = {path for _, path in told}
+                    paths = {path for _, path in changes}
                     touched = plan.concerned(paths)
                     is_other = any(self._is_new(plan, path) for path in paths)
                 for name in touched:
                     self._due.setdefault(name, self._last.get(name, -REST_MAX_S) + self._rest_s(name))
-                if is_other:  # queued once the new ones are watched: what came into them before that was told by nobody
+                if is_other:  # queued once new folders are watched: nothing notified what came into them before that
                     return min(REST_MAX_S, REST_SHARE * took)
         finally:
             if notify is not None:
@@ -245,14 +250,14 @@ class SourceWatcher:
         return 0.0
 
     def _is_new(self, plan: _Plan, path: str) -> bool:
-        """Return whether what is watched has to be named anew for this path."""
+        """Return whether folders have to be listed anew for this path."""
         if path in plan.folders:
             return not self._trees or not Path(path).is_dir()
         above, name = os.path.split(path)
         return not self._trees and above in plan.folders and name not in SKIPPED_FOLDERS and Path(path).is_dir()
 
     def _rest_s(self, name: str) -> float:
-        return min(REST_MAX_S, REST_SHARE * self._library.took.get(name, 0.0))
+        return min(REST_MAX_S, REST_SHARE * self._library.scan_seconds.get(name, 0.0))
 
     def _queue(self, sources: Iterable[Source]) -> None:
         """Queue what is due; a checkout only if its HEAD, or what it ignores, is another one."""
@@ -260,7 +265,7 @@ class SourceWatcher:
         for source in sources:
             if self._due.get(source.id, now + 1) > now:
                 continue
-            if self._library.reads(source.id):
+            if self._library.is_reading(source.id):
                 self._due[source.id] = now + AT_WORK_S
                 continue
             state = _state(source) if source.kind is not SourceKind.FILES else None
@@ -274,36 +279,36 @@ class SourceWatcher:
         """Return what is to be watched; what cannot be goes to `polled`."""
         plan = _Plan()
         most = self._most()
-        plan.sources = tuple(source for source in self._library.catalogue.sources() if source.kind in LOOKED_AT)
-        for source in plan.sources:
-            plan.roots[source.id] = _root(source)
-        self._states = {name: head for name, head in self._states.items() if name in plan.roots}
-        self._due = {name: at for name, at in self._due.items() if name in plan.roots}
-        self._last = {name: at for name, at in self._last.items() if name in plan.roots}
-        named: dict[str, None] = {}
+        plan.sources = tuple(source for source in self._library.catalogue.sources() if source.kind in SCANNED_KINDS)
+        plan.roots = {source.id: _root(source) for source in plan.sources}
+        for by_source in (self._states, self._due, self._last):
+            for name in by_source.keys() - plan.roots.keys():
+                del by_source[name]
+        watched: dict[str, None] = {}
         for source in plan.sources:
             if self._ending.is_set():
                 break
             ref = os.path.realpath(source.ref)
             is_file = source.kind is SourceKind.FILES and Path(ref).is_file()
             if is_file:
-                own = [ref if self._trees else str(Path(ref).parent)]
+                folders = [ref if self._trees else str(Path(ref).parent)]
+            elif source.kind is SourceKind.FILES:
+                folders = list(self._below(ref, most))
             else:
-                below = self._of_git(source) if source.kind is not SourceKind.FILES else self._below(ref, most)
-                own = list(below)
-            if not own:
+                folders = list(self._of_git(source))
+            if not folders:
                 is_there = Path(ref).is_dir() and source.kind is not SourceKind.FILES
                 plan.polled[source.id] = f"{source.ref} is {'no Git checkout' if is_there else 'not there'} now"
-            elif len(named.keys() | set(own)) > most:
+            elif len(watched.keys() | set(folders)) > most:
                 plan.polled[source.id] = f"{source.ref} has too many folders: {most} are watched in all"
             else:
-                named.update(dict.fromkeys(own))
-                for path in [ref] if is_file else own:
+                watched.update(dict.fromkeys(folders))
+                for path in [ref] if is_file else folders:
                     (plan.files if is_file else plan.folders).setdefault(path, set()).add(source.id)
-                if source.kind is SourceKind.REPO_DOCS and (beside := self._beside_ignored(ref)):
-                    named[beside] = None
+                if source.kind is SourceKind.REPO_DOCS and (place := self._ignore_place(ref)):
+                    watched[place] = None
                     plan.files.setdefault(os.path.join(ref, IGNORE_FILE), set()).add(source.id)  # noqa: PTH118
-        plan.named = sorted(named)
+        plan.watched = sorted(watched)
         return plan
 
     @staticmethod
@@ -315,7 +320,7 @@ class SourceWatcher:
         return min(FOLDERS_MAX, allowed // SYSTEM_SHARE)
 
     def _below(self, root: str, most: int) -> Iterator[str]:
-        """Yield a folder and, where they are named one by one, those below it. No link is followed."""
+        """Yield a folder and, where they are watched one by one, those below it. No link is followed."""
         waiting = [(root, 0)] if Path(root).is_dir() else []
         count = 0
         while waiting and count <= most and not self._ending.is_set():
@@ -324,7 +329,7 @@ class SourceWatcher:
             try:
                 with os.scandir(folder) as entries:
                     if not self._trees and depth < DEPTH_MAX:
-                        inner = [one.path for one in entries if _is_followed(one)]
+                        inner = [entry.path for entry in entries if _is_followed(entry)]
             except OSError:  # it may not be read, so it cannot be watched
                 continue
             yield folder
@@ -343,9 +348,9 @@ class SourceWatcher:
         if not self._trees:
             yield from self._below(str(Path(repository.shared, "refs", "heads")), FOLDERS_MAX)
 
-    def _beside_ignored(self, root: str) -> str:
-        """Return what is named so that an edit of `.memoryignore` is told: its folder, or the file where a whole tree
-        would come with that; "" where there is none."""
+    def _ignore_place(self, root: str) -> str:
+        """Return what to watch for edits of `.memoryignore`: its folder, or the file where the folder's whole tree
+        would come with it; "" where there is none."""
         file = Path(root, IGNORE_FILE)
         return root if not self._trees else str(file) if file.is_file() else ""
 
@@ -366,24 +371,24 @@ def _is_followed(entry: os.DirEntry[str]) -> bool:
     return entry.name not in SKIPPED_FOLDERS and entry.is_dir(follow_symlinks=False)
 
 
-def _limit(error: Exception) -> str:
-    said = str(error)
-    if any(sign in said for sign in ("watch limit", "os error 28", "os error 24", "Too many open files")):
-        return f"the system watches no more folders ({said[:120]}); raise fs.inotify.max_user_watches or _instances"
-    return said[:200]
+def _why(error: Exception) -> str:
+    message = str(error)
+    if any(sign in message for sign in ("watch limit", "os error 28", "os error 24", "Too many open files")):
+        return f"the system watches no more folders ({message[:120]}); raise fs.inotify.max_user_watches or _instances"
+    return message[:200]
 
 
 def _root(source: Source) -> tuple[int, int] | None:
-    """Return what a source's root is: device and number of its folder, of a checkout of its Git folder."""
+    """Return device and number of a source's folder, of a checkout those of its Git folder."""
     place: str | None = source.ref
     if source.kind is not SourceKind.FILES:
         repository = git.find_repository(os.path.realpath(source.ref))
         place = repository.own if repository is not None else None
     try:
-        seen = os.stat(place) if place is not None else None  # noqa: PTH116
+        status = os.stat(place) if place is not None else None  # noqa: PTH116
     except (OSError, ValueError):
         return None
-    return (seen.st_dev, seen.st_ino) if seen is not None else None
+    return (status.st_dev, status.st_ino) if status is not None else None
 
 
 def _state(source: Source) -> str | None:
@@ -393,16 +398,16 @@ def _state(source: Source) -> str | None:
     if head is None or source.kind is not SourceKind.REPO_DOCS:
         return head
     try:
-        seen = Path(os.path.realpath(source.ref), IGNORE_FILE).lstat()
+        status = Path(os.path.realpath(source.ref), IGNORE_FILE).lstat()
     except (OSError, ValueError):
         return head
-    return f"{head}:{seen.st_mtime_ns}:{seen.st_size}:{seen.st_ino}"
+    return f"{head}:{status.st_mtime_ns}:{status.st_size}:{status.st_ino}"
 
 
-def polled(data_dir: Path) -> dict[str, str]:
+def polled_sources(data_dir: Path) -> dict[str, str]:
     """Return source -> why it is not watched ("*": none is), as the engine last wrote it down. Reads only."""
     try:
-        told = json.loads((data_dir / "knowledge" / FILE).read_text(encoding="utf-8"))["polled"]
-    except (OSError, ValueError, KeyError, TypeError):
+        polled = json.loads((data_dir / "knowledge" / FILE).read_text(encoding="utf-8"))["polled"]
+        return {str(name): str(why) for name, why in polled.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-    return {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}

@@ -417,7 +417,7 @@ class _Searcher(Protocol):
 
 
 class _Knowledge(Protocol):
-    def look_again(self) -> int: ...
+    def queue_rescan(self) -> int: ...
 
 
 class _Services(Protocol):
@@ -470,7 +470,7 @@ def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
 
     def knowledge(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         del up
-        queued = 0 if limits.dry_run else host.services.knowledge.look_again()
+        queued = 0 if limits.dry_run else host.services.knowledge.queue_rescan()
         return JobReport("look_at_sources", at, dry_run=limits.dry_run, counts={"sources": queued})
 
     jobs = (

@@ -12,7 +12,7 @@ import pytest
 
 from memory_anchor.knowledge import lorebook_keys, lorebook_scan
 from memory_anchor.knowledge.lorebook import Lorebook, read_lorebook
-from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScanner, Scanned, ScanSettings
+from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScanner, ScanInput, ScanSettings
 
 MANY = 2_000
 
@@ -23,7 +23,7 @@ def book(entries: list[dict[str, Any]]) -> Lorebook:
 
 def scanned(lore: Lorebook, text: str, **settings: Any) -> lorebook_scan.LoreScan:
     scanner = LoreScanner([lore], ScanSettings(**settings), count=lambda text: len(text.split()))
-    return scanner.scan(Scanned([LoreMessage(text)] * 3, conversation="c"), budget_tokens=100)
+    return scanner.scan(ScanInput([LoreMessage(text)] * 3, conversation="c"), budget_tokens=100)
 
 
 def test_a_chain_that_ignores_the_budget_ends_after_its_passes() -> None:
@@ -64,15 +64,15 @@ def test_keys_and_expressions_beyond_what_an_index_holds_are_left_out_and_told(m
     keys = [{"key": [f"w{at}x{n}" for n in range(5)], "content": "x"} for at in range(MANY)]
     expressions = [{"key": [f"/a\\w{{1,80}}{at}/"], "content": "x"} for at in range(100)]
 
-    many = LoreScanner([book(keys)]).index
-    heavy = LoreScanner([book(expressions)]).index
+    many = LoreScanner([book(keys)]).keys
+    heavy = LoreScanner([book(expressions)]).keys
 
     assert len(many.texts) == lorebook_keys.KEYS_MAX
     assert len(heavy.texts) == lorebook_keys.REGEX_UNITS_MAX // 80
     for index in (many, heavy):
-        assert len(index.wrong.all()) == 51
-        assert "beyond" in index.wrong.all()[0]
-        assert index.wrong.all()[-1].startswith("and ")
+        assert len(index.problems.all()) == 51
+        assert "beyond" in index.problems.all()[0]
+        assert index.problems.all()[-1].startswith("and ")
 
 
 @pytest.mark.parametrize(

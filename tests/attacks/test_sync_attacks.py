@@ -15,9 +15,9 @@ from devicekit import WORDS, Laptop, settled, texts_of
 
 from memory_anchor.adapters.system import new_token
 from memory_anchor.devices import membership, sealing
-from memory_anchor.devices.folder import Place, segment_name
+from memory_anchor.devices.folder import SegmentNumber, segment_name
 from memory_anchor.devices.membership import Device
-from memory_anchor.devices.segments import about_line, purge_said
+from memory_anchor.devices.segments import about_line, purge_statement
 from memory_anchor.testing import ManualClock, cheap_keys
 
 
@@ -50,25 +50,25 @@ def device_of(laptop: Laptop) -> Device:
     return device
 
 
-def last_of(device: Device) -> Place:
-    return max(device.place.listed().segments[device.device])
+def last_of(device: Device) -> SegmentNumber:
+    return max(device.sync_folder.listed().segments[device.device])
 
 
-def forged(laptop: Laptop, lines: Sequence[str], *, place: Place | None = None, key: str = "") -> Path:
+def forged(laptop: Laptop, lines: Sequence[str], *, place: SegmentNumber | None = None, key: str = "") -> Path:
     """Write a segment as this device would, behind its last one or in `place`; return its file."""
     device = device_of(laptop)
-    members = membership.members(device, device.place.listed())
+    members = membership.members_for(device, device.sync_folder.listed())
     generation, number = place or (last_of(device)[0], last_of(device)[1] + 1)
-    before = sealing.digest(device.place.segment(device.device, (generation, number - 1))) if number > 1 else ""
+    before = sealing.digest(device.sync_folder.segment(device.device, (generation, number - 1))) if number > 1 else ""
     named = key or members.key_to_write()
     head = {
         **{"kind": "segment", "device": device.device, "generation": generation, "number": number},
         **{"before": before, "key": named, "salt": new_token()},
     }
     content = "\n".join([about_line(laptop.clock.now(), {}), *lines]).encode()
-    file = sealing.sealed_file(head, content, key=members.keys[named], signer=device.keys.signer)
-    device.place.write(segment_name(device.device, (generation, number)), file)
-    return device.place.root / segment_name(device.device, (generation, number))
+    file = sealing.seal_file(head, content, key=members.keys[named], signer=device.keys.signer)
+    device.sync_folder.write(segment_name(device.device, (generation, number)), file)
+    return device.sync_folder.root / segment_name(device.device, (generation, number))
 
 
 def test_no_device_erases_elsewhere_without_a_humans_word_on_these_very_memories(
@@ -80,11 +80,11 @@ def test_no_device_erases_elsewhere_without_a_humans_word_on_these_very_memories
     trifle = str(one.anchor.save_memory("The office plant is called Ferdinand.").id)
     settled([one, other])
     device, at = device_of(one), one.clock.now().isoformat()
-    said = purge_said(device.folder_id, [wanted], at)
-    own_signer = sealing.text(device.keys.signer.public_key().public_bytes_raw())
-    by_device = sealing.text(device.keys.signer.sign(sealing.keys.canonical(said)))
-    of_trifle = one.human.sign(purge_said(device.folder_id, [trifle], at))
-    elsewhere = one.human.sign(purge_said("another folder", [wanted], at))
+    said = purge_statement(device.folder_id, [wanted], at)
+    own_signer = sealing.to_base64(device.keys.signer.public_key().public_bytes_raw())
+    by_device = sealing.to_base64(device.keys.signer.sign(sealing.keys.canonical(said)))
+    of_trifle = one.human.sign(purge_statement(device.folder_id, [trifle], at))
+    elsewhere = one.human.sign(purge_statement("another folder", [wanted], at))
     tries: list[dict[str, Any]] = [
         {"human": device.human, "signature": by_device},
         {"human": own_signer, "signature": by_device},
@@ -114,19 +114,19 @@ def test_what_a_revoked_device_writes_with_the_keys_it_kept_is_not_taken(laptops
     mine = str(thief.anchor.save_memory("Written before the loss.").id)
     settled([one, thief])
     lost = device_of(thief)
-    old_key = membership.members(lost, lost.place.listed()).key_to_write()
+    old_key = membership.members_for(lost, lost.sync_folder.listed()).key_to_write()
     with cheap_keys():
         membership.revoke(
             one.core.data_dir,
             device_of(one),
             "phone",
             WORDS,
-            reached=one.core.devices.exchange.reached,
+            position_of=one.core.devices.exchange.position_of,
             now=one.clock.now(),
             new_token=new_token,
         )
     at = thief.clock.now().isoformat()
-    word = thief.human.sign(purge_said(lost.folder_id, [mine], at))
+    word = thief.human.sign(purge_statement(lost.folder_id, [mine], at))
     line = {"kind": "purge", "ids": [mine], "at": at, "by": "human:me", "human": lost.human, "signature": word}
     forged(thief, [json.dumps(line)], key=old_key)
 
@@ -153,7 +153,7 @@ def test_a_segment_that_was_read_cannot_be_swapped_for_another_of_the_same_devic
 
     assert any("is another one than was read here" in note for note in done.notes), done.notes
     assert texts_of(other.core) == held
-    assert other.core.devices.exchange.reached(device_of(one).device).segment == last[1]
+    assert other.core.devices.exchange.position_of(device_of(one).device).segment == last[1]
 
 
 def test_an_edit_waits_for_the_version_that_it_was_written_over(laptops: Callable[..., Laptop]) -> None:
@@ -164,7 +164,7 @@ def test_an_edit_waits_for_the_version_that_it_was_written_over(laptops: Callabl
     other.anchor.edit(name, content="Deploys go through staging first, then one region.")
     other.sync()
     first = device_of(one)
-    withheld = {path: path.read_bytes() for path in (first.place.root).rglob("*.seg") if first.device in str(path)}
+    withheld = {path: path.read_bytes() for path in first.sync_folder.root.rglob("*.seg") if first.device in str(path)}
     assert withheld
     for path in withheld:
         path.unlink()

@@ -41,9 +41,9 @@ def counted(function):
 lock = DirectoryLock.acquire(home, role="test")
 device = Laptop(home, ManualClock(), store=EdgeStore(home / "store", lock=lock))
 # A kill between any two of these is a kill between any two steps of an exchange.
-ledger.Ledger.keep = counted(ledger.Ledger.keep)
-ledger.Ledger.reach = counted(ledger.Ledger.reach)
-ledger.Ledger.sent = counted(ledger.Ledger.sent)
+ledger.Ledger.record = counted(ledger.Ledger.record)
+ledger.Ledger.set_position = counted(ledger.Ledger.set_position)
+ledger.Ledger.mark_sent = counted(ledger.Ledger.mark_sent)
 incoming.Placing._write = counted(incoming.Placing._write)
 device.sync()
 print("done", calls)

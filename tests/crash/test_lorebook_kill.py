@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.knowledge.lorebooks import LorebookShelf
+from memory_anchor.knowledge.lorebooks import LorebookStore
 from memory_anchor.model import Trust
 
 pytestmark = pytest.mark.slow
@@ -22,17 +22,17 @@ ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
 import json, sys
 from pathlib import Path
-from memory_anchor.knowledge.lorebooks import ConversationTurn, LorebookShelf
+from memory_anchor.knowledge.lorebooks import ConversationTurn, LorebookStore
 from memory_anchor.model import Trust
 
-home, shelf = Path(sys.argv[1]), LorebookShelf()
+home, store = Path(sys.argv[1]), LorebookStore()
 for number in range(10_000):
     content = json.dumps({"entries": [{"key": ["a"], "content": f"{number} " * 20_000}]}).encode()
-    shelf.add(home, content, file=f"book{number % 3}.json", trust=Trust.AGENT, by="agent", at="2026-01-01")
-    shelf.keep(home, "c", ConversationTurn(number + 1, {"book0/0": number + 1}))
+    store.add(home, content, file=f"book{number % 3}.json", trust=Trust.AGENT, by="agent", at="2026-01-01")
+    store.save_turn(home, "c", ConversationTurn(number + 1, {"book0/0": number + 1}))
     print(number, flush=True)
     if number % 5 == 4:
-        shelf.remove(home, f"book{number % 3}")
+        store.remove(home, f"book{number % 3}")
 """
 
 
@@ -48,19 +48,19 @@ def test_fifty_kills_lose_no_book_and_leave_no_half_of_one(tmp_path: Path) -> No
         assert child.stdout.readline()
         time.sleep(chance.random() / 20)
         child.send_signal(signal.SIGKILL)
-        told = child.stdout.read().split()
+        lines = child.stdout.read().split()
         child.wait()
 
-        shelf = LorebookShelf()
-        books = shelf.books(tmp_path)
+        store = LorebookStore()
+        books = store.books(tmp_path)
         assert {one.id for one in books} <= {"book0", "book1", "book2"}
-        assert all(b'"entries"' in shelf.content(tmp_path, one) for one in books)
-        turn = shelf.turn(tmp_path, "c")
-        assert turn.count >= len(told) + 1
+        assert all(b'"entries"' in store.content(tmp_path, one) for one in books)
+        turn = store.turn(tmp_path, "c")
+        assert turn.count >= len(lines) + 1
         assert set(turn.started.values()) <= {turn.count}
-        counted += len(told)
-    shelf.add(tmp_path, b'{"entries": []}', file="last.json", trust=Trust.AGENT, by="agent", at="2026-01-01")
+        counted += len(lines)
+    store.add(tmp_path, b'{"entries": []}', file="last.json", trust=Trust.AGENT, by="agent", at="2026-01-01")
 
-    assert len(list(tmp_path.glob("*.book"))) == len(shelf.books(tmp_path))
+    assert len(list(tmp_path.glob("*.book"))) == len(store.books(tmp_path))
     assert not list(tmp_path.glob(".*.tmp"))
     assert counted

@@ -11,10 +11,10 @@ from memory_anchor.care.purge import purge_ids
 from memory_anchor.care.transfer import stored_versions
 from memory_anchor.core import Core
 from memory_anchor.devices import membership
-from memory_anchor.devices.exchange import set_up_projects
+from memory_anchor.devices.exchange import map_projects
 from memory_anchor.devices.folder import SyncFolder
 from memory_anchor.devices.membership import Device
-from memory_anchor.devices.segments import said_in, travelling
+from memory_anchor.devices.segments import travelling, version_digest
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Memory, Scope
 from memory_anchor.ports import MemoryStore
@@ -36,7 +36,14 @@ class Laptop:
 
     def join(self, folder: Path, name: str, **more: Any) -> Device:
         given: dict[str, Any] = {
-            **{"passphrase": WORDS, "account": "local", "user": "me", "everything": False, "git": False, "anew": False},
+            **{
+                "passphrase": WORDS,
+                "account": "local",
+                "user": "me",
+                "everything": False,
+                "git": False,
+                "as_new_device": False,
+            },
             **more,
         }
         wanted = given.pop("projects", {"default": ""})
@@ -47,7 +54,7 @@ class Laptop:
                 SyncFolder.below(folder),
                 name=name,
                 human=self.human.approver.public,
-                projects=lambda shared: set_up_projects(shared, own, wanted),
+                projects=lambda shared: map_projects(shared, own, wanted),
                 now=self.clock.now(),
                 new_token=new_token,
                 **given,
@@ -64,9 +71,9 @@ class Laptop:
             self.sign()
 
     def sign(self) -> None:
-        said = self.core.devices.exchange.unsigned()
+        said = self.core.devices.exchange.unsigned_purge()
         if said:
-            self.core.devices.exchange.signed(said, self.human.sign(said), "human:me")
+            self.core.devices.exchange.accept_signature(said, self.human.sign(said), "human:me")
 
     def state(self) -> dict[str, list[tuple[Any, ...]]]:
         return state_of(self.core)
@@ -92,7 +99,7 @@ def state_of(core: Core) -> dict[str, list[tuple[Any, ...]]]:
     projects = dict.fromkeys((*core.projects.all(), "default"), "shared")
     return {
         name: [
-            (number, said_in(travelling(one, projects)), one.status.value, one.is_current)
+            (number, version_digest(travelling(one, projects)), one.status.value, one.is_current)
             for number, one in sorted(versions.items())
         ]
         for name, versions in every_version(core).items()

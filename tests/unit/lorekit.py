@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.knowledge.lorebook import Lorebook, read_lorebook
-from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScan, LoreScanner, LoreVerdict, Scanned, ScanSettings
+from memory_anchor.knowledge.lorebook_scan import (
+    LoreMessage,
+    LoreScan,
+    LoreScanner,
+    LoreVerdict,
+    ScanInput,
+    ScanSettings,
+)
 
 FIXTURES = Path(__file__).parents[1] / "corpora" / "lorebook"
 
@@ -40,7 +47,7 @@ def scan(
     """Scan messages of these texts, the newest last; said_by: who says them."""
     messages = [LoreMessage(text, said_by[at] if said_by else "") for at, text in enumerate(texts)]
     scanner = LoreScanner(books if isinstance(books, list) else [books], settings, count=words)
-    return scanner.scan(Scanned(messages, **{"conversation": "c", **given}), budget_tokens=budget)
+    return scanner.scan(ScanInput(messages, **{"conversation": "c", **given}), budget_tokens=budget)
 
 
 def admitted(found: LoreScan) -> list[str]:

@@ -75,13 +75,13 @@ RANKS = (
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names} | dict.fromkeys(BASE, len(RANKS))
 BUDGETS: dict[str, int] = {
     "remote": 604,
-    "devices": 2680,
+    "devices": 2639,
     "moving_requests": 75,
     "maintenance": 535,
-    "front": 13577,
+    "front": 13599,
     "adapters": 7982,
     "language": 5133,
-    "knowledge": 5909,
+    "knowledge": 5785,
     "lore": 298,
     "runtime": 4042,
     "recall": 5088,
@@ -141,7 +141,7 @@ UNTYPED: dict[str, int] = {
     "fields": 3,
     "front": 8,
     "json_values": 1,
-    "knowledge": 44,
+    "knowledge": 42,
     "settings": 1,
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""

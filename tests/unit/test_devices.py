@@ -17,7 +17,7 @@ from devicekit import WORDS, Laptop, differences, settled, texts_of
 from memory_anchor.adapters.system import new_token
 from memory_anchor.devices import membership
 from memory_anchor.devices.folder import NAME
-from memory_anchor.devices.ledger import Reached
+from memory_anchor.devices.ledger import ChainPosition
 from memory_anchor.errors import MemoryAnchorError, NotFound, Refused
 from memory_anchor.model import Actor, Caller, Scope, Status
 from memory_anchor.rights import stamp
@@ -164,9 +164,9 @@ def test_an_unsigned_purge_stays_here_and_says_so(laptops: Callable[..., Laptop]
     assert name not in texts_of(one.core)
     assert name in texts_of(other.core)
     assert one.core.devices.exchange.status()["unsigned"] == [name]
-    said = one.core.devices.exchange.unsigned()
+    said = one.core.devices.exchange.unsigned_purge()
     with pytest.raises(Refused):
-        one.core.devices.exchange.signed(said, other.human.sign(said), "human:me")
+        one.core.devices.exchange.accept_signature(said, other.human.sign(said), "human:me")
 
 
 def test_the_folder_reveals_nothing_without_the_key(laptops: Callable[..., Laptop], folder: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_copied_device_and_a_folder_that_is_away_say_what_to_do(
     shutil.copytree(tmp_path / "kept", one.core.data_dir / "sync")
     with pytest.raises(Refused, match="--new-device"):
         one.sync()
-    one.join(folder, "laptop-again", anew=True)
+    one.join(folder, "laptop-again", as_new_device=True)
     assert one.sync().notes == []
     assert len(texts_of(one.core)) == 1
     (folder / NAME).rename(folder / "elsewhere")
@@ -338,12 +338,15 @@ def test_a_revoked_device_counts_no_more_and_opens_nothing_new(laptops: Callable
     device = membership.load(one.core.data_dir)
     assert device is not None
 
-    def reached(name: str) -> Reached:
-        return one.core.devices.exchange.reached(name)
+    def position_of(name: str) -> ChainPosition:
+        return one.core.devices.exchange.position_of(name)
 
     with cheap_keys():
         membership.revoke(
-            one.core.data_dir, device, "desktop", WORDS, reached=reached, now=one.clock.now(), new_token=new_token
+            *(one.core.data_dir, device, "desktop", WORDS),
+            position_of=position_of,
+            now=one.clock.now(),
+            new_token=new_token,
         )
     one.anchor.save_memory("Written after the loss.")
     one.sync()
@@ -352,7 +355,7 @@ def test_a_revoked_device_counts_no_more_and_opens_nothing_new(laptops: Callable
         other.sync()
     lost = membership.load(other.core.data_dir)
     assert lost is not None
-    opens = set(membership.members(lost, lost.place.listed()).keys)
+    opens = set(membership.members_for(lost, lost.sync_folder.listed()).keys)
     used = [json.loads(path.read_bytes().partition(b"\n")[0])["key"] for path in segments(folder)]
     assert len(set(used) - opens) == 1
     third = laptops("tablet")

@@ -77,7 +77,7 @@ def test_symbols_are_the_headings_of_code(project: Path, anchor: MemoryAnchor) -
     pieces = list(cut(SHOP, "code", "shop.js"))
     covered = {line for one in pieces for line in range(one.line_start, one.line_end + 1)}
     assert {at for at, line in enumerate(SHOP.split("\n"), 1) if line.strip()} <= covered
-    assert anchor.knowledge_get(found.id).standing == "fresh"
+    assert anchor.knowledge_get(found.id).freshness == "fresh"
 
 
 def test_without_the_extra_code_is_cut_between_blank_lines_and_says_so(

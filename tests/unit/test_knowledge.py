@@ -19,7 +19,7 @@ from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.evaluation.runner import AnswerPlace, DocsQuestion, questions
 from memory_anchor.knowledge import reading
 from memory_anchor.knowledge.convert import PAGE_CHARS_MAX, main_text
-from memory_anchor.knowledge.reading import left_out
+from memory_anchor.knowledge.reading import why_skipped
 from memory_anchor.language.passages import cut, plain
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.memory import MemoryAnchor
@@ -130,14 +130,14 @@ def test_a_citation_opens_fresh_moved_changed_and_gone(docs: Path, anchor: Memor
     file.unlink()
     gone = anchor.knowledge_get(name)
 
-    assert (fresh.standing, fresh.lines) == ("fresh", (1, 4))
+    assert (fresh.freshness, fresh.lines) == ("fresh", (1, 4))
     assert ">     4  Run the setup script once." in fresh.around
-    assert (moved.standing, moved.lines) == ("moved", (5, 8))
+    assert (moved.freshness, moved.lines) == ("moved", (5, 8))
     assert (marked.freshness, marked.locator.line_start) == ("moved", 5)
-    assert changed.standing == "changed"
+    assert changed.freshness == "changed"
     assert "-Run the setup script once." in changed.diff
     assert "+Run the installer twice." in changed.diff
-    assert gone.standing == "gone"
+    assert gone.freshness == "gone"
 
 
 def test_a_citation_of_a_passage_that_was_read_away_still_says_so(docs: Path, anchor: MemoryAnchor) -> None:
@@ -149,16 +149,16 @@ def test_a_citation_of_a_passage_that_was_read_away_still_says_so(docs: Path, an
 
     after = anchor.knowledge_get(name)
 
-    assert (after.standing, after.text) == ("changed", "")
+    assert (after.freshness, after.text) == ("changed", "")
     assert "installer twice" in after.around
     other = anchor.knowledge_search("恢复最近的快照")[0].id
     (docs / "guide.md").write_text("# Before\n\nNew first section.\n\n" + GUIDE, encoding="utf-8")
     read_all(anchor, begin=True)
     moved = anchor.knowledge_get(other)
-    assert (moved.standing, moved.citations[0].locator.line_start) == ("fresh", 10)
+    assert (moved.freshness, moved.citations[0].locator.line_start) == ("fresh", 10)
     (docs / "guide.md").unlink()
     read_all(anchor, begin=True)
-    assert [anchor.knowledge_get(one).standing for one in (name, other)] == ["gone", "gone"]
+    assert [anchor.knowledge_get(one).freshness for one in (name, other)] == ["gone", "gone"]
     with pytest.raises(NotFound, match="no citation"):
         anchor.knowledge_get("0000000000000")
 
@@ -257,7 +257,7 @@ def test_commits_that_bear_a_decision_are_passages_cited_by_their_id(checkout: P
     assert f"Commit {decided[:12]}, 2025-12-01, Ada, tag v1.2\nTouched: b.py" in found.text
     assert "标识符" in texts(anchor, "为什么检索用两路")[0]
     assert dict(states(anchor)["git_history"].counted) == {"merge": 1, "trivial": 1}
-    assert anchor.knowledge_get(found.id).standing == "fresh"
+    assert anchor.knowledge_get(found.id).freshness == "fresh"
 
 
 def test_a_revert_supersedes_and_the_revert_of_it_restores(checkout: Path, anchor: MemoryAnchor) -> None:
@@ -296,7 +296,7 @@ def test_a_revert_supersedes_and_the_revert_of_it_restores(checkout: Path, ancho
     ],
 )
 def test_what_is_left_out_of_a_history_is_left_out_by_rule(parents: int, author: str, message: str, why: str) -> None:
-    assert left_out(parents, author, message) == why
+    assert why_skipped(parents, author, message) == why
 
 
 def test_a_message_cannot_pass_for_another_commit(checkout: Path, anchor: MemoryAnchor) -> None:
@@ -433,7 +433,7 @@ def test_secrets_do_not_become_passages(docs: Path, anchor: MemoryAnchor) -> Non
     (found, *_) = anchor.knowledge_search("the deploy key")
 
     assert secret not in found.text
-    assert anchor.knowledge_get(found.id).standing == "fresh"
+    assert anchor.knowledge_get(found.id).freshness == "fresh"
     assert secret not in anchor.knowledge_get(found.id).around
 
 
@@ -664,7 +664,7 @@ def test_an_upload_that_cannot_be_read_takes_no_other_ones_bytes_with_it(anchor:
     anchor.knowledge_push("notes.pdf", "The lighthouse keeper counts the ships at dusk.")
     read_all(anchor)
 
-    assert anchor.knowledge_get(found.id).standing == "fresh"
+    assert anchor.knowledge_get(found.id).freshness == "fresh"
 
 
 def test_what_was_accepted_is_kept_while_something_else_is_removed(
@@ -696,13 +696,13 @@ def test_a_source_that_cannot_be_read_is_tried_again_later(
     added(anchor, docs)
     docs.rename(docs.with_name("away"))
     read_all(anchor, begin=True)
-    assert "is not there any more" in states(anchor)["files"].wrong
+    assert "is not there any more" in states(anchor)["files"].error
     assert len(texts(anchor, "run the setup script")) >= 1
 
     docs.with_name("away").rename(docs)
     clock.advance(minutes=10)
     read_all(anchor)
-    assert states(anchor)["files"].wrong == ""
+    assert states(anchor)["files"].error == ""
 
 
 def test_a_job_follows_head_by_itself(checkout: Path, core: Core, agent: Actor) -> None:
@@ -714,7 +714,7 @@ def test_a_job_follows_head_by_itself(checkout: Path, core: Core, agent: Actor) 
 
     report = core.scheduler.run("look_at_sources", core.clock.now())
     core.scheduler.run("look_at_sources", core.clock.now())
-    assert (report.counts["sources"], core.knowledge.catalogue.waiting()) == (1, 1)
+    assert (report.counts["sources"], core.knowledge.catalogue.count_waiting()) == (1, 1)
     while core.knowledge.step(lambda: False):
         pass
 
@@ -727,7 +727,7 @@ def test_what_changed_while_an_engine_runs_is_noticed_behind_a_search(
     """Knowledge: who asks has the sources looked at behind, at most twice a minute; no search waits for it."""
 
     def behind() -> None:
-        while core.knowledge.behind(lambda: None):
+        while core.knowledge.work_a_little(lambda: None):
             pass
 
     added(anchor, docs)
@@ -758,7 +758,7 @@ def test_passages_come_in_one_order_however_they_are_found(
     anchor.knowledge_search("pump")
     core.knowledge.index.invalidate()
     anchor.knowledge_search("pump")
-    while is_read and core.knowledge.index.read_on():
+    while is_read and core.knowledge.index.load_page():
         pass
 
     (first, *_) = anchor.knowledge_search("when does the valve of pump 7 open")

@@ -9,7 +9,7 @@ import pytest
 
 from memory_anchor.core import Core
 from memory_anchor.front.calls import CALLS
-from memory_anchor.knowledge.search import BESIDE_BYTES, BESIDE_MAX
+from memory_anchor.knowledge.search import NEIGHBOUR_BYTES, NEIGHBOURS_MAX
 from memory_anchor.memory import MemoryAnchor
 from tests.unit.test_knowledge import added
 
@@ -46,7 +46,7 @@ def test_a_passage_cut_from_its_sections_head_brings_the_end_of_the_one_before(
     near = found.beside
     assert (near["side"], near["ref"]) == ("before", "guide.md")
     assert near["text"] == near["text"].strip()
-    assert len(near["text"].encode()) <= BESIDE_BYTES
+    assert len(near["text"].encode()) <= NEIGHBOUR_BYTES
     assert near["text"] == "\n".join(text.split("\n")[near["lines"][0] - 1 : near["lines"][1]])
     assert near["lines"][1] < (found.citations[0].locator.line_start or 0)
     opened = anchor.knowledge_get(found.id)
@@ -90,7 +90,7 @@ def test_an_answer_brings_few_of_them_and_a_memorys_none(docs: Path, core: Core,
 
     found = anchor.knowledge_search("paragraph on zeppelins says that step comes after step", limit=10)
 
-    assert 0 < sum(one.beside is not None for one in found) <= BESIDE_MAX
+    assert 0 < sum(one.beside is not None for one in found) <= NEIGHBOURS_MAX
     assert all(one.beside is None for one in found if one.weak)
     shaped = CALLS["knowledge_search"](
         core, anchor, {"query": "paragraph on zeppelins says that step comes after step"}

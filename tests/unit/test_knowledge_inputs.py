@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.knowledge.reading import now_of
+from memory_anchor.knowledge.reading import current_document
 from memory_anchor.language.passages import plain
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.where import Where
@@ -108,7 +108,7 @@ def test_every_heading_of_a_document_has_its_line(
     checked = 0
 
     for ref, (form, parts) in written_as.items():
-        document = now_of(library, source, ref)
+        document = current_document(library, source, ref)
         assert document is not None
         text, places = plain(document.text), library.catalogue.places(source.id, refs=[ref])
         lines = text.split("\n")
@@ -116,7 +116,7 @@ def test_every_heading_of_a_document_has_its_line(
         for place in places:
             assert 1 <= place.line_start <= place.line_end <= len(lines)
         said = anchor.knowledge_get(places[-1].passage)
-        assert (said.standing, said.text in text) == ("fresh", True)
+        assert (said.freshness, said.text in text) == ("fresh", True)
         if form in ("pdf", "txt"):
             assert {place.page for place in places} <= ({1, 2, 3} if form == "pdf" else {None})
             continue
@@ -181,7 +181,7 @@ def test_a_full_disk_is_one_sentence_and_what_was_accepted_is_read_later(docs: P
 
     anchor.knowledge_sync("", True)
 
-    assert "has no room; nothing was changed; free some space" in states(anchor)["files"].wrong
+    assert "has no room; nothing was changed; free some space" in states(anchor)["files"].error
     assert texts(anchor, "run the setup script") != []
     catalogue._db.execute("PRAGMA max_page_count=1000000")
     read_all(anchor, begin=True)

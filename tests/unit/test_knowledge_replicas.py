@@ -36,13 +36,13 @@ def read_all(core: Core, anchor: MemoryAnchor) -> None:
     """Have one replica read all that waits, as its background thread does."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
-        if not anchor.knowledge_sync("", False)["left"] and not core.knowledge.catalogue.left_of_removals(
+        if not anchor.knowledge_sync("", False)["left"] and not core.knowledge.catalogue.unfinished_removals(
             core.clock.now()
         ):
             break
         time.sleep(LEASE_S / 4)
-    core.knowledge.look()
-    while core.knowledge.behind(lambda: None):
+    core.knowledge.wake()
+    while core.knowledge.work_a_little(lambda: None):
         pass
 
 
@@ -79,7 +79,7 @@ def test_what_is_pushed_to_one_replica_is_listed_found_and_opened_on_the_other(s
     assert cited(there, "blue whale sings") == cited(here, "blue whale sings")
     found = there.knowledge_search("blue whale sings")[0]
     opened = there.knowledge_get(found.id)
-    assert (opened.standing, opened.lines) == ("fresh", (1, 4)) and "> " in opened.around
+    assert (opened.freshness, opened.lines) == ("fresh", (1, 4)) and "> " in opened.around
     assert opened.text == here.knowledge_get(found.id).text
 
 
@@ -98,7 +98,7 @@ def test_what_changes_on_one_replica_changes_on_the_other(service: Replicas) -> 
     assert "sleeps at noon" in here.knowledge_search("blue whale")[0].text
     for anchor in (here, there):
         opened = anchor.knowledge_get(gone.id)
-        assert opened.standing == "changed" and not opened.text
+        assert opened.freshness == "changed" and not opened.text
     assert len(stored(service)) == 1
 
 
@@ -199,7 +199,7 @@ def test_killed_at_any_change_another_replica_goes_on_and_nothing_is_lost_or_dou
             read_all(two, there)
 
             found = [one for query in ("blue whale", "two masts") for one in there.knowledge_search(query)]
-            assert [one.wrong for one in there.knowledge_sources()] == [""], left
+            assert [one.error for one in there.knowledge_sources()] == [""], left
             if "whales.md" in accepted:
                 assert "dawn" in str(cited(there, "blue whale")) and "dusk" not in str(stored(service)), left
             if "ships.md" in accepted:
@@ -207,8 +207,8 @@ def test_killed_at_any_change_another_replica_goes_on_and_nothing_is_lost_or_dou
             texts = stored(service)
             assert len(texts) == len(set(texts)), (left, texts)
             (state,) = there.knowledge_sources()
-            assert not state.wrong, left
-            assert (state.passages, state.waiting, state.wrong) == (len(texts), 0, ""), (left, state, texts)
+            assert not state.error, left
+            assert (state.passages, state.waiting, state.error) == (len(texts), 0, ""), (left, state, texts)
             assert {c.ref for one in found for c in one.citations} <= {"whales.md", "ships.md"}
             waiting = [one for one in names(service) if "/queue/" in one]
             assert not waiting, (left, waiting)
@@ -393,7 +393,7 @@ def test_a_purge_reaches_what_was_pushed_and_names_on_the_server(service: Replic
     assert b"Zanzibar" not in held
     read_all(two, there)
     for home in (one.data_dir, two.data_dir):
-        one.knowledge.catalogue.fresh(whole=True)
+        one.knowledge.catalogue.refresh(whole=True)
         for path in (home / "knowledge-copy").rglob("*"):
             assert b"Zanzibar" not in path.read_bytes()
 

@@ -10,7 +10,7 @@ import pytest
 
 from memory_anchor.core import Core
 from memory_anchor.knowledge import library, points
-from memory_anchor.knowledge.catalogue import Place
+from memory_anchor.knowledge.catalogue import PassagePlace
 from memory_anchor.knowledge.index import ACTIVE, COLLECTION
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.memory import MemoryAnchor
@@ -70,7 +70,7 @@ def test_a_short_passage_is_found_by_what_stands_before_it(docs: Path, anchor: M
 )
 def test_a_series_stays_within_its_section(above: tuple[str, ...], below: tuple[str, ...], *, follows: bool) -> None:
     """Rule Knowledge.series: the same heading, one beside it or the one above."""
-    before, after = (Place("a.md", n, "", "", n, n, heading=path) for n, path in ((1, above), (2, below)))
+    before, after = (PassagePlace("a.md", n, "", "", n, n, heading=path) for n, path in ((1, above), (2, below)))
 
     assert bool(points.context_of("What was it?", before, "Yes.", after)) is follows
     assert points.context_of("What was it? " * 40, before, "Yes.", after) == ""
@@ -124,7 +124,7 @@ def test_an_index_of_the_version_before_is_read_again_and_embeds_nothing(
     with monkeypatch.context() as past:
         past.setattr(library, "INDEX_VERSION", "1")
         past.setattr(points, "INDEX_VERSION", "1")
-        past.setattr(library, "read_before", lambda _: {})
+        past.setattr(library, "contexts_in", lambda _: {})
         added(core.anchor(agent), docs)
         assert not any(context for _, context, _ in indexed(core).values())
     before = embedder.texts

@@ -64,7 +64,7 @@ def test_a_citation_that_was_read_away_shows_the_diff_git_still_has(checkout: Pa
 
     opened = anchor.knowledge_get(name)
 
-    assert (opened.standing, opened.text) == ("changed", "")
+    assert (opened.freshness, opened.text) == ("changed", "")
     assert "-Run the setup script once." in opened.diff
     assert "+Run the installer twice." in opened.diff
     assert ">     8  Run the installer twice." in opened.around
@@ -79,7 +79,7 @@ def test_a_citation_of_what_is_ignored_since_shows_nothing_of_it(checkout: Path,
     read_all(anchor, begin=True)
 
     opened = anchor.knowledge_get(name)
-    assert (opened.standing, opened.text, opened.around, opened.diff) == ("gone", "", "", "")
+    assert (opened.freshness, opened.text, opened.around, opened.diff) == ("gone", "", "", "")
 
 
 @pytest.mark.parametrize(
@@ -145,11 +145,11 @@ def test_how_far_a_reading_is_stands_in_the_list_and_at_its_end(docs: Path, core
 def test_where_no_engine_embeds_a_sync_does(docs: Path, core: Core, anchor: MemoryAnchor) -> None:
     """Rule knowledge.embeds: a sync of its own process embeds what it read; beside an engine's thread it does not."""
     anchor.knowledge_add(str(docs), "files")
-    core.knowledge.is_worked_behind = True
+    core.knowledge.has_worker = True
     while anchor.knowledge_sync("", False, embed=True)["left"]:
         pass
     assert core.knowledge.unembedded() == 2
-    core.knowledge.is_worked_behind = False
+    core.knowledge.has_worker = False
     assert anchor.knowledge_sync("", False, embed=True)["left"] == 0
     assert core.knowledge.unembedded() == 0
 
@@ -198,7 +198,7 @@ def test_a_folder_that_goes_away_while_it_is_read_is_one_sentence(
 
     state = states(anchor)["files"]
     assert (state.skipped, state.waiting, 0 < state.documents < 301) == ((), 1, True)
-    assert state.wrong == f"{docs} went away while it was read; it is looked at again"
+    assert state.error == f"{docs} went away while it was read; it is looked at again"
     docs.with_name("elsewhere").rename(docs)
     read_all(anchor, begin=True)
     assert states(anchor)["files"].documents == 301

@@ -1,4 +1,4 @@
-"""Sources are followed as they change, within bounds, and looked at from time to time where they cannot be."""
+"""Sources are followed as they change, within bounds, and scanned periodically where they cannot be."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ import pytest
 from memory_anchor.core import Core
 from memory_anchor.front.doctor import diagnose
 from memory_anchor.knowledge import watching
-from memory_anchor.knowledge.watching import SourceWatcher, polled
+from memory_anchor.knowledge.watching import SourceWatcher, polled_sources
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.testing import ManualClock
 from tests.unit.test_knowledge import commit, git, read_all
 
 WAIT_S = 20.0
 STEP_MS, SETTLE_S = 60, 0.3
-"""How often the system is asked here, and when what it told is surely known."""
+"""How often notifications are read here, and after how long one has surely been handled."""
 BURST_MS = 300
 """A pause between two of ten thousand writes must not end their burst."""
 
 
 class Scripted:
-    """What the system tells of folders, told by the test."""
+    """The system's notifications, sent by the test."""
 
     def __init__(self) -> None:
         self.folders: list[list[str]] = []
-        self.told: queue.Queue[set[tuple[int, str]]] = queue.Queue()
-        self.wrong: Exception | None = None
+        self.changes: queue.Queue[set[tuple[int, str]]] = queue.Queue()
+        self.error: Exception | None = None
         self.open = 0
 
     def __call__(self, folders: Sequence[str]) -> Scripted:
-        if self.wrong is not None:
-            raise self.wrong
+        if self.error is not None:
+            raise self.error
         self.folders.append(list(folders))
         self.open += 1
         return self
@@ -48,7 +48,7 @@ class Scripted:
         ends = time.monotonic() + timeout_ms / 1000
         while not stop_event.is_set():
             try:
-                return self.told.get(timeout=0.01)
+                return self.changes.get(timeout=0.01)
             except queue.Empty:
                 if time.monotonic() > ends:
                     return "timeout"
@@ -57,13 +57,13 @@ class Scripted:
     def close(self) -> None:
         self.open -= 1
 
-    def tell(self, path: Path) -> None:
-        self.told.put({(2, str(path))})
+    def notify(self, path: Path) -> None:
+        self.changes.put({(2, str(path))})
 
 
-def until(said: Callable[[], Any]) -> None:
+def until(is_so: Callable[[], Any]) -> None:
     ends = time.monotonic() + WAIT_S
-    while not said():
+    while not is_so():
         assert time.monotonic() < ends, "it never came"
         time.sleep(0.01)
 
@@ -93,7 +93,7 @@ def watcher(core: Core, system: Scripted) -> Iterator[SourceWatcher]:
 
 @pytest.fixture
 def following(core: Core, monkeypatch: pytest.MonkeyPatch) -> Iterator[SourceWatcher]:
-    """The real one, which the system tells, some five times as often as ever."""
+    """The real one with the system's notifications, read five times as often."""
     pytest.importorskip("watchfiles")
     monkeypatch.setattr(watching, "STEP_MS", STEP_MS)
     core.watcher = SourceWatcher(core.knowledge, monotonic=time.monotonic)
@@ -101,13 +101,25 @@ def following(core: Core, monkeypatch: pytest.MonkeyPatch) -> Iterator[SourceWat
     core.watcher.end()
 
 
-def watched(core: Core) -> bool:
-    """Return whether the watcher has come as far as its note, and has one folder less than a moment to go."""
-    return (core.data_dir / "knowledge" / watching.FILE).exists()
+def begin(watcher: SourceWatcher, anchor: MemoryAnchor, folder: Path, kind: str = "files") -> None:
+    """Add a source, read it, and watch its folders by the system's own notifications."""
+    anchor.knowledge_add(str(folder), kind)
+    read_all(anchor)
+    watcher.start()
+    until((anchor.services.data_dir / "knowledge" / watching.FILE).exists)  # written before it watches
+
+
+def follow(watcher: SourceWatcher, system: Scripted, anchor: MemoryAnchor, *sources: tuple[Path, str]) -> list[str]:
+    """Add sources, read them, and watch their folders; return their ids."""
+    ids = [anchor.knowledge_add(str(folder), kind).id for folder, kind in sources]
+    read_all(anchor)
+    watcher.start()
+    until(lambda: system.folders)
+    return ids
 
 
 def waiting(core: Core) -> int:
-    return core.knowledge.catalogue.waiting()
+    return core.knowledge.catalogue.count_waiting()
 
 
 def test_a_change_queues_its_source_and_no_other(
@@ -116,21 +128,18 @@ def test_a_change_queues_its_source_and_no_other(
     """Rule Knowledge.watch: folders one by one, no link followed, nothing of node_modules; a new folder is watched."""
     other = docs.parent / "other"
     other.mkdir()
-    one, _ = anchor.knowledge_add(str(docs), "files"), anchor.knowledge_add(str(other), "files")
-    read_all(anchor)
-    watcher.start()
-    until(lambda: system.folders)
+    changed, _ = follow(watcher, system, anchor, (docs, "files"), (other, "files"))
     assert system.folders[0] == sorted(map(str, (docs, docs / "inner", other)))
 
     (docs / "guide.md").write_text("# Guide\nNew words, more of them.\n", encoding="utf-8")
-    system.tell(docs / "guide.md")
+    system.notify(docs / "guide.md")
     until(lambda: waiting(core))
 
-    assert [state.source.id for state in anchor.knowledge_sources() if state.waiting] == [one.id]
+    assert [state.source.id for state in anchor.knowledge_sources() if state.waiting] == [changed]
     read_all(anchor)
     assert "New words" in anchor.knowledge_search("new words")[0].text
     (docs / "later").mkdir()
-    system.tell(docs / "later")
+    system.notify(docs / "later")
     until(lambda: str(docs / "later") in system.folders[-1])
     until(lambda: waiting(core))
     assert system.open == 1
@@ -142,21 +151,18 @@ def test_of_a_checkout_only_its_head_counts(
     """Rule Knowledge.watch: documents of a checkout are read as HEAD has them; the index is rewritten all the time."""
     git(project, "init", "-q", "-b", "main")
     commit(project, "One", guide__md="# Guide\nOld words.\n")
-    docs, log = anchor.knowledge_add(str(project), "repo_docs"), anchor.knowledge_add(str(project), "git_history")
-    read_all(anchor)
-    watcher.start()
-    until(lambda: system.folders)
+    ids = follow(watcher, system, anchor, (project, "repo_docs"), (project, "git_history"))
     heads = project / ".git" / "refs" / "heads"
     assert {str(project / ".git"), str(heads), str(project)} == set(system.folders[0])
 
-    system.tell(project / ".git" / "index")
-    until(system.told.empty)
+    system.notify(project / ".git" / "index")
+    until(system.changes.empty)
     assert waiting(core) == 0
     commit(project, "Two", guide__md="# Guide\nNew words.\n")
     assert waiting(core) == 0
-    system.tell(heads / "main")
+    system.notify(heads / "main")
     until(lambda: waiting(core) == 2)
-    assert {one.source.id for one in anchor.knowledge_sources() if one.waiting} == {docs.id, log.id}
+    assert {one.source.id for one in anchor.knowledge_sources() if one.waiting} == set(ids)
 
 
 @pytest.mark.parametrize("trees", [False, True])
@@ -166,25 +172,21 @@ def test_an_edit_of_what_a_checkout_ignores_is_followed_and_nothing_beside_it(
     """Rule Knowledge.watch: `.memoryignore` counts as it lies there, so its edit alone has the checkout looked at."""
     git(project, "init", "-q", "-b", "main")
     commit(project, "One", guide__md="# Guide\nOld words.\n", __memoryignore="drafts/\n")
-    docs = anchor.knowledge_add(str(project), "repo_docs")
-    anchor.knowledge_add(str(project), "git_history")
-    read_all(anchor)
     core.watcher = SourceWatcher(core.knowledge, lambda: system, monotonic=time.monotonic, trees=trees)
-    core.watcher.start()
-    until(lambda: system.folders)
+    docs, _ = follow(core.watcher, system, anchor, (project, "repo_docs"), (project, "git_history"))
     ignoring = project / ".memoryignore"
     assert str(ignoring if trees else project) in system.folders[0]
 
     (project / "build").mkdir()
     for beside in (project / "build", project / "guide.md", ignoring):  # the last one told of, and not another one
-        system.tell(beside)
-        until(system.told.empty)
+        system.notify(beside)
+        until(system.changes.empty)
     time.sleep(SETTLE_S)
     assert waiting(core) == 0
     ignoring.write_text("guide.md\n", encoding="utf-8")
-    system.tell(ignoring)
+    system.notify(ignoring)
     until(lambda: waiting(core))
-    assert {one.source.id for one in anchor.knowledge_sources() if one.waiting} == {docs.id}
+    assert {one.source.id for one in anchor.knowledge_sources() if one.waiting} == {docs}
     read_all(anchor)
     assert anchor.knowledge_search("old words") == []
     core.watcher.end()
@@ -195,18 +197,15 @@ def test_a_single_file_is_followed_and_not_what_lies_beside_it(
     docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
 ) -> None:
     """Rule Knowledge.watch: editors replace a file, so its folder is watched; others in it are none of its."""
-    anchor.knowledge_add(str(docs / "guide.md"), "files")
-    read_all(anchor)
-    watcher.start()
-    until(lambda: system.folders)
+    follow(watcher, system, anchor, (docs / "guide.md", "files"))
     assert system.folders[0] == [str(docs)]
 
-    system.tell(docs / "other.md")
-    until(system.told.empty)
-    system.tell(docs / "inner" / "guide.md")
-    until(system.told.empty)
+    system.notify(docs / "other.md")
+    until(system.changes.empty)
+    system.notify(docs / "inner" / "guide.md")
+    until(system.changes.empty)
     assert waiting(core) == 0
-    system.tell(docs / "guide.md")
+    system.notify(docs / "guide.md")
     until(lambda: waiting(core))
 
 
@@ -214,17 +213,14 @@ def test_where_the_system_watches_trees_they_are_named_and_the_rest_is_left_out(
     docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted
 ) -> None:
     """Rule Knowledge.watch: macOS and Windows watch below a folder by themselves, node_modules too."""
-    anchor.knowledge_add(str(docs), "files")
-    read_all(anchor)
     core.watcher = SourceWatcher(core.knowledge, lambda: system, monotonic=time.monotonic, trees=True)
-    core.watcher.start()
-    until(lambda: system.folders)
+    follow(core.watcher, system, anchor, (docs, "files"))
     assert system.folders == [[str(docs)]]
 
-    system.tell(docs / "node_modules" / "big" / "README.md")
-    until(system.told.empty)
+    system.notify(docs / "node_modules" / "big" / "README.md")
+    until(system.changes.empty)
     (docs / "new").mkdir()
-    system.tell(docs / "new" / "deep" / "guide.md")
+    system.notify(docs / "new" / "deep" / "guide.md")
     until(lambda: waiting(core))
     core.watcher.end()
     assert len(system.folders) == 1
@@ -244,14 +240,14 @@ def test_a_change_that_comes_while_its_source_is_read_is_queued_after(
         (docs / f"{number}.md").write_text(f"# Page {number}\nWords.\n", encoding="utf-8")
     monkeypatch.setattr(watching, "AT_WORK_S", 0.02)
     core.knowledge.step(lambda: False)
-    assert core.knowledge.reads(source.id)
+    assert core.knowledge.is_reading(source.id)
     watcher.start()
     until(lambda: system.folders)
 
     (docs / "0.md").write_text("# Page 0\nSomething about walruses.\n", encoding="utf-8")
-    system.tell(docs / "0.md")
+    system.notify(docs / "0.md")
     until(lambda: watcher._due)
-    while core.knowledge.reads(source.id):
+    while core.knowledge.is_reading(source.id):
         core.knowledge.step(lambda: False)
     until(lambda: waiting(core))
     read_all(anchor)
@@ -262,19 +258,16 @@ def test_a_source_rests_for_ten_times_as_long_as_its_look_took(
     docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
 ) -> None:
     """Rule Knowledge.watch: a folder that changes all the time takes a tenth of one core at most."""
-    source = anchor.knowledge_add(str(docs), "files")
-    read_all(anchor)
-    watcher.start()
-    until(lambda: system.folders)
-    system.tell(docs / "guide.md")
+    (source,) = follow(watcher, system, anchor, (docs, "files"))
+    system.notify(docs / "guide.md")
     until(lambda: waiting(core))
     read_all(anchor)
 
-    core.knowledge.took[source.id] = 60.0
-    system.tell(docs / "guide.md")
+    core.knowledge.scan_seconds[source] = 60.0
+    system.notify(docs / "guide.md")
     until(lambda: watcher._due)
     assert waiting(core) == 0
-    assert 500 < watcher._due[source.id] - time.monotonic() <= 600
+    assert 500 < watcher._due[source] - time.monotonic() <= 600
 
 
 def test_what_cannot_be_watched_is_named_and_followed_again_when_it_is_back(
@@ -292,7 +285,7 @@ def test_what_cannot_be_watched_is_named_and_followed_again_when_it_is_back(
     for number in range(4):
         (large / str(number)).mkdir(parents=True)
     gone.mkdir()
-    kept = [anchor.knowledge_add(str(folder), "files").id for folder in (docs, large, gone)]
+    ids = [anchor.knowledge_add(str(folder), "files").id for folder in (docs, large, gone)]
     read_all(anchor)
     gone.rmdir()
 
@@ -300,18 +293,18 @@ def test_what_cannot_be_watched_is_named_and_followed_again_when_it_is_back(
     until(lambda: system.folders)
 
     assert system.folders[-1] == sorted(map(str, (docs, docs / "inner")))
-    until(lambda: len(polled(core.data_dir)) == 2)
-    told = polled(core.data_dir)
-    assert "too many folders" in told[kept[1]]
-    assert "is not there now" in told[kept[2]]
+    until(lambda: len(polled_sources(core.data_dir)) == 2)
+    polled = polled_sources(core.data_dir)
+    assert "too many folders" in polled[ids[1]]
+    assert "is not there now" in polled[ids[2]]
     checks = [check for check in diagnose({}, core.data_dir, audit=False) if check.name == "knowledge"]
     assert {check.state for check in checks} == {"ok"}
-    assert all(any(name in check.told for check in checks) for name in kept[1:])
+    assert all(any(name in check.told for check in checks) for name in ids[1:])
 
     monkeypatch.setattr(watching, "FOLDERS_MAX", 3)
     gone.mkdir()
     until(lambda: str(gone) in system.folders[-1])
-    until(lambda: [one.source.id for one in anchor.knowledge_sources() if one.waiting] == [kept[2]])
+    until(lambda: [one.source.id for one in anchor.knowledge_sources() if one.waiting] == [ids[2]])
     read_all(anchor)
     before = len(system.folders)
     gone.rename(docs.parent / "away")
@@ -326,15 +319,15 @@ def test_where_the_system_watches_no_more_sources_are_polled(
 ) -> None:
     """Rule Knowledge.watch: the system's limit is a sentence and no failure, and it is tried again."""
     anchor.knowledge_add(str(docs), "files")
-    system.wrong = error
+    system.error = error
     watcher.start()
 
-    until(lambda: polled(core.data_dir))
-    assert list(polled(core.data_dir)) == ["*"]
-    system.wrong = None
+    until(lambda: polled_sources(core.data_dir))
+    assert list(polled_sources(core.data_dir)) == ["*"]
+    system.error = None
     anchor.knowledge_add(str(docs / "inner"), "files")
     until(lambda: system.folders)
-    until(lambda: polled(core.data_dir) == {})
+    until(lambda: polled_sources(core.data_dir) == {})
 
 
 def test_a_folder_that_goes_away_while_it_is_named_is_no_failure(
@@ -351,7 +344,7 @@ def test_a_folder_that_goes_away_while_it_is_named_is_no_failure(
 
     def load() -> Scripted:
         tries.append(1)
-        system.wrong = FileNotFoundError("gone") if len(tries) == 1 else None
+        system.error = FileNotFoundError("gone") if len(tries) == 1 else None
         return system
 
     watcher._load = load
@@ -359,8 +352,8 @@ def test_a_folder_that_goes_away_while_it_is_named_is_no_failure(
     watcher.start()
     until(lambda: system.folders)
     assert len(tries) == 2
-    until(lambda: (core.data_dir / "knowledge" / watching.FILE).exists())
-    assert polled(core.data_dir) == {}
+    until((core.data_dir / "knowledge" / watching.FILE).exists)
+    assert polled_sources(core.data_dir) == {}
 
 
 def test_the_system_refuses_aloud(docs: Path) -> None:
@@ -383,13 +376,13 @@ def test_without_watchfiles_sources_are_looked_at_as_ever(
     read_all(anchor)
     core.watcher.start()
     until(lambda: not core.watcher.is_watching())
-    assert "pip install watchfiles" in polled(core.data_dir)[source.id]
+    assert "pip install watchfiles" in polled_sources(core.data_dir)[source.id]
 
     (docs / "guide.md").write_text("# Guide\nA word about walruses.\n", encoding="utf-8")
     clock.advance(minutes=1)
     anchor.knowledge_search("guide")
     assert waiting(core) == 0
-    core.knowledge.behind(lambda: None)
+    core.knowledge.work_a_little(lambda: None)
     read_all(anchor)
     assert "walruses" in anchor.knowledge_search("walruses")[0].text
 
@@ -446,16 +439,13 @@ def test_the_system_itself_tells_of_a_change_and_of_nothing_else(
     docs: Path, core: Core, anchor: MemoryAnchor, following: SourceWatcher
 ) -> None:
     """Rule Knowledge.watch: a file that changed is queued by itself; reading it is no change."""
-    anchor.knowledge_add(str(docs), "files")
-    read_all(anchor)
-    following.start()
-    until(lambda: watched(core))
+    begin(following, anchor, docs)
     changed = iter(range(1_000_000))
     until(lambda: (docs / "guide.md").write_text(f"# Guide\n{next(changed)}\n") and waiting(core))
     until(lambda: not following._due)
 
     def is_quiet() -> bool:
-        """Read what is told of the last writes, and say whether that reading is told of too."""
+        """Read the last changes, and return whether that reading notifies nothing."""
         read_all(anchor)
         time.sleep(SETTLE_S)
         return not waiting(core)
@@ -469,15 +459,9 @@ def test_the_system_itself_tells_of_an_edited_ignore_file(
     """Rule Knowledge.watch: a `.memoryignore` that is made or deleted is known without a look by the clock."""
     git(project, "init", "-q", "-b", "main")
     commit(project, "One", guide__md="# Guide\nOld words.\n")
-    anchor.knowledge_add(str(project), "repo_docs")
-    read_all(anchor)
-    following.start()
-    until(lambda: watched(core))
+    begin(following, anchor, project, "repo_docs")
     ignoring = project / ".memoryignore"
-    for change, stays in (
-        (lambda: ignoring.write_text("guide.md\n"), False),
-        (ignoring.unlink, True),
-    ):
+    for change, stays in ((lambda: ignoring.write_text("guide.md\n"), False), (ignoring.unlink, True)):
         change()
         until(lambda: waiting(core))
         read_all(anchor)
@@ -491,10 +475,7 @@ def test_a_root_that_is_deleted_and_made_again_is_followed(
     monkeypatch.setattr(watching, "ROOTS_S", 0.1)
     root = docs.parent / "notes"
     root.mkdir()
-    anchor.knowledge_add(str(root), "files")
-    read_all(anchor)
-    following.start()
-    until(lambda: watched(core))
+    begin(following, anchor, root)
     for number in range(3):
         root.rmdir()
         time.sleep(0.2 * number)
@@ -523,17 +504,17 @@ def test_ten_thousand_changes_are_one_look(
     anchor.knowledge_add(str(docs), "files")
     read_all(anchor)
     threads, handles = threading.active_count(), open_files()
-    asked: list[str] = []
+    synced: list[str] = []
     sync = core.knowledge.sync
-    monkeypatch.setattr(core.knowledge, "sync", lambda source: (asked.append(source.id), sync(source)))
+    monkeypatch.setattr(core.knowledge, "sync", lambda source: (synced.append(source.id), sync(source)))
     following.start()
-    until(lambda: watched(core))
+    until((core.data_dir / "knowledge" / watching.FILE).exists)
     for name in names:
         with open(name, "wb") as file:  # noqa: PTH123
             file.write(b"x")
-    until(lambda: asked)
+    until(lambda: synced)
     time.sleep(2 * BURST_MS / 1000)
-    assert len(asked) == 1
+    assert len(synced) == 1
     following.end()
     until(lambda: threading.active_count() <= threads and open_files() <= handles)
 

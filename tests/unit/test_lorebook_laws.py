@@ -126,7 +126,7 @@ def test_the_index_finds_what_looking_for_each_key_finds(keys: list[str], where:
     )
     index = KeyIndex.of(lore.entries, ScanSettings(match_whole_words=False))
 
-    found = {index.texts[key] for key in index.found(where, {})}
+    found = {index.texts[key] for key in index.keys_in(where, {})}
 
     assert found == {key for key in index.texts if key in where}
 

@@ -350,7 +350,7 @@ def test_what_was_admitted_is_the_next_passs_text_until_nothing_is_new() -> None
 
     found = scan(lore, "a1", settings=RECURSIVE)
 
-    assert [(one.entry.uid, one.passed) for one in found.admitted] == [("0", 1), ("1", 2), ("2", 3)]
+    assert [(one.entry.uid, one.pass_number) for one in found.admitted] == [("0", 1), ("1", 2), ("2", 3)]
     assert admitted(scan(lore, "a1")) == ["0"]
 
 
@@ -400,7 +400,7 @@ def test_levels_of_delay_open_one_by_one() -> None:
 
     found = scan(lore, "a1", settings=RECURSIVE)
 
-    assert [(one.entry.uid, one.passed) for one in found.admitted] == [("0", 1), ("2", 2), ("1", 4), ("3", 6)]
+    assert [(one.entry.uid, one.pass_number) for one in found.admitted] == [("0", 1), ("2", 2), ("1", 4), ("3", 6)]
     assert why(scan(lore, "b1"), 2) == "delayed until recursion"
 
 
@@ -422,7 +422,7 @@ def test_too_few_entries_deepen_the_scan_by_one_message_a_pass() -> None:
     capped = scan(lore, *said, settings=ScanSettings(min_activations=4, min_activations_depth=4))
     every = scan(lore, *said, settings=ScanSettings(min_activations=9))
 
-    assert ([(one.entry.uid, one.passed) for one in few.admitted], few.passes) == ([("0", 1), ("1", 2)], 2)
+    assert ([(one.entry.uid, one.pass_number) for one in few.admitted], few.passes) == ([("0", 1), ("1", 2)], 2)
     assert admitted(capped) == ["0", "1", "2"]
     assert admitted(every) == ["0", "1", "2", "3"]
 
@@ -503,7 +503,7 @@ def test_an_entry_that_lost_its_chance_takes_no_group_in_a_later_pass() -> None:
 
     found = scan(lore, "go", settings=RECURSIVE)
 
-    assert [(one.entry.uid, one.passed) for one in found.admitted] == [("2", 1), ("1", 2)]
+    assert [(one.entry.uid, one.pass_number) for one in found.admitted] == [("2", 1), ("1", 2)]
     assert (why(found, 0), scan(lore, "go").admitted[0].entry.uid) == ("probability", "2")
 
 
@@ -574,7 +574,7 @@ def test_positions_become_prefix_tail_or_an_outlet_by_order() -> None:
         {"constant": True, "position": 4, "depth": 9, "role": 1, "order": 99},
     )
 
-    placed = scan(lore, "x").placed()
+    placed = scan(lore, "x").in_prompt_order()
 
     assert [(one.entry.uid, one.entry.place) for one in placed] == [
         ("2", "prefix"), ("1", "prefix"), ("4", "tail"), ("0", "tail"), ("3", "outlet")
@@ -590,5 +590,5 @@ def test_the_report_has_every_entry_once_with_its_reason() -> None:
 
     assert [one.entry.uid for one in (*found.admitted, *found.dropped)] == ["0", "2", "1"]
     first = found.admitted[0]
-    assert (first.why.value, first.key, first.passed, first.tokens) == ("key", "go", 1, 2)
+    assert (first.why.value, first.key, first.pass_number, first.tokens) == ("key", "go", 1, 2)
     assert [(one.entry.uid, one.why.value) for one in found.dropped] == [("2", "disabled"), ("1", "no key matched")]

@@ -25,7 +25,7 @@ class Host:
         self.services = self
         self.usage = self.searcher = self.knowledge = self
 
-    def look_again(self):
+    def queue_rescan(self):
         return 0
 
     def flush(self, stand_aside):

@@ -18,7 +18,7 @@ from memory_anchor.errors import BadInput
 from memory_anchor.front.http_api import build_http
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.remote.memory import Away, KmLink
+from memory_anchor.remote.memory import RemoteLink, RemoteUnavailable
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
 from memory_anchor.where import Where
@@ -157,14 +157,14 @@ def test_a_half_open_circuit_lets_one_probe_through(behind: FaultyProxy, server:
     """Rule remote.circuit: three failures open it; after the pause one call alone probes; success closes it."""
     now = [0.0]
     key, _ = key_for(server[0], "acme", user="me", project="app")
-    link = KmLink(behind.url, key, connect_s=1.0, monotonic=lambda: now[0], open_for_s=10.0)
+    link = RemoteLink(behind.url, key, connect_s=1.0, monotonic=lambda: now[0], open_for_s=10.0)
     behind.fault = lambda: "error"
     for _ in range(3):
-        with pytest.raises(Away) as failed:
+        with pytest.raises(RemoteUnavailable) as failed:
             link.ask("memory/search", {"query": "gate"}, limit_s=5.0)
         assert failed.value.decision == "km_timeout"
     met = len(behind.met)
-    with pytest.raises(Away) as shut:
+    with pytest.raises(RemoteUnavailable) as shut:
         link.ask("memory/search", {"query": "gate"}, limit_s=5.0)
     assert shut.value.decision == "km_open" and len(behind.met) == met
     now[0] = 11.0

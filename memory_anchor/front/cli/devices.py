@@ -60,7 +60,7 @@ def setup(
     from memory_anchor.adapters.system import new_token
     from memory_anchor.app import settings_of
     from memory_anchor.devices import membership
-    from memory_anchor.devices.exchange import set_up_projects
+    from memory_anchor.devices.exchange import map_projects
     from memory_anchor.devices.folder import SyncFolder
 
     data = data_dir()
@@ -76,7 +76,7 @@ def setup(
     signer = ask_human()
     passphrase = _sync_passphrase(is_new=place.head() is None)
     scope = settings_of(os.environ).scope
-    with membership.alone(data):
+    with membership.exchange_lock(data):
         device = membership.join(
             data,
             place,
@@ -85,10 +85,10 @@ def setup(
             account=scope.account,
             user=scope.user,
             human=signer.approver.public,
-            projects=lambda shared: set_up_projects(shared, own, wanted),
+            projects=lambda shared: map_projects(shared, own, wanted),
             everything=all_ or bool(before and before.everything),
             git=git or bool(before and before.git),
-            anew=new_device,
+            as_new_device=new_device,
             now=datetime.now(UTC),
             new_token=new_token,
         )
@@ -148,7 +148,7 @@ def revoke(
     """Shut a device out: nothing later of it counts, and it can read nothing later; needs both passphrases."""
     from memory_anchor.adapters.system import new_token
     from memory_anchor.devices import membership
-    from memory_anchor.devices.ledger import Reached
+    from memory_anchor.devices.ledger import ChainPosition
 
     data = data_dir()
     call("sync_now")  # what it wrote up to now counts
@@ -158,14 +158,14 @@ def revoke(
     ask_human()
     passphrase = _sync_passphrase(is_new=False)
 
-    def reached(other: str) -> Reached:
+    def position_of(other: str) -> ChainPosition:
         told = call("sync_reached", device=other)
-        return Reached(whole(told["generation"]), whole(told["segment"]))
+        return ChainPosition(whole(told["generation"]), whole(told["segment"]))
 
-    with membership.alone(data):
+    with membership.exchange_lock(data):
         device = membership.load(data) or device
         gone = membership.revoke(
-            data, device, name, passphrase, reached=reached, now=datetime.now(UTC), new_token=new_token
+            data, device, name, passphrase, position_of=position_of, now=datetime.now(UTC), new_token=new_token
         )
     answer = call("sync_now")
     if json_:
