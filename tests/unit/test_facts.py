@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cases import by_result
 
 from memory_anchor import services
 from memory_anchor.adapters.edge_store import EdgeStore
@@ -243,15 +244,12 @@ def test_a_write_to_the_wrong_layer_names_the_right_way(
 
 @pytest.mark.parametrize(
     ("kind", "layer"),
-    [
-        ("decision", Layer.VERIFIED_FACT),
-        ("bugfix", Layer.VERIFIED_FACT),
-        ("refactor", Layer.VERIFIED_FACT),
-        ("event", Layer.EVENT_LOG),
-        ("discovery", Layer.EVENT_LOG),
-        ("note", Layer.EVENT_LOG),
-        ("episodic", Layer.EVENT_LOG),
-    ],
+    by_result(
+        {
+            Layer.VERIFIED_FACT: "decision | bugfix | refactor",
+            Layer.EVENT_LOG: "event | discovery | note | episodic",
+        }
+    ),
 )
 def test_the_type_decides_the_layer(anchor: MemoryAnchor, kind: str, layer: Layer) -> None:
     """Rule 4.2: the type-to-layer map."""

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from cases import by_result
 
 from memory_anchor.context.profiles import PROFILES, group_of, narrow, read_tools, strict_schema
 from memory_anchor.errors import BadInput
@@ -20,23 +21,15 @@ HOSTED = {"type": "bash_20250124", "name": "bash"}
 
 @pytest.mark.parametrize(
     ("name", "group"),
-    [
-        ("Read", "fs"),
-        ("MultiEdit", "fs"),
-        ("str_replace_based_edit_tool", "fs"),
-        ("mcp__filesystem__list_directory", "fs"),
-        ("Bash", "devtools"),
-        ("git_read_file", "devtools"),
-        ("runTests", "devtools"),
-        ("WebFetch", "web"),
-        ("read_web_page", "web"),
-        ("browser_click", "web"),
-        ("search_memory", "memory"),
-        ("mcp__memory-anchor__end_session", "memory"),
-        ("set_active_context", "memory"),
-        ("send_mail", "other"),
-        ("查询天气", "other"),
-    ],
+    by_result(
+        {
+            "fs": "Read | MultiEdit | str_replace_based_edit_tool | mcp__filesystem__list_directory",
+            "devtools": "Bash | git_read_file | runTests",
+            "web": "WebFetch | read_web_page | browser_click",
+            "memory": "search_memory | mcp__memory-anchor__end_session | set_active_context",
+            "other": "send_mail | 查询天气",
+        }
+    ),
 )
 def test_the_words_of_a_name_tell_the_group(name: str, group: str) -> None:
     """Groups fs, memory, web, devtools; other people's tools need no configuration."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cases import by_result
 
 from memory_anchor.language.timewords import time_range
 
@@ -71,19 +72,16 @@ def test_an_amount_without_a_number_spans_some_days_and_never_filters(query: str
 
 @pytest.mark.parametrize(
     ("query", "start"),
-    [
-        ("after 2023", "2024-01-01"),
-        ("2023年之后", "2024-01-01"),
-        ("2023年以后", "2024-01-01"),
-        ("since 2023", "2023-01-01"),
-        ("2023年以来", "2023-01-01"),
-        ("after yesterday", "2025-12-17"),
-        ("after last week", "2025-12-15"),
-        ("since yesterday", "2025-12-16"),
-        ("after yesterday's meeting", "2025-12-16"),
-        ("from Monday on", "2025-12-15"),
-        ("changes from last week onwards", "2025-12-08"),
-    ],
+    by_result(
+        {
+            "2024-01-01": "after 2023 | 2023年之后 | 2023年以后",
+            "2023-01-01": "since 2023 | 2023年以来",
+            "2025-12-17": "after yesterday",
+            "2025-12-15": "after last week | from Monday on",
+            "2025-12-16": "since yesterday | after yesterday's meeting",
+            "2025-12-08": "changes from last week onwards",
+        }
+    ),
 )
 def test_after_begins_when_a_time_is_over_and_since_when_it_begins(query: str, start: str) -> None:
     """Rule time.after: "after 2023" is without 2023, "since 2023" with it; both reach to now."""

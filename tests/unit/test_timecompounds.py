@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from cases import by_result, each_query
 
 from memory_anchor.language.timewords import TimeWords, time_range
 
@@ -109,45 +110,12 @@ def test_units_ago_are_read_before_a_word_of_its_own(query: str, day: tuple[str,
     assert days(query) == day
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "7天前端报错",
-        "两周前后对比",
-        "3天前往北京",
-        "成本月报谁负责",
-        "成本季度报告",
-        "目前天气",
-        "当前天气",
-        "我们目前天天加班",
-        "提前天数",
-        "提前年份",
-        "当前年度",
-        "晚上周会",
-        "早上周会",
-        "马上周会",
-        "晚上月色",
-        "线上周会",
-        "线上月活",
-        "以上月份",
-        "基本周会",
-        "日本周边",
-        "日本月销量",
-        "版本周期",
-        "样本月度统计",
-        "文本周报",
-        "剧本周更",
-        "副本月卡",
-        "本周边商店",
-        "本周年庆",
-        "如今年轻人",
-        "附近3天",
-        "24小时内网故障",
-        "三天内核升级",
-        "周日志",
-        "周一致性检查",
-    ],
-)
+@each_query("""
+    7天前端报错 | 两周前后对比 | 3天前往北京 | 成本月报谁负责 | 成本季度报告 | 目前天气 | 当前天气 |
+    我们目前天天加班 | 提前天数 | 提前年份 | 当前年度 | 晚上周会 | 早上周会 | 马上周会 | 晚上月色 | 线上周会 |
+    线上月活 | 以上月份 | 基本周会 | 日本周边 | 日本月销量 | 版本周期 | 样本月度统计 | 文本周报 | 剧本周更 |
+    副本月卡 | 本周边商店 | 本周年庆 | 如今年轻人 | 附近3天 | 24小时内网故障 | 三天内核升级 | 周日志 | 周一致性检查
+""")
 def test_a_time_word_across_two_words_is_not_read(query: str) -> None:
     """Rule time.words: 成本月报 is the 月报 of 成本, and names no month."""
     assert time_range(query, now=NOW, zone="UTC") is None
@@ -162,31 +130,20 @@ def test_a_weekday_behind_such_a_word_only_counts(query: str) -> None:
 
 @pytest.mark.parametrize(
     ("query", "span"),
-    [
-        ("完成本周任务", THIS_WEEK),
-        ("生成本月报告", THIS_MONTH),
-        ("达成本月目标", THIS_MONTH),
-        ("发版本周能上吗", THIS_WEEK),
-        ("这样本周能完成吗", THIS_WEEK),
-        ("论文本周交", THIS_WEEK),
-        ("工作日本周有几天", THIS_WEEK),
-        ("工资本月发了吗", THIS_MONTH),
-        ("本月经费", THIS_MONTH),
-        ("本周边缘节点", THIS_WEEK),
-        ("上周边界测试", LAST_WEEK),
-        ("上周报错", LAST_WEEK),
-        ("上周期间", LAST_WEEK),
-        ("所以上周为什么挂了", LAST_WEEK),
-        ("主线上周合并了什么", LAST_WEEK),
-        ("产线上月停机", LAST_MONTH),
-        ("最晚上周交", LAST_WEEK),
-        ("晚上上周的报告", LAST_WEEK),
-        ("项目前天上线", TWO_DAYS_AGO),
-        ("所以前天为什么挂了", TWO_DAYS_AGO),
-        ("项目前年启动", ("2023-01-01", "2024-01-01")),
-        ("最近3天内部署", ("2025-12-14", "2025-12-18")),
-        ("一周内联系了谁", ("2025-12-10", "2025-12-18")),
-    ],
+    by_result(
+        {
+            THIS_WEEK: "完成本周任务 | 发版本周能上吗 | 这样本周能完成吗 | 论文本周交 | 工作日本周有几天 | 本周边缘节点",
+            THIS_MONTH: "生成本月报告 | 达成本月目标 | 工资本月发了吗 | 本月经费",
+            LAST_WEEK: """
+            上周边界测试 | 上周报错 | 上周期间 | 所以上周为什么挂了 | 主线上周合并了什么 | 最晚上周交 | 晚上上周的报告
+        """,
+            LAST_MONTH: "产线上月停机",
+            TWO_DAYS_AGO: "项目前天上线 | 所以前天为什么挂了",
+            ("2023-01-01", "2024-01-01"): "项目前年启动",
+            ("2025-12-14", "2025-12-18"): "最近3天内部署",
+            ("2025-12-10", "2025-12-18"): "一周内联系了谁",
+        }
+    ),
 )
 def test_a_time_word_is_read_where_the_sign_beside_it_ends_another_word(query: str, span: tuple[str, str]) -> None:
     """Rule time.words: 完成本周 is of this week, though 成本 is a word as well."""
@@ -195,19 +152,14 @@ def test_a_time_word_is_read_where_the_sign_beside_it_ends_another_word(query: s
 
 @pytest.mark.parametrize(
     ("query", "span"),
-    [
-        ("上周日志里的错误", LAST_WEEK),
-        ("本周日程", THIS_WEEK),
-        ("上周日报", LAST_WEEK),
-        ("上周日期格式", LAST_WEEK),
-        ("上周天气", LAST_WEEK),
-        ("上周一致性", LAST_WEEK),
-        ("上周一切正常", LAST_WEEK),
-        ("上周日的发布", ("2025-12-14", "2025-12-15")),
-        ("上周日活动", ("2025-12-14", "2025-12-15")),
-        ("上周日程序崩溃", ("2025-12-14", "2025-12-15")),
-        ("上周一切到新库", ("2025-12-08", "2025-12-09")),
-    ],
+    by_result(
+        {
+            LAST_WEEK: "上周日志里的错误 | 上周日报 | 上周日期格式 | 上周天气 | 上周一致性 | 上周一切正常",
+            THIS_WEEK: "本周日程",
+            ("2025-12-14", "2025-12-15"): "上周日的发布 | 上周日活动 | 上周日程序崩溃",
+            ("2025-12-08", "2025-12-09"): "上周一切到新库",
+        }
+    ),
 )
 def test_a_week_may_stand_before_a_word_that_begins_with_a_weekday(query: str, span: tuple[str, str]) -> None:
     """Rule time.weekday: 上周日志 is all of last week, 上周日 its Sunday."""
