@@ -81,39 +81,29 @@ class EventLog:
 
     def log(self, actor: Actor, draft: EventDraft, request: Request | None = None) -> WriteOutcome:
         """Store one event and return `added`, or the stored answer when this request was answered before."""
-        return self.log_all(actor, [draft], request)[0]
-
-    def log_all(self, actor: Actor, drafts: Sequence[EventDraft], request: Request | None = None) -> list[WriteOutcome]:
-        """Store events in order, all of them or none. `request` covers the batch and is kept with its first event."""
         with self._records.lock:
             done = self._records.replayed(request)
             if done is not None:
-                return [done]
+                return done
             in_conversation = bool(actor.scope.conversation)
             seq, before, readers_before = self._position(actor.scope)
-            memories: list[Memory] = []
-            outcomes: list[WriteOutcome] = []
-            for draft in drafts:
-                seq += in_conversation
-                memory = self._memory(actor, draft, seq=seq if in_conversation else None)
-                # The text before is searched with this event, so only for the very same readers and the same day.
-                readers = memory.audience, memory.happened_at.date()
-                memory = replace(memory, context=before if readers == readers_before else "")
-                before, readers_before = conversation_context(draft.content) if in_conversation else "", readers
-                outcome = WriteOutcome(
-                    Outcome.PENDING if memory.status is Status.PENDING else Outcome.ADDED,
-                    memory.id,
-                    Layer.EVENT_LOG,
-                    memory.status,
-                    memory.reason,
-                    redactions=draft.redactions,
-                )
-                memories.append(memory if memories else with_receipt(memory, request, outcome))
-                outcomes.append(outcome)
-            entries = [self._records.entry(memory, embed=False) for memory in memories]
-            self._records.commit(entries, kind="log", by=author_of(actor))
-            self._last[_conversation(actor.scope)] = (seq, before, readers_before)
-            return outcomes
+            memory = self._memory(actor, draft, seq=seq + 1 if in_conversation else None)
+            # The text before is searched with this event, so only for the very same readers and the same day.
+            readers = memory.audience, memory.happened_at.date()
+            memory = replace(memory, context=before if readers == readers_before else "")
+            outcome = WriteOutcome(
+                Outcome.PENDING if memory.status is Status.PENDING else Outcome.ADDED,
+                memory.id,
+                Layer.EVENT_LOG,
+                memory.status,
+                memory.reason,
+                redactions=draft.redactions,
+            )
+            entry = self._records.entry(with_receipt(memory, request, outcome), embed=False)
+            self._records.commit([entry], kind="log", by=author_of(actor))
+            if in_conversation:
+                self._last[_conversation(actor.scope)] = (seq + 1, conversation_context(draft.content), readers)
+            return outcome
 
     def clear_cache(self) -> None:
         """Forget the last event of every conversation; it is read from the store again."""
@@ -134,10 +124,21 @@ class EventLog:
         who: Sequence[str],
         limit: int,
     ) -> list[Memory]:
-        """Return events by time alone, newest first. end: exclusive."""
+        """Return events by time alone, newest first: readable, live, not expired, in [start, end), place by prefix, any
+        of these people."""
+        conditions: list[Condition] = [
+            OneOf("audience", tuple(sorted(audiences(reader)))),
+            OneOf("state", tuple(sorted(FOUND_STATES))),
+        ]
+        if start is not None or end is not None:
+            conditions.append(Between("when", at_least=start, below=end))
+        if where:
+            conditions.append(StartsWith("where", where))
+        if who:
+            conditions.append(OneOf("who", tuple(who)))
         return self._records.store.find(
             Layer.EVENT_LOG.value,
-            event_filter(reader, start=start, end=end, where=where, who=who, now=self._records.clock.now()),
+            Where(tuple(conditions), (expired_by(self.now()),)),
             limit=limit,
             order_by="when",
             descending=True,
@@ -188,30 +189,6 @@ class EventLog:
             author=author_of(actor),
         )
         return with_highest_importance(memory, [draft])
-
-
-def event_filter(
-    reader: Scope,
-    *,
-    start: datetime | None,
-    end: datetime | None,
-    where: str | None,
-    who: Sequence[str],
-    now: datetime,
-) -> Where:
-    """Return the filter of `search_events`: readable, live, not expired, in [start, end), place by prefix, any of these
-    people."""
-    conditions: list[Condition] = [
-        OneOf("audience", tuple(sorted(audiences(reader)))),
-        OneOf("state", tuple(sorted(FOUND_STATES))),
-    ]
-    if start is not None or end is not None:
-        conditions.append(Between("when", at_least=start, below=end))
-    if where:
-        conditions.append(StartsWith("where", where))
-    if who:
-        conditions.append(OneOf("who", tuple(who)))
-    return Where(tuple(conditions), (expired_by(now),))
 
 
 def _conversation(scope: Scope) -> tuple[str, str, str]:

@@ -132,7 +132,9 @@ def test_a_weekday_behind_such_a_word_only_counts(query: str) -> None:
     ("query", "span"),
     by_result(
         {
-            THIS_WEEK: "完成本周任务 | 发版本周能上吗 | 这样本周能完成吗 | 论文本周交 | 工作日本周有几天 | 本周边缘节点",
+            THIS_WEEK: """
+                完成本周任务 | 发版本周能上吗 | 这样本周能完成吗 | 论文本周交 | 工作日本周有几天 | 本周边缘节点
+            """,
             THIS_MONTH: "生成本月报告 | 达成本月目标 | 工资本月发了吗 | 本月经费",
             LAST_WEEK: """
             上周边界测试 | 上周报错 | 上周期间 | 所以上周为什么挂了 | 主线上周合并了什么 | 最晚上周交 | 晚上上周的报告
