@@ -51,17 +51,14 @@ class EmbeddingQueue:
     ) -> None:
         self._quarantine = quarantine or Quarantine()
         self._store, self._embedder, self._on_rows, self._using = store, embedder, on_rows, using
-        self._waiting: deque[tuple[str, str]] = deque()
+        self.waiting: deque[tuple[str, str]] = deque()
         self._lock = threading.Lock()
         searchable = OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value))
         self._lacking = Where(all_of=(searchable,), none_of=(HasVector(using),))
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     def add(self, collection: str, point: str) -> None:
         """Queue a version that was just written."""
-        self._waiting.append((collection, point))
+        self.waiting.append((collection, point))
 
     def unembedded(self) -> int:
         """Return how many searchable versions of the store have no dense vector."""
@@ -86,7 +83,7 @@ class EmbeddingQueue:
                     ):
                         rows = document_rows(by or self._embedder, memories, whole=True)
                 except MemoryAnchorError:
-                    self._waiting.extendleft(reversed(taken))
+                    self.waiting.extendleft(reversed(taken))
                     raise
                 vectors = {memory.point_id: row for memory, row in zip(memories, rows, strict=True)}
                 self._store.set_vectors(collection, {point: {self._using: row} for point, row in vectors.items()})
@@ -96,7 +93,7 @@ class EmbeddingQueue:
 
     def _taken(self, size: int) -> list[tuple[str, str]]:
         with self._lock:
-            return [self._waiting.popleft() for _ in range(min(size, len(self._waiting)))]
+            return [self.waiting.popleft() for _ in range(min(size, len(self.waiting)))]
 
     def _batch(self, taken: list[tuple[str, str]], size: int) -> list[tuple[str, list[Memory]]]:
         batch: list[tuple[str, list[Memory]]] = []

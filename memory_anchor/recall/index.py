@@ -265,7 +265,7 @@ class Index:
         """Embed the last few writes first; a longer queue is left to the background and gets a note."""
         for name, queue in self._queues.items():
             embedder = self.query_embedder.prompt[name]
-            if 0 < len(queue) <= DRAINED_BY_SEARCH and embedder.available():
+            if 0 < len(queue.waiting) <= DRAINED_BY_SEARCH and embedder.available():
                 with contextlib.suppress(Unavailable, WrongEmbedder):  # `prepared_query` notes it
                     queue.embed(DRAINED_BY_SEARCH, by=embedder)
 
@@ -281,7 +281,7 @@ class Index:
         try:
             counted = self._queues[using].unembedded()
         except MemoryAnchorError:  # the search itself says what failed
-            return len(self._queues[using])
+            return len(self._queues[using].waiting)
         with self._lock:
             self._counted[using] = generation, counted
         return counted

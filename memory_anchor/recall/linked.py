@@ -67,19 +67,6 @@ def answer_places(ranked: Iterable[RankedMemory]) -> list[RankedMemory]:
     return [part for hit in ranked for part in hit.covers or (hit,)]
 
 
-def count_weak(ranked: Iterable[RankedMemory]) -> int:
-    """Return how many places of an answer these take as weak ones."""
-    return sum(part.relevance < STRONG for part in answer_places(ranked))
-
-
-def strong_and_weak(ranked: Iterable[RankedMemory]) -> tuple[list[RankedMemory], list[RankedMemory]]:
-    """Return the strong ones and the others, in their order."""
-    parts: tuple[list[RankedMemory], list[RankedMemory]] = [], []
-    for hit in ranked:
-        parts[hit.relevance < STRONG].append(hit)
-    return parts
-
-
 def summaries_or_events(
     ranked: Sequence[RankedMemory], request: SearchRequest, points: Container[str]
 ) -> list[RankedMemory]:
@@ -97,8 +84,10 @@ def summaries_or_events(
             if summary.relevance < STRONG and any(_point(cited.ref) in points for cited in summary.memory.citations):
                 hits.remove(summary)
             continue
-        strong, weak = strong_and_weak(hit for hit in hits if hit is not summary)
-        shown = [hit for hit in [*strong, *weak[: request.weak]][: request.limit] if hit in events]
+        others = [hit for hit in hits if hit is not summary]
+        strong = [hit for hit in others if hit.relevance >= STRONG]
+        weak = [hit for hit in others if hit.relevance < STRONG][: request.weak]
+        shown = [hit for hit in [*strong, *weak][: request.limit] if hit in events]
         is_alone = summary.relevance >= STRONG > max(event.relevance for event in events)
         staying = _with_other_numbers(summary, shown)
         is_better = shown and _says_enough(summary, shown, request.query) and _cost([summary, *staying]) < _cost(shown)

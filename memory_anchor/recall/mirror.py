@@ -172,12 +172,18 @@ class Mirror:
                 row = self._new_row(memory, point, entry.words or searched_words(memory), collection)
             self._live[row] = memory.state in FOUND_STATES
             self._audience[row] = self._audiences[memory.audience]
-            self._update_conversation(row, memory, collection)
+            position, is_in = self.conversation_place(memory, collection), self._conversation[row] != NONE
+            # A version that is not live would keep its neighbours apart.
+            if position is not None and self._live[row] and not is_in:
+                self._join(row, self._conversations[position[0]], position[1])
+            elif position is not None and is_in and not self._live[row]:
+                self._leave(row)
         for name in self._rows_of:
             vectors = {point: entry.vectors[name] for point, entry in entries.items() if name in entry.vectors}
             self.set_vectors(vectors, name)
         rows = self.rows(list(entries))
-        self._count(rows)  # the means follow what is found: a store read anew learns from no more
+        for stored in self._rows_of.values():  # the means follow what is found: a store read anew learns from no more
+            stored.count(rows, self._live[rows], self._script[rows])
 
     def set_vectors(self, vectors: Mapping[str, Matrix], using: str = DENSE) -> None:
         """Give known versions their raw vectors; unknown ones are ignored."""
@@ -193,12 +199,9 @@ class Mirror:
         for row in rows:
             self._live[row] = False
             self._leave(row)
-        self._count(np.asarray(rows, dtype=np.int64))
-
-    def _count(self, rows: NDArray[np.int64]) -> None:
-        """Let the means learn from those of these rows that are live, and from no others."""
-        for vectors in self._rows_of.values():
-            vectors.count(rows, self._live[rows], self._script[rows])
+        dropped = np.asarray(rows, dtype=np.int64)
+        for stored in self._rows_of.values():
+            stored.count(dropped, self._live[dropped], self._script[dropped])
 
     def sign(self) -> None:
         """Make new vectors ready for `nearest`, which else does it itself."""
@@ -249,20 +252,6 @@ class Mirror:
             postings.rows.append(row)
             postings.weights.append(weight)
         return row
-
-    def _update_conversation(self, row: int, memory: Memory, collection: str) -> None:
-        """Add a live row to its conversation, and take out one that is not, so that its neighbours become neighbours.
-
-        An older version, or one that was archived, between two others would keep them apart.
-        """
-        position, is_in = self.conversation_place(memory, collection), self._conversation[row] != NONE
-        if position is None:
-            return
-        if self._live[row] and not is_in:
-            name, place = position
-            self._join(row, self._conversations[name], place)
-        elif is_in and not self._live[row]:
-            self._leave(row)
 
     def _leave(self, row: int) -> None:
         """Take a row out of its conversation, if it is in one, and make its neighbours neighbours."""
@@ -401,7 +390,9 @@ class Mirror:
 
     def drop_unconfirmed(self) -> int:
         """Drop loaded versions that were not confirmed, out of means and conversations too; return how many stay."""
-        self._count(np.arange(len(self)))
+        rows = np.arange(len(self))
+        for vectors in self._rows_of.values():
+            vectors.count(rows, self._live[rows], self._script[rows])
         left = np.flatnonzero(~self._confirmed)
         for number in np.unique(self._conversation[left][self._conversation[left] >= 0]).tolist():
             talk, self._talks[number] = self._talks[number], []
@@ -573,15 +564,11 @@ class Mirror:
             total += heaviest
         return total / np.float32(mass)
 
-    def counting(self, project: str) -> NDArray[np.bool_]:
-        """Return which rows count for the document frequencies of a project."""
-        size = len(self)
-        return np.asarray((self._project[:size] == self._projects.get(project, NONE)) & self._live[:size])
-
     def _counts_of(self, project: str) -> tuple[NDArray[np.bool_], int, NDArray[np.float32]]:
         """Return which rows count for a project, how many, and how long each conversation is; cached until a write."""
         if project not in self._counts:
-            size, mine = len(self), self.counting(project)
+            size = len(self)
+            mine = (self._project[:size] == self._projects.get(project, NONE)) & self._live[:size]
             inside = mine & (self._conversation[:size] >= 0)
             lengths = np.bincount(self._conversation[:size][inside], self._length[:size][inside], len(self._talks))
             self._counts[project] = mine, int(mine.sum()), lengths.astype(np.float32)

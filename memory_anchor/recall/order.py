@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.freshness import FreshnessChecker, worst_freshness
 from memory_anchor.model import Freshness, RetrievedSnippet, SearchAnswer, Status
-from memory_anchor.recall.linked import answer_places, count_weak, strong_and_weak
+from memory_anchor.recall.linked import answer_places
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.snippets import REFUTED, TO_VERIFY, RankedMemory
 
@@ -56,10 +56,12 @@ def final_order(
     given the ranking by id and the ids already shown; it follows at once. What comes after a pair makes room for it,
     what comes before never.
     """
-    candidates, doubtful = strong_and_weak(ranked)
-    left = weak - count_weak(candidates)
-    for hit in doubtful:
-        left -= count_weak([hit])
+    candidates = [hit for hit in ranked if hit.relevance >= STRONG]
+    left = weak - sum(part.relevance < STRONG for part in answer_places(candidates))
+    for hit in ranked:
+        if hit.relevance >= STRONG:
+            continue
+        left -= sum(part.relevance < STRONG for part in answer_places([hit]))
         if left < 0:
             break
         candidates.append(hit)

@@ -145,8 +145,3 @@ def best_of_group(scores: Scores, groups: NDArray[np.int32]) -> Scores:
     np.maximum.at(best, groups, scores)
     best[-1] = 0  # group -1
     return best[groups]
-
-
-def best_first(scores: Scores, ties: NDArray[np.int64]) -> Rows:
-    """Return positions by falling score; equal scores by rising `ties`, so that a repeat gives the same list."""
-    return np.lexsort((ties, -scores))

@@ -110,7 +110,7 @@ class Scored:
     def best_first(self) -> NDArray[np.int64]:
         """Return the places of the candidates: strong ones first, then by score, equals newest first."""
         score = self.total + (self.relevance >= relevance.STRONG) * ABOVE_ALL
-        return ranking.best_first(score, -self.facts.happened.astype(np.int64))
+        return np.lexsort((-self.facts.happened.astype(np.int64), -score))
 
 
 def score(

@@ -34,7 +34,7 @@ from memory_anchor.model import Actor, Layer, Memory, Scope, SearchAnswer
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
-from memory_anchor.recall import candidates, linked, ranking, scoring
+from memory_anchor.recall import candidates, linked, scoring
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.index import Index
@@ -61,13 +61,13 @@ from memory_anchor.recall.search_context import (
     words_of,
 )
 from memory_anchor.recall.snippets import (
+    SAME_THING,
     RankedMemory,
     as_weak,
     asks_about,
     behind_the_best,
     folded,
     holding_phrases,
-    nearly_same,
     newer_first,
     prior,
     replaced_texts,
@@ -102,10 +102,6 @@ class _Cached:
     since: datetime
     until: datetime
     answer: SearchAnswer
-
-
-def _ids(ranked: Sequence[RankedMemory]) -> set[str]:
-    return {hit.memory.id for hit in ranked}
 
 
 class Searcher(Index):
@@ -216,7 +212,7 @@ class Searcher(Index):
             if not any(hit.relevance >= STRONG for hit in hits):
                 if period is not None and period.start <= now and period.end - period.start <= SMALL_PERIOD:
                     within = self._all_within(context, period, request.limit)
-                    shown = _ids(within)
+                    shown = {hit.memory.id for hit in within}
                     hits = [*within, *(hit for hit in hits if hit.memory.id not in shown)][: request.limit]
                 elif period is None and request.before and self.options.conversation:
                     hits = self._following(context, hits)
@@ -224,7 +220,7 @@ class Searcher(Index):
             hits = linked.with_linked(hits, context, self, self._store)
         if context.query.row is not None and (waiting := self._without_vector(context.query.using)):
             notes[f"{waiting} memories are not embedded yet and are found by their words only."] = True
-        shown = _ids(hits)
+        shown = {hit.memory.id for hit in hits}
         conflicts = {
             (min(hit.memory.id, other), max(hit.memory.id, other))
             for hit in hits
@@ -245,7 +241,7 @@ class Searcher(Index):
         hits = self._rank(context.within(period))
         if len(hits) == limit:
             return hits
-        anytime, shown = self._rank(context), _ids(hits)
+        anytime, shown = self._rank(context), {hit.memory.id for hit in hits}
         naming = [hit for hit in anytime if hit.memory.id not in shown and names_day_in(hit.memory, period)]
         if anytime and not (hits or naming):
             context.notes[other_times(period)] = False
@@ -263,7 +259,7 @@ class Searcher(Index):
             return hits
         if period.end - period.start <= SMALL_PERIOD:
             hits = self._all_within(context, period, min(limit, SMALL_PERIOD_HOLDS))
-        shown = _ids(hits)
+        shown = {hit.memory.id for hit in hits}
         # Whatever the time; a text may use the very words that name it ("last summer").
         anytime = self.prepare(context.actor, context.request, context.now, context.notes, None)
         outside = self._rank(anytime) or self._rank(replace(context, period=None))
@@ -346,7 +342,13 @@ class Searcher(Index):
         if phrases(request.query):
             ranked = self._arrange(self._quoted(context, scored, order), scored, context)
         else:
-            ranked = self._distinct(context, scored, order)
+            read: list[RankedMemory] = []
+            ranked, page = [], request.limit + SPARE
+            # Folding leaves fewer: read on until there are as many as asked for.
+            while len(order) and len(linked.answer_places(ranked)) < request.limit:
+                read += self._read(context, scored, order[:page])
+                ranked = self._arrange(sorted(read, key=rank_key), scored, context)
+                order, page = order[page:], 2 * page
         if self._reranker is not None and ranked:
             share, deadline_s = self.options.weights.rerank, self._rerank_deadline_s
             ranked, note = reranked(self._reranker, request.query, ranked, share=share, deadline_s=deadline_s)
@@ -415,17 +417,6 @@ class Searcher(Index):
             cosines = scoring.with_word_similarity(cosines, embedded, texts)
         return scoring.newest_of_kind_first(scored, query.end, cosines, chosen)
 
-    def _distinct(self, context: SearchContext, scored: Scored, order: NDArray[np.int64]) -> list[RankedMemory]:
-        """Return the best of an order with near-duplicates folded, read on until there are as many as asked for."""
-        read: list[RankedMemory] = []
-        distinct: list[RankedMemory] = []
-        page = context.request.limit + SPARE
-        while len(order) and len(linked.answer_places(distinct)) < context.request.limit:
-            read += self._read(context, scored, order[:page])
-            distinct = self._arrange(sorted(read, key=rank_key), scored, context)
-            order, page = order[page:], 2 * page
-        return distinct
-
     def _read(self, context: SearchContext, scored: Scored, order: NDArray[np.int64]) -> list[RankedMemory]:
         """Return the memories of an order, priors added, in their new order."""
         request, options = context.request, self.options
@@ -474,7 +465,8 @@ class Searcher(Index):
         places = [hit.place for hit in ranked]
         with self._lock:
             cosines = scored.mirror.alike(scored.rows[places], using=context.query.using)
-        similar = nearly_same(places, cosines)
+        pairs = zip(*np.nonzero(np.triu(cosines >= SAME_THING, 1)), strict=True)
+        similar = {(places[first], places[second]): float(cosines[first, second]) for first, second in pairs}
         if similar and context.query.end is None:
             ranked = newer_first(ranked, similar, self.options.weights.newer)
         # Under a filter the events of a summary may have been left out, not missed.
@@ -565,9 +557,10 @@ class Searcher(Index):
         with self._lock:
             rows = mirror.rows([hit.point_id for hit in hits])
             cosines = mirror.cosines(row, script_of(text), rows, using=using)
-            order = ranking.best_first(np.nan_to_num(cosines, nan=-1.0), rows)[:limit]
+            order = np.lexsort((rows, -np.nan_to_num(cosines, nan=-1.0)))[:limit]
             near = [(mirror.points[int(rows[place])], float(cosines[place])) for place in order]
-        memories, now = self.memories(mirror, [point for point, _ in near]), self.clock.now()
+        entries = self._store.get(collection, [point for point, _ in near])
+        memories, now = {entry.memory.point_id: entry.memory for entry in entries}, self.clock.now()
         return [
             (memories[point], cosine)
             for point, cosine in near

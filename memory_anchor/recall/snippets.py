@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from memory_anchor.activation import GREATEST, ActivationSettings, relative_importance, strength_of, strength_word
 from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import phrase_text
@@ -32,8 +30,6 @@ from memory_anchor.model import (
 from memory_anchor.recall.relevance import STRONG
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from memory_anchor.ports import MemoryStore
 
 FOLD_COSINE = 0.95
@@ -124,18 +120,13 @@ def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST
     return weighed + _CHECKED * checked - _FADED * (1 - strength / GREATEST)
 
 
-def nearly_same(places: Sequence[int], cosines: NDArray[np.float32]) -> dict[tuple[int, int], float]:
-    """Return (place, place) -> centred cosine of those pairs that say nearly the same. cosines: (n, n) among them."""
-    pairs = zip(*np.nonzero(np.triu(cosines >= SAME_THING, 1)), strict=True)
-    return {(places[first], places[second]): float(cosines[first, second]) for first, second in pairs}
-
-
 def newer_first(
     ranked: Sequence[RankedMemory], alike: Mapping[tuple[int, int], float], margin: float
 ) -> list[RankedMemory]:
     """Return the list with the newer of two neighbours that say nearly the same first, where it is about as good.
 
-    alike: as of `nearly_same`. margin: how much lower its score may be; 0 leaves the order. None passes a stronger one.
+    alike: (place, place) -> centred cosine of those that say nearly the same. margin: how much lower its score may be;
+    0 leaves the order. None passes a stronger one.
     """
     order = list(ranked)
     for place in range(len(order) - 1, 0, -1):
@@ -151,12 +142,14 @@ def newer_first(
 def folded(ranked: Sequence[RankedMemory], alike: Mapping[tuple[int, int], float]) -> list[RankedMemory]:
     """Return the list without near-duplicates; the first of each group keeps the others as siblings.
 
-    alike: as of `nearly_same`. Disputed memories are never folded.
+    alike: as of `newer_first`. Disputed memories are never folded.
     """
     distinct: list[RankedMemory] = []
     texts: list[list[str]] = []
     for candidate in ranked:
-        text, is_disputed = _plain(candidate.memory.content), candidate.memory.status is Status.DISPUTED
+        # Without articles and marks. Vectors of one text may differ: an event's holds the event before it.
+        text = [word for word in _WORD.findall(normal(candidate.memory.content)) if word not in _ARTICLES]
+        is_disputed = candidate.memory.status is Status.DISPUTED
         for number, other in enumerate(distinct):
             if is_disputed or other.memory.status is Status.DISPUTED:
                 continue
@@ -168,14 +161,6 @@ def folded(ranked: Sequence[RankedMemory], alike: Mapping[tuple[int, int], float
             distinct.append(candidate)
             texts.append(text)
     return distinct
-
-
-def _plain(text: str) -> list[str]:
-    """Return what makes two texts the same, without articles and marks.
-
-    Their vectors may still differ: an event's holds the event before it.
-    """
-    return [word for word in _WORD.findall(normal(text)) if word not in _ARTICLES]
 
 
 def _same_words(memory: Memory, other: Memory) -> bool:

@@ -84,7 +84,7 @@ BUDGETS: dict[str, int] = {
     "knowledge": 5785,
     "lore": 298,
     "runtime": 4042,
-    "recall": 5088,
+    "recall": 5032,
     "identity": 3777,
     "upkeep": 3045,
     "ingest": 3384,

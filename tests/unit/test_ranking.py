@@ -11,7 +11,6 @@ from memory_anchor.errors import BadInput
 from memory_anchor.recall.ranking import (
     RELATED_SPAN,
     RankingWeights,
-    best_first,
     best_of_group,
     from_neighbours,
     inverse_frequency,
@@ -69,11 +68,6 @@ def test_the_best_of_a_talk_counts_for_all_of_it() -> None:
     """Rule conversation.talk: outside any conversation (-1) nothing is added."""
     groups = np.asarray([0, 0, -1, 1], dtype=np.int32)
     assert best_of_group(floats(0.2, 0.9, 0.8, 0.1), groups).tolist() == pytest.approx([0.9, 0.9, 0.0, 0.1])
-
-
-def test_equal_scores_keep_one_order() -> None:
-    """Rule search.ties: a repeat of a search gives the same list."""
-    assert best_first(floats(0.5, 0.5, 0.9), np.asarray([7, 3, 5])).tolist() == [2, 1, 0]
 
 
 def test_an_unknown_or_absurd_weight_is_refused() -> None:

@@ -76,6 +76,11 @@ SERIES_AND_ONE_OTHER = np.array(
 )
 
 
+def test_strong_ones_come_first_and_of_equal_scores_the_newest() -> None:
+    """Rule search.ties: a repeat of a search gives the same list."""
+    assert scored([0.5, 0.5, 0.9, 0.7], [0.1, 0.1, 0.1, 0.9]).best_first().tolist() == [3, 2, 0, 1]
+
+
 def test_what_is_of_a_kind_is_told_by_the_best_strong_one() -> None:
     """Rule search.recency: a better score that is unlikely to be right names no subject."""
     given = scored([1.0, 0.8, 0.9, 0.7], [0.05, 0.9, 0.95, 0.8])
