@@ -17,7 +17,7 @@ from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, CachingEmbedder,
 from memory_anchor.adapters.restoring import finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from memory_anchor.adapters.system import SettableClock, SystemClock, new_token
-from memory_anchor.core import Core
+from memory_anchor.core import Adapters, Core
 from memory_anchor.durability import Durability
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.files import make_private
@@ -60,35 +60,35 @@ def build_core(
     local: Embedder | None = None,
     shared: tuple[SharedRecords, Sharing] | None = None,
 ) -> Core:
-    """Return the process's memory, its collections opened.
+    """Return the process's memory with its collections opened.
 
-    local: the model beside an API's `embedder`; both come from the settings when left out. lock: held for `data_dir`;
+    local: the bundled model, in addition to an API's `embedder`; both default to the settings'. lock: of `data_dir`,
     needed unless `store` is given. Raises StoreBusy, StoreDamaged, WrongEmbedder, DiskFull.
     """
     make_private(data_dir)
-    shown = SettableClock(clock or SystemClock())
+    settable = SettableClock(clock or SystemClock())
     if lock is not None:
         finish_restore(data_dir)
     marker = data_dir / "test-clock"
     if os.environ.get("MEMORY_ANCHOR_TEST_CLOCK") == "1" and not (data_dir / "store").exists():
         marker.touch(mode=0o600)
-    chosen, beside, prompt = embedder, local, None
+    chosen, second, prompt = embedder, local, None
     if chosen is None:
-        chosen, beside = embedder_of(settings, data_dir), local or local_of(settings, data_dir)
+        chosen, second = embedder_of(settings, data_dir), local or local_of(settings, data_dir)
         prompt = _promptly(chosen)
     if chosen is not None:
         chosen = CachingEmbedder(chosen)
-    models = _models(settings, data_dir, shown) if model is None else None
+    models = _models(settings, data_dir, settable) if model is None else None
     thinking = models("") if models is not None else model
     ranking = reranker or _reranker(settings, data_dir, thinking)
     shared = shared or shared_of(settings.store, data_dir)
     if shared is not None:
         shared[1].fresh()
     opened = store if store is not None else open_store(settings, data_dir, lock)
-    if beside is not None:
-        beside = CachingEmbedder(beside)
-    made_by = {DENSE: chosen, DENSE_LOCAL: beside}
-    identities = {name: one.identity for name, one in made_by.items() if one is not None}
+    if second is not None:
+        second = CachingEmbedder(second)
+    embedders = {DENSE: chosen, DENSE_LOCAL: second}
+    identities = {vector: maker.identity for vector, maker in embedders.items() if maker is not None}
     try:
         for name in COLLECTIONS:
             opened.open_collection(name, CollectionSpec(identities))
@@ -96,37 +96,36 @@ def build_core(
         if store is None:  # what we opened; a second try in this process must find it closed
             opened.close()
         raise
-    return Core(
-        settings,
-        data_dir=data_dir,
+    adapters = Adapters(
         store=opened,
         embedder=chosen,
         model=None if settings.llm.kind == "sampling" else thinking,  # no save and no job has a client to ask
+        clock=settable,
         reranker=ranking,
-        local=beside,
+        local=second,
         prompt=prompt,
         model_named=models,
-        clock=shown,
         test_clock=marker.exists(),
         snapshot=SnapshotFile(data_dir / SNAPSHOT_FILE) if opened.kind == "edge" else None,
         shared=shared,
         remote=_remote(settings, data_dir),
     )
+    return Core(settings, data_dir=data_dir, adapters=adapters)
 
 
 def _remote(settings: Settings, data_dir: Path) -> RemoteMemory | None:
     """Return the served memory that is asked first, None where the settings name none. Raises BadInput."""
-    told = settings.remote
-    if not told.url:
+    remote = settings.remote
+    if not remote.url:
         return None
     from memory_anchor.remote.memory import RemoteMemory
 
     return RemoteMemory(
-        *(told.url, told.key.get_secret_value(), data_dir),
-        connect_s=told.connect_s,
-        search_s=told.search_s,
-        write_s=told.write_s,
-        project=told.project,
+        *(remote.url, remote.key.get_secret_value(), data_dir),
+        connect_s=remote.connect_s,
+        search_s=remote.search_s,
+        write_s=remote.write_s,
+        project=remote.project,
         new_token=new_token,
         monotonic=time.monotonic,
     )
@@ -156,7 +155,7 @@ def server_store(chosen: StoreSettings) -> MemoryStore:
 
 
 def shared_of(chosen: StoreSettings, data_dir: Path) -> tuple[SharedRecords, WorkingCopy] | None:
-    """Return what replicas of one service have alike, None where everything is files of one data directory.
+    """Return the records that replicas of one service share, None where one data directory holds everything.
 
     Raises BadInput: `store.records` is `store` without a server's address.
     """
@@ -208,7 +207,7 @@ def _layout(chosen: StoreSettings) -> Layout:
 def embedder_of(settings: Settings, data_dir: Path) -> Embedder | None:
     """Return the embedder that the settings ask for; None means search by words alone. Raises BadInput.
 
-    data_dir: where a model that was fetched is kept.
+    data_dir: where fetched models are stored.
     """
     from memory_anchor.adapters.fetched_models import folder_of
 
@@ -227,7 +226,7 @@ def embedder_of(settings: Settings, data_dir: Path) -> Embedder | None:
 
 
 def local_of(settings: Settings, data_dir: Path) -> Embedder | None:
-    """Return the model that keeps a second vector beside an API's; None without an API, or with no model here."""
+    """Return the bundled model that makes a second vector next to an API's; None without an API or a model."""
     from memory_anchor.adapters.fetched_models import folder_of
 
     if settings.embedder.kind not in API_EMBEDDERS:
@@ -240,7 +239,7 @@ def local_of(settings: Settings, data_dir: Path) -> Embedder | None:
 
 
 def _promptly(embedder: Embedder | None) -> Embedder | None:
-    """Return an API's embedder in one short try, None for one that runs here."""
+    """Return an API's embedder with one short try and no retries, None for a local one."""
     if embedder is None:
         return None
     from memory_anchor.adapters.api_embedders import ApiEmbedder

@@ -1,7 +1,7 @@
 """Core: one process's memory, over whatever adapters it was given.
 
-It serves every project, hands out a `MemoryAnchor` a request, embeds behind, runs jobs and ends conversations. Which
-adapter stands behind which port is `app`'s business.
+It serves every project, makes a `MemoryAnchor` for each request, embeds in the background, runs jobs and ends
+conversations. `app` decides which adapter stands behind which port.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -108,7 +108,7 @@ if TYPE_CHECKING:
     from memory_anchor.remote.memory import RemoteMemory
 
 log = logging.getLogger("memory_anchor")
-ROOMS_KEPT = 64
+PROJECTS_KEPT = 64
 NEIGHBOURS = 8
 JOBS_OFF = "jobs-off"
 EMBED_BATCH = 16
@@ -122,198 +122,214 @@ def _release() -> str:
         return ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapters:
+    """What stands behind the ports of one process; `app` makes them from the settings.
+
+    local, prompt: embedders beside one behind an API, see `recall.meaning`. model_named: a model by its name (default:
+    always `model`). test_clock: this store was made for checks, which may move its time. snapshot: see `recall.index`.
+    shared: what replicas of one service share, None for a process that works alone. remote: a served memory that is
+    asked first.
+    """
+
+    store: MemoryStore
+    embedder: Embedder | None
+    model: LanguageModel | None
+    clock: Clock
+    reranker: Reranker | None = None
+    local: Embedder | None = None
+    prompt: Embedder | None = None
+    model_named: Callable[[str], LanguageModel | None] | None = None
+    test_clock: bool = False
+    snapshot: Snapshot | None = None
+    shared: tuple[SharedRecords, Sharing] | None = None
+    remote: RemoteMemory | None = None
+
+
 class Core:
     """One process's memory. Thread-safe; `close` drains it."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        data_dir: Path,
-        store: MemoryStore,
-        embedder: Embedder | None,
-        model: LanguageModel | None,
-        clock: Clock,
-        reranker: Reranker | None = None,
-        local: Embedder | None = None,
-        prompt: Embedder | None = None,
-        model_named: Callable[[str], LanguageModel | None] | None = None,
-        test_clock: bool = False,
-        snapshot: Snapshot | None = None,
-        shared: tuple[SharedRecords, Sharing] | None = None,
-        remote: RemoteMemory | None = None,
-    ) -> None:
-        """local, prompt: beside an embedder behind an API, see `retrieval.meaning`. snapshot: see `retrieval.index`.
-        model_named: a model by its name (default: always `model`).
-
-        test_clock: this store was made for checks, which may move its time. shared: with other replicas, None alone.
-        remote: a served memory that is asked first.
-        """
-        self.settings = settings
-        self.shared = shared
-        self.records: SharedRecords = shared[0] if shared else FileRecords(data_dir)
-        self.sharing = shared[1] if shared else None
-        self.test_clock = test_clock
-        self.data_dir = data_dir
-        self.clock = clock
-        self.started_at = clock.now()
-        ids = Ids(clock)
-        counted: Durability | None = getattr(store, "durability", None)
-        durability = counted or Durability()
-        self.audit = self._trail(durability, ids)
-        self.projects = Projects(data_dir / "projects.json", ids.new, joined=self._joined)
-        # Loaded before it is first waited for; an API has nothing to load.
-        preloads = local if settings.embedder.kind in API_EMBEDDERS else embedder
+    def __init__(self, settings: Settings, *, data_dir: Path, adapters: Adapters) -> None:
+        self.settings, self.data_dir, self.clock = settings, data_dir, adapters.clock
+        self.test_clock = adapters.test_clock
+        self.shared = adapters.shared
+        self.records: SharedRecords = adapters.shared[0] if adapters.shared else FileRecords(data_dir)
+        self.sharing = adapters.shared[1] if adapters.shared else None
+        self.started_at = self.clock.now()
         self._closed = False
-        self._embedding = EmbeddingThread(self._embed_some, preloads, before=self._finish_merges)
-        self.reports = ContextReports(data_dir / "contexts", now=clock.now, new_id=ids.new)
-        self._challenges = Challenges(new_token, self.records if shared else None)
+        self._ids = Ids(self.clock)
+        embedded: Durability | None = getattr(adapters.store, "durability", None)
+        self._durability = embedded or Durability()
+        self.audit = self._trail()
+        self.projects = Projects(data_dir / "projects.json", self._ids.new, joined=self._joined)
+        self.reports = ContextReports(data_dir / "contexts", now=self.clock.now, new_id=self._ids.new)
+        self._challenges = Challenges(new_token, self.records if self.shared else None)
         self._circuit = CircuitBreaker(time.monotonic)
         self.foreground = RequestGate(time.monotonic)
-        self.quarantine = Quarantine(data_dir, release=_release(), run=ids.new())
-        self.nearness = Nearness(local or embedder, self._embedding.wake, self.quarantine)
-        tags = TagNeighbours(lambda: load_state(data_dir / "jobs", TAG_STATE))
-        activation = services.activation(settings)
-        searcher = Searcher(
-            store,
-            embedder,
-            clock,
-            services.ways(settings.retrieval),
-            cache_ttl_s=settings.retrieval.cache_ttl_s if store.kind in WRITTEN_HERE else 0,
-            reranker=reranker,
-            rerank_deadline_s=settings.retrieval.reranker_deadline_s,
-            activation=activation,
-            local=local,
-            prompt=prompt,
-            tags=tags,
-            stand_aside=self.foreground.wait_until_quiet,
-            snapshot=snapshot,
-            quarantine=self.quarantine,
-            variants=services.variants(settings),
+        self.quarantine = Quarantine(data_dir, release=_release(), run=self._ids.new())
+        # Loaded before it is first waited for; an API has nothing to load.
+        preloads = adapters.local if settings.embedder.kind in API_EMBEDDERS else adapters.embedder
+        self._embedding = EmbeddingThread(self._embed_some, preloads, before=self._finish_merges)
+        self.nearness = Nearness(adapters.local or adapters.embedder, self._embedding.wake, self.quarantine)
+        self.services = self._make_services(adapters, counts_writes=embedded is not None)
+        self.knowledge = self.services.knowledge
+        self._poll = TurnPoll(self.knowledge.turn, self.knowledge.wake)
+        self.watcher = SourceWatcher(self.knowledge, monotonic=time.monotonic)
+        self.upkeep = self._make_upkeep(adapters)
+        mend_at_start(self.upkeep, self.audit, data_dir, self.clock.now(), alone=self.shared is None)
+        self.scheduler = Scheduler(
+            all_jobs(self, {str(job): hours for job, hours in settings.lifecycle.intervals_h.items()}),
+            self.upkeep,
+            state_file=data_dir / "jobs.json",
+            lease=StoreLease(adapters.store, SystemClock(), self._runner_id()),
         )
+        purge = partial(purged_elsewhere, self.services, self)
+        self.devices = DeviceSync(self.upkeep, data_dir, self.clock, self.projects, purge, new_token, self._paused)
+        self.scheduler.add(self.devices.job())
+        self._projects: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(PROJECTS_KEPT)
+        self._projects_lock = threading.Lock()
+        self.key_opens: KeyOpens = no_key_opens
+
+    # --- composition ---------------------------------------------------------------------------------------------
+
+    def _trail(self) -> JsonlAudit:
+        path = self.data_dir / "audit" / "audit.jsonl"
+        if self.shared is None:
+            return JsonlAudit(path, durability=self._durability)
+        from memory_anchor.adapters.shared_audit import SharedAudit
+
+        return SharedAudit(path, self.records, self._runner_id(), durability=self._durability)
+
+    def _runner_id(self) -> str:
+        return runner_id(self.data_dir / RUNNER_FILE, self._ids.new)
+
+    def _make_services(self, adapters: Adapters, *, counts_writes: bool) -> Services:
+        """Return what every project of this process shares. counts_writes: nobody else writes to the store."""
+        settings, store, embedder = self.settings, adapters.store, adapters.embedder
+        tags = TagNeighbours(lambda: load_state(self.data_dir / "jobs", TAG_STATE))
+        searcher = self._make_searcher(adapters, tags)
         records = Records(
             store,
-            clock,
+            self.clock,
             self.audit,
-            new_id=ids.new,
+            new_id=self._ids.new,
             entry_of=searcher.entry_of,
             on_write=self._stored,
-            lock=SyncedLock(durability),
-            written=(lambda: counted.written) if counted is not None else None,
+            lock=SyncedLock(self._durability),
+            written=(lambda: self._durability.written) if counts_writes else None,
         )
-        events = EventLog(records)
         policy = services.policy(settings)
         by_rules = partial(decide, policy=policy)
         ponder = (
-            partial(decide_with_model, model=model, policy=policy, deadline_s=settings.llm.deadline_s)
-            if model
+            partial(decide_with_model, model=adapters.model, policy=policy, deadline_s=settings.llm.deadline_s)
+            if adapters.model
             else None
         )
+        events = EventLog(records)
         facts = FactWriter(records, services.gate(settings), self._neighbours, by_rules, ponder=ponder)
         recalled = RecalledTogether(
-            store,
-            searcher.alike,
-            by_rules,
+            *(store, searcher.alike, by_rules),
             ponder=ponder,
-            near=self._beside,
-            on_news=self._compare_recalled,
+            near=self._near_stored,
+            on_news=lambda: self.scheduler.queue("reconsolidate"),
         )
-        usage = UsageBuffer(store, clock, records.lock, tally_file=data_dir / "usage.json")
-        meaning = QueryEmbedder(embedder, local=local, prompt=prompt)
-        self.knowledge = Library(
-            store,
-            clock,
-            data_dir,
-            audit=self.audit,
-            embedders=meaning.embedders,
-            new_id=ids.new,
-            on_waiting=self._embedding.wake,
-            on_sources=lambda: self.watcher.renew(),
-            quarantine=self.quarantine,
-            records=self.records if shared else None,
-            monotonic=time.monotonic,
-        )
-        self._poll = TurnPoll(self.knowledge.turn, self.knowledge.wake)
-        self.watcher = SourceWatcher(self.knowledge, monotonic=time.monotonic)
-        self.upkeep = Upkeep(
-            store,
-            self.audit,
-            records.lock,
-            on_write=self._stored,
-            model=model,
-            rules=services.rules(settings),
-            activation=activation,
-            state_dir=data_dir / "jobs",
-            tags=tags,
-            recalled=recalled,
-            stand_aside=self.foreground.wait_until_quiet,
-        )
-        if shared is not None:
-            runner = runner_id(data_dir / RUNNER_FILE, ids.new)
-            turn = SharedInTurn(store, SystemClock(), runner, time.monotonic)
-            self.upkeep = replace(self.upkeep, batch_item=turn)
-        self.services = Services(
+        meaning = QueryEmbedder(embedder, local=adapters.local, prompt=adapters.prompt)
+        return Services(
             settings=settings,
-            data_dir=data_dir,
+            data_dir=self.data_dir,
             store=store,
             embedder=embedder,
-            local=local,
-            model=model,
-            model_named=model_named or (lambda _: model),
-            clock=clock,
+            local=adapters.local,
+            model=adapters.model,
+            model_named=adapters.model_named or (lambda _: adapters.model),
+            clock=self.clock,
             audit=self.audit,
             records=records,
             events=events,
             facts=facts,
             rememberer=Rememberer(facts, events, self._message_rows, self.nearness.embedder),
-            active=ActiveContext(clock, self._end_evicted),
+            active=ActiveContext(self.clock, self._end_evicted),
             searcher=searcher,
-            usage=usage,
+            usage=UsageBuffer(store, self.clock, records.lock, tally_file=self.data_dir / "usage.json"),
             nearness=self.nearness,
             paused=self._paused,
             monotonic=time.monotonic,
-            activation=activation,
+            activation=searcher.activation,
             tags=tags,
             recalled=recalled,
-            knowledge=self.knowledge,
+            knowledge=self._make_library(store, meaning),
             meaning=meaning,
-            answers=FirstAnswers(data_dir / FOLDER, self.records if shared else None),
-            remote=remote,
+            answers=FirstAnswers(self.data_dir / FOLDER, self.records if self.shared else None),
+            remote=adapters.remote,
             project_note=self.projects.note,
-            turn_of=RequestTurns(self.records).of if shared else lambda _: nullcontext(),
-            lorebooks=LorebookStore(shared[1].lorebooks() if shared else None),
+            turn_of=RequestTurns(self.records).of if self.shared else lambda _: nullcontext(),
+            lorebooks=LorebookStore(self.shared[1].lorebooks() if self.shared else None),
         )
-        reader = EventReader(self.services.rememberer, self._message_rows, lambda: services.gate(settings))
-        self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
-        mend_at_start(self.upkeep, self.audit, data_dir, clock.now(), alone=shared is None)
-        lease = StoreLease(store, SystemClock(), runner_id(data_dir / RUNNER_FILE, ids.new))
-        self.scheduler = Scheduler(
-            all_jobs(self, {str(job): hours for job, hours in settings.lifecycle.intervals_h.items()}),
-            self.upkeep,
-            state_file=data_dir / "jobs.json",
-            lease=lease,
-        )
-        purge = partial(purged_elsewhere, self.services, self)
-        self.devices = DeviceSync(self.upkeep, data_dir, clock, self.projects, purge, new_token, self._paused)
-        self.scheduler.add(self.devices.job())
-        self._rooms: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(ROOMS_KEPT)
-        self._rooms_lock = threading.Lock()
-        self.key_opens: KeyOpens = no_key_opens
 
-    def _trail(self, durability: Durability, ids: Ids) -> JsonlAudit:
-        path = self.data_dir / "audit" / "audit.jsonl"
+    def _make_searcher(self, adapters: Adapters, tags: TagNeighbours) -> Searcher:
+        retrieval = self.settings.retrieval
+        return Searcher(
+            adapters.store,
+            adapters.embedder,
+            self.clock,
+            services.ways(retrieval),
+            cache_ttl_s=retrieval.cache_ttl_s if adapters.store.kind in WRITTEN_HERE else 0,
+            reranker=adapters.reranker,
+            rerank_deadline_s=retrieval.reranker_deadline_s,
+            activation=services.activation(self.settings),
+            local=adapters.local,
+            prompt=adapters.prompt,
+            tags=tags,
+            stand_aside=self.foreground.wait_until_quiet,
+            snapshot=adapters.snapshot,
+            quarantine=self.quarantine,
+            variants=services.variants(self.settings),
+        )
+
+    def _make_library(self, store: MemoryStore, meaning: QueryEmbedder) -> Library:
+        return Library(
+            store,
+            self.clock,
+            self.data_dir,
+            audit=self.audit,
+            embedders=meaning.embedders,
+            new_id=self._ids.new,
+            on_waiting=self._embedding.wake,
+            on_sources=lambda: self.watcher.renew(),
+            quarantine=self.quarantine,
+            records=self.records if self.shared else None,
+            monotonic=time.monotonic,
+        )
+
+    def _make_upkeep(self, adapters: Adapters) -> Upkeep:
+        shared, settings, store = self.services, self.settings, adapters.store
+        reader = EventReader(shared.rememberer, self._message_rows, lambda: services.gate(settings))
+        upkeep = Upkeep(
+            store,
+            self.audit,
+            shared.records.lock,
+            on_write=self._stored,
+            model=adapters.model,
+            rules=services.rules(settings),
+            activation=shared.activation,
+            state_dir=self.data_dir / "jobs",
+            tags=shared.tags,
+            recalled=shared.recalled,
+            stand_aside=self.foreground.wait_until_quiet,
+            segment=reader.topics,
+            extract=reader.save_facts,
+        )
         if self.shared is None:
-            return JsonlAudit(path, durability=durability)
-        from memory_anchor.adapters.shared_audit import SharedAudit
-
-        return SharedAudit(path, self.records, runner_id(self.data_dir / RUNNER_FILE, ids.new), durability=durability)
+            return upkeep
+        turn = SharedInTurn(store, SystemClock(), self._runner_id(), time.monotonic)
+        return replace(upkeep, batch_item=turn)
 
     # --- requests ------------------------------------------------------------------------------------------------
 
     def anchor(self, actor: Actor) -> MemoryAnchor:
-        """Return the door for one caller: its project is found from its folder, its names filled in from settings."""
+        """Return the `MemoryAnchor` of one caller: the project by its folder, missing names from the settings."""
         if self.sharing is not None:
-            with suppress(Unavailable):  # what is here is read on; a key is let in by none but the newest
+            with suppress(Unavailable):  # reads go on with the last copy; only the newest one admits a key
                 self.sharing.fresh()
         project_id, root = self.projects.of(actor.project_dir)
         project_id = inputs.project_id(actor.project or self.settings.scope.project or project_id)
@@ -333,7 +349,7 @@ class Core:
         return MemoryAnchor(self.services, self.room(home, root, scope.account), known, self._context_builder, self)
 
     def _joined(self, project_id: str, folder: str, why: str) -> None:
-        """Record that a folder was found to be a known project: from now on it reads and writes its memory."""
+        """Record that a folder belongs to a known project and now uses its memory."""
         record = {"project": project_id, "folder": folder, "why": why}
         self.audit.append("project.joined", record, by="system", at=self.clock.now())
 
@@ -342,7 +358,7 @@ class Core:
         return tuple(sorted({*self.projects.all(), DEFAULT} - {project_id}))
 
     def room(self, project_id: str, root: str, account: str) -> Project:
-        """Return what this project (by its `rules_home`) adds; read anew when its settings file changes.
+        """Return the project of this id (`rules_home`), read again when its settings file changes.
 
         account: the caller's; a folder of this machine is its own account's.
         """
@@ -350,12 +366,12 @@ class Core:
         if root:
             with suppress(OSError):
                 stamp = (Path(root) / "memory-anchor.yaml").stat().st_mtime_ns
-        with self._rooms_lock:
-            held = self._rooms.get((project_id, root))
-            if held is not None and held[0] == stamp:
-                return held[1]
+        with self._projects_lock:
+            cached = self._projects.get((project_id, root))
+            if cached is not None and cached[0] == stamp:
+                return cached[1]
             settings = project_settings(self.settings, root)
-            room = Project(
+            project = Project(
                 project_id=project_id,
                 root=root,
                 settings=settings,
@@ -376,11 +392,11 @@ class Core:
                 operations=OperationalKnowledge(Path(root) if root else None, self.nearness.of, self.quarantine),
                 sources=FreshnessChecker(WorkingTree(Path(root))) if root else None,
             )
-            self._rooms[(project_id, root)] = (stamp, room)
-            return room
+            self._projects[(project_id, root)] = (stamp, project)
+            return project
 
     def challenge(self, actor: Actor) -> dict[str, str]:
-        """Return what a human's terminal signs with its next request, and for which account and project that counts."""
+        """Return the challenge that a human's terminal signs with its next request, and its account and project."""
         scope = self.anchor(actor).actor.scope
         challenge, until = self._challenges.issue(self.clock.now())
         return {"challenge": challenge, "expires_at": until, "account": scope.account, "project": scope.project}
@@ -407,7 +423,7 @@ class Core:
     # --- conversations -------------------------------------------------------------------------------------------
 
     def end_conversation(self, actor: Actor) -> None:
-        """Turn what a conversation had in mind into one event; without anything in mind nothing is written."""
+        """Turn a conversation's L1 into one event; an empty one writes nothing."""
         scope = self.anchor(actor).actor.scope
         with self.services.active.take(scope) as values:
             self._log_ended(scope, values, actor)
@@ -428,7 +444,7 @@ class Core:
     # --- background ----------------------------------------------------------------------------------------------
 
     def start(self, *, settled: Callable[[], None] | None = None) -> None:
-        """Embed behind, run jobs as they fall due and follow sources, each on a thread of its own, until `close`.
+        """Embed, run due jobs and watch sources, each on a background thread, until `close`.
 
         settled: called once, when what a search needs is in memory and nothing is left to embed.
         """
@@ -446,7 +462,7 @@ class Core:
             self.scheduler.start(self.clock, settle_s=SETTLE_S)
 
     def let_jobs_run(self, on: bool) -> None:
-        """Run due jobs by itself, or only when one is started by name; remembered over restarts."""
+        """Switch due jobs on or off; off, a job runs only when started by name. Kept over restarts."""
         if on:
             remove_durably(self.data_dir / JOBS_OFF)
             self.scheduler.start(self.clock)
@@ -455,7 +471,7 @@ class Core:
             self.scheduler.stop()
 
     def close(self) -> None:
-        """End every conversation, write what is buffered, close the store. Twice is the same as once."""
+        """End every conversation, write what is buffered, close the store. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -469,7 +485,7 @@ class Core:
                 with self.services.active.take(scope) as values:
                     self._log_ended(scope, values, Actor(Caller.SYSTEM, scope))
             except Exception:  # one conversation must not keep the others, or the store, from being written
-                log.exception("what a conversation had in mind could not be logged")
+                log.exception("the active context of a conversation could not be logged")
         self.services.usage.flush()
         self.services.searcher.save()
         self.knowledge.close()
@@ -478,7 +494,7 @@ class Core:
         self.quarantine.close()
 
     def forget_tags(self) -> None:
-        """Forget which tags occur together until the job counts them anew: tags of what was erased must not stay."""
+        """Forget which tags occur together until the job counts them again: tags of erased memories must not stay."""
         self.services.tags.clear()
         (self.data_dir / "jobs" / f"{TAG_STATE}.json").unlink(missing_ok=True)
 
@@ -487,7 +503,7 @@ class Core:
         return done or self.knowledge.work_a_little(self.foreground.wait_until_quiet)
 
     def _finish_merges(self) -> None:
-        """Carry out what a kill left of merging projects."""
+        """Finish merges of projects that a crash cut off."""
         merges = merges_of(self.services)
         for merge in merges.unfinished():
             self.projects.merge(merge.source, merge.target)
@@ -495,11 +511,8 @@ class Core:
             self.services.read_anew()
             log.warning("merging %s into %s was cut off; %d versions were left", merge.source, merge.target, moved)
 
-    def _compare_recalled(self) -> None:
-        self.scheduler.queue("reconsolidate")
-
     def _stored(self, entries: Sequence[Entry]) -> None:
-        """Tell searches what was stored, as it was stored."""
+        """Update searches with what was stored."""
         for entry in entries:
             self.services.searcher.note_written(entry)
             memory = entry.memory
@@ -512,15 +525,15 @@ class Core:
     # --- parts ---------------------------------------------------------------------------------------------------
 
     def _neighbours(self, actor: Actor, memory: Memory) -> Sequence[tuple[Memory, float]]:
-        """Return live facts near a new one; its row was embedded a moment ago and is remembered."""
+        """Return live facts near a new one, whose row was embedded a moment ago and is still cached."""
         text = awaited_text(embedded_text(memory))
         try:
             return self.services.searcher.similar(actor, text, layer=Layer.VERIFIED_FACT, limit=NEIGHBOURS)
-        except Unavailable:  # stored by its words; what is near is not known now
+        except Unavailable:  # stored, but its neighbours are unknown
             return []
 
-    def _beside(self, memory: Memory) -> Sequence[Memory]:
-        """Return the live facts near one that is stored already."""
+    def _near_stored(self, memory: Memory) -> Sequence[Memory]:
+        """Return the live facts near a stored one."""
         near = self._neighbours(Actor(Caller.SYSTEM, memory.scope), memory)
         return [other for other, _ in near if other.id != memory.id]
 
@@ -539,19 +552,12 @@ class Core:
 
         def search(query: str, layers: Sequence[Layer], limit: int) -> SearchAnswer:
             answer: SearchAnswer = anchor.search(query, layers=layers, limit=limit)
-            return replace(answer, snippets=tuple(one for one in answer.snippets if one.linked or not one.weak))
+            return replace(answer, snippets=tuple(s for s in answer.snippets if s.linked or not s.weak))
 
         def recent(limit: int) -> Sequence[RetrievedSnippet]:
-            told = partial(
-                snippet,
-                reader=anchor.actor.scope,
-                now=self.clock.now(),
-                detail=False,
-                activation=self.upkeep.activation,
-            )
-            return [
-                told(RankedMemory(event, 0.0, place)) for place, event in enumerate(anchor.search_events(limit=limit))
-            ]
+            reader, now, activation = anchor.actor.scope, self.clock.now(), self.upkeep.activation
+            ranked = [RankedMemory(event, 0.0, place) for place, event in enumerate(anchor.search_events(limit=limit))]
+            return [snippet(one, reader=reader, now=now, detail=False, activation=activation) for one in ranked]
 
         sources = ContextSources(
             constitution=anchor.constitution,
@@ -570,17 +576,17 @@ class Core:
     def stats(self, reader: Scope | None = None) -> dict[str, Json]:
         """Return counts by layer, type, strength and age of what `reader` may read (None: of all).
 
-        What is not embedded yet, what is in memory, recalls a day and the size are the whole store's.
+        Counts of unembedded and loaded memories, recalls a day and the size are of the whole store.
         """
         store = self.services.store
         seen = () if reader is None else (OneOf("audience", tuple(sorted(audiences(reader)))),)
         current = Where(seen, (OneOf("state", ("history",)),))
-        told = statistics(
+        counts = statistics(
             store, self.clock.now(), reader=reader, daily=self.services.usage.daily(), activation=self.upkeep.activation
         ).as_dict()
         return {
             "layers": {name: store.count(name, current) for name in COLLECTIONS[:3]},
-            **told,
+            **counts,
             "unembedded": self.services.searcher.unembedded(),
             "in_memory": self.services.searcher.in_memory(),
         }

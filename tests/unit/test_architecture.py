@@ -92,7 +92,7 @@ BUDGETS: dict[str, int] = {
     "context": 2401,
     "evaluation": 1929,
     "layers": 1201,
-    "core": 593,
+    "core": 617,
     "model": 600,
     "settings": 555,
     "writes": 529,

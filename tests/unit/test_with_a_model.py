@@ -6,7 +6,7 @@ from pathlib import Path
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.app import build_core
-from memory_anchor.core import Core
+from memory_anchor.core import Adapters, Core
 from memory_anchor.errors import Unavailable
 from memory_anchor.model import COLLECTIONS, Actor, Outcome, WriteMode
 from memory_anchor.ports import CollectionSpec
@@ -96,11 +96,13 @@ def test_the_model_of_the_agents_settings_is_the_one_that_is_asked(tmp_path: Pat
     core = Core(
         Settings.model_validate({"agents": {agent.scope.agent: {"extraction": {"model": "small"}}}}),
         data_dir=tmp_path / "core",
-        store=_opened(),
-        embedder=None,
-        model=None,
-        clock=ManualClock(),
-        model_named=lambda name: asked.append(name) or model,
+        adapters=Adapters(
+            store=_opened(),
+            embedder=None,
+            model=None,
+            clock=ManualClock(),
+            model_named=lambda name: asked.append(name) or model,
+        ),
     )
 
     core.anchor(agent).remember_conversation(TALK, mode="ghostwriter")
