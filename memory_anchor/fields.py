@@ -1,8 +1,8 @@
-"""Kinds of values that requests are made of, and what is made of a request: sentences, JSON Schema, a tool's schema.
+"""The field types of requests, and what is made from a request: error messages, JSON Schema, a tool's schema.
 
-Values come in raw and leave checked: text without blanks at its ends, names as they may be stored, one kind of list,
-enums. What is wrong is said in one sentence by one formatter, `sentence`: what, the value, what is allowed.
-Rejected: pydantic's own messages (several lines, with the text that was refused).
+Fields accept raw values and hold checked ones: stripped text, cleaned names, tuples, enums. One formatter, `sentence`,
+says what is wrong: the field, the value, what is allowed.
+Rejected: pydantic's own messages (several lines, with the refused text).
 """
 
 from __future__ import annotations
@@ -71,36 +71,36 @@ L1_BYTES_MAX = 16 * 1024
 SEEN_MAX, STAMP_MAX = 50, 200
 WEIGHT_MAX = 10
 SHOWN_CHARS = 40
-"""Of a refused value; it may be somebody's text."""
-UNTAKEN = "not_taken"
-"""The kind of our own complaints, whose message is a whole sentence but for its subject."""
-WORDS = {"ge": "minimum", "le": "maximum"}
-"""What pydantic calls the bounds of a value that a function of ours reads first."""
+"""Of a refused value in a message: it may be private text."""
+INVALID = "not_taken"
+"""The type of our own validation errors; their message is a sentence without its subject."""
+BOUNDS = {"ge": "minimum", "le": "maximum"}
+"""JSON Schema's words for bounds that pydantic leaves as they are after a validator of ours."""
 
-WHOSE = ("account_id", "user_id", "conversation_id")
+OWNER_FIELDS = ("account_id", "user_id", "conversation_id")
 HALF_LIFE_DAYS_MAX = 36_500
 SOURCE_ALIASES = {"dag_node": "conversation"}
 
 Schema = dict[str, Json]
-Given: TypeAlias = "Json | datetime | Moment | Tag | Citation | BaseModel | Sequence[Given] | Mapping[str, Given]"
-"""What a caller may give for a field, before it is checked: JSON, or the values that it becomes."""
+Raw: TypeAlias = "Json | datetime | Moment | Tag | Citation | BaseModel | Sequence[Raw] | Mapping[str, Raw]"
+"""A field's value before it is checked: JSON, or the type that it is turned into."""
 T = TypeVar("T")
 Anchor = TypeVar("Anchor")
-Asked = TypeVar("Asked", bound="BaseRequest")
+Request = TypeVar("Request", bound="BaseRequest")
 Answer = TypeVar("Answer")
 
 
 # --- kinds of values ---------------------------------------------------------------------------------------------
 
 
-def _untaken(what: str) -> PydanticCustomError:
-    """Return our complaint about a value; its subject is put before it."""
-    return PydanticCustomError(UNTAKEN, "{what}", {"what": what})
+def _invalid(what: str) -> PydanticCustomError:
+    """Return a validation error; `sentence` puts the field's name before it."""
+    return PydanticCustomError(INVALID, "{what}", {"what": what})
 
 
 def _without_nul(text: str) -> str:
     if "\0" in text:
-        raise _untaken(f"has a NUL character at position {text.index(chr(0))}; allowed is text without NUL")
+        raise _invalid(f"has a NUL character at position {text.index(chr(0))}; allowed is text without NUL")
     return text
 
 
@@ -110,8 +110,8 @@ def _as_stored(text: str) -> str:
     return cleaned(text).text
 
 
-def _listed(value: Given) -> Given:
-    """Return a list of what was given: one text counts as a list of one."""
+def _listed(value: Raw) -> Raw:
+    """Return a list; one text counts as a list of one."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping | BaseModel):
@@ -120,27 +120,27 @@ def _listed(value: Given) -> Given:
 
 
 def _once(values: tuple[T, ...]) -> tuple[T, ...]:
-    return tuple(dict.fromkeys(one for one in values if one))
+    return tuple(dict.fromkeys(value for value in values if value))
 
 
-def _whole(value: Given) -> Given:
+def _whole(value: Raw) -> Raw:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _tag(value: Given) -> Tag:
+def _tag(value: Raw) -> Tag:
     """Return a tag from its name or from {name, weight}."""
     if isinstance(value, Tag):
         value = {"name": value.name, "weight": value.weight}
     name, weight = (value.get("name"), value.get("weight", 1.0)) if isinstance(value, Mapping) else (value, 1.0)
     if not isinstance(name, str) or not 1 <= len(name.strip()) <= TAG_MAX:
-        raise _untaken(f"is {_short(name)}; allowed is text of 1 to {TAG_MAX} characters")
+        raise _invalid(f"is {_short(name)}; allowed is text of 1 to {TAG_MAX} characters")
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= WEIGHT_MAX:
-        raise _untaken(f"has the weight {_short(weight)}; allowed is a number from 0 to {WEIGHT_MAX}")
+        raise _invalid(f"has the weight {_short(weight)}; allowed is a number from 0 to {WEIGHT_MAX}")
     return Tag(_as_stored(_without_nul(name.strip())), float(weight))
 
 
 def _tags(tags: tuple[Tag, ...]) -> tuple[Tag, ...]:
-    """Return each name once; a weight that was given wins over one that was not."""
+    """Return each name once; an explicit weight wins over the default."""
     kept: dict[str, Tag] = {}
     for tag in tags:
         if tag.name and (tag.name not in kept or tag.weight != 1):
@@ -150,14 +150,14 @@ def _tags(tags: tuple[Tag, ...]) -> tuple[Tag, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time as it was said: local to the caller where it has no zone; a bare date is a whole day."""
+    """A time as given: in the caller's zone where it names none; a bare date is a whole day."""
 
     said: str
     at: datetime
     is_day: bool = False
 
     def begins(self, zone: str) -> datetime:
-        """Return the first instant that is meant, in UTC."""
+        """Return the first instant of it, in UTC."""
         aware = self.at if self.at.tzinfo is not None else self.at.replace(tzinfo=ZoneInfo(zone))
         return aware.astimezone(UTC)
 
@@ -169,68 +169,64 @@ class Moment:
         return first + timedelta(microseconds=1)
 
 
-def _moment(value: Given) -> Moment:
+def _moment(value: Raw) -> Moment:
     if isinstance(value, Moment):
         return value
-    said = value.isoformat() if isinstance(value, datetime) else value.strip() if isinstance(value, str) else ""
+    raw = value.isoformat() if isinstance(value, datetime) else value.strip() if isinstance(value, str) else ""
     try:
-        at = datetime.fromisoformat(said)
+        at = datetime.fromisoformat(raw)
     except ValueError:
-        raise _untaken(f"is {_short(value)}; allowed is an ISO 8601 time such as 2026-01-31T09:30:00Z") from None
+        raise _invalid(f"is {_short(value)}; allowed is an ISO 8601 time such as 2026-01-31T09:30:00Z") from None
     if not YEARS[0] <= at.year <= YEARS[1]:
-        raise _untaken(f"is {_short(value)}; allowed are the years {YEARS[0]} to {YEARS[1]}")
-    return Moment(said, at, len(said) == len("2026-01-31") and "T" not in said)
+        raise _invalid(f"is {_short(value)}; allowed are the years {YEARS[0]} to {YEARS[1]}")
+    return Moment(raw, at, len(raw) == len("2026-01-31") and "T" not in raw)
 
 
-def _half_life(value: Given) -> float:
+def _half_life(value: Raw) -> float:
     days = value.get("half_life_days") if isinstance(value, Mapping) and len(value) == 1 else value
     if isinstance(days, bool) or not isinstance(days, int | float) or not 0 < days <= HALF_LIFE_DAYS_MAX:
-        raise _untaken(f"is {_short(value)}; allowed is {{half_life_days}} above 0, at most {HALF_LIFE_DAYS_MAX}")
+        raise _invalid(f"is {_short(value)}; allowed is {{half_life_days}} above 0, at most {HALF_LIFE_DAYS_MAX}")
     return float(days)
 
 
-def _whose(value: Given) -> tuple[tuple[str, str], ...]:
-    if isinstance(value, tuple):  # was read before
+def _owner(value: Raw) -> tuple[tuple[str, str], ...]:
+    if isinstance(value, tuple):  # already checked
         value = dict(value)
     if not isinstance(value, Mapping) or not all(
-        name in WHOSE and isinstance(one, str) and len(one) <= NAME_MAX for name, one in value.items()
+        name in OWNER_FIELDS and isinstance(owner, str) and len(owner) <= NAME_MAX for name, owner in value.items()
     ):
-        raise _untaken(f"is {_short(value)}; allowed is an object of {', '.join(WHOSE)}")
-    return tuple((name, str(value[name])) for name in WHOSE if value.get(name))
+        raise _invalid(f"is {_short(value)}; allowed is an object of {', '.join(OWNER_FIELDS)}")
+    return tuple((name, str(value[name])) for name in OWNER_FIELDS if value.get(name))
 
 
-def _cited_source(value: Given) -> Citation:
+def _cited_source(value: Raw) -> Citation:
     """Return a source of a memory entry, `{kind, ref, title?, locator?}`, as a citation."""
     if isinstance(value, Citation):
         return value
-    given = value if isinstance(value, Mapping) else {}
-    said = SOURCE_ALIASES.get(str(given.get("kind")), given.get("kind"))
-    kind = next((one for one in CITATION_KINDS if one == said), None)
-    ref, title, place = given.get("ref"), given.get("title"), given.get("locator") or {}
+    source = value if isinstance(value, Mapping) else {}
+    name = SOURCE_ALIASES.get(str(source.get("kind")), source.get("kind"))
+    kind = next((known for known in CITATION_KINDS if known == name), None)
+    ref, title, place = source.get("ref"), source.get("title"), source.get("locator") or {}
     if kind is None or not isinstance(ref, str) or not 1 <= len(ref.strip()) <= FILE_MAX:
         kinds = ", ".join(CITATION_KINDS)
-        raise _untaken(f"is {_short(value)}; allowed is {{kind, ref}}, kind one of {kinds}")
+        raise _invalid(f"is {_short(value)}; allowed is {{kind, ref}}, kind one of {kinds}")
     lines = (place.get("line_start"), place.get("line_end")) if isinstance(place, Mapping) else (0, 0)
-    first, last = (one if isinstance(one, int) and one >= 1 else None for one in lines)
+    first, last = (line if isinstance(line, int) and line >= 1 else None for line in lines)
     if (first, last) != lines:
-        raise _untaken(f"has the locator {_short(place)}; allowed are line_start and line_end from 1")
-    name = _as_stored(_without_nul(title[:KEY_MAX])) if isinstance(title, str) else None
-    return Citation(kind, _as_stored(_without_nul(ref.strip())), name, Locator(first, last))
+        raise _invalid(f"has the locator {_short(place)}; allowed are line_start and line_end from 1")
+    cleaned_title = _as_stored(_without_nul(title[:KEY_MAX])) if isinstance(title, str) else None
+    return Citation(kind, _as_stored(_without_nul(ref.strip())), cleaned_title, Locator(first, last))
 
 
 def _json(value: Json) -> Json:
-    """Return a JSON value as it would be read again."""
+    """Return a JSON value as it would come back from its text."""
     return parsed(json_value("value", value, most_bytes=L1_BYTES_MAX))
 
 
-def _as_it_is(value: Json) -> Json:
-    return value
-
-
 def named(aliases: Mapping[str, StrEnum] | None = None) -> BeforeValidator:
-    """Return what takes a name in any case, and older names."""
+    """Return a validator that takes an enum's name in any case, and its aliases."""
 
-    def read(value: Given) -> Given:
+    def read(value: Raw) -> Raw:
         name = value.strip().lower() if isinstance(value, str) else value
         return (aliases or {}).get(name, name) if isinstance(name, str) else value
 
@@ -239,7 +235,7 @@ def named(aliases: Mapping[str, StrEnum] | None = None) -> BeforeValidator:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text without blanks at its ends; least=0 lets it be empty."""
+    """Stripped text; least=0 allows it to be empty."""
 
     most: int
     least: int = 1
@@ -253,7 +249,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list without repeats, in order; one text counts as a list of one."""
+    """A tuple without repeats, in order; one text counts as a list of one."""
 
     most: int
 
@@ -263,7 +259,7 @@ class Listed:
 
 
 AsStored = AfterValidator(_as_stored)
-"""What is stored beside a memory's content leaves here without secrets and private parts."""
+"""For text that is stored next to a memory's content: secrets and private parts are removed."""
 Content = Annotated[str, Text(CONTENT_MAX)]
 Identifier = Annotated[str, Text(NAME_MAX)]
 Name = Annotated[str, Text(NAME_MAX, 0)]
@@ -276,13 +272,13 @@ RequestId = Annotated[str, Text(REQUEST_ID_MAX, 0)]
 Flag = Annotated[bool, Field(strict=True)]
 Polarity = Annotated[float, Field(strict=True, ge=-1, le=1, allow_inf_nan=False)]
 Decay = Annotated[float, PlainValidator(_half_life), WithJsonSchema({"type": "object"})]
-"""Of a memory entry, `{half_life_days}`: the days."""
+"""`{half_life_days}` of a memory entry, as days."""
 Sources = Annotated[
     tuple[Annotated[Citation, PlainValidator(_cited_source), WithJsonSchema({"type": "object"})], ...],
     Field(max_length=FILES_MAX),
 ]
-Whose = Annotated[tuple[tuple[str, str], ...], PlainValidator(_whose), WithJsonSchema({"type": "object"})]
-"""Of a memory entry, `{account_id, user_id, conversation_id}`: (name, id) of each that was given."""
+Whose = Annotated[tuple[tuple[str, str], ...], PlainValidator(_owner), WithJsonSchema({"type": "object"})]
+"""`{account_id, user_id, conversation_id}` of a memory entry: (name, id) of each that was given."""
 Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
 When = Annotated[Moment, PlainValidator(_moment), WithJsonSchema({"type": "string"})]
@@ -304,13 +300,13 @@ Seen = Annotated[tuple[Annotated[str, Text(STAMP_MAX)], ...], Listed(SEEN_MAX)]
 """Stamps of the versions that a human was shown."""
 AnyJson = Annotated[JsonValue, PlainValidator(_json), WithJsonSchema({})]
 Messages = Annotated[
-    JsonValue, PlainValidator(_as_it_is), WithJsonSchema({"type": "array", "items": {"type": "object"}})
+    JsonValue, PlainValidator(lambda value: value), WithJsonSchema({"type": "array", "items": {"type": "object"}})
 ]
-"""Read message by message where it is learned from, with its own sentence for each."""
+"""Checked message by message by extraction, with an error message for each."""
 
 
 def arg(
-    default: Given | EllipsisType = ...,
+    default: Raw | EllipsisType = ...,
     help: str = "",
     *,
     tool: str | None = None,
@@ -319,80 +315,79 @@ def arg(
     le: float | None = None,
     max_length: int | None = None,
 ) -> Any:
-    """Return a field. help: for people, in options and HTTP. tool: what an agent reads instead; its `{}` stands for
-    the bounds and the default. option: a command's name for it, where that is not the field's."""
-    shown: dict[str, JsonValue] = {"tool": tool, "option": option}
-    words = help or None
-    return Field(default, description=words, json_schema_extra=shown, ge=ge, le=le, max_length=max_length)
+    """Return a field. help: for people, in options and HTTP. tool: what an agent reads instead; its `{}` becomes the
+    bounds and the default. option: the command's option, where it is not named like the field."""
+    extra: dict[str, JsonValue] = {"tool": tool, "option": option}
+    return Field(default, description=help or None, json_schema_extra=extra, ge=ge, le=le, max_length=max_length)
 
 
 # --- requests ----------------------------------------------------------------------------------------------------
 
 
 class BaseRequest(BaseModel):
-    """What every request is: closed, frozen, built when it is first needed."""
+    """A use case's arguments: no unknown fields, frozen; the validator is built when first needed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     unlisted: ClassVar[frozenset[str]] = frozenset()
-    """Fields that a tool takes and does not list: a schema costs tokens in every conversation."""
+    """Fields that a tool accepts without listing them: a schema costs tokens in every conversation."""
     terse: ClassVar[frozenset[str]] = frozenset()
-    """Fields that a tool lists without words, because another tool says them."""
-    not_asked: ClassVar[frozenset[str]] = frozenset({"request_id"})
-    """Fields that do not tell one request from another."""
+    """Fields that a tool lists without a description, because another tool has it."""
+    not_compared: ClassVar[frozenset[str]] = frozenset({"request_id"})
+    """Fields that do not make a request a different one."""
     other_names: ClassVar[Mapping[str, str]] = {}
-    """What else a field may be called, and the field: taken where the field's own name is not given."""
+    """Other name -> field: used where the field's own name is not given."""
 
     @model_validator(mode="before")
     @classmethod
-    def _named_and_not_null(cls, given: Given) -> Given:
-        """Return what was given under the fields' own names; null is not given."""
+    def _named_and_not_null(cls, given: Raw) -> Raw:
+        """Return the arguments under the fields' own names; a null counts as not given."""
         if not isinstance(given, Mapping):
             return given
-        own = {other: name for other, name in cls.other_names.items() if name not in given}
-        named = {own.get(name, name): value for name, value in given.items()}
+        renamed = {other: name for other, name in cls.other_names.items() if name not in given}
+        named = {renamed.get(name, name): value for name, value in given.items()}
         return {name: value for name, value in named.items() if value is not None or name in cls.required()}
 
     @classmethod
     def required(cls) -> list[str]:
-        """Return the names that must be given."""
+        """Return the names of required fields."""
         return [name for name, field in cls.model_fields.items() if field.is_required()]
 
     @classmethod
-    def of(cls, *given: Given, **fields: Given) -> Self:
-        """Return the checked request; `given` are its first fields, in order. Raises BadInput: one sentence."""
+    def of(cls, *given: Raw, **fields: Raw) -> Self:
+        """Return the checked request; positional values are its first fields. Raises BadInput: one sentence."""
         if len(given) > len(cls.model_fields):
             raise TypeError(f"{cls.__name__} has {len(cls.model_fields)} fields, {len(given)} were given")
         return cls.read(dict(zip(cls.model_fields, given, strict=False)) | fields, cls.__name__)
 
     @classmethod
-    def read(cls, given: Mapping[str, Given], what: str) -> Self:
-        """Return the checked request. what: how its caller calls it. Raises BadInput: one sentence."""
+    def read(cls, given: Mapping[str, Raw], what: str) -> Self:
+        """Return the checked request. what: its name in messages. Raises BadInput: one sentence."""
         try:
             return cls.model_validate(given)
         except ValidationError as error:
-            wrong = error.errors(include_url=False)
-            first = next((one for one in wrong if one["type"] == "extra_forbidden"), wrong[0])  # a slip of the pen
+            errors = error.errors(include_url=False)
+            first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])  # a typing mistake
             raise BadInput(sentence(first, cls, what)) from None
 
     def asked(self, **resolved: Json) -> dict[str, Json]:
-        """Return what tells this request from others, in its one canonical form; receipts hold a hash of it.
+        """Return the canonical form by which a repeated request is recognised; receipts hold a hash of it.
 
-        resolved: what the fields that depend on the caller came to.
+        resolved: values of the fields that depend on the caller.
         """
-        own = {name: _plain(getattr(self, name)) for name in type(self).model_fields if name not in self.not_asked}
-        return own | resolved
+        compared = (name for name in type(self).model_fields if name not in self.not_compared)
+        return {name: _plain(getattr(self, name)) for name in compared} | resolved
 
 
-def use_case(model: type[Asked]) -> Callable[[Callable[[Anchor, Asked], Answer]], Callable[..., Answer]]:
-    """Return what lets a method that takes one request take its fields too: `search("text", limit=3)`.
+def use_case(model: type[Request]) -> Callable[[Callable[[Anchor, Request], Answer]], Callable[..., Answer]]:
+    """Return a decorator: a method that takes one request accepts its fields too, `search("text", limit=3)`.
 
-    Where several engines write to one store and another one was first, the whole use case decides anew.
+    Where another engine changed the store first, the whole use case runs again (`errors.decided_anew`).
     """
 
-    def wrap(method: Callable[[Anchor, Asked], Answer]) -> Callable[..., Answer]:
+    def wrap(method: Callable[[Anchor, Request], Answer]) -> Callable[..., Answer]:
         @wraps(method)
-        def run(self: Anchor, *given: Given, **fields: Given) -> Answer:
+        def run(self: Anchor, *given: Raw, **fields: Raw) -> Answer:
             if len(given) == 1 and isinstance(given[0], model) and not fields:
                 request = given[0]
             else:
@@ -414,21 +409,21 @@ def _plain(value: Json | Moment | Tag | Citation | tuple[Tag | Citation, ...]) -
     return str(value) if isinstance(value, Moment | Tag) else value
 
 
-# --- what is made of them ----------------------------------------------------------------------------------------
+# --- what is made from a request -------------------------------------------------------------------------------------
 
 
 def sentence(error: ErrorDetails, model: type[BaseModel], what: str) -> str:
-    """Return the one sentence about what is wrong: what, the value, what is allowed. No text of more than a glance."""
+    """Return one sentence about an error: the field, the value cut short, what is allowed."""
     name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")
     name = name or what
     value, limits = error["input"], error.get("ctx", {})
     match error["type"]:
         case "missing":
-            required = [one for one, field in model.model_fields.items() if field.is_required()]
+            required = [field for field, spec in model.model_fields.items() if spec.is_required()]
             return f"{what} lacks the argument {name!r}; required are {', '.join(required)}"
         case "extra_forbidden":
             hidden: frozenset[str] = getattr(model, "unlisted", frozenset())
-            allowed = ", ".join(one for one in model.model_fields if one not in hidden) or "no arguments"
+            allowed = ", ".join(field for field in model.model_fields if field not in hidden) or "no arguments"
             return f"{what} got the unknown argument {name[:80]!r}; allowed are {allowed}"
         case "string_type":
             allowed = f"text of 1 to {most} characters" if (most := _most(model, name)) else "text"
@@ -442,15 +437,15 @@ def sentence(error: ErrorDetails, model: type[BaseModel], what: str) -> str:
         case "too_long":
             return f"{name} has {limits['actual_length']} entries; allowed are at most {limits['max_length']}"
         case "enum" | "literal_error":
-            said = re.sub(r"<\w{1,40}\.\w{1,40}: ('[^']{1,40}')>", r"\1", limits["expected"])
-            allowed = said.replace("'", "").replace(" or ", ", ")
+            expected = re.sub(r"<\w{1,40}\.\w{1,40}: ('[^']{1,40}')>", r"\1", limits["expected"])
+            allowed = expected.replace("'", "").replace(" or ", ", ")
             numbers = " (or L0 to L4)" if Layer.EVENT_LOG in allowed else ""
             return f"{name} is {_short(value)}; allowed are {allowed}{numbers}"
         case "tuple_type":
             return f"{name} is {_short(value)}; allowed is a list of texts"
         case "bool_type":
             return f"{name} is {_short(value)}; allowed are true and false"
-        case kind if kind == UNTAKEN:
+        case kind if kind == INVALID:
             return f"{name} {limits['what']}"
     schema = _field_of(model, str(error["loc"][0])) if error["loc"] else {}
     kind = "a whole number" if schema.get("type") == "integer" else "a number"
@@ -461,7 +456,7 @@ def sentence(error: ErrorDetails, model: type[BaseModel], what: str) -> str:
 
 
 def _most(model: type[BaseModel], name: str) -> int | None:
-    """Return how many characters a text may have, or each of a list."""
+    """Return the most characters of a text, or of each text in a list."""
     schema = _field_of(model, name.partition("[")[0])
     most = record(schema.get("items", schema)).get("maxLength")
     return most if isinstance(most, int) else None
@@ -471,7 +466,7 @@ def _field_of(model: type[BaseModel], name: str) -> Record:
     return record(record(schema_of(model)["properties"]).get(name))
 
 
-def _short(value: Given) -> str:
+def _short(value: Raw) -> str:
     """Return a value small enough to show."""
     shown = repr(value)
     return shown if len(shown) <= SHOWN_CHARS + 2 else f"{shown[:SHOWN_CHARS]}…"
@@ -479,21 +474,21 @@ def _short(value: Given) -> str:
 
 @cache
 def schema_of(model: type[BaseModel]) -> Schema:
-    """Return the JSON Schema of a request: closed, without titles and null unions; bounds and defaults stand in it."""
+    """Return the JSON Schema of a request, with bounds and defaults, without titles and null unions."""
     return dict(record(without_titles(model.model_json_schema())))
 
 
 def without_titles(schema: Json, *, defaults: bool = True) -> Json:
-    """Return a JSON Schema without titles and null unions, and (asked for) without defaults."""
+    """Return a JSON Schema without titles and null unions, and without defaults where asked."""
     if isinstance(schema, list):
-        return [without_titles(one, defaults=defaults) for one in schema]
+        return [without_titles(inner, defaults=defaults) for inner in schema]
     if not isinstance(schema, dict):
         return schema
     options = [one for one in items(schema.get("anyOf")) if one != {"type": "null"}]
     if len(options) == 1:
         schema = {**record(options[0]), **{name: inner for name, inner in schema.items() if name != "anyOf"}}
     return {
-        WORDS.get(name, name): {key: without_titles(inner, defaults=defaults) for key, inner in record(value).items()}
+        BOUNDS.get(name, name): {key: without_titles(inner, defaults=defaults) for key, inner in record(value).items()}
         if name == "properties"
         else without_titles(value, defaults=defaults)
         for name, value in schema.items()
@@ -502,17 +497,13 @@ def without_titles(schema: Json, *, defaults: bool = True) -> Json:
 
 
 def tool_schema(model: type[BaseRequest]) -> Schema:
-    """Return what an agent is shown of a request: types and few words, which hold the bounds and the default.
+    """Return what an agent is shown of a request: types and short descriptions.
 
-    Limits and defaults stand in words, because some clients drop them where JSON Schema has them.
+    Bounds and defaults are part of the descriptions, because some clients drop them from the schema.
     """
-    whole = schema_of(model)
     properties: Schema = {}
     shown: Schema = {"type": "object", "properties": properties}
-    for name in record(whole["properties"]):
-        field = _field_of(model, name)
-        if name in model.unlisted:
-            continue
+    for name, field in ((name, _field_of(model, name)) for name in model.model_fields if name not in model.unlisted):
         own = {key: field[key] for key in ("type", "items") if key in field}
         if "items" in own:
             own["items"] = {"type": record(own["items"])["type"]}
@@ -525,7 +516,7 @@ def tool_schema(model: type[BaseRequest]) -> Schema:
 
 
 def _bounds(field: Record) -> str:
-    """Return the limits and the default of a field in words.
+    """Return the bounds and the default of a field in words.
 
     >>> _bounds({"minimum": 1, "maximum": 50, "default": 5}), _bounds({"maxItems": 32})
     ('1-50, default 5', 'up to 32')

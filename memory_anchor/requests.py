@@ -1,9 +1,9 @@
-"""What can be asked: one model a use case, with its names, bounds, defaults and help.
+"""One model for each use case: its arguments' names, bounds, defaults and help.
 
 Everything that knows the arguments of a use case is made from its model: the schema of an MCP tool, the options of a
-command and their help, an HTTP body, a line of an import, and the fingerprint by which a repeat is recognised
-(`fields` has the machinery). Rejected: schemas written by hand beside the functions; a search's arguments stood in
-eight places.
+command and their help, an HTTP body, a line of an import, and the fingerprint that recognises a repeat (`fields` has
+the machinery). Rejected: schemas written by hand next to the functions, which listed a search's arguments in eight
+places.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ VERSION_MAX = 1_000_000
 PURGED_MAX = 100
 PATH_MAX = 4_096
 FILE_CONTENT_MAX = 14_000_000
-"""Of a file in base64: 10 MB."""
+"""10 MB in base64."""
 MESSAGE_COUNT_MAX = 1_000_000
 
 ENTRY = frozenset(("sentiment", "decay", "sources", "scope", "author", "written_at"))
-"""What the strategy's memory entry and observation say besides; an agent's tools take and do not list it."""
+"""Further fields of the strategy's memory entry and observation; tools accept them without listing them."""
 PLAIN_IN_EVENTS = frozenset(("key", "importance", "visibility"))
-"""What of an event neither a tool nor a command offers."""
-COUNTS_OF_A_LINE = frozenset(("content", "type", "layer", "key", "tags", "importance", "confidence", "visibility")) | {
+"""Fields of an event that neither a tool nor a command offers."""
+IMPORTED_FIELDS = frozenset(("content", "type", "layer", "key", "tags", "importance", "confidence", "visibility")) | {
     *("when", "where", "who", "cites")
 }
 
@@ -116,9 +116,9 @@ class WhyNot(BaseRequest):
 
 
 class WriteRequest(BaseRequest):
-    """What is alike in everything that is written down."""
+    """The fields that every saved memory or event has."""
 
-    not_asked = frozenset({"importance", "layer", "source", "request_id"})
+    not_compared = frozenset({"importance", "layer", "source", "request_id"})
     other_names = MappingProxyType({"kind": "type"})
     """As the strategy's memory entry says it."""
 
@@ -138,7 +138,7 @@ class WriteRequest(BaseRequest):
     written_at: When | None = arg(None, "Of an observation: when it was written down.")
 
     def asked(self, **resolved: Json) -> dict[str, Json]:
-        """As every request's; what an entry of the strategy adds counts only where it is given."""
+        """Return the canonical form; `ENTRY` fields count only where they are given."""
         whole = super().asked(**resolved)
         if self.written_at is not None:
             whole["written_at"] = self.written_at.said
@@ -146,7 +146,7 @@ class WriteRequest(BaseRequest):
 
     @classmethod
     def like(cls, other: WriteRequest) -> Self:
-        """Return this kind of request with what another kind has alike; the type is its own word."""
+        """Return this kind of request with the fields that it shares with another kind."""
         own = {name: getattr(other, name) for name in cls.model_fields if name in type(other).model_fields}
         return cast(Self, cls.model_construct(**own))
 
@@ -178,9 +178,9 @@ class LogEvent(WriteRequest):
 
 
 class ImportedLine(SaveMemory, LogEvent):
-    """A line of an import that is no export of ours: what counts of it; the rest is nobody's to claim.
+    """A line of another tool's export: the fields that are taken from it; the rest is ignored.
 
-    when: of a fact, since when it holds. cites: where it comes from, `mem0:ab12` or an address.
+    when: of a fact, since when it holds. cites: its source, `mem0:ab12` or an address.
     """
 
     unlisted = frozenset({"cites"})
@@ -189,8 +189,8 @@ class ImportedLine(SaveMemory, LogEvent):
 
     @model_validator(mode="before")
     @classmethod
-    def _what_counts(cls, given: dict[str, object]) -> dict[str, object]:
-        return {name: value for name, value in given.items() if name in COUNTS_OF_A_LINE}
+    def _known_fields(cls, given: dict[str, object]) -> dict[str, object]:
+        return {name: value for name, value in given.items() if name in IMPORTED_FIELDS}
 
 
 class PromoteToFact(BaseRequest):

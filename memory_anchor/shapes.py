@@ -1,9 +1,8 @@
 """Domain value -> the JSON that tools, resources, HTTP and `--json` show. Pure.
 
 Fields at their default are left out, instants are UTC ISO 8601 ending in Z, text is verbatim. An answer stays under
-`ANSWER_BYTES_MAX`: lists lose their tail and a note says how to get the rest, since a client that cuts by itself shows
-a two-kilobyte preview instead. Rejected: dumping the dataclasses, because their names and defaults are ours to change
-and these are not.
+`ANSWER_BYTES_MAX`: lists lose their tail and a note says how to get the rest, because clients replace a longer one by a
+two-kilobyte preview. Rejected: dumping the dataclasses, whose names and defaults must stay free to change.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from types import MappingProxyType
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of
@@ -55,20 +55,20 @@ Shown = dict[str, Json]
 """A JSON object as front ends show it."""
 
 ANSWER_BYTES_MAX = 99_000
-"""Under the 100,000 bytes promised; some clients replace larger results by a preview."""
+"""Under the 100,000 bytes promised."""
 NOTE_BYTES = 400
 SCORE_DIGITS = 3
 AGE_IN_DAYS = timedelta(days=60)
-"""Up to here a snippet's line tells its age, beyond it the day."""
+"""Up to this age a snippet's line shows the age, beyond it the day."""
 BEFORE_CHARS = 80
 CITATIONS_SHOWN = 3
-"""Of one snippet: a digest cites every event it tells; `get_memory` has them all."""
+"""Of one snippet; `get_memory` has them all."""
 _VERSIONS: ContextVar[Mapping[str, str]] = ContextVar("versions", default=MappingProxyType({}))
 
 
 @contextmanager
 def cited_with(versions: Mapping[str, str]) -> Iterator[None]:
-    """Let every citation and cost report that is shaped in this block say these too; what one says itself stays."""
+    """Add these fields to every citation and cost report shaped in this block; a citation's own values win."""
     token = _VERSIONS.set(versions)
     try:
         yield
@@ -77,12 +77,12 @@ def cited_with(versions: Mapping[str, str]) -> Iterator[None]:
 
 
 def compact(answer: Mapping[str, Json]) -> str:
-    """Return the answer as one line of JSON text, Chinese as it is."""
+    """Return the answer as one line of JSON text, without ASCII escapes."""
     return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
 
 def time_text(at: datetime, *, seconds: bool = False) -> str:
-    """Return an instant as UTC ISO 8601 with Z; whole seconds where it is only shown, exact where it may be asked for.
+    """Return an instant as UTC ISO 8601 with Z. seconds: cut to whole seconds, for text that is only read.
 
     >>> time_text(datetime(2025, 12, 15, 12, 30, tzinfo=UTC))
     '2025-12-15T12:30:00Z'
@@ -107,7 +107,7 @@ def outcome(value: WriteOutcome) -> Shown:
         shaped["target_id"] = value.target_id
     if value.similar:
         shaped["similar"] = [
-            {"id": one.id, "text": one.text, "score": round(one.score, SCORE_DIGITS)} for one in value.similar
+            {"id": hit.id, "text": hit.text, "score": round(hit.score, SCORE_DIGITS)} for hit in value.similar
         ]
     if value.redactions:
         shaped["redactions"] = list(value.redactions)
@@ -115,17 +115,16 @@ def outcome(value: WriteOutcome) -> Shown:
 
 
 def outcomes(values: Sequence[WriteOutcome]) -> Shown:
-    return shortened(
-        {"outcomes": [outcome(one) for one in values]}, "outcomes", "everything was written; search_events shows it"
-    )
+    shaped: Shown = {"outcomes": [outcome(value) for value in values]}
+    return shortened(shaped, "outcomes", "everything was written; search_events shows it")
 
 
-def remembered(done: Sequence[Remembered], notes: Sequence[str]) -> Shown:
+def remembered(writes: Sequence[Remembered], notes: Sequence[str]) -> Shown:
     """Return {outcomes: [WriteOutcome with its episode], notes?}."""
     shaped: Shown = {
         "outcomes": [
-            outcome(one.outcome) | {"episode": {"number": one.episode, "start": one.start, "end": one.end}}
-            for one in done
+            outcome(write.outcome) | {"episode": {"number": write.episode, "start": write.start, "end": write.end}}
+            for write in writes
         ]
     }
     if notes:
@@ -134,7 +133,7 @@ def remembered(done: Sequence[Remembered], notes: Sequence[str]) -> Shown:
 
 
 def candidate(value: Candidate) -> Shown:
-    """Return what a conversation would be remembered by, before anything is written."""
+    """Return a memory that extraction would write."""
     return {
         "key": value.key,
         "content": value.content,
@@ -148,14 +147,14 @@ def candidate(value: Candidate) -> Shown:
 
 def proposal(value: Proposal) -> Shown:
     """Return {proposal_id, status, confirmations, required, how_to_approve, ...}."""
-    return {name: inner for name, inner in proposals.answer(value).items() if inner is not None}
+    return {name: field for name, field in proposals.answer(value).items() if field is not None}
 
 
 # --- memories --------------------------------------------------------------------------------------------------
 
 
 def memory(value: Memory, *, now: datetime, reader: Scope, activation: ActivationSettings = DEFAULTS) -> Shown:
-    """Return a Memory, or an Event when it is one; `strength` is 0 to 100 at `now`, as `activation` counts it."""
+    """Return a memory or event; `strength` is 0 to 100 at `now`, under the `activation` settings."""
     shaped: Shown = {
         "id": value.id,
         "key": value.key,
@@ -180,7 +179,7 @@ def memory(value: Memory, *, now: datetime, reader: Scope, activation: Activatio
 
 
 def event(value: Memory, *, reader: Scope) -> Shown:
-    """Return an Event of a list, with nothing that most events have alike."""
+    """Return an event of a list, without the fields that most events have alike."""
     shaped: Shown = {
         "id": value.id,
         "key": value.key,
@@ -200,8 +199,8 @@ def event(value: Memory, *, reader: Scope) -> Shown:
 
 def _uncommon(value: Memory, reader: Scope) -> Shown:
     """Return the fields that differ from their default."""
-    found: Shown = {
-        "tags": [_tag(one) for one in value.tags],
+    fields: Shown = {
+        "tags": [_tag(tag) for tag in value.tags],
         "priority": value.priority if value.priority != 50 else None,
         "sentiment": value.sentiment,
         "write_mode": value.write_mode.value if value.write_mode is not WriteMode.TOOL_CALL else None,
@@ -225,9 +224,9 @@ def _uncommon(value: Memory, reader: Scope) -> Shown:
         "expires_at": _time(value.expires_at),
         "promoted_to": value.promoted_to,
         "disputes": list(value.disputes),
-        "citations": [citation(one, reader=reader) for one in value.citations],
+        "citations": [citation(source, reader=reader) for source in value.citations],
     }
-    return {name: inner for name, inner in found.items() if inner is not None and inner != []}
+    return {name: field for name, field in fields.items() if field is not None and field != []}
 
 
 def profile(lines: Sequence[ProfileLine]) -> Shown:
@@ -236,7 +235,7 @@ def profile(lines: Sequence[ProfileLine]) -> Shown:
 
 
 def _gap(value: Mapping[str, Json] | None) -> Shown | None:
-    """Return the kind and size of what deviated from what was expected, and what that was."""
+    """Return how an event deviated from the prediction: {type, importance, predicted}."""
     if not value or not value.get("predicted"):
         return None
     return {name: value[name] for name in ("type", "importance", "predicted") if name in value}
@@ -250,24 +249,23 @@ def with_history(
     reader: Scope,
     activation: ActivationSettings = DEFAULTS,
 ) -> Shown:
-    """Return a Memory with `versions`, oldest first; the newest ones when not all fit."""
-    told = [memory(one, now=now, reader=reader, activation=activation) for one in reversed(versions)]
-    shaped = shortened(current | {"versions": told}, "versions", "the newest; `memory-anchor history` has all")
+    """Return a memory with its versions, oldest first; the newest ones where not all fit."""
+    newest_first = [memory(version, now=now, reader=reader, activation=activation) for version in reversed(versions)]
+    shaped = shortened(current | {"versions": newest_first}, "versions", "the newest; `memory-anchor history` has all")
     return shaped | {"versions": items(shaped["versions"])[::-1]}
 
 
 def events(values: Sequence[Memory], *, reader: Scope) -> Shown:
-    return shortened(
-        {"events": [event(one, reader=reader) for one in values]}, "events", "ask again with a shorter time range"
-    )
+    shaped: Shown = {"events": [event(value, reader=reader) for value in values]}
+    return shortened(shaped, "events", "ask again with a shorter time range")
 
 
 # --- recall ----------------------------------------------------------------------------------------------------
 
 
 def search_answer(value: SearchAnswer, *, reader: Scope) -> Shown:
-    """Return {snippets, conflicts?, notes?}: strong ones first; `weak` marks what may be beside the point."""
-    shaped: Shown = {"snippets": [snippet(one, reader=reader) for one in value.snippets]}
+    """Return {snippets, conflicts?, notes?}: strong ones first; `weak` marks those that may not answer the query."""
+    shaped: Shown = {"snippets": [snippet(hit, reader=reader) for hit in value.snippets]}
     if value.conflicts:
         shaped["conflicts"] = [list(pair) for pair in value.conflicts]
     if value.notes:
@@ -276,10 +274,10 @@ def search_answer(value: SearchAnswer, *, reader: Scope) -> Shown:
 
 
 def snippet(value: RetrievedSnippet, *, reader: Scope) -> Shown:
-    """Return a RetrievedSnippet; `text` is the memory's content, whole, behind its speaker's name where it has one.
+    """Return a snippet; `text` is the memory's whole content, after its speaker's name where it has one.
 
-    What most have alike goes unsaid: weights of 1, the trust and origin `agent`, a vivid strength; an agent's memory
-    that names its sources does not cite itself.
+    The usual values are left out: weights of 1, the trust and origin `agent`, a vivid strength. An agent's memory that
+    names its sources does not cite itself.
     """
     shaped: Shown = {
         "id": value.id,
@@ -291,21 +289,18 @@ def snippet(value: RetrievedSnippet, *, reader: Scope) -> Shown:
     if value.when is not None:
         shaped["when"] = time_text(value.when, seconds=True)
     if value.tags:
-        shaped["tags"] = [_tag(one) if one.weight != 1 else {"name": one.name} for one in value.tags]
+        shaped["tags"] = [_tag(tag) if tag.weight != 1 else {"name": tag.name} for tag in value.tags]
     if value.status is not Status.ACTIVE:
         shaped["status"] = value.status.value
     if value.origin is not Origin.AGENT:
         shaped["origin"] = value.origin.value
     if value.strength != "vivid":
         shaped["strength"] = value.strength
-    sources = [one for one in value.citations if one.ref != value.id or one.trust is not Trust.AGENT]
+    sources = [source for source in value.citations if source.ref != value.id or source.trust is not Trust.AGENT]
     if value.citations:
         shown = (sources or value.citations)[:CITATIONS_SHOWN]
-        shaped["citations"] = [_cited(one, value, reader) for one in shown]
-    if value.before:
-        shaped["before"] = value.before
-    if value.linked:
-        shaped["linked"] = value.linked
+        shaped["citations"] = [_cited(source, value, reader) for source in shown]
+    shaped |= {name: field for name in ("before", "linked") if (field := getattr(value, name))}
     if value.beside is not None:
         shaped["beside"] = dict(value.beside)
     if value.relevance is not None:
@@ -318,73 +313,72 @@ def snippet(value: RetrievedSnippet, *, reader: Scope) -> Shown:
 
 
 def lean(answer: Record) -> Shown:
-    """Return a search's answer for a reader that pays for each word: no snippet cites itself where that tells nothing.
+    """Return a search's answer with fewer tokens: without citations in which a snippet only cites itself.
 
-    What stays is what others rely on by name. Whoever needs a citation of a memory that has none makes it of its id.
+    A client that needs a citation for such a memory makes it from the id.
     """
-    own, snippets = (("kind", "ref"), ("kind", "ref", "trust")), list[Json]()
-    for one in records(answer["snippets"]):
-        trust = TRUST_OF_ORIGIN[Origin(text(one.get("origin"), Origin.AGENT.value))].value
-        cited: list[Json] = [
-            told
-            for told in records(one.get("citations"))
-            if told["ref"] != one["id"] or tuple(told) not in own or told.get("trust", trust) != trust
+    bare, snippets = (("kind", "ref"), ("kind", "ref", "trust")), list[Json]()
+    for hit in records(answer["snippets"]):
+        trust = TRUST_OF_ORIGIN[Origin(text(hit.get("origin"), Origin.AGENT.value))].value
+        citations: list[Json] = [
+            source
+            for source in records(hit.get("citations"))
+            if source["ref"] != hit["id"] or tuple(source) not in bare or source.get("trust", trust) != trust
         ]
-        rest = {name: value for name, value in one.items() if name != "citations"}
-        snippets.append(rest | ({"citations": cited} if cited else {}))
+        rest = {name: value for name, value in hit.items() if name != "citations"}
+        snippets.append(rest | ({"citations": citations} if citations else {}))
     return {**answer, "snippets": snippets}
 
 
 def lines(answer: Mapping[str, Json], *, now: datetime) -> str:
-    """Return a search's answer as plain lines: id, age, who wrote it and how far that is trusted, then the text whole.
+    """Return a search's answer as plain lines: id, age, origin and trust, then the whole text.
 
-    The structured form has the rest; an agent that reads the text pays for these few words alone.
+    Only an agent that reads this text pays tokens; programs read the structured form, which has the rest.
     """
-    told = []
-    for one in records(answer["snippets"]):
-        when, before = text(one.get("when"), ""), text(one.get("before"), "")
-        about = [text(one["id"]), _age(when, now), *_author(one), _place_of(one)]
-        joined = f"linked: {one['linked']}" if one.get("linked") else "weak" if one.get("weak") else ""
-        about += [text(one.get("status"), ""), joined]
-        stale = {text(cited.get("freshness"), "fresh") for cited in records(one.get("citations"))} - {"fresh"}
+    shown = []
+    for hit in records(answer["snippets"]):
+        when, before = text(hit.get("when"), ""), text(hit.get("before"), "")
+        link = f"linked: {hit['linked']}" if hit.get("linked") else "weak" if hit.get("weak") else ""
+        about = [text(hit["id"]), _age(when, now), *_author(hit), _position(hit), text(hit.get("status"), ""), link]
+        stale = {text(source.get("freshness"), "fresh") for source in records(hit.get("citations"))} - {"fresh"}
         was = f" (since {when[:10]}; before: {_short(before)})" if before else ""
-        told.append(f"[{' '.join(filter(None, (*about, *sorted(stale))))}] {text(one['text'])}{was}")
-        if near := record(one.get("beside")):
+        shown.append(f"[{' '.join(filter(None, (*about, *sorted(stale))))}] {text(hit['text'])}{was}")
+        if near := record(hit.get("beside")):
             first, last = items(near["lines"])
-            told.append(f"[{near['side']} it, {near['ref']}:{first}-{last}] {near['text']}")
-    told += [f"{one} and {other} contradict each other." for one, other in map(texts, items(answer.get("conflicts")))]
-    return "\n".join([*told, *(f"Note: {note}" for note in items(answer.get("notes")))]) or "Nothing is remembered."
+            shown.append(f"[{near['side']} it, {near['ref']}:{first}-{last}] {near['text']}")
+    shown += [f"{one} and {other} contradict each other." for one, other in map(texts, items(answer.get("conflicts")))]
+    return "\n".join([*shown, *(f"Note: {note}" for note in items(answer.get("notes")))]) or "Nothing is remembered."
 
 
-def _author(one: Record) -> list[str]:
-    """Return who wrote a snippet where it was not an agent, and its trust where that does not follow."""
-    trusts = {text(cited["trust"]) for cited in records(one.get("citations")) if "trust" in cited}
-    origin = Origin(text(one.get("origin"), Origin.AGENT.value))
+def _author(hit: Record) -> list[str]:
+    """Return a snippet's origin, and its trust where that does not follow from it."""
+    trusts = {text(source["trust"]) for source in records(hit.get("citations")) if "trust" in source}
+    origin = Origin(text(hit.get("origin"), Origin.AGENT.value))
     return [origin.value, *sorted(trusts - {TRUST_OF_ORIGIN[origin].value})]
 
 
-def _place_of(one: Record) -> str:
-    """Return where a passage of a document or a commit stands; "" for a memory."""
-    cited = next(iter(records(one.get("citations"))), {})
-    if one["layer"] != Layer.OPERATIONAL_KNOWLEDGE.value or cited.get("kind") not in PASSAGE_CITATION_KINDS:
+def _position(hit: Record) -> str:
+    """Return file and lines of a passage of a document or commit; "" for a memory."""
+    source = next(iter(records(hit.get("citations"))), {})
+    if hit["layer"] != Layer.OPERATIONAL_KNOWLEDGE.value or source.get("kind") not in PASSAGE_CITATION_KINDS:
         return ""
-    place = record(cited.get("locator"))
-    lines = f":{place['line_start']}-{place['line_end']}" if "line_start" in place else ""
-    return f"{_short(text(cited['ref']))}{lines}"
+    locator = record(source.get("locator"))
+    lines = f":{locator['line_start']}-{locator['line_end']}" if "line_start" in locator else ""
+    return f"{_short(text(source['ref']))}{lines}"
 
 
 def _age(when: str, now: datetime) -> str:
-    """Return how long ago an instant was in hours or days, the day itself where that is long or to come.
+    """Return an instant's age in hours or days; its day where it is long ago or in the future.
 
     >>> _age("2025-12-15T09:00:00Z", datetime(2025, 12, 15, 12, tzinfo=UTC))
     '3h'
     """
     if not when:
         return ""
-    ago = now - datetime.fromisoformat(when)
-    if not timedelta() <= ago < AGE_IN_DAYS:
+    age = now - datetime.fromisoformat(when)
+    if not timedelta() <= age < AGE_IN_DAYS:
         return when[:10]
-    return f"{ago.days}d" if ago.days else f"{ago.seconds // 3600}h"
+    return f"{age.days}d" if age.days else f"{age.seconds // 3600}h"
 
 
 def _short(text: str) -> str:
@@ -392,7 +386,7 @@ def _short(text: str) -> str:
 
 
 def _cited(cited: Citation, of: RetrievedSnippet, reader: Scope) -> Shown:
-    """Return a citation without what the snippet says itself."""
+    """Return a citation without the fields that its snippet shows already."""
     shaped = citation(replace(cited, observed_at=None) if cited.observed_at == of.when else cited, reader=reader)
     if cited.trust is Trust.AGENT:
         del shaped["trust"]
@@ -400,42 +394,42 @@ def _cited(cited: Citation, of: RetrievedSnippet, reader: Scope) -> Shown:
 
 
 def citation(value: Citation, *, reader: Scope) -> Shown:
-    """Return a Citation. Its scope says only where it differs from the reader's."""
+    """Return a citation; of its scope only what differs from the reader's."""
     shaped: Shown = {"kind": value.kind, "ref": value.ref}
     if value.title:
         shaped["title"] = value.title
     locator = {
-        name: inner
+        name: field
         for name in ("line_start", "line_end", "sha", "chunk_index", "page", "heading")
-        if (inner := getattr(value.locator, name)) not in (None, ())
+        if (field := getattr(value.locator, name)) not in (None, ())
     }
     if locator:
         shaped["locator"] = locator
     if value.scope is not None:
-        elsewhere = {name: inner for name, inner in _scope(value.scope).items() if inner != getattr(reader, name)}
-        shaped |= {"scope": elsewhere} if elsewhere else {}
+        other = {name: part for name, part in _scope(value.scope).items() if part != getattr(reader, name)}
+        shaped |= {"scope": other} if other else {}
     if value.observed_at is not None:
         shaped["observed_at"] = time_text(value.observed_at, seconds=True)
     shaped["trust"] = value.trust.value
-    own = {name: inner for name in ("freshness", "variant", "index_version") if (inner := getattr(value, name))}
+    own = {name: field for name in ("freshness", "variant", "index_version") if (field := getattr(value, name))}
     if versions := dict(_VERSIONS.get()):
-        # What names itself in `variant` is how passages are ranked: beside a request's variant, that is its algorithm.
-        versions |= {"algo_version": ranked} if (ranked := own.pop("variant", "")) else {}
+        # A citation's own `variant` is how passages were ranked; next to a request's variant that is its algorithm.
+        versions |= {"algo_version": ranking} if (ranking := own.pop("variant", "")) else {}
     return shaped | versions | own
 
 
 def operations(values: Sequence[OperationPassage]) -> Shown:
     """Return {operations: [{name, path, title, text, score}]}."""
-    found: list[Shown] = [
-        {"name": one.name, "path": one.path, "title": one.title, "text": one.text, "score": one.score} for one in values
+    passages: list[Shown] = [
+        {name: getattr(value, name) for name in ("name", "path", "title", "text", "score")} for value in values
     ]
-    return shortened({"operations": found}, "operations", "read the file at `path` for the rest")
+    return shortened({"operations": passages}, "operations", "read the file at `path` for the rest")
 
 
 def scanned_lore(value: ScannedLore, *, reader: Scope) -> Shown:
-    """Return {snippets, report}: each snippet with where it stands."""
+    """Return {snippets, report}: each snippet with its position."""
     placed = zip(value["snippets"], value["places"], strict=True)
-    return {"snippets": [snippet(one, reader=reader) | place for one, place in placed], "report": value["report"]}
+    return {"snippets": [snippet(hit, reader=reader) | place for hit, place in placed], "report": value["report"]}
 
 
 def knowledge_source(value: Source) -> Shown:
@@ -444,58 +438,59 @@ def knowledge_source(value: Source) -> Shown:
 
 def knowledge_sources(values: Sequence[SourceState], *, unembedded: int, now: datetime) -> Shown:
     """Return {sources: [{id, kind, ref, trust, documents, passages, ...}], unembedded?}."""
-    told: list[Shown] = []
-    for one in values:
-        more: Shown = {"waiting": one.waiting, "synced_at": one.synced_at, "left_out": dict(one.counted)}
-        more |= {"skipped": list(one.skipped), "wrong": one.error}
-        more["reading"] = one.reading.summary(now) if one.reading is not None else None
-        counts = {"documents": one.documents, "passages": one.passages}
-        told.append(knowledge_source(one.source) | counts | {name: inner for name, inner in more.items() if inner})
-    shaped: Shown = {"sources": told}
+    sources: list[Shown] = []
+    for state in values:
+        more: Shown = {"waiting": state.waiting, "synced_at": state.synced_at, "left_out": dict(state.counted)}
+        more |= {"skipped": list(state.skipped), "wrong": state.error}
+        more["reading"] = state.reading.summary(now) if state.reading is not None else None
+        counts = {"documents": state.documents, "passages": state.passages}
+        sources.append(knowledge_source(state.source) | counts | {name: field for name, field in more.items() if field})
+    shaped: Shown = {"sources": sources}
     return shortened(shaped | ({"unembedded": unembedded} if unembedded else {}), "sources", "see `--json`")
 
 
 def knowledge_opened(value: OpenedCitation, *, reader: Scope) -> Shown:
-    """Return {id, standing, text, source, trust, scope, mime?, lines?, around?, diff?, beside?, citations}: untrusted
-    text is somebody else's words."""
-    shaped: Shown = {"id": value.id, "standing": value.freshness, "text": value.text}
-    of = value.source
-    shaped |= {"source": {"id": of.id, "kind": of.kind.value, "ref": of.ref}, "trust": of.trust.value}
-    shaped["scope"] = of.visibility.value
-    shaped |= {name: inner for name in ("mime", "around", "diff") if (inner := getattr(value, name))}
+    """Return {id, standing, text, source, trust, scope, mime?, lines?, around?, diff?, beside?, citations}."""
+    source = value.source
+    shaped: Shown = {
+        "id": value.id,
+        "standing": value.freshness,
+        "text": value.text,
+        "source": {"id": source.id, "kind": source.kind.value, "ref": source.ref},
+        "trust": source.trust.value,
+        "scope": source.visibility.value,
+    }
+    shaped |= {name: field for name in ("mime", "around", "diff") if (field := getattr(value, name))}
     if value.lines:
         shaped["lines"] = list(value.lines)
     if value.beside is not None:
         shaped["beside"] = dict(value.beside)
-    return shaped | {"citations": [citation(one, reader=reader) for one in value.citations]}
+    return shaped | {"citations": [citation(cited, reader=reader) for cited in value.citations]}
 
 
 def constitution(value: Constitution) -> Shown:
-    """Return {entries, version, tokens, warnings}: L0 whole, as long as it is no longer than an answer may be."""
+    """Return {entries, version, tokens, warnings}: the whole of L0, up to the longest answer."""
     answer: Shown = {
         "entries": [
-            {"id": one.id, "content": one.content, "priority": one.priority, "source": one.source}
-            for one in value.entries
+            {"id": entry.id, "content": entry.content, "priority": entry.priority, "source": entry.source}
+            for entry in value.entries
         ],
         "version": value.version,
         "tokens": value.tokens,
         "warnings": list(value.warnings),
     }
-    told = shortened(answer, "entries", "a human reads all with `memory-anchor constitution show`")
-    return told | {"warnings": [*value.warnings, *items(told.pop("notes", None))]}
+    shown = shortened(answer, "entries", "a human reads all with `memory-anchor constitution show`")
+    return shown | {"warnings": [*value.warnings, *items(shown.pop("notes", None))]}
 
 
 def active(values: Mapping[str, tuple[Json, datetime]], *, now: datetime) -> Shown:
     """Return {values: {key: value}, expires_in_s: {key: seconds}}."""
-    kept = {key: value for key, (value, _) in values.items()}
+    shown = {key: value for key, (value, _) in values.items()}
     left = {key: max(0, round((expires_at - now).total_seconds())) for key, (_, expires_at) in values.items()}
-    if len(compact({"values": kept}).encode()) <= ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(left).encode()):
-        return {"values": kept, "expires_in_s": left}
-    return {
-        "values": {},
-        "expires_in_s": left,
-        "notes": [f"{len(kept)} values exceed {ANSWER_BYTES_MAX} bytes; ask for one by its key"],
-    }
+    if len(compact({"values": shown}).encode()) <= ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(left).encode()):
+        return {"values": shown, "expires_in_s": left}
+    note = f"{len(shown)} values exceed {ANSWER_BYTES_MAX} bytes; ask for one by its key"
+    return {"values": {}, "expires_in_s": left, "notes": [note]}
 
 
 # --- context ---------------------------------------------------------------------------------------------------
@@ -503,21 +498,21 @@ def active(values: Mapping[str, tuple[Json, datetime]], *, now: datetime) -> Sho
 
 def built_context(value: BuiltContext, *, reader: Scope) -> Shown:
     """Return {text, report, citations, report_id?, notes?}; a text too long ends after a whole quotation."""
-    told = report(value.report, reader=reader)
+    cost = report(value.report, reader=reader)
     shaped: Shown = {
         "text": value.text,
-        "report": {name: part for name, part in told.items() if name != "citations"},  # they stand beside it
-        "citations": [citation(one, reader=reader) for one in value.citations],
+        "report": {name: part for name, part in cost.items() if name != "citations"},  # listed next to it
+        "citations": [citation(source, reader=reader) for source in value.citations],
     }
     if value.report_id:
         shaped["report_id"] = value.report_id
     notes = list(value.notes)
     shaped |= {"notes": notes} if notes else {}
-    room = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(shaped | {"text": "", "citations": []}).encode())
-    if len(_encoded(value.text)) > room:
-        shaped["text"] = _cut_after_quotation(value.text, room)
+    left = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(shaped | {"text": "", "citations": []}).encode())
+    if len(_encoded(value.text)) > left:
+        shaped["text"] = _cut_after_quotation(value.text, left)
         shaped["notes"] = [*notes, "the text was cut; ask again with a smaller budget_tokens"]
-    return shortened(shaped, "citations", "the memories' ids stand in the text")
+    return shortened(shaped, "citations", "the text has the memories' ids")
 
 
 def report(value: ContextCostReport, *, reader: Scope) -> Shown:
@@ -526,9 +521,11 @@ def report(value: ContextCostReport, *, reader: Scope) -> Shown:
         "context_window_tokens": value.context_window_tokens,
         "reserved_output_tokens": value.reserved_output_tokens,
         "estimated_tokens": dict(value.estimated_tokens),
-        "sections": [{"name": one.name, "part": one.part, "tokens": one.tokens} for one in value.sections],
-        "decisions": [dict(one) for one in value.decisions],
-        "citations": [citation(one, reader=reader) for one in value.citations],
+        "sections": [
+            {name: getattr(section, name) for name in ("name", "part", "tokens")} for section in value.sections
+        ],
+        "decisions": [dict(decision) for decision in value.decisions],
+        "citations": [citation(source, reader=reader) for source in value.citations],
         "stage_ms": dict(value.stage_ms),
         "cache": dict(value.cache),
         "variant": value.variant,
@@ -540,28 +537,24 @@ def report(value: ContextCostReport, *, reader: Scope) -> Shown:
 
 
 def shortened(answer: Shown, name: str, how: str) -> Shown:
-    """Return the answer with the tail of its list `name` left out where it is too long, and a note saying so.
+    """Return the answer, where it is too long without the tail of its list `name` and with a note that says so.
 
-    how: the way to get the rest. A single entry that is too long by itself loses its citations.
+    how: how to get the rest. A single entry that is too long by itself loses its citations.
     """
     if len(compact(answer).encode()) <= ANSWER_BYTES_MAX:
         return answer
-    whole = items(answer[name])
-    room = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(answer | {name: []}).encode())
-    kept: list[Json] = []
-    for one in whole:
-        room -= len(_encoded(one)) + 1
-        if room < 0:
-            break
-        kept.append(one)
-    if not kept and isinstance(first := whole[0], dict):
-        kept = [{key: value for key, value in first.items() if key != "citations"}]
-    note = f"{len(kept)} of {len(whole)} {name} are shown, to stay under {ANSWER_BYTES_MAX} bytes; {how}"
-    return answer | {name: kept, "notes": [*items(answer.get("notes")), note]}
+    entries = items(answer[name])
+    left = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(answer | {name: []}).encode())
+    sizes = accumulate(len(_encoded(entry)) + 1 for entry in entries)
+    shown = entries[: sum(size <= left for size in sizes)]
+    if not shown and isinstance(first := entries[0], dict):
+        shown = [{key: value for key, value in first.items() if key != "citations"}]
+    note = f"{len(shown)} of {len(entries)} {name} are shown, to stay under {ANSWER_BYTES_MAX} bytes; {how}"
+    return answer | {name: shown, "notes": [*items(answer.get("notes")), note]}
 
 
 def shortened_text(text: str, name: str) -> str:
-    """Return the text, cut with a note where it is longer than an answer may be."""
+    """Return the text, cut with a note where it is longer than the longest answer."""
     encoded = text.encode()
     if len(encoded) <= ANSWER_BYTES_MAX:
         return text
@@ -573,8 +566,8 @@ def _encoded(value: Json) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _cut_after_quotation(text: str, room: int) -> str:
-    head = text.encode()[: max(0, room // 2)].decode("utf-8", "ignore")  # escaping may double what JSON needs
+def _cut_after_quotation(text: str, most: int) -> str:
+    head = text.encode()[: max(0, most // 2)].decode("utf-8", "ignore")  # escaping may double what JSON needs
     closing = f"</{FENCE_TAG}>"
     end = head.rfind(closing)
     return head[: end + len(closing)] if end >= 0 else head[: head.rfind("\n") + 1]

@@ -1,6 +1,6 @@
-"""The memory as an engine serves it, and as one process serves it to itself.
+"""The memory as an engine serves it, and as a single process serves itself.
 
-Everything about the caller comes from its preamble; the settings of its project fill in what it does not say.
+Everything about the caller comes from its preamble; the settings of its project fill in the rest.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger("memory_anchor.engine")
 T = TypeVar("T")
 IN_PROCESS = "in-process server"
 SYNCED_AT = ("SessionStart", "SessionEnd")
-"""Hooks at which other devices' memories are fetched and this one's are told, where that is set up."""
+"""Hooks that start an exchange with the user's other devices, where that is set up."""
 
 
 class MemoryBackend:
@@ -57,15 +57,13 @@ class MemoryBackend:
         from memory_anchor.front.mcp_server import build_server
 
         settings = self.core.anchor(self._actor(preamble)).room.settings
-        profile: Profile = (
-            _one_of("profile", preamble.profile, get_args(Profile)) if preamble.profile else settings.profile
-        )
-        _one_of("answers", preamble.answers or settings.answers, get_args(Answers))
+        profile: Profile = _known("profile", preamble.profile or settings.profile, get_args(Profile))
+        _known("answers", preamble.answers or settings.answers, get_args(Answers))
         read_only = settings.read_only or bool(preamble.read_only)
         with self._building:
             if (profile, read_only) not in self._servers:
-                made = build_server(self.core, profile=profile, read_only=read_only)
-                self._servers[profile, read_only] = made
+                server = build_server(self.core, profile=profile, read_only=read_only)
+                self._servers[profile, read_only] = server
             return self._servers[profile, read_only]
 
     def _actor(self, preamble: wire.Preamble, *, request_id: str | int | None = None) -> Actor:
@@ -74,7 +72,7 @@ class MemoryBackend:
     def hook(self, preamble: wire.Preamble, event: str, payload: Record) -> str:
         anchor = self.core.anchor(self._actor(preamble, request_id="hook"))
         if event in SYNCED_AT and self.core.devices.is_set_up:
-            self.core.scheduler.queue(SYNC)  # behind: nobody waits for other devices
+            self.core.scheduler.queue(SYNC)  # in the background: nobody waits for other devices
         with self.core.foreground:
             return self._hooks.answer(anchor, event, payload, budget_tokens=preamble.budget)
 
@@ -104,29 +102,28 @@ def build(lock: DirectoryLock, settings: Settings | None = None) -> MemoryBacken
     settings: None for the user's file and the environment.
     Raises BadInput, StoreDamaged, WrongEmbedder, DiskFull: as the settings and the store say.
     """
-    chosen = settings_of(os.environ) if settings is None else settings
-    core = build_core(chosen, data_dir=lock.directory, lock=lock)
+    core = build_core(settings or settings_of(os.environ), data_dir=lock.directory, lock=lock)
     core.key_opens = KeyFile.of(core.data_dir, core.audit, core.shared).opens(core.clock)
     nightly.register(core)
-    # What a process loaded lives as long as it does. Looking at it again in every full collection stopped all threads
-    # for 50 to 75 ms (100,000 objects); frozen, a collection takes less than one.
+    # Whatever is loaded now stays for the life of the process. Scanning it in every full collection stopped all threads
+    # for 50 to 75 ms (100,000 objects); frozen, a collection takes less than 1 ms.
     core.start(settled=gc.freeze)
     return MemoryBackend(core)
 
 
 @contextmanager
 def held(settings: Settings, data: Path) -> Iterator[Core]:
-    """Own a data directory for a server of another kind (HTTP), and serve bridges, hooks and commands beside it.
+    """Own a data directory for an HTTP server that also serves bridges, hooks and commands.
 
-    An engine that owns it is asked to hand over. Never ends by being idle. Raises StoreBusy, and what `build` raises.
+    An engine that owns it is asked to hand over. Never exits for being idle. Raises StoreBusy, and what `build` raises.
     """
 
-    def lasting() -> MemoryBackend:
+    def never_idle() -> MemoryBackend:
         backend = build(lock, settings)
         backend.idle_exit_s = math.inf
         return backend
 
-    with taken_over(data) as lock, beside(lock, lasting) as backend:
+    with taken_over(data) as lock, beside(lock, never_idle) as backend:
         yield backend.core
 
 
@@ -141,13 +138,13 @@ def run_in_process(env: dict[str, str] | None = None) -> int:
 
     environment = dict(os.environ) if env is None else env
     os.umask(0o077)
-    own = wire.own_preamble(environment, cwd=str(Path.cwd()), pid=os.getpid(), nonce=os.urandom(8).hex())
+    preamble = wire.own_preamble(environment, cwd=str(Path.cwd()), pid=os.getpid(), nonce=os.urandom(8).hex())
     data = wire.data_dir(environment)
     settings = settings_of(_for_this_client(environment, data))
     with DirectoryLock.acquire(Path(data), role=IN_PROCESS) as lock:
         backend = build(lock, settings)
         try:
-            anyio.run(serve_stdio, backend, own)
+            anyio.run(serve_stdio, backend, preamble)
         except KeyboardInterrupt:
             return 130
         finally:
@@ -160,18 +157,18 @@ def _for_this_client(env: dict[str, str], data: str) -> dict[str, str]:
 
     This process serves one project, so its profile, scope and budgets count; a directory of its own is its own affair.
     """
-    own = own_file(env, data)
-    if not own:
+    config_file = own_file(env, data)
+    if not config_file:
         return env
     dropped = governed(env)
     if dropped:
-        log.warning("not taken from the environment: %s; see %s", ", ".join(sorted(dropped)), own)
-    return {name: value for name, value in env.items() if name not in dropped} | {CONFIG_FILE: own}
+        log.warning("not taken from the environment: %s; see %s", ", ".join(sorted(dropped)), config_file)
+    return {name: value for name, value in env.items() if name not in dropped} | {CONFIG_FILE: config_file}
 
 
-def _one_of(what: str, name: str, known: tuple[T, ...]) -> T:
-    """Return the one of these names. Raises BadInput: it is none of them."""
-    for one in known:
-        if one == name:
-            return one
+def _known(what: str, name: str, known: tuple[T, ...]) -> T:
+    """Return the known value equal to this name. Raises BadInput: there is none."""
+    for value in known:
+        if value == name:
+            return value
     raise BadInput(f"{what} {name[:80]!r} is unknown; allowed are {', '.join(map(str, known))}")

@@ -1,11 +1,9 @@
 """Who is calling: one function turns what a transport knows into an `Actor`.
 
-A caller is told by four sources, best first: an explicit argument of a front end, the request's own `_meta`, the
+A caller is identified by four sources, best first: an explicit argument of a front end, the request's own `_meta`, the
 bridge's preamble, the connection. Front ends never build an `Actor` themselves, so a hook, a tool call and a command of
-one conversation end in the same scope. Empty account, user and agent are left to the settings, an empty project to them
-and the caller's folder (`Core.anchor`).
-Names from outside are made safe here: scope keys join them with `|`, so none may hold one. What a caller never gets to
-see, where a bug was, is logged here too, without a word of what was asked.
+one conversation get the same scope. An empty account, user and agent are filled in by the settings, an empty project by
+them and the caller's folder (`Core.anchor`). Names from outside are made safe here: scope keys join them with `|`.
 """
 
 from __future__ import annotations
@@ -27,16 +25,16 @@ if TYPE_CHECKING:
 CONVERSATION_META = ("memory-anchor/conversation_id", "sessionId", "threadId")
 """Keys of a request's `_meta` that name its conversation, best first; Codex sends the last two on every call."""
 PROJECT_HEADER = "x-km-project"
-"""Names the project of a caller over HTTP whose credential is bound to none."""
+"""Names the project of an HTTP caller whose credential is bound to none."""
 VARIANT_HEADER = "x-km-variant"
-"""Names the way of recall of a request over HTTP; see `variants`."""
+"""Names the recall variant of an HTTP request; see `variants`."""
 REVIEWER: Mapping[str, str] = {"client": "review"}
-"""What an approver elsewhere signs as the caller of a decision; account and project stand in the proof."""
+"""What a remote approver signs as the caller of a decision; the proof holds account and project."""
 CREDENTIAL = "credential"
-"""The attribute of a request's user that holds for whom it was let in."""
+"""The attribute of a request's user that holds its credential."""
 CLIENT_SUFFIX = "-mcp-client"
 NAME_CHARS_MAX = 120
-"""A longer name is kept by its head and a hash, so that two never become one."""
+"""A longer name becomes its beginning and a hash, so that two different ones stay different."""
 FALLBACK_ZONE = "UTC"
 
 
@@ -59,10 +57,10 @@ def actor_from(
 ) -> Actor:
     """Return on whose behalf a call is made. Raises Refused: it claims to be another than its credential says.
 
-    meta: the request's `_meta`. client_name: what the client calls itself. request_id: the JSON-RPC id as it came.
-    conversation: named by a front end's own argument. connection: names the connection, for callers that name nothing.
-    account, user, agent: set by settings, or claimed by a request. project_dir: used when the preamble names none.
-    credential: of a request over HTTP; what it names is all that counts. project: the id that such a request asks for.
+    meta: the request's `_meta`. client_name: what the client calls itself. request_id: the JSON-RPC id as received.
+    conversation: from a front end's own argument. connection: names the connection, for callers that name nothing.
+    account, user, agent: from settings, or claimed by a request. project_dir: used when the preamble names none.
+    credential: of an HTTP request; overrides what the request claims. project: the id that such a request asks for.
     """
     if credential is not None:
         return _of_credential(
@@ -81,8 +79,8 @@ def actor_from(
                 caller=caller,
             ),
         )
-    told = [conversation, *((meta or {}).get(key) for key in CONVERSATION_META), preamble.conversation, connection]
-    own = next((one for one in told if isinstance(one, str) and one.strip()), "")
+    names = [conversation, *((meta or {}).get(key) for key in CONVERSATION_META), preamble.conversation, connection]
+    conversation = next((name for name in names if isinstance(name, str) and name.strip()), "")
     # Codex says codex-mcp-client here and codex everywhere else; one agent has one name.
     client = safe_name(client_name.removesuffix(CLIENT_SUFFIX) or preamble.client)
     return Actor(
@@ -92,7 +90,7 @@ def actor_from(
             project="",
             user=safe_name(user or preamble.user),
             agent=safe_name(preamble.agent or agent) or client,
-            conversation=safe_name(own),
+            conversation=safe_name(conversation),
         ),
         client=client,
         zone=zone_or_utc(preamble.zone),
@@ -104,9 +102,9 @@ def actor_from(
 
 
 def _of_credential(credential: Credential, *, claims: Mapping[str, str], rest: Actor) -> Actor:
-    """Return the caller that a credential makes of a request: its account, and its user and project where it has some.
+    """Return the caller of a request with a credential: its account, and its user and project where it names some.
 
-    claims: what the request says of itself; it may repeat what the credential says and fill in what that leaves open.
+    claims: what the request says of itself; it may repeat the credential and fill in what that leaves open.
     """
     _check_claims(credential, claims)
     user = credential.user or claims["user_id"]
@@ -120,7 +118,7 @@ def _of_credential(credential: Credential, *, claims: Mapping[str, str], rest: A
 
 
 def check_project(credential: Credential, project: str) -> None:
-    """Raise Refused: a credential of one project asks for another."""
+    """Raise Refused if a credential bound to one project asks for another."""
     _check_claims(credential, {"project_id": project})
 
 
@@ -133,24 +131,24 @@ def _check_claims(credential: Credential, claims: Mapping[str, str]) -> None:
 
 
 def credential_of(request: HTTPConnection) -> Credential:
-    """Return for whom a request over HTTP was let in. Raises NoCredential: nobody let it in."""
+    """Return the credential of an HTTP request. Raises NoCredential: it has none."""
     credential = getattr(request.scope.get("user"), CREDENTIAL, None)
     if not isinstance(credential, Credential):
-        raise NoCredential("this request was let in by nobody; see `memory-anchor serve` for how to come in")
+        raise NoCredential("this request has no credential; `memory-anchor serve` prints how to connect")
     return credential
 
 
 def safe_name(name: str) -> str:
-    """Return the name without what could not stand in a scope key; two different names stay different.
+    """Return the name made safe for a scope key; two different names stay different.
 
     >>> safe_name("claude-code"), safe_name("a|b").startswith("a_b-")
     ('claude-code', True)
     """
-    kept = "".join("_" if char == "|" or not char.isprintable() else char for char in name.strip())
-    if kept == name.strip() and len(kept) <= NAME_CHARS_MAX:
-        return kept
-    told_apart = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{kept[: NAME_CHARS_MAX - 13]}-{told_apart}"
+    safe = "".join("_" if char == "|" or not char.isprintable() else char for char in name.strip())
+    if safe == name.strip() and len(safe) <= NAME_CHARS_MAX:
+        return safe
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{safe[: NAME_CHARS_MAX - 13]}-{digest}"
 
 
 def zone_or_utc(zone: str) -> str:

@@ -1,8 +1,8 @@
 """The calls behind the command line: name -> function(core, anchor, arguments) -> JSON.
 
-An engine runs them for commands of other processes, a command without an engine runs them itself; both exchange plain
-JSON. `human` (see `layers.signed_requests`) makes a call human after it was verified, and no call takes a passphrase;
-`at` moves the clock where that is allowed.
+An engine runs them for commands of other processes; a command without an engine runs them itself. Both exchange plain
+JSON. A verified `human` (see `identity.signed_requests`) makes a call a human's; no call takes a passphrase; `at` moves
+the clock where that is allowed.
 """
 
 from __future__ import annotations
@@ -36,27 +36,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Call = Callable[[Core, MemoryAnchor, dict[str, Json]], Record]
 TOOLS_ALONE = frozenset({"active", "end_session", "found_in", "get", "propose", "remember", "set_active"})
-"""Rows of the table that belong to a conversation, which a command has none of."""
+"""Rows of the table that need a conversation, which a command does not have."""
 ANSWERED_FIRST = frozenset({"add", "context", "events", "history", "list", "log", "profile", "search", "show"})
-"""Calls that somebody waits for; the others are work themselves."""
+"""Calls that somebody waits for: background jobs yield to them. The others are long work themselves."""
 LASTING = {
     **{"extract": "apply", "undo": "apply", "import_lines": "", "jobs_run": "", "backup_create": ""},
     "knowledge_remove": "",
 }
-"""Writes whose first answer is kept beside the store, being of many memories or none -> what makes them a write."""
+"""Writes whose first answer is kept on disk (no single memory holds it) -> the argument that makes them a write."""
 MOVES_CLOCK = frozenset({"jobs_run", "show", "search", "why_not", "history", "list", "profile", "stats"})
 
 
-def _of(row: Row) -> Call:
-    """Return the call of a row."""
-
-    def ask(_: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-        return row.answer(anchor, row.request.read(given, row.name))
-
-    return ask
+def _call_of(row: Row) -> Call:
+    return lambda _, anchor, given: row.answer(anchor, row.request.read(given, row.name))
 
 
-CALLS: dict[str, Call] = {name: _of(row) for name, row in ROWS.items() if name not in TOOLS_ALONE}
+CALLS: dict[str, Call] = {name: _call_of(row) for name, row in ROWS.items() if name not in TOOLS_ALONE}
 
 
 def call(function: Call) -> Call:
@@ -81,7 +76,7 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Record) -> Record:
     proof = given.pop("human", None)
     if proof is not None:
         actor = core.as_human(actor, SignedCall(name, given, preamble._asdict(), Proof.of(proof)))
-    elif preamble.nonce:  # a human's call holds a challenge that is used up; an agent's may come again after a kill
+    elif preamble.nonce:  # a human's challenge is good once; an agent's call may be sent again after a kill
         actor = replace(actor, nonce=f"{preamble.nonce}/{name}")
     at = _moved_to(core, name, given)
 
@@ -89,10 +84,10 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Record) -> Record:
         with clock_set_to(at), core.foreground if name in ANSWERED_FIRST else nullcontext():
             return CALLS[name](core, core.anchor(actor), given)
 
-    asked = stable_hash(name, json.dumps(arguments, sort_keys=True, default=str))
+    request = stable_hash(name, json.dumps(arguments, sort_keys=True, default=str))
     key = stable_hash("call", actor.scope.account, actor.nonce) if actor.nonce else ""
     lasting = name in LASTING and bool(given.get(LASTING[name], not LASTING[name]))
-    return core.services.answers.once(key, asked, work, lasting=lasting)
+    return core.services.answers.once(key, request, work, lasting=lasting)
 
 
 def _moved_to(core: Core, name: str, given: dict[str, Json]) -> datetime | None:
@@ -112,7 +107,7 @@ def _moved_to(core: Core, name: str, given: dict[str, Json]) -> datetime | None:
 
 @call
 def ask_golden(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    """Ask golden questions of this very store; see `evaluation.golden`."""
+    """Run golden questions against this store; see `evaluation.golden`."""
     from memory_anchor.evaluation.golden import ask
 
     name = given.get("variant", "")
@@ -124,12 +119,12 @@ def ask_golden(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Reco
 
 @call
 def variants(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    """Tell the ways of recall that are served, their versions, and what each was good for."""
+    """Return the recall variants that are served, their versions, and their counts."""
     from memory_anchor.front.variants import VariantChoice
 
-    chosen = VariantChoice(core)
-    served = chosen.use.counts()
-    return {"variants": [{**chosen.versions(name), "served": served.get(name)} for name in chosen.names]}
+    choice = VariantChoice(core)
+    counts = choice.use.counts()
+    return {"variants": [{**choice.versions(name), "served": counts.get(name)} for name in choice.names]}
 
 
 @call
@@ -141,7 +136,7 @@ def stats(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
 
 @call
 def saving(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    """Return whether what is written arrives: why the last write failed, "" when it did not."""
+    """Return why the last write failed, "" when it did not."""
     return {"failure": core.services.saving.failure}
 
 
@@ -183,8 +178,8 @@ def jobs_list(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Recor
 
 @call
 def context_reports(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    kept = core.reports.list(owner_of(anchor.actor.scope))
-    return {"reports": [{"id": id, "recorded_at": at.isoformat()} for id, at in kept]}
+    reports = core.reports.list(owner_of(anchor.actor.scope))
+    return {"reports": [{"id": id, "recorded_at": at.isoformat()} for id, at in reports]}
 
 
 @call
@@ -223,7 +218,7 @@ def _backup(made: MadeBackup) -> Record:
 
 @call
 def sync_now(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    """Exchange with the user's other devices; what went wrong with single files stands in the notes."""
+    """Exchange with the user's other devices; the notes say what went wrong with single files."""
     if not core.devices.is_set_up:
         return {"set_up": False, "sent": 0, "received": 0, "purged": 0, "disputed": 0, "notes": [], "unsigned": 0}
     done = core.devices.exchange.run()
@@ -243,25 +238,23 @@ def sync_reached(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Re
 
 @call
 def sync_unsigned(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    """Return what a human signs so that what was purged here is purged on every device."""
+    """Return what a human signs so that memories purged here are purged on every device."""
     return {"said": core.devices.exchange.unsigned_purge() if core.devices.is_set_up else {}}
 
 
 @call
 def sync_signed(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    """Keep that signature; it is checked against this device's human, whoever brings it."""
-    said = given.get("said")
-    if not isinstance(said, Mapping):
-        raise BadInput(f"the signed statement is {kind_of(said)}; allowed is an object")
-    done = core.devices.exchange.accept_signature(
-        said, str(given.get("signature")), inputs.text("by", given.get("by"), most=200)
-    )
-    return {"signed": done}
+    """Keep that signature after checking it against this device's human."""
+    statement = given.get("said")
+    if not isinstance(statement, Mapping):
+        raise BadInput(f"the signed statement is {kind_of(statement)}; allowed is an object")
+    by = inputs.text("by", given.get("by"), most=200)
+    return {"signed": core.devices.exchange.accept_signature(statement, str(given.get("signature")), by)}
 
 
 @call
 def doctor_probe(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    """Return what `doctor` finds out in the process that has the store; with `vectors_from` a step of `--deep`."""
+    """Return the checks of `doctor` that need the store; with `vectors_from`, one step of `--deep`."""
     from memory_anchor.front import doctor
 
     if (start := given.get("vectors_from")) is not None:

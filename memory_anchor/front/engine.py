@@ -1,4 +1,4 @@
-"""`python -m memory_anchor.front.engine`: the engine of the memory itself. Nothing heavy before it holds the lock."""
+"""`python -m memory_anchor.front.engine`: the engine process. Nothing heavy is imported before it holds the lock."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def memory(lock: DirectoryLock) -> Backend:
     from memory_anchor.front.backend import build
 
     backend = build(lock)
-    gc.freeze()  # what is there now stays: later collections need not walk it, and searches wait less
+    gc.freeze()  # whatever is loaded now stays; later collections need not walk it
     gc.enable()
     return backend
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve and return the exit code; an engine takes no arguments, its environment says all."""
+    """Serve and return the exit code; an engine takes no arguments, only its environment."""
     if argv:
-        said = "" if argv[0] in ("-h", "--help") else f"{argv[0]!r} is no argument of an engine; it takes none. "
-        print(f"memory-anchor: {said}{USAGE}", file=sys.stderr)
-        return 2 if said else 0
+        complaint = "" if argv[0] in ("-h", "--help") else f"{argv[0]!r} is no argument of an engine; it takes none. "
+        print(f"memory-anchor: {complaint}{USAGE}", file=sys.stderr)
+        return 2 if complaint else 0
     return engine.main(memory)
 
 

@@ -1,8 +1,8 @@
-"""Who may come in over HTTP, decided before any route: host, origin, bearer token or path secret.
+"""HTTP access control, before any route: host, origin, bearer token or path secret.
 
 A page in a browser can reach a loopback port, so Host and Origin are checked first (DNS rebinding). Then a credential:
 a bearer token bound to an account, or, on loopback only, a secret as the first part of the path, for clients that
-cannot send headers. Everything needs one but health and version. What a request is let in as is the SDK's own
+cannot send headers. Everything but health and version needs one. The credential travels in the SDK's own
 `AuthenticatedUser`, so its transports also refuse a session to any other account.
 """
 
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 SECRET_PREFIX = "/s/"  # noqa: S105 - a path, not a secret
 PATH_KEY = "path"
-"""What names the path secret where keys are named."""
+"""The key id of a request that came with the path secret."""
 VARIANT_PREFIX = "/variants/"
-"""Begins an address of one variant, for clients that are given an address and no headers."""
+"""Starts the address of a variant, for clients that can only set an address."""
 OPEN_PATHS = frozenset({"/v1/health", "/v1/ready", "/v1/version"})
 BODY_BYTES_MAX = 16 << 20
 """A prompt of a million tokens is about 4 MB."""
@@ -80,8 +80,8 @@ def is_open(path: str) -> bool:
 class Guard:
     """ASGI middleware around the whole app.
 
-    admission: what bearer tokens open. secret: opens `/s/SECRET/...` on loopback, "" for none. account: whose it is
-    then. preamble: what is known of every caller (its zone). telemetry: what counts, if anything. traces: as well.
+    admission: authenticates bearer tokens. secret: opens `/s/SECRET/...` on loopback for `account`, "" for none.
+    preamble: what is known of every caller (its zone).
     """
 
     def __init__(
@@ -110,80 +110,80 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":  # there are no websockets
-            await self._counted(scope, receive, send)
+            await self._measured(scope, receive, send)
 
-    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _measured(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, status = time.monotonic(), 500
 
-        async def sent(message: Message) -> None:
+        async def note_status(message: Message) -> None:
             nonlocal status
             status = message["status"] if message["type"] == "http.response.start" else status
             await send(message)
 
         try:
-            await self._let_in(scope, receive, sent)
+            await self._authorised(scope, receive, note_status)
         finally:
             route, took = getattr(scope.get("route"), "path", "other"), time.monotonic() - began
             if self._telemetry is not None:
                 self._telemetry.note(route, scope["method"], status, took)
             if self._traces is not None:
-                came_with = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1")
-                self._traces.note(route, scope["method"], status, took, parent=came_with)
+                parent = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1")
+                self._traces.note(route, scope["method"], status, took, parent=parent)
 
-    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _authorised(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
-            if refusal := self._wrong_place(headers):
-                await answer(scope, receive, send, *refusal)
+            if refusal := self._wrong_host_or_origin(headers):
+                await _send_error(scope, receive, send, *refusal)
                 return
             credential = await self._credential(scope, headers)
             if credential is not None:
                 check_project(credential, headers.get(PROJECT_HEADER, ""))
                 _take_variant(scope, headers)
-            receive = await _whole(receive, headers)
+            receive = await _read_body(receive, headers)
         except MemoryAnchorError as error:
-            await answer(scope, receive, send, report(error).status, error, self._headers_of(error, headers))
+            await _send_error(scope, receive, send, report(error).status, error, self._headers_of(error, headers))
             return
         if credential is not None:
             scope["user"] = _user(credential)
-        only_reads = _may_only_read() or (credential is not None and credential.role is Role.READER)
-        PREAMBLE.set(self._preamble._replace(read_only=only_reads))
+        read_only = _read_only_by_settings() or (credential is not None and credential.role is Role.READER)
+        PREAMBLE.set(self._preamble._replace(read_only=read_only))
         try:
             await self._app(scope, receive, send)
         except Exception as bug:
-            # Starlette has answered 500 and raises again for its server, whose log would quote the message.
+            # Starlette has answered 500 and raises again; the server's own log would quote the message.
             log_bug(f"{scope['method']} {scope['path'].removeprefix(scope.get('root_path', ''))[:80]}", bug)
 
-    def _wrong_place(self, headers: Mapping[str, str]) -> tuple[int, Refused] | None:
+    def _wrong_host_or_origin(self, headers: Mapping[str, str]) -> tuple[int, Refused] | None:
         host = _PORT.sub("", headers.get("host", ""))
         if self._local and not is_loopback(host):
             return 421, Refused(f"host {host[:80]!r} is not this machine; allowed are localhost and loopback addresses")
         origin = headers.get("origin", "")
         try:
-            came_from = urlsplit(origin).hostname or origin
+            origin_host = urlsplit(origin).hostname or origin
         except ValueError:  # brackets that hold no address
-            came_from = origin
-        if origin and came_from != host.strip("[]") and not (self._local and is_loopback(came_from)):
+            origin_host = origin
+        if origin and origin_host != host.strip("[]") and not (self._local and is_loopback(origin_host)):
             return 403, Refused(f"origin {origin[:80]!r} is not allowed; a page of another site may not ask")
         return None
 
-    def _headers_of(self, error: MemoryAnchorError, asked: Mapping[str, str]) -> dict[str, str]:
-        """Return an error's headers; a client of the issuer's tokens is told where they come from (RFC 9728)."""
+    def _headers_of(self, error: MemoryAnchorError, request_headers: Mapping[str, str]) -> dict[str, str]:
+        """Return an error's headers; with an issuer they say where to get a token (RFC 9728)."""
         issuer = self._admission.issuer
         if not isinstance(error, NoCredential) or issuer is None:
             return retry_headers(error)
-        wrong = 'error="invalid_token", ' if "authorization" in asked else ""
+        wrong = 'error="invalid_token", ' if "authorization" in request_headers else ""
         return {"WWW-Authenticate": f'Bearer {wrong}resource_metadata="{issuer.metadata_url()}"'}
 
     async def _credential(self, scope: Scope, headers: Mapping[str, str]) -> Credential | None:
-        """Return for whom the request is let in, None on a path that is open. Raises NoCredential, TooMany, ..."""
+        """Return the request's credential, None on an open path. Raises NoCredential, TooMany, ..."""
         if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
-            raise NoCredential("the request has two Authorization headers, so who asks is open; send one")
+            raise NoCredential("the request has two Authorization headers; send one")
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and not is_open(scope["path"]):
-            ask = partial(self._admission.of_bearer, token.strip(), (scope.get("client") or ("",))[0])
-            # An issuer, or the store that replicas share, may have to be asked; else it is memory and one stat.
-            return await anyio.to_thread.run_sync(ask) if self._admission.may_wait(token.strip()) else ask()
+            check = partial(self._admission.authenticate, token.strip(), (scope.get("client") or ("",))[0])
+            # On a thread where the issuer or the replicas' store may be asked; else it takes one stat.
+            return await anyio.to_thread.run_sync(check) if self._admission.may_wait(token.strip()) else check()
         if self._secret and scope["path"].startswith(SECRET_PREFIX):
             first = scope["path"].removeprefix(SECRET_PREFIX).partition("/")[0]
             if hmac.compare_digest(self._secret, _digest(first)):
@@ -195,7 +195,7 @@ class Guard:
 
 
 def _take_variant(scope: Scope, headers: Mapping[str, str]) -> None:
-    """Turn the variant that an address names into the header that says it. Raises BadInput: the header says another."""
+    """Turn the variant of an address into the header for it. Raises BadInput: the header names another one."""
     root = scope.get("root_path", "")
     rest = scope["path"].removeprefix(root)
     if not rest.startswith(VARIANT_PREFIX):
@@ -209,14 +209,14 @@ def _take_variant(scope: Scope, headers: Mapping[str, str]) -> None:
     scope["headers"] = [*scope["headers"], (VARIANT_HEADER.encode(), name.encode("latin-1", "replace"))]
 
 
-async def _whole(receive: Receive, headers: Mapping[str, str]) -> Receive:
-    """Read a request's body and return what gives it out again. Raises TooLarge, before or while it is read."""
-    told = headers.get("content-length", "")
-    if told.isdigit() and (len(told) > CONTENT_LENGTH_DIGITS or int(told) > BODY_BYTES_MAX):
+async def _read_body(receive: Receive, headers: Mapping[str, str]) -> Receive:
+    """Read a request's body and return a `receive` that replays it. Raises TooLarge, before or while it is read."""
+    length = headers.get("content-length", "")
+    if length.isdigit() and (len(length) > CONTENT_LENGTH_DIGITS or int(length) > BODY_BYTES_MAX):
         raise _too_large()
     body = bytearray()
     ended: Message | None = None
-    while ended is None:
+    while True:
         message = await receive()
         if message["type"] != "http.request":
             ended = message
@@ -226,13 +226,13 @@ async def _whole(receive: Receive, headers: Mapping[str, str]) -> Receive:
             raise _too_large()
         if not message.get("more_body", False):
             break
-    waiting: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": ended is not None}]
-    waiting += [ended] if ended is not None else []
+    messages: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": ended is not None}]
+    messages += [ended] if ended is not None else []
 
-    async def again() -> Message:
-        return waiting.pop(0) if waiting else await receive()
+    async def replay() -> Message:
+        return messages.pop(0) if messages else await receive()
 
-    return again
+    return replay
 
 
 def _too_large() -> TooLarge:
@@ -248,7 +248,7 @@ def retry_headers(error: BaseException) -> dict[str, str]:
     return {"WWW-Authenticate": "Bearer"} if isinstance(error, NoCredential) else {}
 
 
-async def answer(
+async def _send_error(
     scope: Scope,
     receive: Receive,
     send: Send,
@@ -258,17 +258,16 @@ async def answer(
 ) -> None:
     from starlette.responses import JSONResponse
 
-    body = error_body(error)
-    await JSONResponse(body, status_code=status, headers=dict(headers or {}))(scope, receive, send)
+    await JSONResponse(error_body(error), status_code=status, headers=dict(headers or {}))(scope, receive, send)
 
 
 def error_body(error: BaseException, message: str = "") -> dict[str, str]:
-    """Return {code, message}: the code of the one table, the error's own sentence unless another is given."""
+    """Return {code, message}: the code of the error table, the error's own message unless another is given."""
     return {"code": report(error).code, "message": message or str(error)}
 
 
 def _user(credential: Credential) -> AuthenticatedUser:
-    """Return the SDK's own user, by which its transports tell sessions apart, with the credential in it."""
+    """Return the SDK's user, by which its transports tell sessions apart, with the credential as an attribute."""
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
 
@@ -278,8 +277,8 @@ def _user(credential: Credential) -> AuthenticatedUser:
     return user
 
 
-def _may_only_read() -> bool | None:
-    # Asked of every request: what the user's file says now holds for it, and what cannot be read forbids writing.
+def _read_only_by_settings() -> bool | None:
+    # Read for every request, so a change counts at once; a file that cannot be read forbids writing.
     try:
         return read_only_of(os.environ)
     except Misread:

@@ -1,8 +1,8 @@
 """The HTTP front end: MCP at `/mcp` and `/sse`, and the paths of `/v1`.
 
 One FastAPI app behind one guard (`http_access`). MCP runs on the SDK's own transports over the same server object that
-stdio uses. Errors are `{code, message}` with the status of the one table; a bug says nothing but that it is one.
-Bodies are bounded before they are parsed.
+stdio uses. Errors are `{code, message}` with the status of the error table; a bug is reported without details. Bodies
+are bounded before they are parsed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from memory_anchor.front.http_v1 import (
     COLUMN,
     ERRORS,
     WHOSE,
-    Desk,
+    V1Handler,
     add_constitution,
     add_paths,
     add_review,
@@ -76,13 +76,12 @@ if TYPE_CHECKING:
     from memory_anchor.settings import Settings
 
 SECRET_BYTES = 24
-"""Also how many connections are accepted before the first of them can be closed again."""
 STOP_WAIT_S = 5
 MESSAGES_PATH = "/messages/"
 SCHEMA = 1
-"""Of stored memories; raised with a change that an older version cannot read."""
+"""Version of stored memories; raised with a change that an older version cannot read."""
 PROBE = point_id("ready", 1)
-DOORS = """Agents: /mcp, /sse. Programs: /v1, told by /openapi.json.
+ENTRY_POINTS = """Agents: /mcp, /sse. Programs: /v1, told by /openapi.json.
 People: `memory-anchor dashboard` on this machine opens the pages; they are served by a process of your own terminal."""
 
 
@@ -122,8 +121,8 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     secret: opens `/s/SECRET/...` on loopback. zone: IANA name in which naive times of callers are read, "" for UTC.
     Raises Refused: an address other than loopback, and neither a key nor a token.
     """
-    # The framework gives each body its parameter's name as an alias, which says nothing of a model built late.
-    warnings.filterwarnings("ignore", "The 'alias' attribute with value 'asked'", UnsupportedFieldAttributeWarning)
+    # FastAPI gives each body its parameter's name as an alias, which pydantic warns about for a model built late.
+    warnings.filterwarnings("ignore", "The 'alias' attribute with value 'prompt'", UnsupportedFieldAttributeWarning)
     keys = KeyFile.of(core.data_dir, core.audit, core.shared)
     core.key_opens = keys.opens(core.clock)
     if not (
@@ -136,10 +135,9 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
             f"http.host is {settings.http.host!r}, and there is no key and http.tokens is empty; other machines need "
             "one: `memory-anchor keys create`"
         )
-    chosen = settings.http.jwt
-    issuer = None
-    if chosen.issuer or chosen.audience or chosen.jwks_url:
-        issuer = JwtIssuer(chosen, account=settings.scope.account, fetch=fetched, monotonic=time.monotonic)
+    jwt, issuer = settings.http.jwt, None
+    if jwt.issuer or jwt.audience or jwt.jwks_url:
+        issuer = JwtIssuer(jwt, account=settings.scope.account, fetch=fetch_keys, monotonic=time.monotonic)
     variants = VariantChoice(core)
     server = build_server(core, profile=settings.profile, read_only=settings.read_only, variants=variants)
     manager = StreamableHTTPSessionManager(app=server)
@@ -154,7 +152,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
                 yield
         finally:
             await anyio.to_thread.run_sync(intake.stop)
-            keys.keep_use()
+            keys.save_use()
             variants.use.keep()
             if traces is not None:
                 await anyio.to_thread.run_sync(traces.close)
@@ -167,26 +165,23 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     app.router.routes.append(Route("/mcp", endpoint=_Asgi(manager.handle_request), methods=["GET", "POST", "DELETE"]))
     app.router.routes.append(Route("/sse", endpoint=_Asgi(sse), methods=["GET"]))
     app.router.routes.append(Mount(MESSAGES_PATH, app=events.handle_post_message))
-    traces = traces_to(settings.http.traces_url) if settings.http.traces_url else None
-    desk = Desk(core, Places(settings.http.at_once), variants)
+    traces = _traces_to(settings.http.traces_url) if settings.http.traces_url else None
+    v1 = V1Handler(core, Places(settings.http.at_once), variants)
     telemetry = Telemetry(
         {
-            "batches_waiting": (
-                "Batches of /v1/ingest that wait.",
-                lambda: float(intake.batches.count()),
-            ),
+            "batches_waiting": ("Batches of /v1/ingest that wait.", lambda: float(intake.batches.count())),
             "unembedded": ("Memories that have no vector yet.", lambda: float(core.services.searcher.unembedded())),
         }
     )
-    _add_routes(app, desk)
+    _add_routes(app, v1)
     _add_metrics(app, telemetry)
     if issuer is not None:
         _add_metadata(app, issuer)
-    add_paths(app, desk)
-    add_ingest(app, desk, intake)
-    add_review(app, desk)
-    add_constitution(app, desk, keys)
-    add_keys(app, desk, keys)
+    add_paths(app, v1)
+    add_ingest(app, v1, intake)
+    add_review(app, v1)
+    add_constitution(app, v1, keys)
+    add_keys(app, v1, keys)
     _add_errors(app)
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
     admission = Admission(
@@ -219,12 +214,12 @@ class _Asgi:
         await self._app(scope, receive, send)
 
 
-def _add_routes(app: FastAPI, desk: Desk) -> None:
-    core = desk.core
+def _add_routes(app: FastAPI, v1: V1Handler) -> None:
+    core = v1.core
 
     @app.get("/", include_in_schema=False)
     async def root() -> PlainTextResponse:
-        return PlainTextResponse(f"Memory Anchor {VERSION}\n{DOORS}\n")
+        return PlainTextResponse(f"Memory Anchor {VERSION}\n{ENTRY_POINTS}\n")
 
     @app.get("/v1/health")
     async def health() -> Health:
@@ -233,45 +228,40 @@ def _add_routes(app: FastAPI, desk: Desk) -> None:
     @app.get("/v1/ready", responses={503: ERRORS[503]})
     async def ready() -> Ready:
         """Say whether the store answers."""
-        await desk.places.run(lambda: core.services.store.get("verified_fact", [PROBE]))
+        await v1.places.run(lambda: core.services.store.get("verified_fact", [PROBE]))
         return Ready(status="ready")
 
     @app.get("/v1/version")
     async def version() -> Version:
-        told = desk.variants.versions()
+        versions = v1.variants.versions()
         return Version(
             version=VERSION,
             wire=WIRE,
             schema_version=SCHEMA,
-            index_version=told["index_version"],
-            algo_version=told["algo_version"],
+            index_version=versions["index_version"],
+            algo_version=versions["algo_version"],
         )
 
     @app.post("/v1/context", responses=ERRORS)
-    async def context(
-        request: Request,
-        asked: PromptOverHttp,
-    ) -> ContextAnswer:
+    async def context(request: Request, prompt: PromptOverHttp) -> ContextAnswer:
         """Return the prompt with what memory knows for its task, within the model's window."""
-        if not asked.account_id and not credential_of(request).by_name:
+        if not prompt.account_id and not credential_of(request).by_name:
             raise BadInput("account_id is missing; see /openapi.json for what is required")
-        whose = {name: getattr(asked, name, "") for name in WHOSE}
-        actor = desk.actor(request, whose, deed=Deed.CONTEXT)
+        actor = v1.actor(request, {name: getattr(prompt, name, "") for name in WHOSE}, deed=Deed.CONTEXT)
 
-        def made(anchor: MemoryAnchor) -> ContextAnswer:
-            built = anchor.assemble(asked)
+        def assemble(anchor: MemoryAnchor) -> ContextAnswer:
+            built = anchor.assemble(prompt)
             return ContextAnswer(
-                messages=[dict(one) for one in built.messages],
-                tools=[dict(one) for one in built.tools],
+                messages=[dict(message) for message in built.messages],
+                tools=[dict(tool) for tool in built.tools],
                 text=built.text,
                 report=shapes.report(built.report, reader=anchor.actor.scope),
                 report_id=built.report_id,
                 notes=list(built.notes),
             )
 
-        variant = desk.variants.chosen(request, actor, actor.scope.conversation)
-        answer: ContextAnswer = await desk.run(actor, made, variant=variant)
-        return answer
+        variant = v1.variants.choose(request, actor, actor.scope.conversation)
+        return await v1.run(actor, assemble, variant=variant)
 
 
 def _add_metrics(app: FastAPI, telemetry: Telemetry) -> None:
@@ -292,8 +282,8 @@ def _add_metadata(app: FastAPI, issuer: JwtIssuer) -> None:
         app.add_api_route(path, metadata, methods=["GET"], include_in_schema=False)
 
 
-def fetched(url: str) -> bytes:
-    """Return the bytes of an issuer's keys. Raises OSError: away, slow, too large, or another answer than 200."""
+def fetch_keys(url: str) -> bytes:
+    """Return the bytes of an issuer's keys. Raises OSError: unreachable, slow, too large, or a status but 200."""
     import httpx2
 
     try:
@@ -310,8 +300,8 @@ def fetched(url: str) -> bytes:
         raise OSError(str(error)) from error
 
 
-def traces_to(url: str) -> Traces:
-    """Return what sends spans to a collector. Raises BadInput: no address of one."""
+def _traces_to(url: str) -> Traces:
+    """Return a sender of spans to a collector. Raises BadInput: not the address of one."""
     import httpx2
 
     parts = urlsplit(url)
@@ -340,10 +330,9 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def unrouted(request: Request, error: HTTPException) -> JSONResponse:
-        told = (
-            NotFound(f"no {request.method} {request.url.path[:80]!r} here") if error.status_code in (404, 405) else None
-        )
-        body = error_body(told) if told else error_body(error, str(error.detail))
+        body = error_body(error, str(error.detail))
+        if error.status_code in (404, 405):
+            body = error_body(NotFound(f"no {request.method} {request.url.path[:80]!r} here"))
         return JSONResponse(body, status_code=error.status_code, headers=error.headers)
 
     @app.exception_handler(Exception)
@@ -352,7 +341,7 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _sentence(errors: Sequence[ErrorDetails]) -> str:
-    """Return the first complaint about a body in one sentence, without the value: it may be a prompt."""
+    """Return the first error of a body in one sentence, without the value: it may be a prompt."""
     first = errors[0]
     if first["type"] == "json_invalid":
         return f"the body is no JSON (see its character {first['loc'][-1]}); allowed is a JSON object"
@@ -366,18 +355,12 @@ def _sentence(errors: Sequence[ErrorDetails]) -> str:
 
 
 def say(line: str) -> None:
-    """Print a line at once, so that whoever reads through a pipe is told too."""
+    """Print a line at once, also into a pipe."""
     print(line, flush=True)
 
 
-def serve(
-    core: Core,
-    settings: Settings,
-    *,
-    zone: str = "",
-    announce: Callable[[str], None] = say,
-) -> None:
-    """Serve until interrupted. announce: is told where, and on loopback the address with its secret.
+def serve(core: Core, settings: Settings, *, zone: str = "", announce: Callable[[str], None] = say) -> None:
+    """Serve until interrupted. announce: gets the addresses, on loopback one with its secret.
 
     Raises Unavailable: the port is taken. Refused: an address other than loopback, and no tokens.
     """
@@ -418,9 +401,9 @@ def check_tls(cert: str, key: str) -> None:
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
     except OSError as error:  # an SSLError is one
-        said = getattr(error, "reason", None) or error.strerror or "not PEM"
+        reason = getattr(error, "reason", None) or error.strerror or "not PEM"
         raise BadInput(
-            f"http.tls_cert {cert} with http.tls_key {key} cannot be used ({said}); allowed are PEM files"
+            f"http.tls_cert {cert} with http.tls_key {key} cannot be used ({reason}); allowed are PEM files"
         ) from None
 
 
@@ -434,57 +417,57 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 CHANGES_A_MINUTE = 30
-"""Keys that one account adds or ends a minute."""
-Done = Callable[[Credential, BaseRequest], Record]
+"""Keys that one account may add or revoke a minute."""
+KeyChange = Callable[[Credential, BaseRequest], Record]
 
 
-def add_keys(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
+def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
     """Add the paths of `/v1/keys`."""
     changes = Bucket(CHANGES_A_MINUTE, time.monotonic)
-    core = desk.core
+    core = v1.core
 
     @app.get("/v1/keys", operation_id="keys_list", responses=ERRORS, summary="List the account's keys; no secret.")
     async def listed(request: Request) -> dict[str, object]:
         credential = credential_of(request)
         check(Deed.END_KEYS, COLUMN[credential.role])
-        return dict(await desk.places.run(partial(_listed, keys, credential.account, core.clock.now())))
+        return dict(await v1.places.run(partial(_listed, keys, credential.account, core.clock.now())))
 
-    def create(credential: Credential, asked: BaseRequest) -> Record:
-        given = {name: text(one) for name, one in asked.asked().items()}
+    def create(credential: Credential, request: BaseRequest) -> Record:
+        fields = {name: text(value) for name, value in request.asked().items()}
         for name in ("user", "project", "note"):
-            _ = given[name] and checked_name(name, given[name])
-        role = Role(given.pop("role"))
-        made = AccessKey(**given, role=role, account=credential.account, made_with=credential.key)
+            _ = fields[name] and checked_name(name, fields[name])
+        role = Role(fields.pop("role"))
+        made = AccessKey(**fields, role=role, account=credential.account, made_with=credential.key)
         times = (made.created_at, made.expires_at or made.created_at)
         if not is_digest(made.digest) or not all(map(_is_instant, times)):
             raise BadInput("digest or a time cannot be read; make the key with `memory-anchor keys create --server`")
-        kept = keys.accept(made, credential, core.clock.now())
-        core.audit.append("key.created", told_of(kept), by=f"human:{kept.created_by}", at=core.clock.now())
-        return told_of(kept)
+        stored = keys.accept(made, credential, core.clock.now())
+        core.audit.append("key.created", told_of(stored), by=f"human:{stored.created_by}", at=core.clock.now())
+        return told_of(stored)
 
-    def revoke(credential: Credential, asked: BaseRequest) -> Record:
-        name = str(asked.asked()["id"])
-        held = keys.all().get(name)
-        if held is None or held.account != credential.account:
-            raise NotFound(f"no key {name[:20]!r} of this account; GET /v1/keys lists them")
-        ended = keys.revoke(name, core.clock.now())
-        core.audit.append("key.revoked", {"id": name}, by=f"key {credential.key}", at=core.clock.now())
-        return told_of(ended)
+    def revoke(credential: Credential, request: BaseRequest) -> Record:
+        id_ = str(request.asked()["id"])
+        key = keys.all().get(id_)
+        if key is None or key.account != credential.account:
+            raise NotFound(f"no key {id_[:20]!r} of this account; GET /v1/keys lists them")
+        revoked = keys.revoke(id_, core.clock.now())
+        core.audit.append("key.revoked", {"id": id_}, by=f"key {credential.key}", at=core.clock.now())
+        return told_of(revoked)
 
-    def add(path: str, deed: Deed, model: type[BaseRequest], work: Done) -> None:
-        async def asked(request: Request) -> dict[str, object]:
+    def add(path: str, deed: Deed, model: type[BaseRequest], change: KeyChange) -> None:
+        async def handle(request: Request) -> dict[str, object]:
             credential = credential_of(request)
             check(deed, COLUMN[credential.role])
             if core.settings.read_only:
                 raise Refused("this memory is read-only; nothing was changed")
-            wanted = model.read(await desk.body(request), path)
+            checked = model.read(await v1.body(request), path)
             if wait := changes.take(credential.account):
                 raise TooMany(f"more than {CHANGES_A_MINUTE} keys were changed in a minute; wait {wait} s", wait)
-            return dict(await desk.places.run(partial(work, credential, wanted)))
+            return dict(await v1.places.run(partial(change, credential, checked)))
 
         app.add_api_route(
             f"/v1/keys/{path}",
-            asked,
+            handle,
             methods=["POST"],
             operation_id=f"keys_{path}",
             summary=(model.__doc__ or "").split("\n")[0],
@@ -498,8 +481,11 @@ def add_keys(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
 
 def _listed(keys: KeyFile, account: str, now: datetime) -> Record:
     used = keys.last_used()
-    own = [one for one in keys.all().values() if one.account == account]
-    rows = [{**told_of(one), "last_used_at": used.get(one.id, ""), "ended": one.ended(now)} for one in own]
+    rows = [
+        {**told_of(key), "last_used_at": used.get(key.id, ""), "ended": key.ended(now)}
+        for key in keys.all().values()
+        if key.account == account
+    ]
     return {"account": account, "keys": rows}
 
 

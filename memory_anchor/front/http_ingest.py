@@ -1,9 +1,9 @@
-"""`/v1/ingest`: a batch of memories, events, documents, conversations; accepted once on disk, worked off behind.
+"""`/v1/ingest`: a batch of memories, events, documents, conversations; stored, accepted, processed in the background.
 
-Every item is checked before the batch is accepted, so a batch is taken whole or not at all; secrets leave a text before
-it waits on disk. One thread works batches off in order; of several replicas that of the one which holds the lease, and
-another one goes on where it was killed. What cannot be done now (the store is away, the disk is full)
-is tried again; what can never be done has its error as its outcome.
+Every item is checked before the batch is accepted, so a batch is accepted whole or not at all; secrets are removed from
+a text before it is stored. One thread processes batches in order; of several replicas the one with the lease, and
+another continues where it was killed. What fails for now (the store is down, the disk is full) is tried again; what can
+never succeed has its error as its outcome.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from memory_anchor.front.http_v1 import (
     REQUEST_ID,
     WHOSE,
     WHOSE_FIELDS,
-    Desk,
+    V1Handler,
     body_schema,
+    pop_owner,
+    pop_text,
     request_schema,
-    taken,
-    text_of,
 )
 from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import VariantChoice
@@ -44,7 +44,7 @@ from memory_anchor.language.safety import cleaned
 from memory_anchor.model import Actor, Scope
 from memory_anchor.rights import Deed
 from memory_anchor.runtime.cleanlog import log_bug
-from memory_anchor.team.batches import ITEMS_MAX, RENEW_S, Batch, Batches, shift_of
+from memory_anchor.team.batches import ITEMS_MAX, RENEW_S, Batch, Batches, batch_lease
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
@@ -59,18 +59,18 @@ KINDS = {
 }
 RETRY_S = 5.0
 SHARED_PAUSE_S = 1.0
-"""Of replicas: how often the one that works batches off looks for what others accepted, and others for its end."""
+"""With replicas: how often the lease's holder looks for batches of the others, and these whether it is gone."""
 STOP_WAIT_S = 10.0
 AS_BYTES = "base64"
-"""A field whose text is no text; what it holds is cleaned when it was read."""
+"""A field that holds encoded bytes; their text is cleaned after decoding."""
 
 
 class Intake:
-    """Works batches off on a thread of its own, from `start` to `stop`."""
+    """Processes batches on a thread of its own, from `start` to `stop`."""
 
     def __init__(self, core: Core, batches: Batches, variants: VariantChoice) -> None:
         self._core = core
-        self._lease = shift_of(core.services.store, core.data_dir, is_shared=core.records.is_shared)
+        self._lease = batch_lease(core.services.store, core.data_dir, is_shared=core.records.is_shared)
         self._variants = variants
         self.batches = batches
         self._wake = threading.Event()
@@ -91,20 +91,19 @@ class Intake:
             self._thread.join(STOP_WAIT_S)
 
     def accepted(self, actor: Actor, request_id: str, items: Sequence[Json]) -> Record:
-        """Keep a batch, with every text cleaned, and return its report."""
+        """Store a batch, with every text cleaned, and return its report."""
         scope = actor.scope
         owner = {
             **{name: getattr(scope, name) for name in ("account", "user", "agent", "conversation")},
             **{name: getattr(actor, name) for name in ("client", "zone", "project", "project_dir", "person")},
         }
-        report = self.batches.accept(
-            owner, request_id, [record(_cleaned(one)) for one in items], self._core.clock.now()
-        )
+        clean = [record(_cleaned(item)) for item in items]
+        report = self.batches.accept(owner, request_id, clean, self._core.clock.now())
         self._wake.set()
         return report
 
     def _renew(self) -> None:
-        """Keep the lease while an item takes long; it is lost where this process slept, or the store is away."""
+        """Renew the lease while an item takes long; it is lost if this process sleeps or the store is down."""
         while not self._stopping.wait(RENEW_S):
             with contextlib.suppress(MemoryAnchorError):
                 if self._is_working:
@@ -142,43 +141,43 @@ class Intake:
             self.batches.done(batch, [] if self.batches.is_told(batch) else self._outcomes(batch))
 
     def _outcomes(self, batch: Batch) -> list[Record]:
-        own = batch.owner
-        scope = Scope(own["account"], "", own["user"], own["agent"], own["conversation"])
+        owner = batch.owner
+        scope = Scope(owner["account"], "", owner["user"], owner["agent"], owner["conversation"])
         actor = Actor(
             scope=scope,
-            client=own["client"],
-            zone=own["zone"],
-            project=own["project"],
-            project_dir=own["project_dir"],
-            person=own["person"],
+            client=owner["client"],
+            zone=owner["zone"],
+            project=owner["project"],
+            project_dir=owner["project_dir"],
+            person=owner["person"],
         )
-        told: list[Record] = []
+        outcomes: list[Record] = []
         for place in range(batch.count):
             if self._stopping.is_set():
                 raise Unavailable("the server ends")
             if not self._lease.held():
                 raise Unavailable("another replica works batches off")
             with self._core.upkeep.batch_item:
-                told.append(self._outcome(batch, place, actor))
-        return told
+                outcomes.append(self._outcome(batch, place, actor))
+        return outcomes
 
     def _outcome(self, batch: Batch, place: int, actor: Actor) -> Record:
-        """Return what became of one item. Raises Unavailable, StoreBusy, DiskFull: not now."""
-        item = self.batches.now(batch, place)
+        """Return the outcome of one item. Raises Unavailable, StoreBusy, DiskFull: to be tried again."""
+        item = self.batches.current_item(batch, place)
         kind = str(item.get("kind"))
         if kind not in KINDS:
             return {"error": error_body(NotFound("it was purged before its turn came"))}
         row = ROWS[KINDS[kind][0]]
-        named = replace(actor, nonce=stable_hash("batch", batch.id, str(place)))
-        given = {name: value for name, value in item.items() if name != "kind"}
+        actor = replace(actor, nonce=stable_hash("batch", batch.id, str(place)))
+        fields = {name: value for name, value in item.items() if name != "kind"}
         try:
-            wanted = row.request.read(given, kind)
-            work = partial(row.answer, self._core.anchor(named), wanted)
-            lasting = kind == "conversation"  # of many memories, none of which holds the answer
-            done: Record = self._core.services.answers.once(named.nonce, repr(wanted), work, lasting=lasting)
+            request = row.request.read(fields, kind)
+            work = partial(row.answer, self._core.anchor(actor), request)
+            lasting = kind == "conversation"  # many memories, none of which holds the answer
+            answer: Record = self._core.services.answers.once(actor.nonce, repr(request), work, lasting=lasting)
             if lasting:
-                self._variants.heard(actor, given["messages"])
-            return done
+                self._variants.count_used(actor, fields["messages"])
+            return answer
         except (Unavailable, StoreBusy, DiskFull):
             raise
         except MemoryAnchorError as error:
@@ -188,7 +187,7 @@ class Intake:
             return {"error": error_body(bug, "internal error; the server's log says where")}
 
 
-def add_ingest(app: FastAPI, desk: Desk, intake: Intake) -> None:
+def add_ingest(app: FastAPI, v1: V1Handler, intake: Intake) -> None:
     """Add the two paths of `/v1/ingest`."""
 
     @app.post(
@@ -200,8 +199,8 @@ def add_ingest(app: FastAPI, desk: Desk, intake: Intake) -> None:
         summary="Push a batch; accepted means on disk.",
     )
     async def ingest(request: Request) -> JSONResponse:
-        body = await desk.body(request)
-        whose, name = taken(body), text_of(body, REQUEST_ID, REQUEST_ID_MAX)
+        body = await v1.body(request)
+        whose, request_id = pop_owner(body), pop_text(body, REQUEST_ID, REQUEST_ID_MAX)
         items = body.pop("items", None)
         if body:
             raise BadInput(
@@ -209,27 +208,27 @@ def add_ingest(app: FastAPI, desk: Desk, intake: Intake) -> None:
             )
         if not isinstance(items, list) or not 1 <= len(items) <= ITEMS_MAX:
             raise BadInput(f"items is no list of 1 to {ITEMS_MAX} objects; allowed are {', '.join(KINDS)}")
-        actor = desk.actor(request, whose, deed=Deed.LOG)
-        column = COLUMN[credential_of(request).role]
+        actor = v1.actor(request, whose, deed=Deed.LOG)
+        role = COLUMN[credential_of(request).role]
 
-        def kept(anchor: MemoryAnchor) -> Record:
+        def accept(anchor: MemoryAnchor) -> Record:
             anchor.writes.check_writable()
             for place, item in enumerate(items):
-                rights.check(_checked(item, place), column)
-            return intake.accepted(actor, name, items)
+                rights.check(_deed_of(item, place), role)
+            return intake.accepted(actor, request_id, items)
 
-        return JSONResponse(await desk.run(actor, kept), status_code=202)
+        return JSONResponse(await v1.run(actor, accept), status_code=202)
 
     @app.get("/v1/ingest/{batch}", operation_id="ingest_report", responses=ERRORS, summary="Tell how far a batch is.")
     async def report(request: Request, batch: str) -> dict[str, object]:
         credential = credential_of(request)
         rights.check(Deed.READ, COLUMN[credential.role])
         read = partial(intake.batches.report, batch, account=credential.account, user=credential.user)
-        return dict(await desk.places.run(read))
+        return dict(await v1.places.run(read))
 
 
-def _checked(item: Json, place: int) -> Deed:
-    """Return what an item is. Raises BadInput: one sentence, with its place."""
+def _deed_of(item: Json, place: int) -> Deed:
+    """Return the right that an item needs. Raises BadInput: it is not valid; one sentence, with its place."""
     kind = item.get("kind") if isinstance(item, dict) else None
     if not isinstance(item, dict) or not isinstance(kind, str) or kind not in KINDS:
         raise BadInput(f"items[{place}] has the kind {str(kind)[:40]!r}; allowed are {', '.join(KINDS)}")
@@ -245,16 +244,16 @@ def _cleaned(value: Json, name: str = "") -> Json:
     if isinstance(value, str):
         return value if name == AS_BYTES else cleaned(value).text
     if isinstance(value, dict):
-        return {key: _cleaned(one, str(key)) for key, one in value.items()}
-    return [_cleaned(one) for one in value] if isinstance(value, list) else value
+        return {key: _cleaned(field, str(key)) for key, field in value.items()}
+    return [_cleaned(item) for item in value] if isinstance(value, list) else value
 
 
 def _schema() -> Record:
     items: list[Record] = []
     for kind, (row, _) in KINDS.items():
         schema = request_schema(row)
-        own = {name: field for name, field in record(schema["properties"]).items() if name not in WHOSE}
-        properties: Record = {"kind": {"const": kind}, **own}
+        fields = {name: field for name, field in record(schema["properties"]).items() if name not in WHOSE}
+        properties: Record = {"kind": {"const": kind}, **fields}
         items.append({**schema, "properties": properties, "required": ["kind", *texts(schema.get("required"))]})
     return {
         "type": "object",

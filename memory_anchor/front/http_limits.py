@@ -1,8 +1,8 @@
-"""uvicorn's HTTP connection with bounds that it lacks: how many there are, and how long a request may take to arrive.
+"""uvicorn's HTTP connection with two bounds that it lacks: open connections, and the time a request may take to arrive.
 
 uvicorn waits for ever for the head of a request, so some hundred silent connections used up the descriptors. Here the
-head and the body each have their time from the first moment, however slowly bytes drip in, and when there are too many
-connections the oldest one that has asked nothing yet makes room. An answer may stream for as long as it likes.
+head and the body each have a deadline, however slowly bytes drip in, and with too many connections the oldest one
+without a request is closed. An answer may stream without limit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BODY_WAIT_S = 60.0
 
 
 def protocol(most: int, *, head_wait_s: float = HEAD_WAIT_S, body_wait_s: float = BODY_WAIT_S) -> type[H11Protocol]:
-    """Return the protocol for `uvicorn.Config(http=...)`. most: connections that may be open at once."""
+    """Return the protocol class for `uvicorn.Config(http=...)`. most: connections open at once."""
 
     class Limited(H11Protocol):
         _due: asyncio.TimerHandle | None = None
@@ -45,13 +45,13 @@ def protocol(most: int, *, head_wait_s: float = HEAD_WAIT_S, body_wait_s: float 
             super().connection_lost(exc)
 
         def _watch(self) -> None:
-            """Give what this connection waits for its time, unless it has it already."""
+            """Set the deadline of what this connection waits for, unless it is set already."""
             state = self.conn.their_state
             if state is not h11.IDLE and self in silent:
                 silent.remove(self)
             waits_for = state if state in (h11.IDLE, h11.SEND_BODY) else None
             if state is h11.IDLE and self.timeout_keep_alive_task is not None:
-                waits_for = None  # between two requests uvicorn's own time holds
+                waits_for = None  # between two requests uvicorn's own timeout applies
             if waits_for is self._waits_for and (waits_for is None or self._due is not None):
                 return
             self._stop()

@@ -1,23 +1,18 @@
-"""`/v1`: the table of calls over HTTP, and the decisions that are signed elsewhere.
+"""`/v1`: use cases over HTTP, and decisions signed on other machines.
 
-The paths of `/v1`: one table of path, row of `table`, and the deed that its caller must be allowed.
+`PATHS` has for each path the row of `table` and the right that its caller needs. A body is the row's request and the
+caller's names (`WHOSE`), which are checked against the credential in `callers` and not passed on. OpenAPI is made from
+the same table. A body that is no object, repeats a name, holds NaN or is nested too deeply is refused as a whole.
 
-A body is the row's request, and beside it whose it is (`WHOSE`): read here, checked against the credential in
-`callers`, and never handed on. OpenAPI is made from the same table. What a body may not be (no object, a name twice,
-NaN, nested without end) is refused before anything is read of it.
+`/v1/review`: what waits for a decision, and the decisions of approvers. The access key says that its holder may decide;
+the decision itself is signed where the passphrase was typed, over this one call, what was shown and a challenge that is
+good once (`identity/signed_requests`). So a key in an agent's configuration approves nothing. The public signing key is
+part of the access key's record, which the server's human signed.
 
-`/v1/review`: what waits for a decision, and decisions of approvers, each signed with the approver's own key.
-
-The access key says that somebody may decide; the decision itself is signed where the passphrase was typed, over this
-one call, what was shown and a challenge that is good once (`identity/signed_requests`). So a key in an agent's own
-configuration approves nothing. The signing key's public half stands in the access key's record, which the server's
-human signed.
-
-`/v1/constitution`: proposals for L0 that wait, with their difference, and approvals signed on other machines.
-
-What is shown is made on the approver's machine from what `proposals` answers, and so is every statement that is signed
-(`identity/elsewhere`); this only takes signatures. Two must fit: one over this very request and its challenge, which is
-good once, and one over the confirmation, which is kept. A refusal is told to the audit trail with the approver's name.
+`/v1/constitution`: open proposals for L0 with their diff, and approvals signed on other machines. The approver's
+machine makes what is shown, and every signed statement (`identity/elsewhere`), from the answer of `proposals`; the
+server only accepts signatures. Two must be valid: one over this request and its challenge, and one over the
+confirmation, which is stored. A refused one is written to the audit trail with the approver's name.
 """
 
 from __future__ import annotations
@@ -39,7 +34,7 @@ from memory_anchor.fields import BaseRequest, schema_of
 from memory_anchor.front.callers import PROJECT_HEADER, REVIEWER, actor_from, credential_of
 from memory_anchor.front.mcp_server import project_for
 from memory_anchor.front.table import ROWS
-from memory_anchor.front.variants import OWN_WAY, VariantChoice
+from memory_anchor.front.variants import DEFAULT_VARIANT, VariantChoice
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.elsewhere import Vote, told_of
 from memory_anchor.identity.keys import Approver
@@ -70,7 +65,7 @@ WHOSE: Mapping[str, str] = {
     "zone": "IANA time zone in which times without one are read.",
 }
 WHOSE_FIELDS: Mapping[str, Json] = {
-    name: {"type": "string", "maxLength": NAME_MAX, "description": said} for name, said in WHOSE.items()
+    name: {"type": "string", "maxLength": NAME_MAX, "description": about} for name, about in WHOSE.items()
 }
 REQUEST_ID = "request_id"
 COLUMN: Mapping[Role, Who] = {
@@ -79,13 +74,13 @@ COLUMN: Mapping[Role, Who] = {
     Role.APPROVER: Who.APPROVER_KEY,
     Role.ADMIN: Who.ADMIN_KEY,
 }
-LOGGED = frozenset({"when", "where", "who", "ttl_days"})
-"""Names that only an event has: a `store` with one of them logs."""
+EVENT_FIELDS = frozenset({"when", "where", "who", "ttl_days"})
+"""Fields that only an event has: a `store` with one of them logs an event."""
 
 
 @dataclass(frozen=True, slots=True)
 class V1Path:
-    """path: below /v1. row: of the table. deed: what its caller must be allowed. writes: is done once a request_id."""
+    """path: below /v1. row: of the table. deed: the right that its caller needs. writes: done once for a request_id."""
 
     path: str
     row: str
@@ -113,8 +108,8 @@ PATHS = (
 )
 
 
-class Desk:
-    """What every path of /v1 does with a request: who asks, may they, is it whole; then work on a bounded thread."""
+class V1Handler:
+    """What every path of /v1 does: authorise the caller, check the body, run the work on one of a few threads."""
 
     def __init__(self, core: Core, places: Places, variants: VariantChoice) -> None:
         self.core = core
@@ -126,7 +121,7 @@ class Desk:
         return body_of(await request.body())
 
     def actor(self, request: Request, whose: Mapping[str, str], *, deed: Deed) -> Actor:
-        """Return who asks. Raises Refused: another one than the credential says, or a role that may not."""
+        """Return the caller. Raises Refused: its claims differ from the credential, or its role lacks the right."""
         credential = credential_of(request)
         rights.check(deed, COLUMN[credential.role])
         preamble = PREAMBLE.get()
@@ -143,57 +138,56 @@ class Desk:
             credential=credential,
         )
 
-    async def run(self, actor: Actor, work: Callable[[MemoryAnchor], T], *, variant: str = OWN_WAY) -> T:
-        """Return what `work` makes of the caller's memory. Raises Unavailable: too much is at work."""
+    async def run(self, actor: Actor, work: Callable[[MemoryAnchor], T], *, variant: str = DEFAULT_VARIANT) -> T:
+        """Return `work(anchor)` for the caller, run on a thread. Raises Unavailable: too many requests."""
 
-        def asked() -> T:
+        def run() -> T:
             with self.core.foreground, self.variants.answering(variant):
                 return work(self.core.anchor(actor))
 
-        return await self.places.run(asked)
+        return await self.places.run(run)
 
     async def answer(self, request: Request, path: V1Path, body: dict[str, Json]) -> Record:
-        """Return what the row of a path says to a body."""
-        whose = taken(body)
-        row = ROWS[_row_of(path, body)]
-        name = "" if REQUEST_ID in row.request.model_fields else text_of(body, REQUEST_ID, REQUEST_ID_MAX)
-        wanted = row.request.read(body, path.path.rpartition("/")[2])
+        """Return the answer of a path's row to a body."""
+        whose = pop_owner(body)
+        row = ROWS["log" if path.row == "add" and EVENT_FIELDS & body.keys() else path.row]
+        name = "" if REQUEST_ID in row.request.model_fields else pop_text(body, REQUEST_ID, REQUEST_ID_MAX)
+        checked = row.request.read(body, path.path.rpartition("/")[2])
         actor = self.actor(request, whose, deed=path.deed)
-        scope, sent, turn = actor.scope, name or str(getattr(wanted, REQUEST_ID, "") or ""), ""
-        if path.writes and sent:
-            own = (scope.account, actor.project, scope.user, scope.agent, scope.conversation, sent)
-            turn = stable_hash("http", path.path, *own)
+        scope, request_id, turn = actor.scope, name or str(getattr(checked, REQUEST_ID, "") or ""), ""
+        if path.writes and request_id:
+            caller = (scope.account, actor.project, scope.user, scope.agent, scope.conversation)
+            turn = stable_hash("http", path.path, *caller, request_id)
             actor = replace(actor, nonce=turn if name else actor.nonce)
         once = self.core.services.answers.once
-        variant = self.variants.chosen(request, actor, actor.scope.conversation)
+        variant = self.variants.choose(request, actor, scope.conversation)
 
         def work(anchor: MemoryAnchor) -> Record:
             began = time.monotonic()
             with self.core.services.turn_of(turn):
-                told: Record = once(actor.nonce, repr(wanted), partial(row.answer, anchor, wanted))
+                answer: Record = once(actor.nonce, repr(checked), partial(row.answer, anchor, checked))
             if path.row == "search":
-                self.variants.searched(variant, actor, told, time.monotonic() - began)
-            return told
+                self.variants.count_search(variant, actor, answer, time.monotonic() - began)
+            return answer
 
         return await self.run(actor, work, variant=variant)
 
 
-def add_paths(app: FastAPI, desk: Desk) -> None:
+def add_paths(app: FastAPI, v1: V1Handler) -> None:
     """Add every path of the table."""
 
     def add(path: V1Path) -> None:
-        async def asked(request: Request) -> dict[str, object]:
-            body = await desk.body(request) if path.method == "POST" else dict[str, Json](request.query_params)
-            return dict(await desk.answer(request, path, body))
+        async def handle(request: Request) -> dict[str, object]:
+            body = await v1.body(request) if path.method == "POST" else dict[str, Json](request.query_params)
+            return dict(await v1.answer(request, path, body))
 
-        row = ROWS[path.row].request
         app.add_api_route(
             f"/v1/{path.path}",
-            asked,
+            handle,
             methods=[path.method],
             name=path.path,
             operation_id=path.path.replace("/", "_"),
-            summary=(row.__doc__ or "").split("\n")[0],
+            summary=summary_of(ROWS[path.row].request),
             openapi_extra=body_schema(_schema(path)) if path.method == "POST" else None,
             responses=ERRORS,
         )
@@ -206,9 +200,9 @@ def add_paths(app: FastAPI, desk: Desk) -> None:
 
 
 def body_of(raw: bytes) -> dict[str, Json]:
-    """Return a JSON object. Raises BadInput: it is none, or one that could be read in two ways."""
+    """Return a body's JSON object. Raises BadInput: it is none, or ambiguous."""
     try:
-        body: Json = json.loads(raw or b"{}", object_pairs_hook=_each_once, parse_constant=_no_constant)
+        body: Json = json.loads(raw or b"{}", object_pairs_hook=_without_repeats, parse_constant=_no_constant)
     except RecursionError:
         raise BadInput("the body is nested too deeply; allowed is a JSON object of some levels") from None
     except json.JSONDecodeError as error:
@@ -220,13 +214,13 @@ def body_of(raw: bytes) -> dict[str, Json]:
     return body
 
 
-def taken(body: dict[str, Json]) -> dict[str, str]:
-    """Take whose the request is out of its body. Raises BadInput: a name that is none."""
-    return {name: text_of(body, name, NAME_MAX) for name in WHOSE}
+def pop_owner(body: dict[str, Json]) -> dict[str, str]:
+    """Remove the caller's names from a body and return them. Raises BadInput: one is no name."""
+    return {name: pop_text(body, name, NAME_MAX) for name in WHOSE}
 
 
-def text_of(body: dict[str, Json], name: str, most: int) -> str:
-    """Take a text out of a body, "" where it is not given. Raises BadInput."""
+def pop_text(body: dict[str, Json], name: str, most: int) -> str:
+    """Remove a text from a body and return it, "" where it is not given. Raises BadInput."""
     value = body.pop(name, None)
     if value is None:
         return ""
@@ -235,19 +229,15 @@ def text_of(body: dict[str, Json], name: str, most: int) -> str:
     return value
 
 
-def _row_of(path: V1Path, body: Record) -> str:
-    return "log" if path.row == "add" and LOGGED & body.keys() else path.row
-
-
-def _each_once(pairs: list[tuple[str, Json]]) -> Record:
-    whole = dict(pairs)
-    if len(whole) < len(pairs):
+def _without_repeats(pairs: list[tuple[str, Json]]) -> Record:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise BadInput("the body says one name twice; keep one")
-    return whole
+    return fields
 
 
-def _no_constant(said: str) -> NoReturn:
-    raise BadInput(f"the body holds {said}, which is no JSON; allowed are numbers")
+def _no_constant(constant: str) -> NoReturn:
+    raise BadInput(f"the body holds {constant}, which is no JSON; allowed are numbers")
 
 
 # --- OpenAPI -----------------------------------------------------------------------------------------------------
@@ -277,67 +267,67 @@ ERRORS: dict[int | str, dict[str, object]] = {
 }
 
 
+def summary_of(model: type[BaseRequest]) -> str:
+    """Return the first line of a request's docstring."""
+    return (model.__doc__ or "").split("\n")[0]
+
+
 def body_schema(schema: Record) -> dict[str, object]:
-    """Return what OpenAPI is told of a path's body."""
+    """Return the OpenAPI description of a path's body."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def request_schema(row: str) -> dict[str, Json]:
-    """Return the schema of a row's request with whose it is."""
-    whole = plain_schema(ROWS[row].request)
-    return {**whole, "properties": {**record(whole["properties"]), **WHOSE_FIELDS}}
+    """Return the schema of a row's request with the caller's names."""
+    schema = plain_schema(ROWS[row].request)
+    return {**schema, "properties": {**record(schema["properties"]), **WHOSE_FIELDS}}
 
 
 def plain_schema(model: type[BaseRequest]) -> Record:
-    """Return the schema of a request without what only tools and options read of it."""
-    whole = schema_of(model)
-    shown = {
+    """Return the schema of a request without the parts for tools and options."""
+    schema = schema_of(model)
+    properties = {
         name: {key: value for key, value in record(field).items() if key not in ("tool", "option")}
-        for name, field in record(whole["properties"]).items()
+        for name, field in record(schema["properties"]).items()
     }
-    return {**whole, "properties": shown}
+    return {**schema, "properties": properties}
 
 
 def _schema(path: V1Path) -> Record:
     schema = request_schema(path.row)
     properties = dict(record(schema["properties"]))
     if path.writes and REQUEST_ID not in properties:
-        told: Record = {
-            "type": "string",
-            "maxLength": REQUEST_ID_MAX,
-            "description": "The same id with the same words is one.",
-        }
-        properties[REQUEST_ID] = told
+        about = "The same id with the same words is one."
+        properties[REQUEST_ID] = {"type": "string", "maxLength": REQUEST_ID_MAX, "description": about}
     if path.row == "add":
         events = record(request_schema("log")["properties"])
-        properties |= {name: events[name] for name in sorted(LOGGED)}
+        properties |= {name: events[name] for name in sorted(EVENT_FIELDS)}
     return {**schema, "properties": properties}
 
 
 def document(app: FastAPI) -> dict[str, object]:
-    """Return the OpenAPI document: what FastAPI makes of the routes, with what all of them share."""
-    told = get_openapi(title=app.title, version=app.version, routes=app.routes, summary="One memory for a team.")
-    told["components"]["schemas"] = {
-        name: schema
-        for name, schema in told["components"]["schemas"].items()
-        if name not in ("HTTPValidationError", "ValidationError")
-    } | {"Failure": FAILURE}
-    told["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    told["security"] = [{"key": []}]
-    for methods in told["paths"].values():
+    """Return the OpenAPI document that FastAPI makes of the routes, with our errors and credentials."""
+    openapi = get_openapi(title=app.title, version=app.version, routes=app.routes, summary="One memory for a team.")
+    components = openapi["components"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        components["schemas"].pop(name, None)
+    components["schemas"]["Failure"] = FAILURE
+    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    openapi["security"] = [{"key": []}]
+    for methods in openapi["paths"].values():
         for operation in methods.values():
             operation["responses"].pop("422", None)
-    return told
+    return openapi
 
 
-LOOKED_AT = {"inbox": Deed.READ, "sides": Deed.READ}
-DECIDED = {"accept": Deed.ACCEPT, "reject": Deed.REJECT, "settle": Deed.MERGE}
+REVIEW_READS = {"inbox": Deed.READ, "sides": Deed.READ}
+DECISIONS = {"accept": Deed.ACCEPT, "reject": Deed.REJECT, "settle": Deed.MERGE}
 HUMAN = "human"
 PROOF: Record = {"type": "object", "description": "Challenge, its end, account, project and signature."}
 
 
 def approver_of(request: Request) -> Approver:
-    """Return who signs decisions that come with this access key. Raises Refused: it names no signing key."""
+    """Return the approver of this access key. Raises Refused: it names no signing key."""
     credential = credential_of(request)
     if not credential.public:
         raise Refused(
@@ -347,74 +337,71 @@ def approver_of(request: Request) -> Approver:
     return Approver(credential.user or credential.key, credential.public)
 
 
-def add_review(app: FastAPI, desk: Desk) -> None:
+def add_review(app: FastAPI, v1: V1Handler) -> None:
     """Add the paths of `/v1/review`."""
 
     @app.post("/v1/review/challenge", operation_id="review_challenge", responses=ERRORS)
     async def challenge(request: Request) -> dict[str, object]:
         """Hand out what an approver signs with a decision; good once, for a minute."""
-        actor = desk.actor(request, taken(await desk.body(request)), deed=Deed.ACCEPT)
-        return await desk.run(actor, lambda _: {**desk.core.challenge(actor)})
+        actor = v1.actor(request, pop_owner(await v1.body(request)), deed=Deed.ACCEPT)
+        return await v1.run(actor, lambda _: {**v1.core.challenge(actor)})
 
-    def answered(
-        name: str, body: Record, proof: Json, actor: Actor, own: Approver | None, anchor: MemoryAnchor
+    def answer(
+        name: str, body: Record, proof: Json, actor: Actor, approver: Approver | None, anchor: MemoryAnchor
     ) -> Record:
-        if own is not None:
-            human = desk.core.as_human(actor, SignedCall(name, body, REVIEWER, Proof.of(proof)), approver=own)
-            anchor = desk.core.anchor(human)
+        if approver is not None:
+            human = v1.core.as_human(actor, SignedCall(name, body, REVIEWER, Proof.of(proof)), approver=approver)
+            anchor = v1.core.anchor(human)
         row = ROWS[name]
         return row.answer(anchor, row.request.read(body, name))
 
     def add(name: str) -> None:
-        async def asked(request: Request) -> dict[str, object]:
-            body = await desk.body(request)
-            whose, proof = taken(body), body.pop(HUMAN, None)
-            actor = desk.actor(request, whose, deed=DECIDED.get(name) or LOOKED_AT[name])
-            own = None
-            if name in DECIDED:
-                own = approver_of(request)
-            return dict(await desk.run(actor, partial(answered, name, body, proof, actor, own)))
+        async def handle(request: Request) -> dict[str, object]:
+            body = await v1.body(request)
+            whose, proof = pop_owner(body), body.pop(HUMAN, None)
+            actor = v1.actor(request, whose, deed=DECISIONS.get(name) or REVIEW_READS[name])
+            approver = approver_of(request) if name in DECISIONS else None
+            return dict(await v1.run(actor, partial(answer, name, body, proof, actor, approver)))
 
         schema = request_schema(name)
-        if name in DECIDED:
+        if name in DECISIONS:
             schema["properties"] = {**record(schema["properties"]), HUMAN: PROOF}
         app.add_api_route(
             f"/v1/review/{name}",
-            asked,
+            handle,
             methods=["POST"],
             operation_id=f"review_{name}",
-            summary=(ROWS[name].request.__doc__ or "").split("\n")[0],
+            summary=summary_of(ROWS[name].request),
             openapi_extra=body_schema(schema),
             responses=ERRORS,
         )
 
-    for name in (*LOOKED_AT, *DECIDED):
+    for name in (*REVIEW_READS, *DECISIONS):
         add(name)
 
 
 APPROVE, REJECT = "constitution_approve", "constitution_reject"
 """The calls' names in what an approver signs."""
-PROPOSALS_DECIDED: Mapping[str, type[DecideProposal]] = {APPROVE: ApproveProposal, REJECT: RejectProposal}
+PROPOSAL_DECISIONS: Mapping[str, type[DecideProposal]] = {APPROVE: ApproveProposal, REJECT: RejectProposal}
 REFUSED = "constitution.elsewhere_refused"
-"""The kind of the audit record of a decision that was not taken."""
+"""The kind of the audit record of a refused decision."""
 
 
-def add_constitution(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
+def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
     """Add the paths of `/v1/constitution`."""
-    core = desk.core
+    core = v1.core
 
-    def listed(by: str, anchor: MemoryAnchor) -> Record:
+    def open_proposals(by: str, anchor: MemoryAnchor) -> Record:
         schema = anchor.room.identity
         ground = told_of(schema.ground())
-        waiting = [one for one in schema.proposals() if one.status is ProposalStatus.OPEN]
-        rows = [_row(schema, one) for one in waiting]
+        rows = [_row(schema, proposal) for proposal in schema.proposals() if proposal.status is ProposalStatus.OPEN]
         return {"proposals": rows, "ground": ground, "by": by, "notes": schema.unreadable_proposals()}
 
-    def decided(name: str, body: Record, proof: Json, actor: Actor, request: Request, _: MemoryAnchor) -> Record:
-        own, credential = approver_of(request), credential_of(request)
+    def decide(name: str, body: Record, proof: Json, actor: Actor, request: Request, _: MemoryAnchor) -> Record:
+        approver, credential = approver_of(request), credential_of(request)
         try:
-            human = core.as_human(actor, SignedCall(name, body, REVIEWER, Proof.of(proof)), approver=own)
-            wanted = PROPOSALS_DECIDED[name].read(body, name.replace("_", "/")).asked()
+            human = core.as_human(actor, SignedCall(name, body, REVIEWER, Proof.of(proof)), approver=approver)
+            wanted = PROPOSAL_DECISIONS[name].read(body, name.replace("_", "/")).asked()
             schema = core.anchor(human).room.identity
             if wanted["installation"] != schema.key_fingerprint():
                 raise Refused("the decision is for another server; nothing was changed")
@@ -422,42 +409,44 @@ def add_constitution(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
                 raise Refused(f"the key {credential.key} has ended; nothing was changed")
             proposal, seen = text(wanted["id"]), text(wanted["seen"])
             vote = Vote(
-                by=own.name,
-                public=own.public,
+                by=approver.name,
+                public=approver.public,
                 at=_instant(text(wanted["at"])),
                 key=credential.key,
                 credential=keys.record(credential.key),
-                signatures=tuple(text(one) for one in map(wanted.get, ("signature", "link", "seal", "closing")) if one),
+                signatures=tuple(
+                    text(part) for name in ("signature", "link", "seal", "closing") if (part := wanted.get(name))
+                ),
             )
             if name == REJECT:
                 why = text(wanted["reason"])
                 return dict(answer(schema.reject_elsewhere(proposal, vote, reason=why, seen=seen)))
             return dict(answer(schema.confirm_elsewhere(proposal, vote, seen=seen)))
         except MemoryAnchorError as error:
-            told = {"proposal": str(body.get("id", ""))[:20], "why": str(error)[:200], "key": credential.key}
-            core.audit.append(REFUSED, told, by=f"human:{own.name}", at=core.clock.now())
+            refusal = {"proposal": str(body.get("id", ""))[:20], "why": str(error)[:200], "key": credential.key}
+            core.audit.append(REFUSED, refusal, by=f"human:{approver.name}", at=core.clock.now())
             raise
 
     async def proposals(request: Request) -> dict[str, object]:
         """List the proposals that wait, with their differences and what an approval is signed over."""
-        actor = desk.actor(request, taken(await desk.body(request)), deed=Deed.READ)
+        actor = v1.actor(request, pop_owner(await v1.body(request)), deed=Deed.READ)
         credential = credential_of(request)
-        return dict(await desk.run(actor, partial(listed, credential.user or credential.key)))
+        return dict(await v1.run(actor, partial(open_proposals, credential.user or credential.key)))
 
-    async def decide(request: Request, *, name: str, deed: Deed) -> dict[str, object]:
-        body = await desk.body(request)
-        whose, proof = taken(body), body.pop(HUMAN, None)
-        actor = desk.actor(request, whose, deed=deed)
+    async def handle(request: Request, *, name: str, deed: Deed) -> dict[str, object]:
+        body = await v1.body(request)
+        whose, proof = pop_owner(body), body.pop(HUMAN, None)
+        actor = v1.actor(request, whose, deed=deed)
         approver_of(request)
         if core.settings.read_only:
             raise Refused("this memory is read-only; nothing was changed")
-        return dict(await desk.run(actor, partial(decided, name, body, proof, actor, request)))
+        return dict(await v1.run(actor, partial(decide, name, body, proof, actor, request)))
 
     async def approve(request: Request) -> dict[str, object]:
-        return await decide(request, name=APPROVE, deed=Deed.APPROVE)
+        return await handle(request, name=APPROVE, deed=Deed.APPROVE)
 
     async def reject(request: Request) -> dict[str, object]:
-        return await decide(request, name=REJECT, deed=Deed.CLOSE)
+        return await handle(request, name=REJECT, deed=Deed.CLOSE)
 
     def add(name: str, work: Callable[[Request], Awaitable[dict[str, object]]], summary: str, schema: Record) -> None:
         fields = {**record(schema["properties"]), **WHOSE_FIELDS}
@@ -474,20 +463,20 @@ def add_constitution(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
     nothing: Record = {"type": "object", "properties": {}, "additionalProperties": False}
     add("proposals", proposals, "List the proposals for the constitution that wait, with their differences.", nothing)
     for name, work, request_type in (("approve", approve, ApproveProposal), ("reject", reject, RejectProposal)):
-        whole = plain_schema(request_type)
-        signed: Record = {**whole, "properties": {**record(whole["properties"]), HUMAN: PROOF}}
-        add(name, work, (request_type.__doc__ or "").split("\n")[0], signed)
+        schema = plain_schema(request_type)
+        signed: Record = {**schema, "properties": {**record(schema["properties"]), HUMAN: PROOF}}
+        add(name, work, summary_of(request_type), signed)
 
 
 def _row(schema: IdentitySchema, proposal: Proposal) -> Record:
-    """Return a proposal whole, so that who approves it can make its hash and its difference anew."""
-    told = dict(answer(proposal))
-    told["confirmed_by"] = [one.by for one in proposal.confirmations]
-    told["content"], told["from_id"] = proposal.content, proposal.from_id
+    """Return a whole proposal, so that an approver can compute its hash and its diff again."""
+    row = dict(answer(proposal))
+    row["confirmed_by"] = [confirmation.by for confirmation in proposal.confirmations]
+    row["content"], row["from_id"] = proposal.content, proposal.from_id
     try:
-        return {**told, "diff": schema.diff(proposal)}
+        return {**row, "diff": schema.diff(proposal)}
     except MemoryAnchorError as error:
-        return {**told, "diff": "", "note": str(error)}
+        return {**row, "diff": "", "note": str(error)}
 
 
 def _instant(text: str) -> datetime:

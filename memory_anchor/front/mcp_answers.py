@@ -1,22 +1,18 @@
-"""What an MCP client is answered: instructions, prompts, resources, and calls of tools.
+"""What an MCP client gets: instructions, prompts, resources, and answers of tools. The protocol is in `mcp_server`.
 
-What a client is told when it connects: when to use the memory, and the constitution.
+Instructions, sent when a client connects: when to use the memory, and the constitution. Clients always inject this
+text, even when they defer the tools, and some cut it at two kilobytes. So L0 is included whole where it fits, else its
+first entries and the call that gets all of them; never half an entry. L0 is approved by humans and meant to be
+followed, so it is not fenced, but fence look-alikes in it are neutralised. Where no L0 is in force, one line says what
+a human runs.
 
-Clients always inject this text, also when they defer the tools, and some cut it at two kilobytes. So L0 goes in whole
-where it fits beside the rest, else its first entries with the call that gets all of them; never half an entry. L0 is
-approved by humans and meant to be followed, so it stands unfenced; its look-alike fences are neutralised all the same.
-Where none is in force, one line says what a human runs.
+Prompts (resume, handoff, review) are prose, so whatever they quote is fenced. They name the tools to call and call
+none: picking a prompt from a menu should have no side effect.
 
-Three prompts a user can pick: resume work, hand it over, review what was remembered.
+Resources (`memory://...`) have the shapes of the tools' answers. Reading a memory here counts as a use, as with
+`get_memory`.
 
-They are prose, so whatever they quote is fenced. They say which tools to call rather than do the work: a prompt that
-wrote would make picking one from a menu a side effect.
-
-What a client can read by address: `memory://...`. The same shapes as the tools' answers.
-
-Reading a memory here is a use of it, as with `get_memory`. Addresses are matched by hand: there are six.
-
-A tool's call: its row of the table, asked once however often the client sends it. No protocol, no arguments.
+A tool's call runs once, however often the client sends it.
 """
 
 from __future__ import annotations
@@ -64,9 +60,9 @@ _WARNED = "(the constitution has warnings: call get_constitution)"
 
 
 def instructions_for(constitution: Constitution | None, *, read_only: bool) -> str:
-    """Return the text, at most `INSTRUCTIONS_BYTES_MAX` bytes of UTF-8.
+    """Return the instructions, at most `INSTRUCTIONS_BYTES_MAX` bytes of UTF-8.
 
-    constitution: None for the packaged text of a cold start, which cannot know it and says where it is.
+    constitution: None for the packaged text of a cold start, which names the call that reads it.
     """
     lines = [_HEAD, _SEARCH, *([_READ_ONLY] if read_only else [_SAVE, _CLOSE]), _RULE]
     if constitution is None:
@@ -88,7 +84,7 @@ def instructions_for(constitution: Constitution | None, *, read_only: bool) -> s
 RESUME_TASK = "what was done last, what is open, what was decided"
 RECENT_EVENTS = 10
 FIRST_PERSON = ", with source 'first-person': in your own words, in the first person where it is your experience"
-"""Asked of an agent that writes its memories itself (`agents.NAME.extraction.mode`)."""
+"""For an agent that writes its memories itself (`agents.NAME.extraction.mode`)."""
 REVIEWED_MAX = 20
 
 
@@ -113,7 +109,7 @@ def text_of(anchor: MemoryAnchor, name: str, given: Mapping[str, str]) -> str:
     known = next((prompt for prompt in PROMPTS if prompt.name == name), None)
     if known is None:
         raise BadInput(f"no prompt {name[:80]!r}; there are {', '.join(prompt.name for prompt in PROMPTS)}")
-    if unknown := [one for one in given if one not in known.arguments]:
+    if unknown := [argument for argument in given if argument not in known.arguments]:
         allowed = ", ".join(known.arguments) or "no arguments"
         raise BadInput(f"prompt {name} got the unknown argument {unknown[0][:80]!r}; allowed are {allowed}")
     match name:
@@ -126,11 +122,11 @@ def text_of(anchor: MemoryAnchor, name: str, given: Mapping[str, str]) -> str:
 
 
 def _resume(anchor: MemoryAnchor, task: str | None) -> str:
-    asked = inputs.text("task", task, most=TASK_MAX, required=False)
-    built = anchor.build_context(asked or RESUME_TASK)
-    doing = f" The task now: {asked}" if asked else ""
+    task = inputs.text("task", task, most=TASK_MAX, required=False)
+    built = anchor.build_context(task or RESUME_TASK)
+    now = f" The task now: {task}" if task else ""
     return (
-        f"Resume this project's work.{doing}\nRead what memory has, say in a few lines where the work stands and what "
+        f"Resume this project's work.{now}\nRead what memory has, say in a few lines where the work stands and what "
         "you will do next, and check anything that matters against the code before relying on it.\n\n"
         f"{built.text}"
     )
@@ -138,8 +134,7 @@ def _resume(anchor: MemoryAnchor, task: str | None) -> str:
 
 def _handoff(anchor: MemoryAnchor, audience: str | None) -> str:
     reader = inputs.text("audience", audience, most=inputs.NAME_MAX, required=False) or "the next session"
-    noted = shapes.compact({key: value for key, (value, _) in anchor.active().items()})
-    events = anchor.search_events(limit=RECENT_EVENTS)
+    notes = shapes.compact({key: value for key, (value, _) in anchor.active().items()})
     return "\n".join(
         [
             f"Hand this work over to {reader}.",
@@ -151,9 +146,9 @@ def _handoff(anchor: MemoryAnchor, audience: str | None) -> str:
             "",
             FENCE_RULE,
             "Noted in this conversation:",
-            fence(noted, source="active context", trust=Trust.AGENT),
+            fence(notes, source="active context", trust=Trust.AGENT),
             "Recent events:",
-            *(_quoted(one) for one in events),
+            *map(_quoted, anchor.search_events(limit=RECENT_EVENTS)),
         ]
     )
 
@@ -184,12 +179,12 @@ SCHEME = "memory://"
 JSON = "application/json"
 MARKDOWN = "text/markdown"
 COMPLETIONS_MAX = 100
-"""What the protocol allows in one answer."""
+"""The protocol's limit for one answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One resource, or a template when `path` ends in a name in braces."""
+    """One resource; a template where `path` ends in a name in braces."""
 
     path: str
     name: str
@@ -222,59 +217,54 @@ class Content:
 
 
 def completions(anchor: MemoryAnchor, uri: str, typed: str) -> list[str]:
-    """Return what a template's name may be, for the beginning typed; only how-tos have names that people know."""
+    """Return the values of a template's name that begin as typed; only how-tos have names that people know."""
     if uri != f"{SCHEME}operations/{{name}}":
         return []
     return [name for name in anchor.room.operations.names() if name.startswith(typed)][:COMPLETIONS_MAX]
 
 
 def read(anchor: MemoryAnchor, uri: str, *, stats: Callable[[], Record]) -> Content:
-    """Return what stands at `uri`. Raises NotFound: no such address, memory or file."""
-    path = uri.removeprefix(SCHEME).rstrip("/")
-    kind, _, name = path.partition("/")
-    if not uri.startswith(SCHEME):
-        kind = ""
-    match kind, unquote(name):
-        case "constitution", "":
-            return Content(_as_text(anchor, "constitution"), JSON)
+    """Return the content of `uri`. Raises NotFound: no such address, memory or file."""
+    kind, _, name = uri.removeprefix(SCHEME).rstrip("/").partition("/")
+    match kind if uri.startswith(SCHEME) else "", unquote(name):
+        case "constitution" | "profile", "":
+            return _row_as_json(anchor, kind)
         case "active-context", "":
-            return Content(_as_text(anchor, "active"), JSON)
-        case "profile", "":
-            return Content(_as_text(anchor, "profile"), JSON)
+            return _row_as_json(anchor, "active")
         case "stats", "":
             return Content(shapes.compact(stats()), JSON)
-        case "memories", found if found:
-            return Content(_as_text(anchor, "get", id=found), JSON)
-        case "operations", found if found:
-            return Content(shapes.shortened_text(anchor.room.operations.read(found).text, found), MARKDOWN)
-    raise NotFound(f"no resource {uri[:120]!r}; there are {', '.join(one.uri for one in ADDRESSES)}")
+        case "memories", id_ if id_:
+            return _row_as_json(anchor, "get", id=id_)
+        case "operations", file if file:
+            return Content(shapes.shortened_text(anchor.room.operations.read(file).text, file), MARKDOWN)
+    raise NotFound(f"no resource {uri[:120]!r}; there are {', '.join(address.uri for address in ADDRESSES)}")
 
 
-def _as_text(anchor: MemoryAnchor, name: str, **fields: str) -> str:
+def _row_as_json(anchor: MemoryAnchor, name: str, **fields: str) -> Content:
     row = ROWS[name]
-    return shapes.compact(row.answer(anchor, row.request.of(**fields)))
+    return Content(shapes.compact(row.answer(anchor, row.request.of(**fields))), JSON)
 
 
 CALLS: Mapping[str, Row] = {spec.name: ROWS[spec.row] for spec in TOOLS if spec.row in ROWS}
-"""Tool name -> what it does. A tool of `tool_specs` without a row is not registered."""
+"""Tool name -> its use case. A tool of `tool_specs` without a row is not registered."""
 WRITING = frozenset(spec.name for spec in TOOLS if spec.writes)
 SHED = "drop_memory_results"
 REPORT_SHARE = 3
-"""Of a context's budget, the part that its report and citations may take: a third."""
+"""The report and citations of a context may take a third of its budget."""
 LASTING = frozenset({"remember_conversation"})
-"""Writes whose answer is of many memories, and is kept beside the store; the others' lies with what they wrote."""
+"""Writes whose first answer is kept on disk, because it is about many memories; others keep it in their memory."""
 
 
-def answer(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> Record:
-    """Return a tool's answer. asked: the checked request, or its arguments under our names. Raises BadInput."""
+def answer(anchor: MemoryAnchor, name: str, request: BaseRequest | Record) -> Record:
+    """Return a tool's answer. request: checked, or its arguments under our names. Raises BadInput."""
     row = CALLS[name]
-    return row.answer(anchor, asked if isinstance(asked, BaseRequest) else row.request.read(asked, name))
+    return row.answer(anchor, request if isinstance(request, BaseRequest) else row.request.read(request, name))
 
 
-def run(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> str:
-    """Return a tool's answer as one compact JSON text; of a write that is sent again the first one."""
+def run(anchor: MemoryAnchor, name: str, given: BaseRequest | Record) -> str:
+    """Return a tool's answer as one compact JSON text; a repeated write gets its first answer."""
     row, actor, services = CALLS[name], anchor.actor, anchor.services
-    request = asked if isinstance(asked, BaseRequest) else row.request.read(asked, name)
+    request = given if isinstance(given, BaseRequest) else row.request.read(given, name)
 
     def work() -> str:
         if isinstance(request, BuildContext) and request.budget_tokens:
@@ -285,51 +275,53 @@ def run(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> str:
         return work()
     turn: AbstractContextManager[None] = nullcontext()
     if request_id := getattr(request, "request_id", ""):
-        whose = (actor.scope.account, actor.scope.project, actor.client, actor.scope.conversation, actor.person)
-        turn = services.turn_of(stable_hash("tool", name, *whose, request_id))
+        caller = (actor.scope.account, actor.scope.project, actor.client, actor.scope.conversation, actor.person)
+        turn = services.turn_of(stable_hash("tool", name, *caller, request_id))
     with turn:
         if not actor.nonce:
             return work()
-        # Over the request as it came: a resent one gets its first answer, also one that stored nothing to find it by.
-        key, what = stable_hash("tool", actor.scope.account, actor.nonce), stable_hash(name, repr(request))
-        return services.answers.once(key, what, work, lasting=name in LASTING)
+        # Compared by the request itself: a resent one gets its first answer, even if it stored nothing to find it by.
+        key, fingerprint = stable_hash("tool", actor.scope.account, actor.nonce), stable_hash(name, repr(request))
+        return services.answers.once(key, fingerprint, work, lasting=name in LASTING)
 
 
-def _context_within(anchor: MemoryAnchor, asked: BuildContext, budget: int) -> Record:
-    """Return a context whose whole answer keeps its budget: a model is shown the report beside the text too.
+def _context_within(anchor: MemoryAnchor, request: BuildContext, budget: int) -> Record:
+    """Return a context whose whole answer fits the budget, because the model is shown the report too.
 
-    How much of the report is told is decided by what would be told without that limit, so that less text never makes
-    it longer; whatever room is left in the end goes to it. The whole one is kept (`memory-anchor context show`).
+    The level of detail of the report is chosen from the first build, so that dropping text never makes it longer; in
+    the end it grows into whatever budget is left. The full report is stored (`memory-anchor context show`).
     """
     chosen: list[int] = []
 
     def tokens_of(built: BuiltContext) -> int:
-        sizes = [count_tokens(shapes.compact(one)) for one in _context_answers(anchor, built, budget)]
+        sizes = [count_tokens(shapes.compact(answer)) for answer in _context_answers(anchor, built, budget)]
         if not chosen:
             share = count_tokens(built.text) + budget // REPORT_SHARE
-            chosen.append(next((at for at, size in enumerate(sizes) if size <= share), len(sizes) - 1))
+            chosen.append(next((level for level, size in enumerate(sizes) if size <= share), len(sizes) - 1))
         return sizes[chosen[0]]
 
-    built = anchor.context_within(asked, tokens_of)
-    answers = [*_context_answers(anchor, replace(built, report_id=""), budget)]
-    named = [{**one, "report_id": built.report_id} for one in answers] if built.report_id else []
-    ordered = [one for pair in zip_longest(named, answers) for one in pair if one is not None]
-    return next((one for one in ordered if count_tokens(shapes.compact(one)) <= budget), answers[-1])
+    built = anchor.context_within(request, tokens_of)
+    answers = _context_answers(anchor, replace(built, report_id=""), budget)
+    with_id = [{**answer, "report_id": built.report_id} for answer in answers] if built.report_id else []
+    longest_first = [answer for pair in zip_longest(with_id, answers) for answer in pair if answer is not None]
+    return next((answer for answer in longest_first if count_tokens(shapes.compact(answer)) <= budget), answers[-1])
 
 
 def _context_answers(anchor: MemoryAnchor, built: BuiltContext, budget: int) -> list[Record]:
-    """Return {text, report, citations, notes?}, whole first, then with less and less beside the text."""
-    whole: dict[str, Json] = {**shapes.built_context(built, reader=anchor.actor.scope)}
-    told = record(whole["report"])
-    spent, decisions = record(told["estimated_tokens"]), records(told["decisions"])
-    shed = [one for one in decisions if one["action"] == SHED]
-    short: list[Json] = [{"action": one["action"], "reason": one["reason"]} for one in decisions if one not in shed]
-    short += [{"action": SHED, "reason": f"budget of {budget}"}] if shed else []
-    known = ("kind", "ref", "locator")
-    cited: list[Json] = [{name: one[name] for name in known if name in one} for one in records(whole["citations"])]
-    used = {name: value for name, value in spent.items() if value and not isinstance(value, dict)}
-    less = {"estimated_tokens": used, "sections": told["sections"], "decisions": short}
-    least: dict[str, Json] = {"estimated_tokens": {"total": spent["total"]}, **({"decisions": short} if short else {})}
-    lean = {**whole, "report": least, "citations": cited}
+    """Return {text, report, citations, notes?} in four levels of detail, the longest first."""
+    full: dict[str, Json] = {**shapes.built_context(built, reader=anchor.actor.scope)}
+    report = record(full["report"])
+    tokens, decisions = record(report["estimated_tokens"]), records(report["decisions"])
+    others = [decision for decision in decisions if decision["action"] != SHED]
+    brief: list[Json] = [{"action": decision["action"], "reason": decision["reason"]} for decision in others]
+    brief += [{"action": SHED, "reason": f"budget of {budget}"}] if len(others) < len(decisions) else []
+    fields = ("kind", "ref", "locator")
+    cited: list[Json] = [
+        {name: source[name] for name in fields if name in source} for source in records(full["citations"])
+    ]
+    used = {name: value for name, value in tokens.items() if value and not isinstance(value, dict)}
+    less = {"estimated_tokens": used, "sections": report["sections"], "decisions": brief}
+    least: dict[str, Json] = {"estimated_tokens": {"total": tokens["total"]}, **({"decisions": brief} if brief else {})}
+    lean = {**full, "report": least, "citations": cited}
     bare = {name: value for name, value in lean.items() if name != "notes"}
-    return [whole, {**whole, "report": less, "citations": cited}, lean, bare]
+    return [full, {**full, "report": less, "citations": cited}, lean, bare]

@@ -1,14 +1,14 @@
 """The MCP server: tools, resources, prompts and instructions over the SDK's low-level `Server`.
 
-Low-level because the schemas are hand-made, the arguments are checked in our own words and the instructions belong to
-whoever connects: one engine serves many projects, so they are put into `initialize` (2025 protocols) and
-`server/discover` (2026-07-28) as the answer passes by. A server object is cheap: one a project, profile and mode.
-Every call runs on a worker thread, because the core is synchronous; how many at once is bounded.
+Low-level because the schemas are ours, argument errors have our own messages, and the instructions differ by caller:
+one engine serves many projects, so a middleware adds them to the answers of `initialize` (2025 protocols) and
+`server/discover` (2026-07-28). A server object is cheap: one for each profile and mode. Every call runs on a worker
+thread, because the core is synchronous; how many run at once is bounded.
 
-Errors: ours become `isError` with their sentence and, in `_meta`, their code of the one table. Anything else is a bug:
+Errors: ours become `isError` with their message and, in `_meta`, their code of the error table. Anything else is a bug:
 the client reads "Error executing tool X", stderr says where, and neither repeats text of a memory. Structured content
-is left out, since clients that get both show the model only one of them, and text alone costs a third less. A search
-alone has plain lines with the same structured beside them, for programs; `answers: lines` leaves that out too.
+is left out: clients that get both show the model only one of them, and text alone costs a third less. Only a search
+has both, plain lines for the model and the structured form for programs; `answers: lines` leaves the latter out.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ if TYPE_CHECKING:
 NAME = "memory-anchor"
 TITLE = "Memory Anchor"
 WORKERS = 16
-"""Calls of one server that run at once; the rest wait their turn."""
+"""Calls of one server that run at once; the rest wait."""
 CODE_META = "memory-anchor/code"
 SESSION_HEADER = "mcp-session-id"
 GREETINGS = ("initialize", "server/discover")
 RESOURCE_NOT_FOUND = -32002
-"""The 2025 protocols' code; 2026-07-28 says invalid params, which clients of either treat alike."""
+"""The 2025 protocols' code; in 2026-07-28 it is invalid params, and clients treat both alike."""
 
 T = TypeVar("T")
 Result = dict[str, Json]
-"""What a tool's call answers, as the protocol words it."""
+"""A tool's answer in the protocol's form."""
 
 
 def build_server(
@@ -120,22 +120,22 @@ class _Front:
 
     @asynccontextmanager
     async def connection(self, _: Server[ClientConnection]) -> AsyncIterator[ClientConnection]:
-        """Name a connection, for callers without a conversation; when it closes, what they had in mind is logged.
+        """Name a connection, for callers without a conversation; when it closes, their active context is logged.
 
-        At once, and not when the process ends in order: clients kill a server two seconds after they closed its stdin.
+        At once, not at the process's orderly end: clients kill a server two seconds after they closed its stdin.
         """
-        held = ClientConnection(f"connection-{secrets.token_hex(6)}")
+        connection = ClientConnection(f"connection-{secrets.token_hex(6)}")
         try:
-            yield held
+            yield connection
         finally:
-            if held.actor is not None:
+            if connection.actor is not None:
                 with anyio.CancelScope(shield=True):
-                    await self._in_thread(partial(self._core.end_conversation, held.actor))
+                    await self._in_thread(partial(self._core.end_conversation, connection.actor))
 
     # --- greeting ----------------------------------------------------------------------------------------------
 
     async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Middleware: put the caller's own instructions into the answer to its greeting."""
+        """Middleware: add the caller's instructions to the answer of `initialize` or `server/discover`."""
         answer = await call_next(ctx)
         if ctx.method in GREETINGS and isinstance(answer, dict):
             answer["instructions"] = await self._in_thread(partial(self._instructions, self._actor(ctx)))
@@ -147,7 +147,7 @@ class _Front:
             constitution = self._core.anchor(actor).constitution()
         except Refused as refusal:
             return f"Memory Anchor: {refusal}."
-        except MemoryAnchorError as error:  # a broken project file must not keep the tools away
+        except MemoryAnchorError as error:  # a broken project file must not disable the tools
             return f"Memory Anchor could not read this project's constitution: {error}"
         return instructions_for(constitution, read_only=actor.read_only)
 
@@ -167,7 +167,7 @@ class _Front:
             return await self._in_thread(partial(self._call, actor, variant, params.name, params.arguments))
 
     def _call(self, actor: Actor, variant: Callable[[], str], name: str, given: Record | None) -> Result:
-        """Return a tool's result as the protocol words it; the SDK checks it against the connection's version."""
+        """Return a tool's result; the SDK checks it against the connection's protocol version."""
         try:
             _with_memory()
             tool, request = tool_specs.resolve(name, given, self._tools)
@@ -175,14 +175,14 @@ class _Front:
             chosen = variant()
             if not isinstance(request, SearchMemory):
                 run = partial(mcp_answers.run, anchor, tool, request)
-                return _result(self._answered_by(chosen, actor, request, run) if chosen else run())
+                return _result(self._run_variant(chosen, actor, request, run) if chosen else run())
             search = partial(mcp_answers.answer, anchor, tool, request)
-            answer = self._found_by(chosen, actor, search) if chosen else search()
+            answer = self._search_variant(chosen, actor, search) if chosen else search()
             if request.detail:
                 return _result(shapes.compact(answer))
-            told = _result(shapes.lines(answer, now=anchor.services.clock.now()))
-            alone = (PREAMBLE.get().answers or anchor.room.settings.answers) == "lines"
-            return told if alone else told | {"structuredContent": shapes.lean(answer)}
+            result = _result(shapes.lines(answer, now=anchor.services.clock.now()))
+            lines_only = (PREAMBLE.get().answers or anchor.room.settings.answers) == "lines"
+            return result if lines_only else result | {"structuredContent": shapes.lean(answer)}
         except MemoryAnchorError as error:
             return _result(str(error), code=report(error).code)
         except Exception as bug:
@@ -190,29 +190,29 @@ class _Front:
             return _result(f"Error executing tool {name[:80]}", code=report(bug).code)
 
     def _variant(self, context: Context, actor: Actor) -> str:
-        """Return the way of recall of a call over HTTP, "" off it. Raises BadInput: no such variant."""
+        """Return the recall variant of a call over HTTP, "" for any other. Raises BadInput: no such variant."""
         if self._variants is None or context.request is None:
             return ""
-        # A caller without a session and a name of its own shares its connection with others, and sticks to nothing.
-        own = not actor.scope.conversation.startswith(context.lifespan_context.name)
-        return self._variants.chosen(context.request, actor, actor.scope.conversation if own else "")
+        # A caller without a session or conversation shares its connection's name with others: no variant sticks to it.
+        is_named = not actor.scope.conversation.startswith(context.lifespan_context.name)
+        return self._variants.choose(context.request, actor, actor.scope.conversation if is_named else "")
 
-    def _found_by(self, variant: str, actor: Actor, search: Callable[[], Record]) -> Record:
-        """Return a search's answer by this way of recall, told to the figures of the experiment."""
-        assert self._variants is not None  # noqa: S101 - a variant was chosen of them
+    def _search_variant(self, variant: str, actor: Actor, search: Callable[[], Record]) -> Record:
+        """Return a search's answer under this variant, and count it."""
+        assert self._variants is not None  # noqa: S101 - the variant was chosen from them
         began = time.monotonic()
         with self._variants.answering(variant):
             answer = search()
-        self._variants.searched(variant, actor, answer, time.monotonic() - began)
+        self._variants.count_search(variant, actor, answer, time.monotonic() - began)
         return answer
 
-    def _answered_by(self, variant: str, actor: Actor, request: BaseRequest, run: Callable[[], str]) -> str:
-        """Return another answer by this way of recall; a conversation that is remembered says what was of use."""
-        assert self._variants is not None  # noqa: S101 - a variant was chosen of them
+    def _run_variant(self, variant: str, actor: Actor, request: BaseRequest, run: Callable[[], str]) -> str:
+        """Return another tool's answer under this variant; a pushed conversation shows which memories were used."""
+        assert self._variants is not None  # noqa: S101 - the variant was chosen from them
         with self._variants.answering(variant):
             text = run()
         if isinstance(request, RememberConversation):
-            self._variants.heard(actor, request.messages)
+            self._variants.count_used(actor, request.messages)
         return text
 
     # --- resources and prompts ---------------------------------------------------------------------------------
@@ -220,61 +220,59 @@ class _Front:
     async def list_resources(
         self, _: Context, __: mcp_types.PaginatedRequestParams | None
     ) -> mcp_types.ListResourcesResult:
-        found = [
+        resources = [
             mcp_types.Resource(uri=one.uri, name=one.name, description=one.description, mime_type=one.mime_type)
             for one in mcp_answers.ADDRESSES
             if not one.is_template
         ]
-        return mcp_types.ListResourcesResult(resources=found)
+        return mcp_types.ListResourcesResult(resources=resources)
 
     async def list_templates(
         self, _: Context, __: mcp_types.PaginatedRequestParams | None
     ) -> mcp_types.ListResourceTemplatesResult:
-        found = [
+        templates = [
             mcp_types.ResourceTemplate(
                 uri_template=one.uri, name=one.name, description=one.description, mime_type=one.mime_type
             )
             for one in mcp_answers.ADDRESSES
             if one.is_template
         ]
-        return mcp_types.ListResourceTemplatesResult(resource_templates=found)
+        return mcp_types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def read_resource(
         self, context: Context, params: mcp_types.ReadResourceRequestParams
     ) -> mcp_types.ReadResourceResult:
-        uri, actor = str(params.uri), self._actor(context)
+        uri = str(params.uri)
 
         def read(anchor: MemoryAnchor) -> mcp_answers.Content:
             return mcp_answers.read(anchor, uri, stats=partial(self._stats, anchor))
 
         what = f"resource {uri.partition('://')[2].partition('/')[0][:40]}"
-        content = await self._asked(context, actor, what, read)
+        content = await self._read(context, what, read)
         text = mcp_types.TextResourceContents(uri=uri, mime_type=content.mime_type, text=content.text)
         return mcp_types.ReadResourceResult(contents=[text])
 
     async def list_prompts(
         self, _: Context, __: mcp_types.PaginatedRequestParams | None
     ) -> mcp_types.ListPromptsResult:
-        found = [
+        prompts = [
             mcp_types.Prompt(
-                name=one.name,
-                description=one.description,
+                name=prompt.name,
+                description=prompt.description,
                 arguments=[
-                    mcp_types.PromptArgument(name=name, description=told, required=False)
-                    for name, told in one.arguments.items()
+                    mcp_types.PromptArgument(name=name, description=about, required=False)
+                    for name, about in prompt.arguments.items()
                 ],
             )
-            for one in mcp_answers.PROMPTS
+            for prompt in mcp_answers.PROMPTS
         ]
-        return mcp_types.ListPromptsResult(prompts=found)
+        return mcp_types.ListPromptsResult(prompts=prompts)
 
     async def get_prompt(self, context: Context, params: mcp_types.GetPromptRequestParams) -> mcp_types.GetPromptResult:
-        given = params.arguments or {}
-
         def read(anchor: MemoryAnchor) -> str:
-            return mcp_answers.text_of(anchor, params.name, given)
+            return mcp_answers.text_of(anchor, params.name, params.arguments or {})
 
-        text = await self._asked(context, self._actor(context), f"prompt {params.name[:40]}", read)
+        text = await self._read(context, f"prompt {params.name[:40]}", read)
         message = mcp_types.PromptMessage(role="user", content=mcp_types.TextContent(type="text", text=text))
         return mcp_types.GetPromptResult(messages=[message])
 
@@ -284,13 +282,14 @@ class _Front:
         def read(anchor: MemoryAnchor) -> list[str]:
             return mcp_answers.completions(anchor, uri, params.argument.value)
 
-        found = await self._asked(context, self._actor(context), "completion", read)
-        return mcp_types.CompleteResult(completion=mcp_types.Completion(values=found))
+        values = await self._read(context, "completion", read)
+        return mcp_types.CompleteResult(completion=mcp_types.Completion(values=values))
 
-    async def _asked(self, context: Context, actor: Actor, what: str, read: Callable[[MemoryAnchor], T]) -> T:
-        """Return what `read` makes of the caller's memory; failures become protocol errors, the only kind there is."""
+    async def _read(self, context: Context, what: str, read: Callable[[MemoryAnchor], T]) -> T:
+        """Return `read(anchor)` for the caller; failures become protocol errors, since only tools have `isError`."""
+        actor = self._actor(context)
 
-        def ask() -> T:
+        def work() -> T:
             try:
                 _with_memory()
                 variant = self._variant(context, actor)
@@ -302,11 +301,11 @@ class _Front:
                 log_bug(what, bug)
                 raise MCPError(code=mcp_types.INTERNAL_ERROR, message=f"Error reading {what}") from bug
 
-        return await self._in_thread(ask)
+        return await self._in_thread(work)
 
     def _stats(self, anchor: MemoryAnchor) -> Record:
         if anchor.actor.scope.account != self._core.settings.scope.account:
-            raise Refused("memory://stats tells of the whole machine; only the machine's own account may read it")
+            raise Refused("memory://stats covers the whole machine; only the machine's own account may read it")
         return self._core.stats(anchor.actor.scope)
 
     # --- shared ------------------------------------------------------------------------------------------------
@@ -314,23 +313,22 @@ class _Front:
     def _actor(self, context: Context) -> Actor:
         params = context.session.client_params
         client = params.client_info.name if params else ""
-        own = self._core.settings
+        settings = self._core.settings
         credential, session, project = _http_identity(context.request)
-        held = context.lifespan_context
-        connection = session or f"{held.name}-{client}"  # without sessions, at least two kinds of agent are told apart
+        connection = context.lifespan_context
         actor = actor_from(
             PREAMBLE.get(),
             context.meta,
             client_name=client,
             request_id=context.request_id,
-            connection=connection,
-            agent=own.scope.agent,
+            connection=session or f"{connection.name}-{client}",  # without a session, kinds of agent are told apart
+            agent=settings.scope.agent,
             project_dir=project_for(credential.account if credential else "", self._core, self._project_dir),
-            read_only=self._read_only or own.read_only,
+            read_only=self._read_only or settings.read_only,
             credential=credential,
             project=project,
         )
-        held.actor = actor
+        connection.actor = actor
         return actor
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -340,20 +338,20 @@ class _Front:
 
 def project_for(account: str, core: Core, given: str = "") -> str:
     """Return the folder whose rules and how-tos a caller gets: none for another account than the machine's own."""
-    own = core.settings
-    return (given or own.project_dir) if account in ("", own.scope.account) else ""
+    settings = core.settings
+    return (given or settings.project_dir) if account in ("", settings.scope.account) else ""
 
 
 def _with_memory() -> None:
-    """Raise Refused where the caller's session goes without memory."""
+    """Raise Refused if memory is off for the caller's session."""
     if PREAMBLE.get().memory == "off":
         raise Refused(WITHOUT_MEMORY)
 
 
 def _http_identity(request: Request | None) -> tuple[Credential | None, str, str]:
-    """Return for whom a request was let in, its transport session and the project it names; (None, "", "") off HTTP.
+    """Return a request's credential, transport session and project; (None, "", "") without HTTP.
 
-    Raises NoCredential: nobody let it in.
+    Raises NoCredential: it has none.
     """
     if request is None:
         return None, "", ""
@@ -376,10 +374,10 @@ def _tool(spec: tool_specs.ToolSpec) -> mcp_types.Tool:
 
 
 def _result(text: str, *, code: str = "") -> Result:
-    """Return a tool's answer, or with a code its error, as the protocol words it.
+    """Return a tool's answer, or with a code its error, in the protocol's form.
 
-    No model of the SDK's: it would be made, dumped, and made once more where the SDK checks what is sent. That check
-    drops what a connection's version does not know (`resultType` before 2026-07-28).
+    Not the SDK's model: it would be built, dumped, and built once more where the SDK validates what is sent. That
+    validation drops what a connection's version does not know (`resultType` before 2026-07-28).
     """
     result: Result = {"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": bool(code)}
     return result | {"_meta": {CODE_META: code}} if code else result
@@ -392,32 +390,32 @@ def _protocol_code(error: MemoryAnchorError) -> int:
 
 
 ASKS_CLIENT = frozenset({"remember_conversation"})
-"""The tools that may ask the client's model: they read a conversation, which takes its time. Never a save."""
+"""Tools that may ask the client's model: those that read a conversation, which takes long anyway. Never a save."""
 
 
 def asks_client(context: ServerRequestContext[ClientConnection, Request]) -> AsksClient | None:
-    """Return how this call's client is asked, or None where it does not offer sampling."""
+    """Return a function that asks this call's client, or None where it does not offer sampling."""
     session = context.session
     wanted = mcp_types.ClientCapabilities(sampling=mcp_types.SamplingCapability())
     if not session.check_client_capability(wanted):
         return None
     loop, about = current_token(), ServerMessageMetadata(related_request_id=context.request_id)
 
-    async def request(asked: ClientQuestion) -> tuple[str, bool]:
-        content = mcp_types.TextContent(type="text", text=asked.prompt)
+    async def request(question: ClientQuestion) -> tuple[str, bool]:
+        content = mcp_types.TextContent(type="text", text=question.prompt)
         params = mcp_types.CreateMessageRequestParams(
             messages=[mcp_types.SamplingMessage(role="user", content=content)],
-            system_prompt=asked.system,
-            max_tokens=asked.max_tokens,
+            system_prompt=question.system,
+            max_tokens=question.max_tokens,
         )
-        with anyio.fail_after(asked.timeout_s):
+        with anyio.fail_after(question.timeout_s):
             answer = await session.send_request(
                 mcp_types.CreateMessageRequest(params=params), mcp_types.CreateMessageResult, metadata=about
             )
-        said = answer.content.text if isinstance(answer.content, mcp_types.TextContent) else ""
-        return said, answer.stop_reason == "maxTokens"
+        text = answer.content.text if isinstance(answer.content, mcp_types.TextContent) else ""
+        return text, answer.stop_reason == "maxTokens"
 
-    def ask(asked: ClientQuestion) -> tuple[str, bool]:
-        return anyio.from_thread.run(request, asked, token=loop)
+    def ask(question: ClientQuestion) -> tuple[str, bool]:
+        return anyio.from_thread.run(request, question, token=loop)
 
     return ask

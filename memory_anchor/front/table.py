@@ -1,6 +1,7 @@
-"""One table of what can be asked: a name, its request, the use case, and how the answer is shown.
+"""One table of the use cases: a name, its request, the method of `MemoryAnchor`, and how its answer is shown.
 
-The tools of MCP, the calls of an engine's socket and the commands all come from here; none of them knows an argument.
+MCP tools, calls over the engine's socket, commands and HTTP paths are all made from these rows; none of them knows an
+argument.
 """
 
 from __future__ import annotations
@@ -21,13 +22,11 @@ from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Memory, RetrievedSnippet, SearchAnswer, WriteMode, WriteOutcome
 
 if TYPE_CHECKING:
-    from memory_anchor.context.context import BuiltContext
     from memory_anchor.context.context_reports import RecordedReport
     from memory_anchor.curation import ReviewItem
     from memory_anchor.due import DueMemory
     from memory_anchor.ingest.remembering import Extracted
     from memory_anchor.knowledge.catalogue import SourceState
-    from memory_anchor.knowledge.search import OpenedCitation
     from memory_anchor.knowledge.sources import Source
     from memory_anchor.upkeep.history import Step
     from memory_anchor.upkeep.upkeep import JobReport
@@ -37,7 +36,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """answer(anchor, request): returns what the use case says to this request, as it is shown."""
+    """answer(anchor, request): the use case's answer to this request, as JSON."""
 
     name: str
     request: type[BaseRequest]
@@ -45,11 +44,20 @@ class Row:
     answer: Callable[[MemoryAnchor, BaseRequest], Record]
 
 
+def _as_is(answer: Record, _: MemoryAnchor) -> Record:
+    return answer
+
+
 def _row(
     name: str, request: type[BaseRequest], use_case: Callable[..., A], view: Callable[[A, MemoryAnchor], Record]
 ) -> Row:
-    """Return a row. view: what of the answer this caller is shown."""
+    """Return a row. view: turns the use case's answer into what this caller is shown."""
     return Row(name, request, use_case, lambda anchor, asked: view(use_case(anchor, asked), anchor))
+
+
+def _for_reader(view: Callable[..., Record]) -> Callable[[object, MemoryAnchor], Record]:
+    """Return the view of an answer whose shape depends on who reads it."""
+    return lambda answer, anchor: view(answer, reader=anchor.actor.scope)
 
 
 def shaped_memory(memory: Memory, anchor: MemoryAnchor) -> dict[str, Json]:
@@ -58,49 +66,45 @@ def shaped_memory(memory: Memory, anchor: MemoryAnchor) -> dict[str, Json]:
     return shapes.memory(memory, now=services.clock.now(), reader=anchor.actor.scope, activation=services.activation)
 
 
+def _with_links(memory: Memory, shown: Record, anchor: MemoryAnchor) -> Record:
+    links = [asdict(link) for link in anchor.links(memory)]
+    return {**shown, **({"links": links} if links else {})}
+
+
 def _one(memory: Memory, anchor: MemoryAnchor) -> Record:
-    return {"memory": shaped_memory(memory, anchor) | _linked(memory, anchor)}
-
-
-def _linked(memory: Memory, anchor: MemoryAnchor) -> dict[str, Json]:
-    links = anchor.links(memory)
-    return {"links": [asdict(link) for link in links]} if links else {}
+    return {"memory": _with_links(memory, shaped_memory(memory, anchor), anchor)}
 
 
 def _many(memories: list[Memory], anchor: MemoryAnchor) -> Record:
     return {"memories": [shaped_memory(memory, anchor) for memory in memories]}
 
 
-def _due(waiting: list[DueMemory], anchor: MemoryAnchor) -> Record:
+def _due(due: list[DueMemory], anchor: MemoryAnchor) -> Record:
     return {
         "due": [
-            {"due_at": shapes.time_text(one.at) if one.at else None, "memory": shaped_memory(one.memory, anchor)}
-            for one in waiting
+            {"due_at": shapes.time_text(item.at) if item.at else None, "memory": shaped_memory(item.memory, anchor)}
+            for item in due
         ]
     }
 
 
-def _told(memory: Memory, anchor: MemoryAnchor) -> dict[str, Json]:
-    return shaped_memory(memory, anchor) | {"content": worded_for(memory, anchor.actor.scope)}
-
-
-def _get(anchor: MemoryAnchor, asked: asks.GetMemory) -> Record:
-    memory = anchor.get(asked)
-    shown = _told(memory, anchor)
-    if not asked.history:
-        return shown | _linked(memory, anchor)
+def _get(anchor: MemoryAnchor, request: asks.GetMemory) -> Record:
+    memory, reader = anchor.get(request), anchor.actor.scope
+    shown = shaped_memory(memory, anchor) | {"content": worded_for(memory, reader)}
+    if not request.history:
+        return _with_links(memory, shown, anchor)
     return shapes.with_history(
         shown,
         anchor.history(memory.id),
         now=anchor.services.clock.now(),
-        reader=anchor.actor.scope,
+        reader=reader,
         activation=anchor.services.activation,
     )
 
 
-def _found(found: tuple[Extracted, WriteMode, list[str]], _: MemoryAnchor) -> Record:
-    extracted, mode, notes = found
-    candidates = [shapes.candidate(one) for one in extracted.candidates]
+def _candidates(answer: tuple[Extracted, WriteMode, list[str]], _: MemoryAnchor) -> Record:
+    extracted, mode, notes = answer
+    candidates = [shapes.candidate(candidate) for candidate in extracted.candidates]
     return {"candidates": candidates, "episodes": len(extracted.episodes), "mode": mode.value, "notes": notes}
 
 
@@ -112,7 +116,7 @@ def _steps(history: tuple[list[Memory], tuple[Step, ...]], anchor: MemoryAnchor)
     }
 
 
-def _waiting(items: list[ReviewItem], anchor: MemoryAnchor) -> Record:
+def _inbox(items: list[ReviewItem], anchor: MemoryAnchor) -> Record:
     return {
         "items": [
             {
@@ -126,86 +130,63 @@ def _waiting(items: list[ReviewItem], anchor: MemoryAnchor) -> Record:
     }
 
 
-def _outcome(done: WriteOutcome, _: MemoryAnchor) -> Record:
-    return shapes.outcome(done)
+def _outcome(outcome: WriteOutcome, _: MemoryAnchor) -> Record:
+    return shapes.outcome(outcome)
 
 
-def _as_is(answer: Record, _: MemoryAnchor) -> Record:
-    return answer
-
-
-def _search(answer: SearchAnswer, anchor: MemoryAnchor) -> Record:
-    return shapes.search_answer(answer, reader=anchor.actor.scope)
-
-
-def _events(events: list[Memory], anchor: MemoryAnchor) -> Record:
-    return shapes.events(events, reader=anchor.actor.scope)
-
-
-def _context(built: BuiltContext, anchor: MemoryAnchor) -> Record:
-    return shapes.built_context(built, reader=anchor.actor.scope)
-
-
-def _job(done: JobReport, _: MemoryAnchor) -> Record:
+def _job(report: JobReport, _: MemoryAnchor) -> Record:
     return {
-        "job": done.job,
-        "at": shapes.time_text(done.at),
-        "changed": done.changed,
-        "left": done.left,
-        "dry_run": done.dry_run,
-        "notes": list(done.notes),
-        "counts": dict(done.counts),
-        "planned": [asdict(step) for step in done.planned],
+        "job": report.job,
+        "at": shapes.time_text(report.at),
+        "changed": report.changed,
+        "left": report.left,
+        "dry_run": report.dry_run,
+        "notes": list(report.notes),
+        "counts": dict(report.counts),
+        "planned": [asdict(step) for step in report.planned],
     }
 
 
-def _report(kept: RecordedReport, anchor: MemoryAnchor) -> Record:
-    return {
-        "id": kept.id,
-        "recorded_at": kept.recorded_at.isoformat(),
-        "report": shapes.report(kept.report, reader=anchor.actor.scope),
-    }
-
-
-def _why_not(anchor: MemoryAnchor, asked: asks.WhyNot) -> Record:
-    found = anchor.why_not(asked)
-    return {"id": asked.id, "query": asked.query, "reasons": [found["reason"]], **found}
+def _why_not(anchor: MemoryAnchor, request: asks.WhyNot) -> Record:
+    answer = anchor.why_not(request)
+    return {"id": request.id, "query": request.query, "reasons": [answer["reason"]], **answer}
 
 
 def _constitution(anchor: MemoryAnchor, _: asks.GetConstitution) -> Record:
     return shapes.constitution(anchor.constitution())
 
 
-def _passages(found: list[RetrievedSnippet], anchor: MemoryAnchor) -> Record:
-    return shapes.search_answer(SearchAnswer(tuple(found)), reader=anchor.actor.scope)
+def _sources(states: list[SourceState], anchor: MemoryAnchor) -> Record:
+    library = anchor.services.knowledge
+    shown = shapes.knowledge_sources(states, unembedded=library.unembedded(), now=library.clock.now())
+    books = anchor.lorebooks()["books"]
+    return shown | ({"lorebooks": books} if books else {})
 
 
-def _opened(opened: OpenedCitation, anchor: MemoryAnchor) -> Record:
-    return shapes.knowledge_opened(opened, reader=anchor.actor.scope)
+def _report(stored: RecordedReport, anchor: MemoryAnchor) -> Record:
+    shown = shapes.report(stored.report, reader=anchor.actor.scope)
+    return {"id": stored.id, "recorded_at": stored.recorded_at.isoformat(), "report": shown}
+
+
+def _passages(snippets: list[RetrievedSnippet], anchor: MemoryAnchor) -> Record:
+    return shapes.search_answer(SearchAnswer(tuple(snippets)), reader=anchor.actor.scope)
 
 
 def _source(source: Source, _: MemoryAnchor) -> Record:
     return {"source": shapes.knowledge_source(source)}
 
 
-def _sources(states: list[SourceState], anchor: MemoryAnchor) -> Record:
-    library = anchor.services.knowledge
-    told = shapes.knowledge_sources(states, unembedded=library.unembedded(), now=library.clock.now())
-    books = anchor.lorebooks()["books"]
-    return told | ({"lorebooks": books} if books else {})
-
-
 ROWS: Mapping[str, Row] = {
     row.name: row
     for row in (
         _row("constitution", asks.GetConstitution, _constitution, _as_is),
-        _row("search", asks.SearchMemory, MemoryAnchor.search, _search),
+        _row("search", asks.SearchMemory, MemoryAnchor.search, _for_reader(shapes.search_answer)),
         _row("why_not", asks.WhyNot, _why_not, _as_is),
         _row("add", asks.SaveMemory, MemoryAnchor.save_memory, _outcome),
         _row("log", asks.LogEvent, MemoryAnchor.log_event, _outcome),
         _row("promote", asks.PromoteToFact, MemoryAnchor.promote, _outcome),
-        _row("propose", asks.ProposeChange, MemoryAnchor.propose, lambda one, _: shapes.proposal(one)),
-        _row("events", asks.SearchEvents, MemoryAnchor.search_events, _events),
+        _row("propose", asks.ProposeChange, MemoryAnchor.propose, lambda proposal, _: shapes.proposal(proposal)),
+        _row("events", asks.SearchEvents, MemoryAnchor.search_events, _for_reader(shapes.events)),
         _row("get", asks.GetMemory, _get, _as_is),
         _row("list", asks.ListMemories, MemoryAnchor.listing, _many),
         _row("due", asks.ListDue, MemoryAnchor.due, _due),
@@ -224,23 +205,28 @@ ROWS: Mapping[str, Row] = {
             MemoryAnchor.set_active,
             lambda until, _: {"ok": True, "expires_at": shapes.time_text(until)},
         ),
-        _row("end_session", asks.EndSession, MemoryAnchor.end_session, lambda done, _: shapes.outcomes(done)),
-        _row("operations", asks.FindOperations, MemoryAnchor.find_operations, lambda one, _: shapes.operations(one)),
-        _row("context", asks.BuildContext, MemoryAnchor.build_context, _context),
+        _row("end_session", asks.EndSession, MemoryAnchor.end_session, lambda outcomes, _: shapes.outcomes(outcomes)),
+        _row(
+            "operations",
+            asks.FindOperations,
+            MemoryAnchor.find_operations,
+            lambda passages, _: shapes.operations(passages),
+        ),
+        _row("context", asks.BuildContext, MemoryAnchor.build_context, _for_reader(shapes.built_context)),
         _row(
             "remember",
             asks.RememberConversation,
             MemoryAnchor.remember_conversation,
-            lambda done, _: shapes.remembered(*done),
+            lambda answer, _: shapes.remembered(*answer),
         ),
-        _row("found_in", asks.RememberConversation, MemoryAnchor.found_in, _found),
+        _row("found_in", asks.RememberConversation, MemoryAnchor.found_in, _candidates),
         _row("forget", asks.ForgetMemory, MemoryAnchor.forget, _outcome),
         _row("edit", asks.EditMemory, MemoryAnchor.edit, _outcome),
         _row("judge", asks.JudgeMemory, MemoryAnchor.judge, _outcome),
         _row("pin", asks.PinMemory, MemoryAnchor.pin, _outcome),
         _row("unpin", asks.UnpinMemory, MemoryAnchor.unpin, _outcome),
         _row("restore", asks.RestoreMemory, MemoryAnchor.restore, _outcome),
-        _row("inbox", asks.ReviewInbox, MemoryAnchor.inbox, _waiting),
+        _row("inbox", asks.ReviewInbox, MemoryAnchor.inbox, _inbox),
         _row("sides", asks.ReviewSides, MemoryAnchor.sides, _many),
         _row("accept", asks.AcceptPending, MemoryAnchor.accept, _outcome),
         _row("reject", asks.RejectPending, MemoryAnchor.reject, _outcome),
@@ -261,19 +247,14 @@ ROWS: Mapping[str, Row] = {
         _row("lorebook_show", asks.ShowLorebook, MemoryAnchor.show_lorebook, _as_is),
         _row("lorebook_remove", asks.RemoveLorebook, MemoryAnchor.remove_lorebook, _as_is),
         _row("lorebook_export", asks.ExportLorebook, MemoryAnchor.export_lorebook, _as_is),
-        _row(
-            "lorebook_scan",
-            asks.ScanLorebook,
-            MemoryAnchor.scan_lorebook,
-            lambda scanned, anchor: shapes.scanned_lore(scanned, reader=anchor.actor.scope),
-        ),
+        _row("lorebook_scan", asks.ScanLorebook, MemoryAnchor.scan_lorebook, _for_reader(shapes.scanned_lore)),
         _row("lorebook_report", asks.LorebookReport, MemoryAnchor.lorebook_report, _as_is),
         _row("export_begin", moved.BeginExport, MemoryAnchor.begin_export, _as_is),
         _row("export_page", moved.ExportPage, MemoryAnchor.export_page, _as_is),
         _row("import_projects", moved.ImportProjects, MemoryAnchor.import_projects, _as_is),
         _row("import_lines", moved.ImportLines, MemoryAnchor.import_lines, _as_is),
         _row("knowledge_search", wanted.KnowledgeSearch, MemoryAnchor.knowledge_search, _passages),
-        _row("knowledge_get", wanted.KnowledgeGet, MemoryAnchor.knowledge_get, _opened),
+        _row("knowledge_get", wanted.KnowledgeGet, MemoryAnchor.knowledge_get, _for_reader(shapes.knowledge_opened)),
         _row("knowledge_add", wanted.KnowledgeAdd, MemoryAnchor.knowledge_add, _source),
         _row("knowledge_push", wanted.KnowledgePush, MemoryAnchor.knowledge_push, _source),
         _row("knowledge_sources", wanted.KnowledgeSources, MemoryAnchor.knowledge_sources, _sources),

@@ -1,4 +1,4 @@
-"""The tools an agent sees: names, descriptions, profiles, aliases. No behaviour, and no argument: requests have them.
+"""The tools an agent sees: names, descriptions, profiles, aliases; `table` has the use cases, `requests` the arguments.
 
 The whole standard list stays under `STANDARD_TOKENS_MAX`, which a test counts; `fields.tool_schema` keeps it small.
 """
@@ -30,7 +30,7 @@ _SHELVES: Mapping[Profile, tuple[Shelf, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """An older name of a tool. renamed: its argument names -> ours. spread: an argument whose fields are arguments."""
+    """An older name of a tool. renamed: its argument names -> ours. spread: an object whose fields are arguments."""
 
     name: str
     target: str
@@ -40,8 +40,8 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """One tool. row: what it does, in `table.ROWS`. shelf: the smallest profile that lists it. replay_safe: repeating
-    the call changes nothing more. alias: the older name it goes by."""
+    """One tool. row: its use case in `table.ROWS`. shelf: the smallest profile that lists it. replay_safe: repeating
+    the call changes nothing more. alias: set where it is listed under an older name."""
 
     name: str
     description: str
@@ -54,17 +54,12 @@ class ToolSpec:
 
     def schema(self) -> Schema:
         """Return the arguments as a client is shown them."""
-        made = tool_schema(ROWS[self.row].request)
-        return made if self.alias is None else _under_older_names(made, self.alias)
+        schema = tool_schema(ROWS[self.row].request)
+        return schema if self.alias is None else _under_older_names(schema, self.alias)
 
 
 TOOLS: tuple[ToolSpec, ...] = (
-    ToolSpec(
-        "get_constitution",
-        "The project's rules (L0), whole. Follow them.",
-        "constitution",
-        shelf="minimal",
-    ),
+    ToolSpec("get_constitution", "The project's rules (L0), whole. Follow them.", "constitution", shelf="minimal"),
     ToolSpec(
         "search_memory",
         "Search long-term memory in any language, before you decide, fix or ask what may be known. weak: may be "
@@ -90,46 +85,16 @@ TOOLS: tuple[ToolSpec, ...] = (
         replay_safe=False,
     ),
     ToolSpec(
-        "promote_to_fact",
-        "Turn a confirmed event into a fact that cites it.",
-        "promote",
-        shelf="minimal",
-        writes=True,
+        "promote_to_fact", "Turn a confirmed event into a fact that cites it.", "promote", shelf="minimal", writes=True
     ),
+    ToolSpec("propose_constitution_change", "Propose a rule change; only humans approve.", "propose", writes=True),
+    ToolSpec("search_events", "Events of a time range, newest first.", "events"),
+    ToolSpec("get_memory", "One memory whole.", "get"),
     ToolSpec(
-        "propose_constitution_change",
-        "Propose a rule change; only humans approve.",
-        "propose",
-        writes=True,
+        "forget_memory", "Archive a wrong or unwanted memory; restorable.", "forget", writes=True, destructive=True
     ),
-    ToolSpec(
-        "search_events",
-        "Events of a time range, newest first.",
-        "events",
-    ),
-    ToolSpec(
-        "get_memory",
-        "One memory whole.",
-        "get",
-    ),
-    ToolSpec(
-        "forget_memory",
-        "Archive a wrong or unwanted memory; restorable.",
-        "forget",
-        writes=True,
-        destructive=True,
-    ),
-    ToolSpec(
-        "get_active_context",
-        "What this conversation has noted.",
-        "active",
-    ),
-    ToolSpec(
-        "set_active_context",
-        "Note a passing value for this conversation.",
-        "set_active",
-        writes=True,
-    ),
+    ToolSpec("get_active_context", "What this conversation has noted.", "active"),
+    ToolSpec("set_active_context", "Note a passing value for this conversation.", "set_active", writes=True),
     ToolSpec(
         "end_session",
         "Call when work ends: notes and summary (done, open) become one event.",
@@ -137,16 +102,8 @@ TOOLS: tuple[ToolSpec, ...] = (
         writes=True,
         replay_safe=False,
     ),
-    ToolSpec(
-        "find_operations",
-        "How this project does a task (.ai/operations/).",
-        "operations",
-    ),
-    ToolSpec(
-        "build_context",
-        "All layers for a task in one text within a budget.",
-        "context",
-    ),
+    ToolSpec("find_operations", "How this project does a task (.ai/operations/).", "operations"),
+    ToolSpec("build_context", "All layers for a task in one text within a budget.", "context"),
     ToolSpec(
         "remember_conversation",
         "Extract and store what is worth keeping of a conversation.",
@@ -189,7 +146,7 @@ ALIASES: Mapping[str, Alias] = {
         Alias("promote_event_to_fact", "promote_to_fact", _STORE),
     )
 }
-"""Names of earlier versions and of the seeds, accepted on every call and listed in the profile `compat`."""
+"""Names of earlier versions and of other memory servers: always accepted, listed in the profile `compat`."""
 FILTER_FIELDS = ("layers", "types", "tags", "since", "until")
 """What `filter` of `memory_search` may hold."""
 _SINGULAR = {"layer": "layers", "type": "types", "tag": "tags"}
@@ -208,43 +165,43 @@ def listed(profile: Profile, *, read_only: bool, available: Iterable[str]) -> li
 
 
 def callable_tools(*, read_only: bool, available: Iterable[str]) -> dict[str, ToolSpec]:
-    """Return every tool that may be called, whatever the profile lists: a profile saves tokens, it guards nothing."""
+    """Return every tool that may be called, whatever the profile lists: a profile saves tokens, it protects nothing."""
     names = set(available)
     return {spec.name: spec for spec in TOOLS if spec.name in names and not (read_only and spec.writes)}
 
 
 def resolve(name: str, given: Record | None, tools: Mapping[str, ToolSpec]) -> tuple[str, BaseRequest]:
-    """Return the tool's own name and the checked request; a null stands for not given.
+    """Return the tool's own name and the checked request; a null argument counts as not given.
 
     Raises BadInput: no such tool, or one sentence about its arguments.
     """
     alias = ALIASES.get(name)
-    spec = tools.get(alias.target if alias else name)
-    if spec is None:
-        written = next((one for one in TOOLS if one.name == (alias.target if alias else name)), None)
-        why = "memory is read-only here; there are" if written is not None and written.writes else "there are"
+    target = alias.target if alias else name
+    if (spec := tools.get(target)) is None:
+        is_write = any(tool.name == target and tool.writes for tool in TOOLS)
+        why = "memory is read-only here; there are" if is_write else "there are"
         raise BadInput(f"no tool {name[:80]!r}; {why} {', '.join(tools)}")
-    arguments = _translated(alias, dict(given or {})) if alias else dict(given or {})
-    return spec.name, ROWS[spec.row].request.read(arguments, name)
+    arguments = dict(given or {})
+    return spec.name, ROWS[spec.row].request.read(_translated(alias, arguments) if alias else arguments, name)
 
 
 def _translated(alias: Alias, given: Arguments) -> Arguments:
+    """Return the arguments of a call by an older name, under our names."""
     fields = given.pop(alias.spread, None) if alias.spread else None
     if fields is not None and not isinstance(fields, Mapping):
         raise BadInput(f"{alias.name} got {alias.spread} as {kind_of(fields)}; allowed is an object")
     inner: Arguments = dict(fields or {})
     if alias.spread == "filter":
         inner = {_SINGULAR.get(name, name): value for name, value in inner.items()}
-        if unknown := [one for one in inner if one not in FILTER_FIELDS]:
+        if unknown := [name for name in inner if name not in FILTER_FIELDS]:
             raise BadInput(
                 f"{alias.name} got the unknown filter {str(unknown[0])[:80]!r}; allowed are {', '.join(FILTER_FIELDS)}"
             )
-    found: Arguments = {}
-    for name, value in [*inner.items(), *given.items()]:  # an argument of its own wins over the same field
-        found[alias.renamed.get(name, name)] = value
-    if isinstance(cited := found.get("id"), Mapping):  # memory_get takes a citation whole
-        found["id"] = cited.get("ref")
-    return found
+    # An argument of its own wins over the same field of the spread object.
+    arguments: Arguments = {alias.renamed.get(name, name): value for name, value in (inner | given).items()}
+    if isinstance(citation := arguments.get("id"), Mapping):  # memory_get takes a whole citation
+        arguments["id"] = citation.get("ref")
+    return arguments
 
 
 def _as_tool(alias: Alias, spec: ToolSpec) -> ToolSpec:

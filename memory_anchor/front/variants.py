@@ -1,9 +1,9 @@
-"""Which way of recall a request over HTTP goes by, and what its answer says of it; the same for `/v1` and `/mcp`.
+"""The recall variant of an HTTP request, and what its answer says about it; the same for `/v1` and `/mcp`.
 
-A request names a variant in its header, or has it in its address (`/variants/NAME/...`, for clients that are given an
-address alone); a conversation goes by the first that it asked for to its end. While it is answered, every citation and
-cost report that is shaped says variant, index and algorithm: where they are shaped, so that none is left out and an
-answer stays as long as it may be. Off HTTP nobody is asked and nothing is added.
+A request names a variant in a header or in its address (`/variants/NAME/...`, for clients that can only set an
+address); a conversation stays with the first one it asked for. Its answer's citations and cost reports name variant,
+index and algorithm; `shapes` adds them, so that none is missed and the answer keeps its size limit. Callers without
+HTTP get the default and nothing is added.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from memory_anchor import json_values, shapes
+from memory_anchor import shapes
 from memory_anchor.errors import BadInput
 from memory_anchor.front.callers import VARIANT_HEADER
 from memory_anchor.hashing import stable_hash
+from memory_anchor.json_values import Json, Record, records
 from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Actor
@@ -30,74 +31,74 @@ if TYPE_CHECKING:
 
     from memory_anchor.core import Core
 
-OWN_WAY = "default"
+DEFAULT_VARIANT = "default"
 
 
 class VariantChoice:
-    """One server's. Thread-safe."""
+    """The variants of one server. Thread-safe."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._searcher = core.services.searcher
-        self._talks = StickyVariants()
+        self._sticky = StickyVariants()
         self.use = VariantUse(core.data_dir / FOLDER, time.monotonic)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (OWN_WAY, *self._searcher.variants)
+        return (DEFAULT_VARIANT, *self._searcher.variants)
 
-    def chosen(self, request: HTTPConnection, actor: Actor, conversation: str) -> str:
-        """Return the variant of a request: its conversation's, else what it asks for. Raises BadInput: none of ours.
+    def choose(self, request: HTTPConnection, actor: Actor, conversation: str) -> str:
+        """Return the variant of a request: its conversation's, else the one it names. Raises BadInput: no such one.
 
-        conversation: what the caller named; "" for one that named none, which sticks to nothing.
+        conversation: as the caller named it; "" for none, and then no variant sticks.
         """
-        asked = request.headers.get(VARIANT_HEADER, OWN_WAY)
-        if asked not in self.names:
-            raise BadInput(f"X-KM-Variant is {asked[:80]!r}; allowed are {', '.join(self.names)}")
-        return self._talks.of(self.talk(actor), asked) if conversation else asked
-
-    @staticmethod
-    def talk(actor: Actor) -> Conversation:
-        """Return what names a conversation among those of everybody; empty where it has no name."""
-        scope = actor.scope
-        own = (scope.account, actor.project, scope.user, scope.conversation)
-        return own if scope.conversation else ()
+        name = request.headers.get(VARIANT_HEADER, DEFAULT_VARIANT)
+        if name not in self.names:
+            raise BadInput(f"X-KM-Variant is {name[:80]!r}; allowed are {', '.join(self.names)}")
+        return self._sticky.first(_conversation_of(actor), name) if conversation else name
 
     @contextmanager
     def answering(self, variant: str) -> Iterator[None]:
-        """Let searches of this block go by a variant, and what is cited in it say so."""
-        own = "" if variant == OWN_WAY else variant
-        with self._searcher.with_variant(own), shapes.cited_with(self.versions(variant)):
+        """Run the searches of this block by a variant, and name it in their citations."""
+        other = "" if variant == DEFAULT_VARIANT else variant
+        with self._searcher.with_variant(other), shapes.cited_with(self.versions(variant)):
             yield
 
-    def versions(self, variant: str = OWN_WAY) -> dict[str, str]:
+    def versions(self, variant: str = DEFAULT_VARIANT) -> dict[str, str]:
         """Return {variant, index_version, algo_version}."""
         return self._versions[variant]
 
     @cached_property
     def _versions(self) -> dict[str, dict[str, str]]:
-        """Embedder and terms tell indexes apart; the package and the settings of recall tell ways of recall apart."""
+        """The index is named by embedder and terms, the algorithm by the package and the settings of recall."""
         settings, embedder = self._core.settings, self._core.services.embedder
         rows = f"{embedder.identity.model}/{embedder.identity.dimensions}" if embedder is not None else "words"
-        ways = {OWN_WAY: settings.retrieval, **{name: one.retrieval for name, one in settings.variants.items()}}
+        recalls = {DEFAULT_VARIANT: settings.retrieval}
+        recalls |= {name: variant.retrieval for name, variant in settings.variants.items()}
         return {
             name: {
                 "variant": name,
                 "index_version": f"{rows}+terms{TERMS_VERSION}",
-                "algo_version": f"{VERSION}+{stable_hash(chosen.model_dump_json())[:8]}",
+                "algo_version": f"{VERSION}+{stable_hash(recall.model_dump_json())[:8]}",
             }
-            for name, chosen in ways.items()
+            for name, recall in recalls.items()
         }
 
-    def searched(self, variant: str, actor: Actor, answer: json_values.Record, seconds: float) -> None:
-        """Count a search's answer, where there is anything to compare."""
+    def count_search(self, variant: str, actor: Actor, answer: Record, seconds: float) -> None:
+        """Count a search's answer, where several variants are served."""
         if not self._searcher.variants:
             return
-        lines = shapes.lines(answer, now=self._core.clock.now())
-        tokens, shown = count_tokens(lines), json_values.records(answer["snippets"])
-        self.use.searched(variant, self.talk(actor), ms=seconds * 1000, tokens=tokens, snippets=shown)
+        tokens = count_tokens(shapes.lines(answer, now=self._core.clock.now()))
+        conversation, snippets = _conversation_of(actor), records(answer["snippets"])
+        self.use.count_search(variant, conversation, ms=seconds * 1000, tokens=tokens, snippets=snippets)
 
-    def heard(self, actor: Actor, messages: json_values.Json) -> None:
-        """Count what of its answers a conversation's agent used, from the transcript that was pushed."""
-        if self._searcher.variants and (talk := self.talk(actor)):
-            self.use.heard(talk, messages)
+    def count_used(self, actor: Actor, messages: Json) -> None:
+        """Count the recalled memories that a conversation's agent used, by its pushed transcript."""
+        if self._searcher.variants and (conversation := _conversation_of(actor)):
+            self.use.count_used(conversation, messages)
+
+
+def _conversation_of(actor: Actor) -> Conversation:
+    """Return a conversation's key among those of all callers; empty where it has no name."""
+    scope = actor.scope
+    return (scope.account, actor.project, scope.user, scope.conversation) if scope.conversation else ()

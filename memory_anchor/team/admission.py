@@ -1,8 +1,8 @@
-"""Who a bearer token lets in: the one place where account, user, project and role of a request come from.
+"""Authentication of bearer tokens: the only source of a request's account, user, project and role.
 
-Three kinds of token, told apart by their form: keys of this server (`keys`), a configured issuer's JWTs (`issuer`), and
-tokens of the settings (`http.tokens`), which are bound to an account alone. Refused ones count against their address,
-let in ones against their key.
+Three kinds of token, recognised by their form: keys of this server (`keys`), a configured issuer's JWTs (`issuer`), and
+tokens of the settings (`http.tokens`), which name only an account. Refused ones count against their address, accepted
+ones against their key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from memory_anchor.team.keys import PREFIX, KeyFile, digest_of
 from memory_anchor.team.limits import Bucket, RefusedCredentials
 
 TOKEN_CHARS_MAX = 16_384
-HOW = "no valid bearer token or path secret; `memory-anchor serve` prints how to come in"
+HOW = "no valid bearer token or path secret; `memory-anchor serve` prints how to connect"
 
 
 class Issuer(Protocol):
@@ -27,16 +27,16 @@ class Issuer(Protocol):
         """Return whether a token has the form of this issuer's."""
         ...
 
-    def opened(self, token: str) -> Credential:
-        """Return whom it lets in. Raises NoCredential; Unavailable: the issuer is away and its keys are not known."""
+    def authenticate(self, token: str) -> Credential:
+        """Return its credential. Raises NoCredential; Unavailable: the issuer is down and its keys are not known."""
         ...
 
     def metadata(self) -> Record:
-        """Return what tells a client where tokens come from (RFC 9728)."""
+        """Return the metadata that tells a client where to get tokens (RFC 9728)."""
         ...
 
     def metadata_url(self) -> str:
-        """Return where that is served."""
+        """Return the address of that metadata."""
         ...
 
 
@@ -58,39 +58,39 @@ class Admission:
         self._tokens = {digest_of(token): account for token, account in tokens.items()}
         self._now = now
         self._tries = RefusedCredentials(monotonic)
-        self._asked = Bucket(requests_a_minute, monotonic)
+        self._requests = Bucket(requests_a_minute, monotonic)
 
-    def of_bearer(self, token: str, address: str) -> Credential:
-        """Return whom a token lets in.
+    def authenticate(self, token: str, address: str) -> Credential:
+        """Return a token's credential.
 
-        Raises NoCredential, Unavailable: see `Issuer`. TooMany: of refused ones from there, or of requests with it.
+        Raises NoCredential, Unavailable: see `Issuer`. TooMany: too many refused from there, or requests with it.
         """
         if not token or len(token) > TOKEN_CHARS_MAX:
             raise NoCredential(HOW)
         digest = digest_of(token)
         self._tries.check(address, digest)
         try:
-            credential = self._opened(token, digest)
+            credential = self._credential(token, digest)
         except NoCredential:
             self._tries.refused(address)
             raise
-        self._tries.came_in(address, digest)
-        if wait := self._asked.take(credential.key):
+        self._tries.accepted(address, digest)
+        if wait := self._requests.take(credential.key):
             raise TooMany(f"this key has asked too often; wait {wait} s (`http.requests_per_minute`)", wait)
         return credential
 
     def may_wait(self, token: str) -> bool:
-        """Return whether somebody else may have to be asked about a token."""
+        """Return whether checking a token may take a request to another server."""
         if token.startswith(f"{PREFIX}_"):
             return self.keys.may_wait
         return self.issuer is not None and self.issuer.is_mine(token)
 
-    def _opened(self, token: str, digest: str) -> Credential:
-        account = next((own for known, own in self._tokens.items() if hmac.compare_digest(known, digest)), None)
+    def _credential(self, token: str, digest: str) -> Credential:
+        account = next((name for known, name in self._tokens.items() if hmac.compare_digest(known, digest)), None)
         if account is not None:
             return Credential(account, role=Role.WRITER, key=f"token-{digest[:12]}")
         if token.startswith(f"{PREFIX}_"):
-            return self.keys.opened(token, self._now())
+            return self.keys.authenticate(token, self._now())
         if self.issuer is not None and self.issuer.is_mine(token):
-            return self.issuer.opened(token)
+            return self.issuer.authenticate(token)
         raise NoCredential(HOW)

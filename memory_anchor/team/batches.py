@@ -1,13 +1,13 @@
-"""What was pushed in a batch: kept before it is accepted, worked off behind, told by its id.
+"""Pushed batches: stored before they are accepted, processed in the background, reported by id.
 
-One record a batch below `team/ingest/`: a file, synced before the answer, or (of several replicas) on the server, where
-whichever works batches off finds it. A batch is known again by its request id, or by what it holds, so sending it twice
-is one, whoever is asked. Its items are worked off in order, each under a name of its own, by which the store knows an
-item again after a kill; so outcomes are written once, at the end, and then the texts leave. Bounded: batches that wait
-(in all, and of one account), and how long a report is kept.
+One record a batch below `team/ingest/`: a file, synced before the answer, or (with several replicas) on the server,
+where any replica finds it. A batch is recognised by its request id or its content, so sending it twice is one batch,
+whichever replica gets it. Its items are processed in order, each with a nonce of its own, by which the store recognises
+an item again after a kill; so outcomes are written once, at the end, and the texts are dropped then. Bounded: waiting
+batches (in all, and of one account), and how long a report is kept.
 
-On a server what waits and what is told of it lie apart, so that a list of names says what waits and whose; where both
-are there, a kill came between the report and the end of its batch.
+On a server, waiting batches and reports are separate records, so that a list of names says what waits and for which
+account; where both exist, a replica was killed between writing the report and deleting the batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from memory_anchor.ports import MemoryStore, SharedRecord, SharedRecords
 from memory_anchor.upkeep.leases import RUNNER_FILE, Lease, NoLease, StoreLease, runner_id
 
 REPORTS = "team/ingested"
-"""Of several replicas: what became of batches."""
+"""With several replicas: the folder of reports."""
 ITEMS_MAX = 500
 WAITING_MAX = 256
 WAITING_OF_ONE = 32
@@ -40,13 +40,13 @@ ID_CHARS = 26
 ACCOUNT_CHARS = 12
 BUSY_S = 5
 LISTED_S = 1.0
-"""How old a list of what waits on a server may be when it is counted."""
+"""How old a server's list of waiting batches may be when it is counted."""
 PRUNED_S = 600.0
 
 
 @dataclass(slots=True)
 class Batch:
-    """What was accepted. items: of one that is done only how many there were; owner: whose it is, by name."""
+    """An accepted batch. items: of a finished one only their number. owner: the caller's scope, by name."""
 
     id: str
     owner: Mapping[str, str]
@@ -66,39 +66,34 @@ class Batch:
         return self.owner["account"]
 
     def content(self) -> bytes:
-        """Return the batch as it is kept."""
-        told = asdict(self)
-        del told["revision"]
-        return json.dumps(told, ensure_ascii=False).encode()
+        """Return the batch as stored."""
+        fields = asdict(self)
+        del fields["revision"]
+        return json.dumps(fields, ensure_ascii=False).encode()
 
     def report(self) -> Record:
-        return {
-            "id": self.id,
-            "state": self.state,
-            "at": self.at,
-            "items": self.count,
-            "outcomes": list(self.outcomes),
-        }
+        outcomes = list(self.outcomes)
+        return {"id": self.id, "state": self.state, "at": self.at, "items": self.count, "outcomes": outcomes}
 
     @classmethod
     def of(cls, content: bytes, revision: str = "") -> Batch:
-        """Return a batch as it was kept. Raises ValueError, KeyError, RecursionError: it is none."""
-        told = record(parsed(content))
-        listed = told["items"]
+        """Return a stored batch. Raises ValueError, KeyError, RecursionError: it is none."""
+        fields = record(parsed(content))
+        items = fields["items"]
         return cls(
-            text(told["id"]),
-            {name: text(one) for name, one in record(told["owner"]).items()},
-            text(told["what"]),
-            text(told["at"]),
-            listed if isinstance(listed, int) else records(listed),
-            text(told["state"]),
-            records(told["outcomes"]),
+            text(fields["id"]),
+            {name: text(part) for name, part in record(fields["owner"]).items()},
+            text(fields["what"]),
+            text(fields["at"]),
+            items if isinstance(items, int) else records(items),
+            text(fields["state"]),
+            records(fields["outcomes"]),
             revision,
         )
 
 
 class Batches:
-    """The batches of a service. Thread-safe; one process at a time works them off. monotonic: seconds."""
+    """The batches of a service. Thread-safe; one process at a time processes them. monotonic: seconds."""
 
     def __init__(self, records: SharedRecords, monotonic: Callable[[], float]) -> None:
         self._records, self._monotonic = records, monotonic
@@ -107,18 +102,16 @@ class Batches:
         self._listed_at = self._pruned_at = float("-inf")
 
     def accept(self, owner: Mapping[str, str], request_id: str, items: Sequence[Record], now: datetime) -> Record:
-        """Keep a batch and return its report; of one that came before, how far it is.
+        """Store a batch and return its report; of a known one, its present report.
 
         Raises BadInput: the request id of other items. TooMany, Unavailable: too many wait.
         """
-        held = json.dumps(items, ensure_ascii=False, sort_keys=True)
-        whose = json.dumps(owner, sort_keys=True)
-        what = stable_hash("items", held)
-        id_ = stable_hash("batch", whose, request_id or what)[:ID_CHARS]
+        what = stable_hash("items", json.dumps(items, ensure_ascii=False, sort_keys=True))
+        id_ = stable_hash("batch", json.dumps(owner, sort_keys=True), request_id or what)[:ID_CHARS]
         account = owner["account"]
         batch = Batch(id_, owner, what, now.isoformat(), items)
 
-        def kept() -> Record:
+        def store() -> Record:
             known = self._known(id_, account)
             if known is not None:
                 if known.what != what:
@@ -127,7 +120,7 @@ class Batches:
             waiting, key = self._names(), self._key(account)
             if len(waiting) >= WAITING_MAX:
                 raise Unavailable(f"{len(waiting)} batches wait already; send it again in {BUSY_S} s")
-            if sum(one == key for one in waiting.values()) >= WAITING_OF_ONE:
+            if list(waiting.values()).count(key) >= WAITING_OF_ONE:
                 raise TooMany(f"{WAITING_OF_ONE} batches of this account wait already; wait {BUSY_S} s", BUSY_S)
             self._prune(now)
             self._records.write(self._name(id_, account), batch.content(), before="")
@@ -135,34 +128,34 @@ class Batches:
             return batch.report()
 
         with self._lock:
-            return retry_on_conflict(kept)
+            return retry_on_conflict(store)
 
     def report(self, id_: str, *, account: str, user: str) -> Record:
-        """Return how far a batch is. Raises NotFound: none of this account and user."""
+        """Return a batch's report. Raises NotFound: none of this account and user."""
         known = self._known(id_, account) if len(id_) == ID_CHARS and id_.isalnum() else None
         if known is None or known.account != account or (user and known.owner["user"] != user):
             raise NotFound(f"no batch {id_[:40]!r}; reports are kept {REPORT_KEPT.days} days")
         return known.report()
 
     def count(self) -> int:
-        """Return how many wait."""
+        """Return how many batches wait."""
         with self._lock:
             return len(self._names())
 
     def waiting(self) -> Iterator[Batch]:
-        """Yield the batches that wait, oldest first; one that another replica ended meanwhile is left out."""
+        """Yield the waiting batches, oldest first; one that another replica finished meanwhile is left out."""
         with self._lock:
             self._listed_at = float("-inf")
             keys = dict(self._names())
         if self._records.is_shared:
-            names = [one.name for one in sorted(self._records.listed(BATCHES), key=lambda one: (one.at, one.name))]
-            yield from (one for name in names if (one := self._read(name)[0]) is not None)
+            names = [row.name for row in sorted(self._records.listed(BATCHES), key=lambda row: (row.at, row.name))]
+            yield from (batch for name in names if (batch := self._read(name)[0]) is not None)
             return
-        held = [self._read(self._name(id_, keys[id_]))[0] for id_ in keys]
-        yield from sorted((one for one in held if one and one.state == "accepted"), key=lambda one: one.at)
+        batches = [self._read(self._name(id_, keys[id_]))[0] for id_ in keys]
+        yield from sorted((batch for batch in batches if batch and batch.state == "accepted"), key=lambda one: one.at)
 
-    def now(self, batch: Batch, place: int) -> Record:
-        """Return an item as it stands at this moment: a purge may have taken it meanwhile."""
+    def current_item(self, batch: Batch, place: int) -> Record:
+        """Return an item as stored at this moment: a purge may have removed it meanwhile."""
         name = self._name(batch.id, batch.account)
         with self._lock:
             revision = self._records.revisions([name]).get(name, "")
@@ -173,7 +166,7 @@ class Batches:
         return PURGED_ITEM if isinstance(batch.items, int) else batch.items[place]
 
     def done(self, batch: Batch, outcomes: Sequence[Record]) -> None:
-        """Write what became of each item; its texts leave."""
+        """Store the outcome of each item, and drop the texts."""
         name = self._name(batch.id, batch.account)
 
         def end() -> None:
@@ -184,7 +177,7 @@ class Batches:
             if not self._records.is_shared:
                 self._records.write(name, content, before=revision)
                 return
-            with contextlib.suppress(ChangedMeanwhile):  # the report of a replica that was killed before its end
+            with contextlib.suppress(ChangedMeanwhile):  # of a replica killed before it deleted the batch
                 self._records.write(f"{REPORTS}/{batch.id}.json", content, before="")
             self._records.delete(name, before=revision)
 
@@ -193,83 +186,82 @@ class Batches:
             self._names().pop(batch.id, None)
 
     def take_over(self, data_dir: Path) -> None:
-        """Take what waits in files to the server: of before it was shared, or of a backup."""
+        """Move batches that wait in files to the server: from before it was shared, or from a backup."""
         files = FileRecords(data_dir)
-        for one in files.listed(BATCHES):
-            held = files.read(one.name)
+        for row in files.listed(BATCHES):
+            if (stored := files.read(row.name)) is None:
+                continue
             try:
-                known = Batch.of(held.content) if held is not None else None
+                batch = Batch.of(stored.content)
             except (ValueError, KeyError, RecursionError):
                 continue
-            if held is not None and known is not None and known.state == "accepted":
-                name = self._name(known.id, known.account)
-                with contextlib.suppress(ChangedMeanwhile):  # it is there
-                    self._records.write(name, held.content, before="")
-                files.delete(one.name, before=held.revision)
+            if batch.state == "accepted":
+                with contextlib.suppress(ChangedMeanwhile):  # already there
+                    self._records.write(self._name(batch.id, batch.account), stored.content, before="")
+                files.delete(row.name, before=stored.revision)
 
     # --- records -------------------------------------------------------------------------------------------------
 
     def is_told(self, batch: Batch) -> bool:
-        """Return whether a replica that was killed had ended a batch but for taking it off."""
+        """Return whether a killed replica had written a batch's report without deleting the batch."""
         name = f"{REPORTS}/{batch.id}.json"
         return self._records.is_shared and bool(self._records.revisions([name]))
 
     def _names(self) -> dict[str, str]:
-        """Return id -> whose, of what waits: files are read the first time, a server's list is a second old at most."""
+        """Return id -> account of waiting batches; files are read once, a server's list is at most a second old."""
         if self._records.is_shared:
             if self._waiting is None or self._monotonic() - self._listed_at > LISTED_S:
-                parts = [PurePosixPath(one.name) for one in self._records.listed(BATCHES)]
-                self._waiting = {path.stem: path.parent.name for path in parts}
+                paths = [PurePosixPath(row.name) for row in self._records.listed(BATCHES)]
+                self._waiting = {path.stem: path.parent.name for path in paths}
                 self._listed_at = self._monotonic()
         elif self._waiting is None:
-            held = [self._read(one.name)[0] for one in self._records.listed(BATCHES)]
-            self._waiting = {one.id: one.account for one in held if one and one.state == "accepted"}
+            batches = [self._read(row.name)[0] for row in self._records.listed(BATCHES)]
+            self._waiting = {batch.id: batch.account for batch in batches if batch and batch.state == "accepted"}
         return self._waiting
 
     def _key(self, account: str) -> str:
-        """Return how an account is named in a list: on a server by a hash, since names of records are bounded."""
+        """Return an account's part of a record's name: on a server a hash, since those names are bounded."""
         return stable_hash("account", account)[:ACCOUNT_CHARS] if self._records.is_shared else account
 
     def _name(self, id_: str, account: str) -> str:
         return f"{BATCHES}/{self._key(account)}/{id_}.json" if self._records.is_shared else f"{BATCHES}/{id_}.json"
 
     def _known(self, id_: str, account: str) -> Batch | None:
-        told = self._read(f"{REPORTS}/{id_}.json")[0] if self._records.is_shared else None
-        return told or self._read(self._name(id_, account))[0]
+        finished = self._read(f"{REPORTS}/{id_}.json")[0] if self._records.is_shared else None
+        return finished or self._read(self._name(id_, account))[0]
 
     def _read(self, name: str) -> tuple[Batch | None, str]:
-        """Return a batch and its revision, None for what is none of ours."""
-        held: SharedRecord | None = None
+        """Return a batch and its revision; None for one that is gone or cannot be read."""
+        stored: SharedRecord | None = None
         try:
-            held = self._records.read(name)
-            revision = held.revision if held is not None else ""
-            return (Batch.of(held.content, revision) if held is not None else None), revision
+            stored = self._records.read(name)
+            return (Batch.of(stored.content, stored.revision), stored.revision) if stored is not None else (None, "")
         except (ValueError, KeyError, RecursionError):
-            return None, held.revision if held is not None else ""
+            return None, stored.revision if stored is not None else ""
 
     def _prune(self, now: datetime) -> None:
-        """Remove old reports; what waits stays."""
+        """Delete old reports, and no waiting batch."""
         if self._records.is_shared and self._monotonic() - self._pruned_at < PRUNED_S:
             return
         self._pruned_at = self._monotonic()
-        reports = sorted(self._records.listed(REPORTS if self._records.is_shared else BATCHES), key=lambda one: one.at)
-        beyond, waiting = len(reports) - REPORTS_MAX, self._names()
-        for place, one in enumerate(reports):
-            if PurePosixPath(one.name).stem in waiting:
+        reports = sorted(self._records.listed(REPORTS if self._records.is_shared else BATCHES), key=lambda row: row.at)
+        excess, waiting = len(reports) - REPORTS_MAX, self._names()
+        for place, report in enumerate(reports):
+            if PurePosixPath(report.name).stem in waiting:
                 continue
-            if place >= beyond and now.timestamp() - one.at < REPORT_KEPT.total_seconds():
+            if place >= excess and now.timestamp() - report.at < REPORT_KEPT.total_seconds():
                 break
             with contextlib.suppress(ChangedMeanwhile):
-                self._records.delete(one.name, before=one.revision)
+                self._records.delete(report.name, before=report.revision)
 
 
 NAME = "ingest"
 LEASE_S, RENEW_S = 20.0, 5.0
-"""A replica that was killed is followed by another one after so long."""
+"""After a kill another replica takes over after this long."""
 
 
-def shift_of(store: MemoryStore, data_dir: Path, *, is_shared: bool) -> Lease:
-    """Return the right to work batches off; alone it is always held."""
+def batch_lease(store: MemoryStore, data_dir: Path, *, is_shared: bool) -> Lease:
+    """Return the lease of whoever processes batches; without replicas it is always held."""
     if not is_shared:
         return NoLease()
     holder = runner_id(data_dir / RUNNER_FILE, new_token)

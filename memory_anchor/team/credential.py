@@ -1,4 +1,4 @@
-"""For whom a request was let in, and with which role; apart from the keys, so that nothing heavy comes along."""
+"""A caller's credential and role; apart from `keys`, so that importing it loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a key may do, each all that the one before it may; `rights` has the table."""
+    """What a key may do; each role may also do what the one before it may. `rights` has the table."""
 
     READER = "reader"
     WRITER = "writer"
@@ -17,11 +17,10 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """For whom a request was let in. user, project: "" where the request itself may name one.
+    """Whom a request was authenticated as. user, project: "" where the request itself may name one.
 
-    key: what names the credential in limits and audit, never what opens it. public: of the signing key with which its
-    holder approves, "" for who does not. by_name: it names its account itself, so
-    that a body need not.
+    key: names the credential in limits and audit; never the secret. public: its holder's public signing key, "" for
+    one who does not approve. by_name: the credential names its account, so a body need not.
     """
 
     account: str
@@ -34,5 +33,5 @@ class Credential:
 
     @property
     def principal(self) -> str:
-        """What no other credential shares: a session that one began is none of another's."""
+        """Unique to a credential: a session that one began is closed to all others."""
         return "|".join((self.account, self.user, self.project, self.role.value, self.key))

@@ -1,9 +1,9 @@
-"""JWTs of a configured issuer: this server is a resource server (RFC 9728) and hands out no tokens itself.
+"""JWTs of a configured issuer: this server is a resource server (RFC 9728) and issues no tokens itself.
 
-A token counts when a key of the issuer signed it with an asymmetric algorithm, for our address, and it is in force by a
-clock that may be off by a bounded time. The issuer's keys are kept: fetched when they are old or a token names another
-one, at most every few seconds, and used further while the issuer is away. Where no key can be had the answer is that
-the issuer is away, never that the token is wrong: a client would throw it away.
+A token is valid when a key of the issuer signed it with an asymmetric algorithm, for our address, and it is in force,
+with a bounded clock difference. The issuer's keys are cached: fetched again when they are old or a token names an
+unknown one, at most every few seconds, and used further while the issuer is down. Without keys the answer is that the
+issuer is unavailable, never that the token is wrong: a client would throw it away.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 REQUIRED = ("exp", "iss", "aud", "sub")
 KEYS_KEPT_S = 300.0
 KEYS_STALE_S = 86_400.0
-"""How long keys are used further while their issuer is away."""
+"""How long keys are used further while their issuer is down."""
 ASK_AGAIN_S = 10.0
-"""Between two requests for keys, whether the first was answered or not."""
+"""Between two requests for keys, answered or not."""
 FETCH_TIMEOUT_S = 3.0
 KEYS_BYTES_MAX = 1 << 20
 PARTS = 3
@@ -37,9 +37,9 @@ METADATA = "/.well-known/oauth-protected-resource"
 
 
 class JwtIssuer:
-    """An `Issuer` (`admission`). fetch(url): the bytes there, bounded; raises OSError. monotonic: seconds. Thread-safe.
+    """An `Issuer` (`admission`). fetch(url): its bytes, bounded; raises OSError. monotonic: seconds. Thread-safe.
 
-    account: whose memory it is where the settings name neither an account nor a claim of it.
+    account: used where the settings name neither an account nor a claim for it.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class JwtIssuer:
         self._fetched_at = self._asked_at = -KEYS_STALE_S
 
     def is_mine(self, token: str) -> bool:
-        """Return whether it has three parts, as a signed JWT has."""
+        """Return whether it has the three parts of a signed JWT."""
         return token.count(".") == PARTS - 1
 
     def metadata(self) -> Record:
-        """Return what RFC 9728 tells a client: where tokens for this server come from."""
+        """Return the metadata of RFC 9728: where a client gets tokens for this server."""
         return {
             "resource": self._chosen.audience,
             "authorization_servers": [self._chosen.issuer],
@@ -68,12 +68,12 @@ class JwtIssuer:
         }
 
     def metadata_url(self) -> str:
-        """Return where `metadata` is served, as clients find it from our address."""
+        """Return the address of `metadata`, as clients derive it from our address."""
         parts = urlsplit(self._chosen.audience)
         return f"{parts.scheme}://{parts.netloc}{METADATA}{parts.path.rstrip('/')}"
 
-    def opened(self, token: str) -> Credential:
-        """Return whom a token lets in. Raises NoCredential: it does not; Unavailable: the issuer is away."""
+    def authenticate(self, token: str) -> Credential:
+        """Return a token's credential. Raises NoCredential: it is not valid; Unavailable: the issuer is down."""
         import jwt
 
         try:
@@ -114,9 +114,9 @@ class JwtIssuer:
             account = _named(claims, chosen.account_claim)
         role = Role(chosen.role)
         if chosen.role_claim:
-            told = claims.get(chosen.role_claim)
-            held = [told] if isinstance(told, str) else told if isinstance(told, list) else []
-            role = max((one for one in Role if one.value in held), key=list(Role).index, default=Role.READER)
+            claim = claims.get(chosen.role_claim)
+            names = [claim] if isinstance(claim, str) else claim if isinstance(claim, list) else []
+            role = max((known for known in Role if known.value in names), key=list(Role).index, default=Role.READER)
         user = _named(claims, chosen.user_claim)
         return Credential(account, user, "", role, f"jwt-{stable_hash(account, user)[:12]}", by_name=True)
 
@@ -124,31 +124,31 @@ class JwtIssuer:
         """Return the issuer's key of this name. Raises NoCredential: it has none; Unavailable: it cannot be asked."""
         with self._lock:
             now = self._monotonic()
-            held = self._held(kid) if now - self._fetched_at < KEYS_STALE_S else None
-            if held is not None and now - self._fetched_at < KEYS_KEPT_S:
-                return held
+            key = self._cached(kid) if now - self._fetched_at < KEYS_STALE_S else None
+            if key is not None and now - self._fetched_at < KEYS_KEPT_S:
+                return key
             if now - self._asked_at >= ASK_AGAIN_S:
                 self._asked_at = now
                 try:
                     self._keys = _keys_of(self._fetch(self._chosen.jwks_url))
                     self._fetched_at = now
                 except (OSError, ValueError):
-                    pass  # away: what is known is used further, and else it is said below
-                held = self._held(kid) if now - self._fetched_at < KEYS_STALE_S else None
-            if held is not None:
-                return held
+                    pass  # down: cached keys are used further; without one Unavailable is raised below
+                key = self._cached(kid) if now - self._fetched_at < KEYS_STALE_S else None
+            if key is not None:
+                return key
             if now - self._fetched_at < KEYS_KEPT_S and self._fetched_at >= self._asked_at:
                 raise NoCredential("the token is signed with a key that its issuer does not have")
             raise Unavailable(f"the keys of {self._chosen.issuer} cannot be had now; try again in {ASK_AGAIN_S:.0f} s")
 
-    def _held(self, kid: Json) -> PyJWK | None:
+    def _cached(self, kid: Json) -> PyJWK | None:
         if kid is None and len(self._keys) == 1:
             return next(iter(self._keys.values()))
         return self._keys.get(kid) if isinstance(kid, str) else None
 
 
 def check(chosen: JwtSettings) -> None:
-    """Raise BadInput unless an issuer, our address and where its keys are go together, over TLS or on loopback."""
+    """Raise BadInput unless issuer, audience and JWKS address are https, or http on loopback."""
     for name in ("issuer", "audience", "jwks_url"):
         parts = urlsplit(getattr(chosen, name))
         local = parts.hostname in ("127.0.0.1", "localhost", "::1")
@@ -161,13 +161,13 @@ def _keys_of(raw: bytes) -> Mapping[str, PyJWK]:
     import jwt
 
     try:
-        listed = items(record(parsed(raw))["keys"])
+        entries = items(record(parsed(raw))["keys"])
     except (KeyError, ValueError, RecursionError):
         raise ValueError("no JWKS") from None
     keys = {}
-    for place, one in enumerate(listed):
+    for place, entry in enumerate(entries):
         try:
-            key = dict(record(one))
+            key = dict(record(entry))
             if key.get("kty") in ("RSA", "EC", "OKP") and key.get("use", "sig") == "sig":
                 keys[str(key.get("kid", place))] = jwt.PyJWK(key)
         except (jwt.PyJWTError, ValueError, TypeError, AttributeError):

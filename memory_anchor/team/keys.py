@@ -1,13 +1,13 @@
-"""Access keys of a served memory: who comes in, for which account, as whom and with which role.
+"""Access keys of a served memory: account, user, project and role of the caller.
 
-A key is `ma_<id>_<secret>`: 256 random bits that are shown once; kept are a hash and what the key is bound to. Each
+A key is `ma_<id>_<secret>`: 256 random bits that are shown once; stored are a hash and what the key is bound to. Each
 record is signed by the installation's human, or by an admin whose own record that human signed together with the
-admin's signing key; so a line that somebody writes into the file opens nothing, and an admin's access key alone makes
-no key. An admin makes a key where the passphrase is typed and sends the signed record: the secret never travels. The
-file is looked at again whenever it changed, so a revoked key fails with the next request. When a key was last used is
-kept beside it, because that is written by the server and signed by nobody.
+admin's signing key; so a line written into the file by anybody else opens nothing, and an admin's access key alone
+makes no key. An admin makes a key where the passphrase is typed and sends the signed record: the secret never travels.
+The file is read again whenever it changed, so a revoked key fails with the next request. The time of last use is a file
+of its own, because the server writes it unsigned.
 
-Rejected: a slow password hash. It protects guessable secrets; 256 random bits are none, and every request pays for it.
+Rejected: a slow password hash. It protects guessable secrets, which 256 random bits are not, and slows every request.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ USED = f"{FOLDER}/keys_used.json"
 LOCK_FILE = "keys.lock"
 PREFIX = "ma"
 ID_CHARS, SECRET_CHARS = 8, 52
-"""Of 32 signs each: 40 bits that name a key, 260 that open it, of which 256 are random."""
+"""Base 32: 40 bits of id, 260 of secret, of which 256 are random."""
 ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 KEY_CHARS = len(PREFIX) + ID_CHARS + SECRET_CHARS + 2
 KEYS_MAX = 10_000
 FILE_BYTES_MAX = 16 << 20
 NAME_MAX = 120
 USED_EVERY = timedelta(seconds=30)
-"""How often the instants of last use go to disk."""
-KEPT = timedelta(days=365)
+"""How often the times of last use are written to disk."""
+ENDED_KEPT = timedelta(days=365)
 """How long a key that has ended is still listed."""
-SIGNED_FOR = timedelta(minutes=10)
-"""How long a key that was signed elsewhere is taken: two clocks and a slow network."""
+SIGNATURE_AGE_MAX = timedelta(minutes=10)
+"""How long a key signed on another machine is accepted: covers two clocks and a slow network."""
 GIVEN_BY_ADMINS = (Role.READER, Role.WRITER, Role.APPROVER)
-"""Roles that an admin gives; an admin is made by the installation's human alone."""
-_WHOLE = re.compile(rf"{PREFIX}_([{ALPHABET}]{{{ID_CHARS}}})_([{ALPHABET}]{{{SECRET_CHARS}}})")
+"""Roles that an admin may give; only the installation's human makes an admin."""
+_KEY = re.compile(rf"{PREFIX}_([{ALPHABET}]{{{ID_CHARS}}})_([{ALPHABET}]{{{SECRET_CHARS}}})")
 _NAME = re.compile(rf"[^|\x00-\x1f\x7f]{{1,{NAME_MAX}}}")
 
 
 @dataclass(frozen=True, slots=True)
 class AccessKey:
-    """A key as it is kept. digest: SHA-256 of the whole key. public: of an approver, the signing key that approves.
-    made_with: id of the admin's key whose signing key signed it, "" for the installation's human."""
+    """A key's record. digest: SHA-256 of the whole key. public: an approver's public signing key. made_with: id of the
+    admin's key whose signing key signed it, "" for the installation's human."""
 
     id: str
     digest: str
@@ -85,21 +85,20 @@ class AccessKey:
     made_with: str = ""
 
     def statement(self) -> dict[str, Json]:
-        """Return what its maker signs of it: all but the end that anybody here may put to it."""
+        """Return what its maker signs: everything but its revocation, which needs no signature."""
         left_out = ("signature", "revoked_at") if self.made_with else ("signature", "revoked_at", "made_with")
-        said = {name: value for name, value in asdict(self).items() if name not in left_out}
-        return {"what": KEY_RECORD, **said}
+        return {"what": KEY_RECORD, **{name: value for name, value in asdict(self).items() if name not in left_out}}
 
     def credential(self) -> Credential:
         return Credential(self.account, self.user, self.project, self.role, self.id, self.public, by_name=True)
 
     def is_old(self, now: datetime) -> bool:
-        """Return whether it ended so long ago that nobody asks for it."""
+        """Return whether it ended more than `ENDED_KEPT` ago."""
         end = min((at for at in (self.revoked_at, self.expires_at) if at), default="")
-        return bool(end) and now - datetime.fromisoformat(end) > KEPT
+        return bool(end) and now - datetime.fromisoformat(end) > ENDED_KEPT
 
     def ended(self, now: datetime) -> str:
-        """Return why it opens nothing any more, "" while it does."""
+        """Return why the key is no longer valid, "" while it is."""
         if self.revoked_at:
             return f"the key {self.id} was revoked at {self.revoked_at}"
         if self.expires_at and now >= datetime.fromisoformat(self.expires_at):
@@ -110,7 +109,7 @@ class AccessKey:
 class KeyFile:
     """The keys of one data directory. Thread-safe, and safe across processes.
 
-    sealing: whose signature makes a record count (`KeyRing.sealing`). shared: with other replicas, None alone.
+    sealing: whose signature makes a record valid (`KeyRing.sealing`). shared: with other replicas; None without any.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class KeyFile:
         self._sealing = sealing
         self._lock = threading.Lock()
         self._stamp: tuple[int, ...] | None = None
-        self._held: Mapping[str, AccessKey] = {}
+        self._keys: Mapping[str, AccessKey] = {}
         self._used: dict[str, str] = {}
         self._written_at: datetime | None = None
 
@@ -136,80 +135,80 @@ class KeyFile:
 
     @property
     def may_wait(self) -> bool:
-        """Return whether the next look may ask a server."""
+        """Return whether the next check may take a request to a server."""
         return self._sharing is not None and not self._sharing.is_fresh
 
-    # --- coming in ---------------------------------------------------------------------------------------------
+    # --- authentication -----------------------------------------------------------------------------------------
 
-    def opened(self, key: str, now: datetime) -> Credential:
-        """Return whom a key lets in. Raises NoCredential: one sentence that tells nothing of other keys."""
-        held = self.all().get(name_of(key))
-        if held is None or not hmac.compare_digest(held.digest, digest_of(key)):
+    def authenticate(self, key: str, now: datetime) -> Credential:
+        """Return a key's credential. Raises NoCredential: one sentence that reveals nothing about other keys."""
+        record = self.all().get(name_of(key))
+        if record is None or not hmac.compare_digest(record.digest, digest_of(key)):
             raise NoCredential(
                 "the key is none of this server's; its administrator lists them: `memory-anchor keys list`"
             )
-        if ended := held.ended(now):
+        if ended := record.ended(now):
             raise NoCredential(f"{ended}; ask for a new one: `memory-anchor keys create`")
-        self._note_use(held.id, now)
-        return held.credential()
+        self._note_use(record.id, now)
+        return record.credential()
 
     def any_open(self, now: datetime) -> bool:
-        """Return whether any key opens anything now."""
-        return any(not one.ended(now) for one in self.all().values())
+        """Return whether any key is valid now."""
+        return any(not key.ended(now) for key in self.all().values())
 
     def all(self) -> Mapping[str, AccessKey]:
-        """Return the keys that the human made, by id; read anew when the file changed.
+        """Return id -> key, read again when the file changed.
 
-        Raises StoreDamaged; Unavailable: what others changed cannot be known, so nobody is let in.
+        Raises StoreDamaged; Unavailable: other replicas' changes cannot be read, so nobody is let in.
         """
         if self._sharing is not None:
             self._sharing.fresh()
         stamp = _stamp(self._path)
         with self._lock:
             if stamp != self._stamp:
-                self._held, self._stamp = self._read(), stamp
-            return self._held
+                self._keys, self._stamp = self._read(), stamp
+            return self._keys
 
     def record(self, id_: str) -> str:
-        """Return the signed record of a key, with its maker's, as an approval keeps it. Raises NotFound."""
-        every = self.all()
-        if (held := every.get(id_)) is None:
+        """Return the signed record of a key, with its maker's, as stored with an approval. Raises NotFound."""
+        keys = self.all()
+        if (key := keys.get(id_)) is None:
             raise NotFound(f"no key {id_[:20]!r} any more; ask for a new one: `memory-anchor keys create`")
-        maker = every.get(held.made_with)
+        maker = keys.get(key.made_with)
         by = (maker.statement(), maker.signature) if maker is not None else None
-        return credential_of(held.statement(), held.signature, by)
+        return credential_of(key.statement(), key.signature, by)
 
     def opens(self, clock: Clock) -> Callable[[str], bool]:
-        """Return what tells whether the key of an id opens now."""
+        """Return a function that says whether the key of an id is valid now."""
 
         def is_open(id_: str) -> bool:
-            held = self.all().get(id_)
-            return held is not None and not held.ended(clock.now())
+            key = self.all().get(id_)
+            return key is not None and not key.ended(clock.now())
 
         return is_open
 
-    # --- looking after -----------------------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------------------------
 
     def add(self, made: AccessKey, now: datetime) -> AccessKey:
-        """Keep a key that this installation's human made (`new_key`). Raises BadInput: `KEYS_MAX` keys."""
+        """Store a key that this installation's human made (`new_key`). Raises BadInput: `KEYS_MAX` keys."""
         with self._changing():
             self._add(made, now)
         return made
 
     def accept(self, made: AccessKey, admin: Credential, now: datetime) -> AccessKey:
-        """Keep a key that an admin made and signed elsewhere, and return it; the same again is the one that is there.
+        """Store a key that an admin made and signed on another machine, and return it; a repeat changes nothing.
 
         Raises Refused: not signed by this admin's signing key, for another account, of a role they may not give, too
         old, or another key has its id. BadInput: `KEYS_MAX` keys.
         """
         with self._changing():
-            held = self._read()
-            if (own := held.get(made.id)) is not None:
-                if own.digest != made.digest:
+            keys = self._read()
+            if (known := keys.get(made.id)) is not None:
+                if known.digest != made.digest:
                     raise Refused(f"there is another key {made.id}; make it anew")
-                return own
+                return known
             apart = abs(now - datetime.fromisoformat(made.created_at))
-            if made.made_with != admin.key or apart > SIGNED_FOR or not _vouched(made, held.get(admin.key)):
+            if made.made_with != admin.key or apart > SIGNATURE_AGE_MAX or not _vouched(made, keys.get(admin.key)):
                 raise Refused(
                     f"the new key is not signed by the key of {admin.key or 'this admin'} a moment ago, for its "
                     f"own account and with a role among {', '.join(GIVEN_BY_ADMINS)}; nothing was kept. An admin who "
@@ -219,30 +218,30 @@ class KeyFile:
         return made
 
     def _add(self, made: AccessKey, now: datetime) -> None:
-        every = self._read()
-        makers = {one.made_with for one in every.values()}
-        held = {name: one for name, one in every.items() if not one.is_old(now) or name in makers}
-        if len(held) >= KEYS_MAX:
-            raise BadInput(f"there are {len(held)} keys; allowed are {KEYS_MAX}")
-        self._write({**held, made.id: made})
+        keys = self._read()
+        makers = {key.made_with for key in keys.values()}
+        current = {id_: key for id_, key in keys.items() if not key.is_old(now) or id_ in makers}
+        if len(current) >= KEYS_MAX:
+            raise BadInput(f"there are {len(current)} keys; allowed are {KEYS_MAX}")
+        self._write({**current, made.id: made})
 
     def revoke(self, id_: str, now: datetime) -> AccessKey:
-        """End a key for good; one that has ended stays as it is. Raises NotFound."""
+        """Revoke a key; a revoked one stays as it is. Raises NotFound."""
         with self._changing():
-            held = dict(self._read())
-            if id_ not in held:
+            keys = dict(self._read())
+            if id_ not in keys:
                 raise NotFound(f"no key {id_[:20]!r}; `memory-anchor keys list` shows them")
-            if not held[id_].revoked_at:
-                held[id_] = replace(held[id_], revoked_at=now.isoformat(timespec="seconds"))
-                self._write(held)
-        return held[id_]
+            if not keys[id_].revoked_at:
+                keys[id_] = replace(keys[id_], revoked_at=now.isoformat(timespec="seconds"))
+                self._write(keys)
+        return keys[id_]
 
     def last_used(self) -> Mapping[str, str]:
-        """Return id -> when a server last let a request in with it, to half a minute."""
+        """Return id -> time of last use, accurate to half a minute."""
         return {**self._read_used()[0], **self._used}
 
-    def keep_use(self) -> None:
-        """Write when keys were last used."""
+    def save_use(self) -> None:
+        """Write the times of last use to disk."""
         with self._lock:
             self._write_used()
 
@@ -255,8 +254,8 @@ class KeyFile:
     def _read(self) -> Mapping[str, AccessKey]:
         try:
             raw = read_bounded(self._path, most_bytes=FILE_BYTES_MAX)
-            said = json.loads(raw)["keys"] if raw is not None else []
-            records = [AccessKey(**{**one, "role": Role(one["role"])}) for one in said]
+            rows = json.loads(raw)["keys"] if raw is not None else []
+            records = [AccessKey(**{**row, "role": Role(row["role"])}) for row in rows]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreDamaged(
                 f"{self._path} cannot be read ({type(error).__name__}), so no key opens anything; put it back from a "
@@ -270,9 +269,9 @@ class KeyFile:
         }
         return own | {one.id: one for one in records if one.made_with and _vouched(one, own.get(one.made_with))}
 
-    def _write(self, held: Mapping[str, AccessKey]) -> None:
-        told = {"format": 1, "keys": [asdict(one) for one in held.values()]}
-        write_atomic(self._path, (json.dumps(told, ensure_ascii=False, indent=1) + "\n").encode())
+    def _write(self, keys: Mapping[str, AccessKey]) -> None:
+        content = {"format": 1, "keys": [asdict(key) for key in keys.values()]}
+        write_atomic(self._path, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
 
     def _note_use(self, id_: str, now: datetime) -> None:
         with self._lock:
@@ -287,27 +286,27 @@ class KeyFile:
             return
 
         def write() -> None:
-            there, revision = self._read_used()
-            told = {id_: max(there.get(id_, ""), self._used.get(id_, "")) for id_ in (*there, *self._used)}
-            self._records.write(USED, json.dumps(told).encode(), before=revision, durable=False)
+            stored, revision = self._read_used()
+            latest = {id_: max(stored.get(id_, ""), self._used.get(id_, "")) for id_ in (*stored, *self._used)}
+            self._records.write(USED, json.dumps(latest).encode(), before=revision, durable=False)
 
         retry_on_conflict(write)
 
     def _read_used(self) -> tuple[dict[str, str], str]:
-        held = self._records.read(USED)
-        if held is None:
+        stored = self._records.read(USED)
+        if stored is None:
             return {}, ""
         try:
-            told = json.loads(held.content or b"{}")
+            used = json.loads(stored.content or b"{}")
         except (ValueError, RecursionError):
-            told = {}
-        return {str(id_): str(at) for id_, at in told.items()} if isinstance(told, dict) else {}, held.revision
+            used = {}
+        return {str(id_): str(at) for id_, at in used.items()} if isinstance(used, dict) else {}, stored.revision
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the keys for one change: of this machine, and of every replica where there are several."""
-        alone: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        with alone if self._sharing is None else self._sharing.changing(), file_lock(self._folder / LOCK_FILE):
+        """Lock the keys for one change, against other processes and other replicas."""
+        replicas = contextlib.nullcontext() if self._sharing is None else self._sharing.changing()
+        with replicas, file_lock(self._folder / LOCK_FILE):
             yield
 
 
@@ -325,7 +324,7 @@ def new_key(
     expires_at: datetime | None = None,
     made_with: str = "",
 ) -> tuple[str, AccessKey]:
-    """Return a new key, which is the only time that it is told, with its signed record. Raises BadInput."""
+    """Return a new key, which is shown only this once, with its signed record. Raises BadInput."""
     checked_name("account", account)
     for what, name in (("user", user), ("project", project), ("note", note)):
         _ = name and checked_name(what, name)
@@ -348,7 +347,7 @@ def new_key(
 
 
 def _vouched(made: AccessKey, admin: AccessKey | None) -> bool:
-    """Return whether an admin's own signing key, good when this key was made, made it for their own account."""
+    """Return whether an admin's signing key, valid when this key was made, signed it for the admin's own account."""
     if admin is None or admin.role is not Role.ADMIN or not admin.public or admin.account != made.account:
         return False
     if made.role not in GIVEN_BY_ADMINS or not signed_by(admin.public, made.statement(), made.signature):
@@ -359,18 +358,16 @@ def _vouched(made: AccessKey, admin: AccessKey | None) -> bool:
 
 
 def name_of(key: str) -> str:
-    """Return the id in a key. Raises NoCredential: it is none."""
-    whole = _WHOLE.fullmatch(key)
-    if whole is None:
+    """Return the id in a key. Raises NoCredential: it has not the form of one."""
+    if (parts := _KEY.fullmatch(key)) is None:
         raise NoCredential(misshapen(key))
-    return whole[1]
+    return parts[1]
 
 
 def told_of(key: AccessKey) -> dict[str, Json]:
-    """Return what may be shown of a key."""
+    """Return the fields of a key that may be shown."""
     names = ("id", "account", "user", "project", "note", "created_at", "created_by", "expires_at", "revoked_at")
-    told = {name: getattr(key, name) for name in names}
-    return {**told, "role": key.role.value, "approves": bool(key.public)}
+    return {name: getattr(key, name) for name in names} | {"role": key.role.value, "approves": bool(key.public)}
 
 
 def is_digest(text: str) -> bool:
@@ -382,21 +379,21 @@ def digest_of(key: str) -> str:
 
 
 def misshapen(key: str) -> str:
-    """Return what is wrong with the form of a key, without a sign of it.
+    """Return what is wrong with the form of a key, without quoting it.
 
     >>> misshapen("ma_abc")
     'the key has 6 characters, a whole one has 64 (ma_<id>_<secret>): it was cut; copy it again'
     """
-    head, told = f"the key has {len(key)} characters", f"a whole one has {KEY_CHARS} (ma_<id>_<secret>)"
+    head, form = f"the key has {len(key)} characters", f"a whole one has {KEY_CHARS} (ma_<id>_<secret>)"
     if len(key) < KEY_CHARS:
-        return f"{head}, {told}: it was cut; copy it again"
+        return f"{head}, {form}: it was cut; copy it again"
     if len(key) > KEY_CHARS:
-        return f"{head}, {told}: something was added, or it was pasted twice; copy it again"
-    return f"the key is none of ours: {told}, in small letters and the digits 2 to 7; copy it again"
+        return f"{head}, {form}: something was added, or it was pasted twice; copy it again"
+    return f"the key is none of ours: {form}, in small letters and the digits 2 to 7; copy it again"
 
 
 def checked_name(what: str, name: str) -> str:
-    """Return a name that may stand in a scope. Raises BadInput."""
+    """Return the name if a scope may hold it. Raises BadInput."""
     if not (_NAME.fullmatch(name) and name == name.strip() and name.isprintable()):
         raise BadInput(f"{what} is {name[:40]!r}; allowed are 1 to {NAME_MAX} printable characters without '|'")
     return name
@@ -409,7 +406,7 @@ def _text(bits: bytes, chars: int) -> str:
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

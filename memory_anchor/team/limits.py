@@ -1,7 +1,7 @@
-"""How much one caller may ask: requests a minute of a key, refused tries of an address, searches at once.
+"""Limits of callers: requests a minute of a key, refused tries of an address, calls at once.
 
-All in memory and bounded: what is counted is forgotten when it is old or when too many others came. Nothing here knows
-HTTP; a front end turns `TooMany` and `Unavailable` into their statuses.
+All in memory and bounded: counts are dropped when they are old or too many. Nothing here knows HTTP; a front end turns
+`TooMany` and `Unavailable` into their statuses.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from memory_anchor.errors import TooMany, Unavailable
 
 MINUTE_S = 60.0
 COUNTED_MAX = 20_000
-"""Keys or addresses that are counted at once; the one that was quiet longest is forgotten first."""
+"""Keys or addresses that are counted at once; the one idle longest is dropped first."""
 TRIES_A_MINUTE = 20
-"""Refused keys of one address; after that no key it has not used before is even looked at until it has waited."""
+"""Refused keys of one address; after that a key it has not used before is not even checked until it has waited."""
 QUEUE_PER_PLACE = 4
-"""How many may wait for each search that runs."""
+"""How many calls may wait for each one that runs."""
 WAIT_MAX_S = 5.0
 RETRY_AFTER_S = 1
 T = TypeVar("T")
 
 
 class Bucket:
-    """An allowance a minute for each name, refilled evenly. Thread-safe. monotonic: seconds that only go on."""
+    """A token bucket for each name, refilled evenly. Thread-safe. monotonic: seconds of a monotonic clock."""
 
     def __init__(self, a_minute: int, monotonic: Callable[[], float]) -> None:
         self._most = float(a_minute)
@@ -39,14 +39,14 @@ class Bucket:
         self._lock = threading.Lock()
 
     def take(self, name: str) -> int:
-        """Take one of this name's allowance; return 0, or the seconds after which there is one again."""
+        """Take one token of this name; return 0, or the seconds until there is one again."""
         with self._lock:
             left = self._now(name)
             self._keep(name, left - 1 if left >= 1 else left)
             return 0 if left >= 1 else self._wait(left)
 
     def wait_s(self, name: str) -> int:
-        """Return the seconds until there is one, without taking it."""
+        """Return the seconds until there is a token, without taking it."""
         with self._lock:
             left = self._now(name)
             return 0 if left >= 1 else self._wait(left)
@@ -66,7 +66,7 @@ class Bucket:
 
 
 class RefusedCredentials:
-    """Refused credentials by address. Whoever came in from there lately still does; nothing new is looked at."""
+    """Refused credentials by address. Credentials accepted from there lately still work; new ones are not checked."""
 
     def __init__(self, monotonic: Callable[[], float], *, a_minute: int = TRIES_A_MINUTE) -> None:
         self._bucket = Bucket(a_minute, monotonic)
@@ -74,7 +74,7 @@ class RefusedCredentials:
         self._lock = threading.Lock()
 
     def check(self, address: str, digest: str) -> None:
-        """Raises TooMany: this address has had too many refused, and never came in with this credential."""
+        """Raise TooMany if this address had too many refused, and this credential was never accepted from it."""
         with self._lock:
             known = f"{address} {digest}" in self._good
         if not known and (wait := self._bucket.wait_s(address)):
@@ -83,7 +83,7 @@ class RefusedCredentials:
     def refused(self, address: str) -> None:
         self._bucket.take(address)
 
-    def came_in(self, address: str, digest: str) -> None:
+    def accepted(self, address: str, digest: str) -> None:
         name = f"{address} {digest}"
         with self._lock:
             self._good[name] = None
@@ -93,7 +93,7 @@ class RefusedCredentials:
 
 
 class Places:
-    """A bounded number of calls at once, and a bounded queue before them. Of one event loop."""
+    """A bounded number of calls at once, and a bounded queue before them. For one event loop."""
 
     def __init__(self, at_once: int, *, wait_s: float = WAIT_MAX_S) -> None:
         self._free = anyio.Semaphore(at_once)
@@ -103,7 +103,7 @@ class Places:
         self._waiting = 0
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, run on a thread. Raises Unavailable: the queue is full, or moves too slowly."""
+        """Return what `work` returns, run on a thread. Raises Unavailable: the queue is full or too slow."""
         if self._waiting >= self._most:
             raise _busy()
         self._waiting += 1

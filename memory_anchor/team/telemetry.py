@@ -1,16 +1,12 @@
-"""What a served memory counts of its requests, for Prometheus and by variant; never a text.
+"""What a served memory counts: requests for Prometheus, and recall by variant; never a text.
 
-What a served memory counts, as Prometheus reads it; needs the extra `memory-anchor[telemetry]`.
+Prometheus needs the extra `memory-anchor[telemetry]`. Labels are a route's path, method and status: no account, no key.
+Without the extra nothing is counted, and /metrics says so.
 
-Labels are the path of a route, its method and its status: no account, no key, no text. Without the extra nothing is
-counted and asking for it is one sentence.
-
-What each way of recall was good for while it served: how long, how dear, and how much of what it told was used.
-
-Counts and times by variant, no text, in one small file beside the store, so that `memory-anchor variants report` can
-compare them. Whether a memory was used is read from the conversation's transcript where one is pushed (`heeded`): a
-client that pushes none counts in times and tokens alone. Bounded: the newest times and tokens of each variant, and
-what of the newest conversations was told. Nothing is counted where no variant is configured.
+For each recall variant: times, tokens, and how many recalled memories were used, in one small file in the data
+directory, so that `memory-anchor variants report` can compare them. Whether a memory was used is read from the
+conversation's transcript where a client pushes one (`heeded`). Bounded: the newest times and tokens of each variant,
+and what the newest conversations recalled. Nothing is counted where no variant is configured.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Telemetry:
-    """gauges: name -> (help, what it stands at), read whenever somebody asks."""
+    """gauges: name -> (help, function of its value), read at each scrape."""
 
     def __init__(self, gauges: dict[str, tuple[str, Callable[[], float]]]) -> None:
         self._registry: CollectorRegistry | None = None
@@ -62,7 +58,7 @@ class Telemetry:
             self._seconds.labels(path).observe(seconds)
 
     def text(self) -> bytes:
-        """Return what Prometheus reads. Raises Unavailable: the extra is not installed."""
+        """Return the metrics in Prometheus' format. Raises Unavailable: the extra is not installed."""
         if self._registry is None:
             raise extra_missing("telemetry", "/metrics")
         from prometheus_client import generate_latest
@@ -82,7 +78,7 @@ Conversation = tuple[str, ...]
 
 @dataclass(slots=True)
 class VariantCounts:
-    """What was counted of one way of recall. ms, tokens: of its newest searches."""
+    """The counts of one variant. ms, tokens: of its newest searches."""
 
     searches: int = 0
     told: int = 0
@@ -102,22 +98,16 @@ class VariantUse:
         self._told: OrderedDict[Conversation, dict[str, tuple[str, ShownMemory]]] = OrderedDict()
         self._written_at = float("-inf")
 
-    def searched(
-        self,
-        variant: str,
-        conversation: Conversation,
-        *,
-        ms: float,
-        tokens: int,
-        snippets: Iterable[Record],
+    def count_search(
+        self, variant: str, conversation: Conversation, *, ms: float, tokens: int, snippets: Iterable[Record]
     ) -> None:
-        """Count one search. conversation: empty for a caller that names none, of whom nothing is known afterwards.
+        """Count one search. conversation: empty for a caller that names none, whose use is never known.
 
-        snippets: what it told, each {id, layer, text, ...}.
+        snippets: its answer, each {id, layer, text, ...}.
         """
         told = [
-            ShownMemory(text(one["id"]), text(one["layer"]), ON_SEARCH, traces_in(text(one["text"])))
-            for one in snippets
+            ShownMemory(text(hit["id"]), text(hit["layer"]), ON_SEARCH, traces_in(text(hit["text"])))
+            for hit in snippets
         ]
         with self._lock:
             counts = self._of(variant)
@@ -127,20 +117,20 @@ class VariantUse:
             if conversation:
                 known = self._told.setdefault(conversation, {})
                 self._told.move_to_end(conversation)
-                known |= {one.id: (variant, one) for one in told if one.traces and len(known) < TOLD_OF_ONE}
+                known |= {hit.id: (variant, hit) for hit in told if hit.traces and len(known) < TOLD_OF_ONE}
                 while len(self._told) > CONVERSATIONS_KEPT:
                     self._told.popitem(last=False)
             self._write_now_and_then()
 
-    def heard(self, conversation: Conversation, messages: Json) -> None:
-        """Count what of it the agent of a conversation used; what was told counts once. Raises BadInput: no messages.
+    def count_used(self, conversation: Conversation, messages: Json) -> None:
+        """Count which recalled memories a conversation's agent used, each once. Raises BadInput: no messages.
 
-        messages: a list of {role, content, tool_calls?}, as they were pushed.
+        messages: a list of {role, content, tool_calls?}, as pushed.
         """
-        read = read_messages(messages)
+        transcript = read_messages(messages)
         with self._lock:
             known = self._told.pop(conversation, {})
-        used = used_in([one for _, one in known.values()], read)
+        used = used_in([hit for _, hit in known.values()], transcript)
         with self._lock:
             for id_, (variant, _) in known.items():
                 counts = self._of(variant)
@@ -151,10 +141,10 @@ class VariantUse:
     def counts(self) -> dict[str, Record]:
         """Return variant -> searches, told, heeded, and the newest `ms` and `tokens`."""
         with self._lock:
-            return {name: asdict(one) for name, one in self._known().items()}
+            return {name: asdict(counts) for name, counts in self._known().items()}
 
     def keep(self) -> None:
-        """Write what was counted."""
+        """Write the counts to disk."""
         with self._lock:
             self._write()
 
@@ -164,8 +154,8 @@ class VariantUse:
     def _known(self) -> dict[str, VariantCounts]:
         if self._counts is None:
             try:
-                held = record(parsed(read_bounded(self._path, most_bytes=FILE_BYTES_MAX) or b"{}"))
-                self._counts = {name: _read(record(one)) for name, one in held.items()}
+                stored = record(parsed(read_bounded(self._path, most_bytes=FILE_BYTES_MAX) or b"{}"))
+                self._counts = {name: _read(record(counts)) for name, counts in stored.items()}
             except (OSError, ValueError, KeyError, RecursionError):
                 self._counts = {}
         return self._counts
@@ -177,39 +167,36 @@ class VariantUse:
     def _write(self) -> None:
         if self._counts:
             make_private(self._path.parent)
-            write_atomic(
-                self._path,
-                json.dumps({name: asdict(one) for name, one in self._counts.items()}).encode(),
-                durable=False,
-            )
+            counts = {name: asdict(counts) for name, counts in self._counts.items()}
+            write_atomic(self._path, json.dumps(counts).encode(), durable=False)
             self._written_at = self._monotonic()
 
 
-def _read(one: Record) -> VariantCounts:
+def _read(stored: Record) -> VariantCounts:
     return VariantCounts(
-        whole(one["searches"]),
-        whole(one["told"]),
-        whole(one["heeded"]),
-        [number(ms) for ms in items(one["ms"])][-SAMPLES_KEPT:],
-        [whole(count) for count in items(one["tokens"])][-SAMPLES_KEPT:],
+        whole(stored["searches"]),
+        whole(stored["told"]),
+        whole(stored["heeded"]),
+        [number(ms) for ms in items(stored["ms"])][-SAMPLES_KEPT:],
+        [whole(count) for count in items(stored["tokens"])][-SAMPLES_KEPT:],
     )
 
 
-TALKS_KEPT = 20_000
+STICKY_KEPT = 20_000
 
 
 class StickyVariants:
-    """Thread-safe; the conversation that was quiet longest is forgotten first."""
+    """The first variant of each conversation. Thread-safe; the conversation idle longest is dropped first."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        self._variants: OrderedDict[Conversation, str] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, talk: tuple[str, ...], asked: str) -> str:
-        """Return the variant of a conversation: what it went by before, else what is asked for now."""
+    def first(self, conversation: Conversation, variant: str) -> str:
+        """Return the variant that a conversation used first; the given one where it used none yet."""
         with self._lock:
-            name = self._held.setdefault(talk, asked)
-            self._held.move_to_end(talk)
-            while len(self._held) > TALKS_KEPT:
-                self._held.popitem(last=False)
-            return name
+            first = self._variants.setdefault(conversation, variant)
+            self._variants.move_to_end(conversation)
+            while len(self._variants) > STICKY_KEPT:
+                self._variants.popitem(last=False)
+            return first

@@ -1,9 +1,9 @@
-"""Traces of a served memory over OTLP: one span a request, sent behind to a collector that the settings name.
+"""Traces of a served memory over OTLP: one span a request, sent in the background to the configured collector.
 
-A span says route, method, status and time, and joins the caller's trace (`traceparent`); no account, key, address or
-text. OTLP's JSON form over HTTP is a dozen fields, so no SDK is needed, and nobody who traces nothing loads one;
-rejected for that: the OpenTelemetry SDK and its exporter, a dozen packages. A collector that is away costs no request
-anything: spans wait in a bounded queue, the oldest go first, and what could not be sent is dropped.
+A span has route, method, status and time, and joins the caller's trace (`traceparent`); no account, key, address or
+text. OTLP's JSON form over HTTP is a dozen fields; rejected: the OpenTelemetry SDK and its exporter, a dozen packages.
+A collector that is down delays no request: spans wait in a bounded queue, the oldest are dropped first, and so is what
+could not be sent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
 class Traces:
-    """Thread-safe. post(body): sends to the collector; raises OSError. now_ns: of the wall clock. new_bytes: random."""
+    """Thread-safe. post(body): sends to the collector; raises OSError. now_ns: wall clock. new_bytes: random bytes."""
 
     def __init__(
         self,
@@ -47,37 +47,38 @@ class Traces:
         self._wake, self._ended = threading.Event(), threading.Event()
         self._warned = False
         named = {"service.name": "memory-anchor", "service.version": version}
-        self._resource = {"attributes": [_said(name, value) for name, value in named.items()]}
+        self._resource = {"attributes": [_attribute(name, value) for name, value in named.items()]}
         self._thread = threading.Thread(target=self._send, name="traces", daemon=True)
         self._thread.start()
 
     def note(self, route: str, method: str, status: int, seconds: float, *, parent: str = "") -> None:
-        """Add the span of a request that has just been answered. parent: its `traceparent`, as it came."""
+        """Add the span of a request that has just been answered. parent: its `traceparent`, as received."""
         ended = self._now_ns()
         joined = _PARENT.fullmatch(parent)
-        known = joined is not None and set(joined[1]) != {"0"} and set(joined[2]) != {"0"}
+        if joined is not None and (set(joined[1]) == {"0"} or set(joined[2]) == {"0"}):
+            joined = None
         span: dict[str, Json] = {
-            "traceId": joined[1] if joined and known else self._new_bytes(TRACE_BYTES).hex(),
+            "traceId": joined[1] if joined else self._new_bytes(TRACE_BYTES).hex(),
             "spanId": self._new_bytes(SPAN_BYTES).hex(),
             "name": f"{method} {route}",
             "kind": SERVER_KIND,
             "startTimeUnixNano": str(ended - int(seconds * 1e9)),
             "endTimeUnixNano": str(ended),
             "attributes": [
-                _said("http.request.method", method),
-                _said("http.route", route),
+                _attribute("http.request.method", method),
+                _attribute("http.route", route),
                 {"key": "http.response.status_code", "value": {"intValue": str(status)}},
             ],
             "status": {"code": ERROR_STATUS} if status >= SERVER_ERRORS else {},
         }
-        if joined and known:
+        if joined:
             span["parentSpanId"] = joined[2]
         self._waiting.append(span)
         if len(self._waiting) >= SENT_AT_ONCE:
             self._wake.set()
 
     def close(self, within_s: float = 2.0) -> None:
-        """Send what waits, for at most so long."""
+        """Send the waiting spans, for at most so long."""
         self._ended.set()
         self._wake.set()
         self._thread.join(within_s)
@@ -106,5 +107,5 @@ class Traces:
         return True
 
 
-def _said(name: str, value: str) -> Record:
+def _attribute(name: str, value: str) -> Record:
     return {"key": name, "value": {"stringValue": value}}

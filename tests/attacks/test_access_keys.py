@@ -152,15 +152,15 @@ def test_a_line_that_nobody_signed_opens_nothing(held: Core, clock: ManualClock)
     """Attack: an agent with a shell writes itself a key, or another role and account, into the file."""
     key, made = key_for(held, "acme", user="eve", role=Role.READER)
     keys, file = KeyFile.of(held.data_dir, held.audit), held.data_dir / FOLDER / KEYS_FILE
-    assert keys.opened(key, clock.now()).role is Role.READER
+    assert keys.authenticate(key, clock.now()).role is Role.READER
     assert file.stat().st_mode & 0o777 == 0o600
     whole = file.read_text()
     for old, new in (('"reader"', '"admin"'), ('"acme"', '"globex"'), ('"eve"', '""'), (made.digest, "0" * 64)):
         file.write_text(whole.replace(old, new))
         with pytest.raises(NoCredential):
-            keys.opened(key, clock.now())
+            keys.authenticate(key, clock.now())
     file.write_text(whole)
-    assert keys.opened(key, clock.now()).account == "acme"
+    assert keys.authenticate(key, clock.now()).account == "acme"
 
 
 def test_each_role_may_what_the_table_says_and_nothing_else(served: Served, held: Core) -> None:
@@ -370,4 +370,4 @@ def test_the_human_of_another_machine_makes_no_keys_here(held: Core, clock: Manu
     elsewhere.close()
 
     with pytest.raises(NoCredential, match="none of this server's"):
-        KeyFile.of(held.data_dir, held.audit).opened(key, clock.now())
+        KeyFile.of(held.data_dir, held.audit).authenticate(key, clock.now())

@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "devices": 2639,
     "moving_requests": 75,
     "maintenance": 535,
-    "front": 13599,
+    "front": 13489,
     "adapters": 7982,
     "language": 5133,
     "knowledge": 5785,

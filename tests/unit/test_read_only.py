@@ -109,4 +109,4 @@ def test_a_request_over_http_goes_by_the_file_as_it_is_now(
     monkeypatch.setenv("MEMORY_ANCHOR_CONFIG_FILE", str(tmp_path / "config.yaml"))
     monkeypatch.delenv(NAME, raising=False)
 
-    assert http_access._may_only_read() is expected
+    assert http_access._read_only_by_settings() is expected

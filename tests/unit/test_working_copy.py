@@ -245,17 +245,17 @@ def test_no_key_opens_while_what_others_revoked_cannot_be_known(
     there = KeyFile.of(tmp_path / "b", None, (records, b))
     key, made = new_key(human, new_bytes=os.urandom, now=NOW, account="acme")
     here.add(made, NOW)
-    assert there.opened(key, NOW).account == "acme"
-    there.keep_use()
+    assert there.authenticate(key, NOW).account == "acme"
+    there.save_use()
     assert here.last_used() == {made.id: NOW.isoformat(timespec="seconds")}
 
     records.away = True
     with pytest.raises(Unavailable):
-        there.opened(key, NOW)
+        there.authenticate(key, NOW)
     records.away = False
     here.revoke(made.id, NOW)
     with pytest.raises(NoCredential):
-        there.opened(key, NOW)
+        there.authenticate(key, NOW)
     assert KeyRing(tmp_path / "b" / "identity").own() == human.approver
 
 
@@ -366,7 +366,7 @@ def test_a_batch_that_one_replica_accepted_is_ended_by_another_and_told_by_both(
     with pytest.raises(NotFound):
         two.report(made["id"], account="other", user="")
     (waiting,) = two.waiting()
-    assert [two.now(waiting, place)["content"] for place in (0, 1)] == ["a", "b"]
+    assert [two.current_item(waiting, place)["content"] for place in (0, 1)] == ["a", "b"]
 
     kept = records.read(records.listed(BATCHES)[0].name)
     assert kept is not None and not two.is_told(waiting)
