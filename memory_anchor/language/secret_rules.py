@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from memory_anchor.json_values import optional_text, record, records, text
 from memory_anchor.language.randomness import machine_made_chance
 from memory_anchor.language.secret_context import LIKELY_MADE, Span, in_order, is_wordy
-from memory_anchor.language.words import listed, table
+from memory_anchor.language.words import filled, listed, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,14 +218,13 @@ _CHECKS: dict[str, Callable[[re.Match[str]], bool]] = {
 def _rules() -> Iterator[Rule]:
     """Yield the rules of `secrets.toml`, in its order."""
     formats = table("secret_formats")
+    parts = {name: text(part) for name, part in record(formats["parts"]).items()}
     for row in records(formats["rules"]):
         end = "" if row.get("open") else _R
         pattern = optional_text(row.get("pattern")) or f"{_L}(?:{row['prefix']}){row['body']}{end}"
-        for name, part in record(formats["parts"]).items():
-            pattern = pattern.replace(f"<{name}>", text(part))
         yield Rule(
             kind=text(row["kind"]),
-            pattern=re.compile(pattern, _FLAGS[text(row.get("flags"), "")]),
+            pattern=re.compile(filled(pattern, parts), _FLAGS[text(row.get("flags"), "")]),
             hints=tuple(text(row.get("hints"), "").split()),
             accept=_CHECKS[text(row["check"])] if "check" in row else None,
             starts=re.compile(text(row["starts"])) if "starts" in row else None,

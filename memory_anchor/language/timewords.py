@@ -16,7 +16,7 @@ first. Quoted text is not read. Ranges are half-open.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -134,7 +134,7 @@ def _beside(span: Span, found: re.Match[str]) -> Span | None:
 Refiner = Callable[[Span, re.Match[str]], Span | None]
 
 
-def _holiday_of(days: tuple[int, int, int]) -> Refiner:
+def _holiday_of(days: Sequence[int]) -> Refiner:
     return lambda span, _: spans.days_of(span, *days)
 
 

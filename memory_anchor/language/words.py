@@ -1,5 +1,5 @@
 """Words and phrases that the readers of language know one by one: `words.toml`, English beside Chinese, read once with
-`secrets.toml`, the shapes of secrets.
+`secrets.toml`, the shapes of secrets, and `times.toml`, the rules of time expressions.
 
 The tables are data, so that whoever adds a word touches no code. A phrase may be an expression of its own (`needs?`);
 how phrases stand together in a sentence is written in the modules that read them.
@@ -21,7 +21,7 @@ LETTERS = (r"(?<![a-z])", r"(?![a-z])")
 
 @lru_cache(maxsize=1)
 def _tables() -> Mapping[str, Mapping[str, Json]]:
-    files = (Path(__file__).with_name(name) for name in ("words.toml", "secrets.toml"))
+    files = (Path(__file__).with_name(name) for name in ("words.toml", "secrets.toml", "times.toml"))
     return {group: lists for file in files for group, lists in tomllib.loads(file.read_text("utf-8")).items()}
 
 
@@ -59,6 +59,15 @@ def either(name: str, *, edges: tuple[str, str] = (r"\b", r"\b")) -> str:
     before, after = edges
     chinese = f"|{any_phrase(name, 'chinese')}" if "chinese" in record(table("phrases")[name]) else ""
     return f"{before}(?:{any_phrase(name, 'english')}){after}{chinese}"
+
+
+def filled(pattern: str, parts: Mapping[str, str]) -> str:
+    """Return an expression with each `{name}` replaced by that part, which may have parts itself.
+
+    >>> filled("{day}{1,2}", {"day": "[0-3]{digit}", "digit": "[0-9]"})
+    '[0-3][0-9]{1,2}'
+    """
+    return re.sub(r"\{([a-z_]+)\}", lambda match: filled(parts[match[1]], parts), pattern)
 
 
 def sides(name: str, *, between: str, within: str) -> tuple[tuple[frozenset[str], ...], ...]:

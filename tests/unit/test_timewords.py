@@ -9,7 +9,7 @@ from cases import by_result, each_query
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.language.timerules import RECENT_DAYS, number
+from memory_anchor.language.timerules import number
 from memory_anchor.language.timewords import time_range
 
 NOW = datetime(2025, 12, 17, 15, 30, tzinfo=UTC)
@@ -177,7 +177,7 @@ def test_a_date_counts_before_what_is_vague(query: str) -> None:
     """Rule time.vague: "recently" and a bare weekday are left aside when a date is said."""
     found = time_range(query, now=NOW, zone="UTC")
     assert found is not None and found.end - found.start < timedelta(days=32)
-    assert found.start.date() != NOW.date() - timedelta(days=RECENT_DAYS)
+    assert found.start.date() != NOW.date() - timedelta(days=14)
 
 
 @pytest.mark.parametrize("query", ["the plan for next week", "下周的计划", "tomorrow's talk", "明年的目标"])
