@@ -36,7 +36,7 @@ from memory_anchor.recall.fixes import Failure
 from memory_anchor.recall.unprompted import NAMED_READ, name_pattern
 
 RECENT_EVENTS = 12
-"""Events looked at for a session's start; the budget decides how many are told."""
+"""Events looked at for a session's start; the budget decides how many are shown."""
 RECENT_FACTS = 6
 RULES_TOKENS_MAX = 4_000
 RECALLED_TOKENS_MAX = 8_000
@@ -58,16 +58,7 @@ SHORTER = 0.95
 EXTRA_BAR = 0.2
 """How likely the fifth line and those after it must be to decide a conversation's first prompt."""
 VISITS_KEPT = 500
-TRAPS = frozenset(
-    {
-        MemoryType.INSTRUCTION,
-        MemoryType.PREFERENCE,
-        MemoryType.DECISION,
-        MemoryType.BUGFIX,
-        MemoryType.WORKFLOW,
-        MemoryType.DISCOVERY,
-    }
-)
+TRAPS = {*LASTING, MemoryType.DECISION, MemoryType.BUGFIX, MemoryType.WORKFLOW, MemoryType.DISCOVERY}
 """What may be a trap where it names the file, a folder of it or the program: what happened once and plain facts are one
 only where they name the very file or what is run word for word."""
 WHOLE_WORDS = 3
@@ -75,7 +66,7 @@ WHOLE_WORDS = 3
 FIXES = (MemoryType.BUGFIX, MemoryType.FACT, MemoryType.DISCOVERY, MemoryType.WORKFLOW, MemoryType.INSTRUCTION)
 WARNINGS = 2
 NAMED_HERE = 4
-"""Memories that name a file or a command best, of which traps are told."""
+"""Memories that name a file or a command best, of which traps are shown."""
 NAMED_BY_FEW = 3
 PROGRAM_CHARS = 3
 COMMAND_CHARS, COMMAND_PARTS, PATH_CHARS = 2_000, 4, 300
@@ -87,16 +78,16 @@ _NAMED = bounded(
 """Files and identifiers, as a prompt, a command or a memory names them."""
 _PARTS = bounded(r"&&|\|\||[;|\n]")
 _BEFORE = frozenset(("sudo", "env", "time", "nohup"))
-"""What stands before a program and runs it."""
+"""What comes before a program and runs it."""
 _WITHIN = {
     **dict.fromkeys(("npx", "xargs", "nice", "watch", "bunx"), 0),
     **dict.fromkeys(("ssh", "timeout"), 1),
-    **dict.fromkeys((f"{one} run" for one in ("uv", "poetry", "pipenv", "pdm", "hatch", "pixi", "rye")), 0),
-    **dict.fromkeys((f"{one} exec" for one in ("docker", "podman", "kubectl")), 1),
-    **dict.fromkeys((f"{one} exec" for one in ("npm", "pnpm", "yarn", "bundle")), 0),
+    **dict.fromkeys((f"{tool} run" for tool in ("uv", "poetry", "pipenv", "pdm", "hatch", "pixi", "rye")), 0),
+    **dict.fromkeys((f"{tool} exec" for tool in ("docker", "podman", "kubectl")), 1),
+    **dict.fromkeys((f"{tool} exec" for tool in ("npm", "pnpm", "yarn", "bundle")), 0),
     "docker compose exec": 1,
 }
-"""What runs the command that stands in its own words, and how many of its own come before that, options aside."""
+"""What runs the command in its own arguments, and how many arguments come before that, without options."""
 _PATCHED = bounded(r"(?m)^\*\*\* (?:Add|Update|Delete) File: (.{1,300})$")
 """The files of a patch as Codex writes it."""
 
@@ -214,7 +205,7 @@ def for_prompt(anchor: MemoryAnchor, prompt: str, known: frozenset[str], *, firs
         if place < PROMPT_LINES + len(known) or (snippet.relevance or 0) >= EXTRA_BAR
     ]
     if first or names_in(prompt):
-        lines += [RecalledLine.of_memory(anchor, one) for one in anchor.naming(names_in(prompt))]
+        lines += [RecalledLine.of_memory(anchor, memory) for memory in anchor.naming(names_in(prompt))]
     fresh = {line.id: line for line in lines if line.id not in known}
     chosen = list(fresh.values())[: BRIEF_LINES if first else PROMPT_LINES]
     due = [line for line in due_lines(anchor) if line.id not in known] if first else []
@@ -353,7 +344,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _age(when: datetime, now: datetime) -> str:
-    """Return how long ago that was, in the unit a reader would use; the day of what lies ahead."""
+    """Return how long ago that was, in the unit a reader would use; the day of what is ahead."""
     days = (now - when).total_seconds() / DAY_S
     if days < 0:
         return f"on {when:%Y-%m-%d}"
@@ -407,7 +398,7 @@ def _in_full(memories: Sequence[Memory], names: Sequence[str]) -> list[Memory]:
 def runs_of(command: str) -> list[list[str]]:
     """Return the words of each part of a shell line, from its program on: no `sudo`, no variable of its own.
 
-    What another program runs is a part of its own, behind it.
+    What another program runs is a part of its own, after it.
 
     >>> runs_of("cd ops && FOO=1 sudo git push")
     [['cd', 'ops'], ['git', 'push']]

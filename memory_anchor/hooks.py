@@ -80,8 +80,8 @@ def unwritten_in(messages: Sequence[Message]) -> Unwritten:
         if any(WRITES_MEMORY.search(call.name) for call in message.tool_calls)
     ]
     unwritten = newest[wrote[-1] + 1 :] if wrote else newest
-    said = [one.said for one in sentences_of(unwritten) if one.open]
-    candidates = sum(worth.keeps for worth in weigh(said, None))
+    sentences = [sentence.said for sentence in sentences_of(unwritten) if sentence.open]
+    candidates = sum(worth.keeps for worth in weigh(sentences, None))
     users = "\n".join(message.content[:400] for message in newest if message.role == "user")
     return Unwritten(candidates, is_chinese(users))
 
@@ -116,7 +116,7 @@ LEARNS_AT = {"Stop": "per-turn", "SessionEnd": "session-end"}
 UNATTENDED = ("ghostwriter", "factual")
 """Modes in which the transcript is read without the agent."""
 MESSAGES_A_STOP = 2
-"""A question and its answer: what lies between two Stops, counted like `min_turns`."""
+"""A question and its answer: what is between two Stops, counted like `min_turns`."""
 ASKED_AGAIN_AFTER = 20
 """Messages until a first-person agent whose trigger is the session's end is asked again."""
 
@@ -379,7 +379,7 @@ def used_in(shown: Sequence[ShownMemory], messages: Sequence[Message]) -> frozen
 def failure_of(payload: Mapping[str, Json]) -> str:
     """Return what a failing command printed, "" for one that did not fail, as far as its client says.
 
-    Codex hands on only what was printed: how the command ended stands in its transcript.
+    Codex hands on only what was printed: how the command ended is in its transcript.
     """
     response = payload.get("tool_response")
     if payload.get("hook_event_name") == "PostToolUseFailure" or payload.get("error"):

@@ -56,7 +56,7 @@ def traces_in(text: str) -> tuple[str, ...]:
 
 
 def used_ids(shown: Iterable[ShownMemory], *, by_agent: str, by_user: str) -> frozenset[str]:
-    """Return the ids of those of which a trace stands in what the agent wrote, and not in what the user said."""
+    """Return the ids of those of which a trace is in what the agent wrote, and not in what the user said."""
     agent, user = normal(by_agent[-LOOKED_CHARS:]), normal(by_user[-LOOKED_CHARS:])
     return frozenset(
         memory.id for memory in shown if any(_has(agent, trace) and not _has(user, trace) for trace in memory.traces)

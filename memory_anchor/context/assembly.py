@@ -65,6 +65,11 @@ class _Draft:
         """Return by how many tokens the prompt exceeds its room, 0 when it fits."""
         return max(0, self.transcript.total() + self.tools.tokens + self.memory_tokens - self.room)
 
+    def note(self, action: str, reason: str, **details: Json) -> Decision:
+        decision: Decision = {"action": action, "reason": reason, **details}
+        self.decisions.append(decision)
+        return decision
+
     def put(self, body: Body) -> None:
         self.body, self.memory_tokens = body, count_tokens(body.text())
 
@@ -139,12 +144,8 @@ def _degrade(draft: _Draft) -> None:
     _shrink(draft)
     if not (over := draft.over()):
         return
-    request: Decision = {
-        "action": "request_compaction",
-        "reason": f"{over} tokens too many with only protected turns left; send a summary of them instead",
-        "over_by_tokens": over,
-    }
-    draft.decisions.append(request)
+    reason = f"{over} tokens too many with only protected turns left; send a summary of them instead"
+    request = draft.note("request_compaction", reason, over_by_tokens=over)
     _reduce(draft, need=over, reason=f"{over} tokens too many with everything else given up")
     request["still_over_tokens"] = draft.over()
 
@@ -154,15 +155,9 @@ def _drop_memory(draft: _Draft) -> None:
     while draft.over() and (less := draft.body.without_last(RETRIEVED)) is not None:
         draft.put(less)
     if dropped := count - draft.body.count(RETRIEVED):
-        draft.decisions.append(
-            {
-                "action": "drop_memory_results",
-                "reason": f"the prompt is {over} tokens over its room of {draft.room}",
-                "dropped": dropped,
-                "kept": count - dropped,
-                "saved_tokens": before - draft.memory_tokens,
-            }
-        )
+        reason = f"the prompt is {over} tokens over its room of {draft.room}"
+        saved = before - draft.memory_tokens
+        draft.note("drop_memory_results", reason, dropped=dropped, kept=count - dropped, saved_tokens=saved)
 
 
 def _prune(draft: _Draft, strategy: Strategy) -> None:
@@ -177,15 +172,13 @@ def _prune(draft: _Draft, strategy: Strategy) -> None:
     )
     draft.transcript = saving.transcript
     if saving.results:
-        draft.decisions.append(
-            {
-                "action": "prune_tool_results",
-                "strategy": strategy,
-                "protected_turns": draft.policy.protected_turns,
-                "reason": f"{over} tokens over with memory results gone",
-                "results": saving.results,
-                "saved_tokens": saving.tokens,
-            }
+        draft.note(
+            "prune_tool_results",
+            f"{over} tokens over with memory results gone",
+            strategy=strategy,
+            protected_turns=draft.policy.protected_turns,
+            results=saving.results,
+            saved_tokens=saving.tokens,
         )
 
 
@@ -195,15 +188,13 @@ def _shrink(draft: _Draft) -> None:
     saving: Saving = shrink_history(draft.transcript, need=over, policy=draft.policy)
     draft.transcript = saving.transcript
     if saving.turns:
-        draft.decisions.append(
-            {
-                "action": "shrink_history",
-                "reason": f"{over} tokens over with old tool results pruned",
-                "dropped_turns": saving.turns,
-                "dropped_messages": saving.messages,
-                "protected_turns": draft.policy.protected_turns,
-                "saved_tokens": saving.tokens,
-            }
+        draft.note(
+            "shrink_history",
+            f"{over} tokens over with old tool results pruned",
+            dropped_turns=saving.turns,
+            dropped_messages=saving.messages,
+            protected_turns=draft.policy.protected_turns,
+            saved_tokens=saving.tokens,
         )
 
 
@@ -211,16 +202,14 @@ def _reduce(draft: _Draft, *, need: int, reason: str, steps: int = 3) -> None:
     before = draft.tools
     draft.tools = narrow(before.tools, need=need, required=_required(draft), steps=steps)
     if draft.tools.dropped:
-        draft.decisions.append(
-            {
-                "action": "reduce_profile",
-                "reason": reason,
-                "from": before.profile,
-                "to": draft.tools.profile,
-                "dropped": list(draft.tools.dropped[:NAMES_REPORTED]),
-                "dropped_tools": len(draft.tools.dropped),
-                "saved_tokens": before.tokens - draft.tools.tokens,
-            }
+        dropped, profiles = draft.tools.dropped, {"from": before.profile, "to": draft.tools.profile}
+        draft.note(
+            "reduce_profile",
+            reason,
+            **profiles,
+            dropped=list(dropped[:NAMES_REPORTED]),
+            dropped_tools=len(dropped),
+            saved_tokens=before.tokens - draft.tools.tokens,
         )
 
 

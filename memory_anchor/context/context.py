@@ -49,6 +49,7 @@ from memory_anchor.model import (
     Trust,
 )
 from memory_anchor.requests import BUDGET_MAX, TASK_MAX, WINDOW_TOKENS
+from memory_anchor.settings import BudgetSettings
 
 DEADLINE_S = 2.0
 """For search, recent events and operations together; a cold engine answers in about as long."""
@@ -70,29 +71,6 @@ Decision = dict[str, Json]
 
 class Search(Protocol):
     def __call__(self, query: str, layers: Sequence[Layer], limit: int) -> SearchAnswer: ...
-
-
-class Budget(Protocol):
-    """Tokens a layer may take (`budget.*` of the settings): the strategy's table, section 5.2, and L4."""
-
-    @property
-    def identity(self) -> int: ...
-    @property
-    def events(self) -> int: ...
-    @property
-    def facts(self) -> int: ...
-    @property
-    def operations(self) -> int: ...
-    @property
-    def question(self) -> int: ...
-    @property
-    def reserve(self) -> int: ...
-    @property
-    def knowledge(self) -> int: ...
-
-
-def _no_cache() -> tuple[int, int]:
-    return (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +106,7 @@ class ContextSources:
     operations: Callable[[str, int], Sequence[OperationPassage]]
     active_context: Callable[[], Mapping[str, Json]]
     now: Callable[[], datetime]
-    cache: Callable[[], tuple[int, int]] = _no_cache
+    cache: Callable[[], tuple[int, int]] = lambda: (0, 0)
     record: Callable[[ContextCostReport], str] | None = None
     lore: Lorebooks | None = None
     knowledge: Callable[[str, int], Sequence[RetrievedSnippet]] | None = None
@@ -162,7 +140,7 @@ class ContextBuilder:
     def __init__(
         self,
         sources: ContextSources,
-        budget: Budget,
+        budget: BudgetSettings,
         *,
         circuit: CircuitBreaker,
         monotonic: Callable[[], float],

@@ -1,6 +1,6 @@
 """Which of a prompt's tools are shown: four profiles over groups of tools. Pure.
 
-minimal < coding < web < full. A tool names its own group (`"group": "fs"` beside its name, or `memory-anchor/group` in
+minimal < coding < web < full. A tool names its own group (`"group": "fs"` next to its name, or `memory-anchor/group` in
 its `_meta`); else it is guessed from the words of its name, so that other people's tools need no configuration. Tools
 of no known group are shown in `full` only. What the prompt's messages call is always shown: an API refuses a call
 whose tool it is not given. Our own marks are taken off before the tools go back: APIs refuse keys they do not know. On
@@ -45,19 +45,9 @@ MARKS = ("group", "prunable")
 SCHEMA_NAMES = ("input_schema", "inputSchema", "parameters")
 """Where Anthropic's, MCP's and OpenAI's forms keep the schema of the arguments."""
 
-_OWN = frozenset(
-    {
-        "log_event",
-        "promote_to_fact",
-        "search_events",
-        "get_active_context",
-        "set_active_context",
-        "end_session",
-        "find_operations",
-        "build_context",
-        "remember_conversation",
-        "resolve_conflict",
-    }
+_OWN = (
+    "log_event promote_to_fact search_events get_active_context set_active_context end_session find_operations "
+    "build_context remember_conversation resolve_conflict"
 )
 _WORDS: Mapping[str, str] = {
     "memory": "memory memories remember recall constitution knowledge",
@@ -68,7 +58,7 @@ _WORDS: Mapping[str, str] = {
     "fs": "fs file files filesystem read write edit multiedit patch glob grep ls dir directory directories folder path "
     "open cat find rg tree view replace",
 }
-"""Words of a name that tell the group, asked in this order: `read_web_page` is web, `git_read_file` devtools."""
+"""Words of a name that give the group, tried in this order: `read_web_page` is web, `git_read_file` devtools."""
 _WORD = re.compile(r"(?:[A-Z](?![a-z]))++|[A-Z]?[a-z]++")
 
 
@@ -99,12 +89,12 @@ def read_tools(tools: Json, *, strict: bool = False) -> tuple[Tool, ...]:
 
 
 def group_of(name: str) -> str:
-    """Return the group that the words of a tool's name tell, "other" when none does.
+    """Return the group that the words of a tool's name give, "other" when none does.
 
     >>> group_of("mcp__files__read_text"), group_of("WebSearch"), group_of("send_mail")
     ('fs', 'web', 'other')
     """
-    if name.rsplit("__", 1)[-1] in _OWN:
+    if name.rsplit("__", 1)[-1] in _OWN.split():
         return "memory"
     words = {word.lower() for word in _WORD.findall(name)}
     return next((group for group, known in _WORDS.items() if not words.isdisjoint(known.split())), "other")
@@ -127,11 +117,11 @@ def narrow(tools: Sequence[Tool], *, need: int, required: frozenset[str], steps:
     best = Shown("full", tuple(tools))
     before = best.tokens
     for profile in NARROWER:
-        kept = tuple(tool for tool in tools if tool.group in PROFILES[profile] or tool.name in required)
-        if len(kept) == len(best.tools):
+        shown = tuple(tool for tool in tools if tool.group in PROFILES[profile] or tool.name in required)
+        if len(shown) == len(best.tools):
             continue
-        staying = {id(tool) for tool in kept}
-        best = Shown(profile, kept, tuple(tool.name for tool in tools if id(tool) not in staying))
+        ids = {id(tool) for tool in shown}
+        best = Shown(profile, shown, tuple(tool.name for tool in tools if id(tool) not in ids))
         steps -= 1
         if before - best.tokens >= need or steps <= 0:
             break
@@ -190,8 +180,8 @@ def _unmarked(tool: Mapping[str, Json]) -> Mapping[str, Json]:
     if not marked and not any(name in tool for name in MARKS):
         return tool
     plain = {key: value for key, value in tool.items() if key not in MARKS and not (marked and key == "_meta")}
-    if marked and isinstance(meta, Mapping) and (kept := {k: v for k, v in meta.items() if k not in ours}):
-        plain["_meta"] = kept
+    if marked and isinstance(meta, Mapping) and (others := {k: v for k, v in meta.items() if k not in ours}):
+        plain["_meta"] = others
     return plain
 
 
@@ -415,7 +405,7 @@ def _has_object(schema: Json) -> bool:
 
 
 def _one_union(schema: dict[str, Json]) -> dict[str, Json]:
-    """Return the schema with `oneOf` as `anyOf`, in its place; beside another `anyOf` both must hold."""
+    """Return the schema with `oneOf` as `anyOf`, in its place; next to another `anyOf` both must hold."""
     if not _is_list(schema.get("oneOf")):
         return schema
     if "anyOf" not in schema:

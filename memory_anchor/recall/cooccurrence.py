@@ -30,7 +30,7 @@ NEIGHBOURS_KEPT = 64
 NAMED_MOST = 8
 """Tags that one question is taken to name, the most frequent first."""
 WANTED_MOST = 16
-ASKED_TERMS = 128
+QUESTION_TERMS = 128
 """Terms of a question that are looked at."""
 
 
@@ -108,10 +108,10 @@ class TagNeighbours:
         """Forget every tag until the job counts them anew: what a purge asks for."""
         self.replace(TagTable())
 
-    def wanted(self, asked: Iterable[str], audiences: Collection[str]) -> dict[str, float]:
+    def wanted(self, question_terms: Iterable[str], audiences: Collection[str]) -> dict[str, float]:
         """Return tag -> how much a question wants it: 1 for a tag it names, else nearness to one, 0.1 to 1.
 
-        asked: the question's terms (`text.terms.terms`). A tag is named when all its terms are. audiences: those the
+        A tag is named when all its terms are. audiences: those the
         reader holds (`model.audiences`); tags of other audiences are neither answered nor counted. At most
         `WANTED_MOST`, the most wanted first.
         """
@@ -123,7 +123,7 @@ class TagNeighbours:
         readable = [indexes[audience] for audience in audiences if audience in indexes]
         if not readable:
             return {}
-        named = _named(readable, asked)
+        named = _named(readable, question_terms)
         near = {tag: score for tag, score in _related(readable, named) if score >= RELATED_LEAST}
         ranked = sorted(near.items(), key=lambda item: (-item[1], item[0]))
         return {**dict.fromkeys(named, 1.0), **dict(ranked[: WANTED_MOST - len(named)])}
@@ -151,9 +151,9 @@ def _indexed(table: TagTable, audience: str) -> _Index:
     )
 
 
-def _named(indexes: Sequence[_Index], asked: Iterable[str]) -> tuple[str, ...]:
+def _named(indexes: Sequence[_Index], question_terms: Iterable[str]) -> tuple[str, ...]:
     """Return the tags whose terms all occur in the question, the most frequent first."""
-    wanted = frozenset(islice(asked, ASKED_TERMS))
+    wanted = frozenset(islice(question_terms, QUESTION_TERMS))
     found: Counter[str] = Counter()
     for index in indexes:
         names = {tag for term in wanted for tag, needed in index.spelled.get(term, ()) if needed <= wanted}

@@ -91,7 +91,7 @@ class Index:
             return Entry(memory, {}, SparseVector((), ()))
         with self._quarantine.reading({quarantine_name(memory): memory.content}):
             text = embedded_text(memory)
-            vector = self.query_embedder.written(text) if embed and awaited_text(text) == text else None
+            vector = self.query_embedder.embed_document(text) if embed and awaited_text(text) == text else None
             return Entry(memory, dict([vector]) if vector else {}, searched_words(memory))
 
     def note_written(self, written: Memory | Entry) -> None:

@@ -93,13 +93,13 @@ class WordScores:
 class RowFacts:
     """What the mirror knows of some rows besides their vectors and words, aligned with them.
 
-    scripts: 1 for Chinese, else 0. talks: the number of a row's conversation (on one day), -1 outside of any. happened:
+    scripts: 1 for Chinese, else 0. conversations: their numbers (a day of one each), -1 outside of any. happened:
     seconds since 1970. shapes: (n, 4) asks, names a time, names a number (0 or 1) and the log of how much is said.
     people: the distinct groups of people of these rows, lower case; group: which of them each row has.
     """
 
     scripts: NDArray[np.int8]
-    talks: NDArray[np.int32]
+    conversations: NDArray[np.int32]
     happened: NDArray[np.float64]
     shapes: NDArray[np.float32]
     people: list[tuple[str, ...]]
@@ -134,7 +134,7 @@ class Mirror:
         self._groups: dict[tuple[str, ...], int] = {}
         self._projects, self._audiences, self._conversations, self._collections = (_Names() for _ in range(4))
         self._postings: dict[int, _Postings] = {}
-        self._talks: list[list[tuple[int, int]]] = []
+        self._turns: list[list[tuple[int, int]]] = []
         self._tags: dict[int, tuple[Tag, ...]] = {}
         self._live = np.zeros(FIRST_ROWS, dtype=bool)
         self._script = np.zeros(FIRST_ROWS, dtype=np.int8)
@@ -257,7 +257,7 @@ class Mirror:
         """Take a row out of its conversation, if it is in one, and make its neighbours neighbours."""
         if self._conversation[row] == NONE:
             return
-        turns = self._talks[int(self._conversation[row])]
+        turns = self._turns[int(self._conversation[row])]
         position = next(at for at, (_, other) in enumerate(turns) if other == row)
         turns.pop(position)
         self._after[row] = self._before[row] = self._conversation[row] = NONE
@@ -273,25 +273,25 @@ class Mirror:
 
     def _join(self, row: int, number: int, place: int) -> None:
         """Add a row to its conversation on one day: a connection kept for weeks is not one conversation."""
-        if number == len(self._talks):
-            self._talks.append([])
-        talk = self._talks[number]
-        position = bisect.bisect(talk, (place, row))
-        talk.insert(position, (place, row))
+        if number == len(self._turns):
+            self._turns.append([])
+        turns = self._turns[number]
+        position = bisect.bisect(turns, (place, row))
+        turns.insert(position, (place, row))
         self._conversation[row] = number
-        self._link(talk, position - 1, position)
-        self._link(talk, position, position + 1)
+        self._link(turns, position - 1, position)
+        self._link(turns, position, position + 1)
 
-    def _link(self, talk: Sequence[tuple[int, int]], left: int, right: int) -> None:
+    def _link(self, turns: Sequence[tuple[int, int]], left: int, right: int) -> None:
         """Make two rows neighbours, where they are near enough; the last one at an end has none."""
-        if left >= 0 and right < len(talk):
-            (early, first), (late, second) = talk[left], talk[right]
+        if left >= 0 and right < len(turns):
+            (early, first), (late, second) = turns[left], turns[right]
             is_next = late - early <= FARTHEST_NEXT
             self._after[first], self._before[second] = (second, first) if is_next else (NONE, NONE)
         elif left >= 0:
-            self._after[talk[left][1]] = NONE
-        elif right < len(talk):
-            self._before[talk[right][1]] = NONE
+            self._after[turns[left][1]] = NONE
+        elif right < len(turns):
+            self._before[turns[right][1]] = NONE
 
     def _grow(self) -> None:
         for vectors in self._rows_of.values():
@@ -309,7 +309,7 @@ class Mirror:
         """Return everything as arrays, for `load_arrays` in another process; no text of a memory is among them."""
         self.sign()
         size, postings = len(self), self._postings.values()
-        told = {
+        header = {
             "made_for": self._made_for(),
             "ids": self.ids,
             "groups": list(self._groups),
@@ -318,13 +318,13 @@ class Mirror:
         }
         arrays: dict[str, NDArray[np.generic]] = {name: getattr(self, name)[:size] for name in _BY_ROW}
         arrays |= {
-            "told": np.frombuffer(json.dumps(told).encode(), dtype=np.uint8),
+            "told": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
             "points": np.frombuffer(b"".join(UUID(point).bytes for point in self.points), dtype=np.uint8),
             "terms": np.fromiter(self._postings, dtype=np.int64, count=len(postings)),
             "held": np.fromiter((len(each.rows) for each in postings), dtype=np.int64, count=len(postings)),
             "rows": np.frombuffer(b"".join(each.rows.tobytes() for each in postings), dtype=np.intc),
             "weights": np.frombuffer(b"".join(each.weights.tobytes() for each in postings), dtype=np.float32),
-            "talks": np.asarray([(n, *turn) for n, talk in enumerate(self._talks) for turn in talk], dtype=np.int64),
+            "talks": np.asarray([(n, *turn) for n, turns in enumerate(self._turns) for turn in turns], dtype=np.int64),
         }
         for name, vectors in self._rows_of.items():
             arrays |= {f"{name}.{part}": array for part, array in vectors.to_arrays(size).items()}
@@ -357,9 +357,9 @@ class Mirror:
         rows, weights = np.split(arrays["rows"], ends), np.split(arrays["weights"], ends)
         for term, own, weight in zip(arrays["terms"].tolist(), rows, weights, strict=False):
             self._postings[term] = _Postings(array("i", own.tobytes()), array("f", weight.tobytes()))
-        self._talks = [[] for _ in self._conversations]
+        self._turns = [[] for _ in self._conversations]
         for number, place, row in arrays["talks"].reshape(-1, 3).tolist():
-            self._talks[number].append((place, row))
+            self._turns[number].append((place, row))
         for name, vectors in self._rows_of.items():
             start = f"{name}."
             vectors.load_arrays(
@@ -395,10 +395,10 @@ class Mirror:
             vectors.count(rows, self._live[rows], self._script[rows])
         left = np.flatnonzero(~self._confirmed)
         for number in np.unique(self._conversation[left][self._conversation[left] >= 0]).tolist():
-            talk, self._talks[number] = self._talks[number], []
-            inside = [row for _, row in talk]
+            turns, self._turns[number] = self._turns[number], []
+            inside = [row for _, row in turns]
             self._after[inside] = self._before[inside] = self._conversation[inside] = NONE
-            for place, row in talk:
+            for place, row in turns:
                 if self._confirmed[row] and self._live[row]:
                     self._join(row, number, place)
         return int(self._confirmed.sum())
@@ -460,9 +460,9 @@ class Mirror:
     def facts(self, rows: NDArray[np.int64]) -> RowFacts:
         """Return what is known of these rows."""
         present, which = np.unique(self._group[rows], return_inverse=True)
-        every, talks = list(self._groups), self._conversation[rows]
-        people = [every[number] for number in present]
-        return RowFacts(self._script[rows], talks, self._happened[rows], self._shape[rows], people, which)
+        groups, conversations = list(self._groups), self._conversation[rows]
+        people = [groups[number] for number in present]
+        return RowFacts(self._script[rows], conversations, self._happened[rows], self._shape[rows], people, which)
 
     def neighbours(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return (n, 4) live rows one after, one before, two after and two before in a conversation; -1 for none."""
@@ -517,9 +517,9 @@ class Mirror:
         from memory_anchor.recall.ranking import inverse_frequency, saturated
 
         mine, count, lengths = self._counts_of(project)
-        places, talks = self._conversation[: len(self)], len(self._talks)
+        of_row, conversations = self._conversation[: len(self)], len(self._turns)
         scores = np.zeros(len(self), dtype=np.float32)
-        whole = np.zeros(talks, dtype=np.float32)
+        whole = np.zeros(conversations, dtype=np.float32)
         conversation_count = max(int((lengths > 0).sum()), 1)
         frequencies = np.zeros(len(term_ids))
         idf = inverse_frequency(frequencies, count)  # of a term that no memory has
@@ -532,10 +532,10 @@ class Mirror:
             frequencies[position] = np.count_nonzero(own)
             idf[position] = inverse_frequency(frequencies[position : position + 1], count)[0]
             scores[rows] += weights * np.float32(idf[position])
-            if not talks:
+            if not conversations:
                 continue
-            talk = places[rows[own]]
-            counts = np.bincount(talk[talk >= 0], minlength=talks).astype(np.float32)
+            numbers = of_row[rows[own]]
+            counts = np.bincount(numbers[numbers >= 0], minlength=conversations).astype(np.float32)
             if counts.any():
                 rarity = inverse_frequency(np.asarray([(counts > 0).sum()], dtype=float), conversation_count)[0]
                 whole += saturated(counts, np.maximum(lengths, 1)) * np.float32(rarity)
@@ -570,6 +570,6 @@ class Mirror:
             size = len(self)
             mine = (self._project[:size] == self._projects.get(project, NONE)) & self._live[:size]
             inside = mine & (self._conversation[:size] >= 0)
-            lengths = np.bincount(self._conversation[:size][inside], self._length[:size][inside], len(self._talks))
+            lengths = np.bincount(self._conversation[:size][inside], self._length[:size][inside], len(self._turns))
             self._counts[project] = mine, int(mine.sum()), lengths.astype(np.float32)
         return self._counts[project]

@@ -52,7 +52,7 @@ class QueryEmbedder:
         self._lock = threading.Lock()
         self._documents: LRUCache[str, Matrix] = LRUCache(CACHED_DOCUMENTS)
 
-    def asked(
+    def embed_query(
         self, query: str, *, topic: str = "", share: float = 0.0, fits: Callable[[EmbedderIdentity], bool] | None = None
     ) -> QueryVector:
         """Return the row of a query, `share` of it the topic's; a failing embedder is a note, never an error.
@@ -79,7 +79,7 @@ class QueryEmbedder:
             if isinstance(embedder, CachesQueries):
                 embedder.forget(query)
 
-    def written(self, text: str) -> tuple[str, Matrix] | None:
+    def embed_document(self, text: str) -> tuple[str, Matrix] | None:
         """Return the vector name and the row that a write waits for; None without an embedder.
 
         Cached: a write and its search for neighbours need the same one. Raises Unavailable, WrongEmbedder.

@@ -42,7 +42,7 @@ SELF_NEAR = 0.12
 compiler for hardware engineers") and 8 rules, a question was nearer to the description in 80 % of the pairs; medians
 0.16 and 0.08."""
 ABOUT_AS_GOOD = 0.8
-"""Share of the best entry's score from which another answers beside it."""
+"""Share of the best entry's score from which another answers too."""
 ENTRIES_AT_ONCE = 4
 OPERATIONS_JOIN = 2
 _ASKS_HOW = bounded(
@@ -231,8 +231,8 @@ def with_identity(
     """Return the answer with the L0 entries that answer the question put first."""
     if not wants(request, Layer.IDENTITY_SCHEMA, signal=True):
         return answer
-    every = entries()
-    chosen = _answering(request, every, nearness) if every else []
+    constitution = entries()
+    chosen = _answering(request, constitution, nearness) if constitution else []
     if not chosen:
         return answer
     lead = answer.snippets[0].score if answer.snippets else 0.0
@@ -256,15 +256,15 @@ def _answering(
     request: SearchRequest, entries: Sequence[ConstitutionEntry], nearness: NearnessTo
 ) -> list[tuple[float, ConstitutionEntry]]:
     """Return the entries that answer, each with its score (0 to 1), best first and by priority among equals."""
-    asked = set(terms(request.query))
+    wanted = set(terms(request.query))
     named = Layer.IDENTITY_SCHEMA in request.layers
     points = asks_identity(request.query)
-    if not (asked or points):
+    if not (wanted or points):
         return []
     texts = [entry.content for entry in entries]
     topics = [topic for topic in _TOPICS if points and topic.asks.search(request.query)]
     fits = {place for topic in topics for place in _of_first_kind(topic, texts)}
-    shares = [len(asked & set(terms(text))) / len(asked) if asked else 0.0 for text in texts]
+    shares = [len(wanted & set(terms(text))) / len(wanted) if wanted else 0.0 for text in texts]
     scores = [
         1.0 if place in fits else share if share >= IDENTITY_COVERED else 0.0 for place, share in enumerate(shares)
     ]

@@ -135,8 +135,8 @@ def score(
     covered = float(words.idf[counts & words.known].sum()) / mass if mass > 0 else 0.0  # about 0 for another language
     dense = mirror.cosines(question.row, question.script, rows, using=question.using)
     facts = mirror.facts(rows)
-    talks = readers is not None and bool((facts.talks >= 0).any())
-    if readers is not None and talks:  # neighbours are of one conversation
+    has_conversations = readers is not None and bool((facts.conversations >= 0).any())
+    if readers is not None and has_conversations:  # neighbours are of one conversation
         near = words.scores[rows] / max(float(words.scores.max(initial=0)), ranking.SPAN_EPSILON)
         best = rows[np.argsort(-(covered * near + np.nan_to_num(dense)), kind="stable")[:WITH_NEIGHBOURS]]
         added = np.setdiff1d(mirror.neighbours(best), np.append(rows, -1))
@@ -163,14 +163,14 @@ def score(
     if words.abroad is not None:
         parts["abroad"] = np.where(foreign, np.float32(weights.abroad) * words.abroad[rows], parts["abroad"])
     base = np.asarray(sum(parts.values()), dtype=np.float32)
-    if talks:
+    if has_conversations:
         parts |= _conversation_parts(base, _links(mirror, rows), facts, weights)
     if readers is not None and any(facts.people):
         parts["name"] = np.float32(weights.name) * _named(facts, question.text)
-    if talks:
+    if has_conversations:
         whole = np.append(ranking.scaled(words.conversations, low=0.0), np.float32(0))
-        parts["conversation"] = np.float32(weights.conversation * covered) * whole[facts.talks]
-        parts["alone"] = _alone(base, facts.talks, weights, covered)
+        parts["conversation"] = np.float32(weights.conversation * covered) * whole[facts.conversations]
+        parts["alone"] = _alone(base, facts.conversations, weights, covered)
     parts["asks"] = np.float32(-weights.asks) * facts.shapes[:, 0]
     parts["when"] = np.float32(weights.when * wants_time(question.text)) * facts.shapes[:, 1]
     parts["number"] = np.float32(weights.number * wants_number(question.text)) * facts.shapes[:, 2]
@@ -195,12 +195,12 @@ def score(
         asks=relevance.asks(question.text),
     )
     likely = relevance.probabilities(evidence)
-    if (facts.talks >= 0).any():
-        likely = _by_conversation(likely, total, facts.talks)
+    if (facts.conversations >= 0).any():
+        likely = _by_conversation(likely, total, facts.conversations)
     return Scored(mirror, rows, total, dense, share, parts, likely, evidence, facts, words.idf)
 
 
-def _by_conversation(relevances: Scores, total: Scores, talks: NDArray[np.int32]) -> Scores:
+def _by_conversation(relevances: Scores, total: Scores, conversations: NDArray[np.int32]) -> Scores:
     """Return the relevance, where an event of a conversation is at least as relevant as what ranks below it.
 
     Its own words may say little ("Yes, last week!"); its conversation brought it up, and was more often right.
@@ -208,7 +208,7 @@ def _by_conversation(relevances: Scores, total: Scores, talks: NDArray[np.int32]
     order = np.argsort(-total, kind="stable")
     below = np.empty_like(relevances)
     below[order] = np.maximum.accumulate(relevances[order][::-1])[::-1]
-    return np.where(talks >= 0, below, relevances)
+    return np.where(conversations >= 0, below, relevances)
 
 
 def with_word_similarity(
@@ -248,8 +248,8 @@ def _recurring(scored: Scored, alike: NDArray[np.float32], chosen: NDArray[np.in
     """
     if scored.relevance[chosen[0]] >= relevance.STRONG:
         return 0
-    total, talks = scored.total[chosen], scored.facts.talks[chosen]
-    times = np.where(talks < 0, -1 - np.arange(len(chosen)), talks)
+    total, conversations = scored.total[chosen], scored.facts.conversations[chosen]
+    times = np.where(conversations < 0, -1 - np.arange(len(chosen)), conversations)
     close = total >= REPEATED_SHARE * total[0]
     for place in np.flatnonzero(close):
         if len(set(times[close & (alike[place] >= SAME_KIND)].tolist())) >= REPEATED:
@@ -288,21 +288,21 @@ def _conversation_parts(
     return {
         "neighbours": ranking.from_neighbours(base, links, shares),
         "answers": np.float32(weights.answers) * is_question * its_score,
-        "talk": np.float32(weights.talk) * ranking.best_of_group(base, facts.talks),
+        "talk": np.float32(weights.talk) * ranking.best_of_group(base, facts.conversations),
     }
 
 
-def _alone(base: Scores, talks: NDArray[np.int32], weights: RankingWeights, covered: float) -> Scores:
+def _alone(base: Scores, conversations: NDArray[np.int32], weights: RankingWeights, covered: float) -> Scores:
     """Return what evidence outside any conversation gets where others have one: the most that a conversation gives, in
     proportion to its own score.
 
     A fact is a conversation of one; without this an event next to the answer outranks the fact that is the answer.
     """
-    if not (talks >= 0).any():
+    if not (conversations >= 0).any():
         return np.zeros_like(base)
     most = weights.dense + weights.words * covered
     share = weights.talk + weights.conversation * covered / max(most, ranking.SPAN_EPSILON)
-    return np.where(talks < 0, np.float32(share) * base, np.float32(0))
+    return np.where(conversations < 0, np.float32(share) * base, np.float32(0))
 
 
 def _links(mirror: Mirror, rows: NDArray[np.int64]) -> NDArray[np.int64]:

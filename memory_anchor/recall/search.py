@@ -546,7 +546,7 @@ class Searcher(Index):
         From 0.30 on they are related, from 0.55 on they may be the same fact (docs/retrieval.md). Pending ones too.
         Without an embedder what shares its words. Raises Unavailable: no embedder can run now.
         """
-        vector = self.query_embedder.written(text)
+        vector = self.query_embedder.embed_document(text)
         if vector is None:
             return candidates.similar_by_words(self._store, actor, text, layer, limit=limit)
         using, row = vector

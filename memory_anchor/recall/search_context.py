@@ -88,7 +88,7 @@ def prepared_query(
 ) -> tuple[PreparedQuery, str]:
     """Return the query with its vector and its words in the other language, and a note of what was missing or "".
 
-    project: whose document frequencies count. topic, share: as of `QueryEmbedder.asked`.
+    project: whose document frequencies count. topic, share: as of `QueryEmbedder.embed_query`.
     complete: returns the query with what else is known of it before it is embedded; called where it is prepared, on
     another thread where there is an embedder.
     """
@@ -100,7 +100,7 @@ def prepared_query(
         ids = tuple(tuple(tuple(map(term_id, phrase)) for phrase in phrases) for phrases in translations)
         return complete(replace(PreparedQuery.of(text, project=project), abroad=ids, is_statement=is_statement))
 
-    embed = partial(embedder.asked, text, topic=topic, share=share)
+    embed = partial(embedder.embed_query, text, topic=topic, share=share)
     embedded, query = while_embedding(embed, prepare) if embedder.embedders else (embed(), prepare())
     row = embedded.row
     if row is not None and query.is_statement:

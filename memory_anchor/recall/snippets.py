@@ -65,7 +65,7 @@ class RankedMemory:
     """One memory in the order of an answer. score: fused, higher is better. place: position among the candidates.
 
     relevance: how likely it is right, 0 to 1. linked: why it joined after another, "" for what was found itself.
-    stands_for: of a story, the events in whose places it stands.
+    covers: of a summary, the events whose places it takes.
     """
 
     memory: Memory

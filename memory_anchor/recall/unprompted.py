@@ -66,15 +66,13 @@ def _numbers() -> dict[str, Numbers]:
 
 def is_known(identity: EmbedderIdentity) -> bool:
     """Return whether the numbers were learned with this embedder's vectors."""
-    return bool(_numbers()["model"].view(np.uint32)[0] == _mark(identity)) and identity.dimensions == _width()
+    numbers = _numbers()
+    is_model = bool(numbers["model"].view(np.uint32)[0] == _mark(identity))
+    return is_model and identity.dimensions == numbers["prompts"].shape[1]
 
 
 def _mark(identity: EmbedderIdentity) -> int:
     return int(stable_hash(identity.model)[:8], 16)
-
-
-def _width() -> int:
-    return int(_numbers()["prompts"].shape[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +166,7 @@ def score_prompt(searcher: Searcher, actor: Actor, prompt: str) -> tuple[Scored,
 
     The direction that prompts share is taken off its row. None too where the numbers fit no embedder.
     """
-    script, embedded = script_of(prompt), searcher.query_embedder.asked(prompt, fits=is_known)
+    script, embedded = script_of(prompt), searcher.query_embedder.embed_query(prompt, fits=is_known)
     if embedded.row is None:
         return None
     searcher.embed_last_writes()

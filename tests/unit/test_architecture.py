@@ -89,7 +89,7 @@ BUDGETS: dict[str, int] = {
     "upkeep": 3045,
     "ingest": 3384,
     "care": 3601,
-    "context": 2401,
+    "context": 2338,
     "evaluation": 1929,
     "layers": 1201,
     "core": 617,

@@ -278,8 +278,8 @@ def test_a_long_fact_waits_for_its_first_tokens_only_and_is_reconciled_behind(co
     """Rule save: beyond the first 64 tokens nothing is waited for; the whole row comes behind, then a second look."""
     waited: list[str] = []
     meaning = core.services.searcher.query_embedder
-    written = meaning.written
-    meaning.written = lambda text: waited.append(text) or written(text)
+    written = meaning.embed_document
+    meaning.embed_document = lambda text: waited.append(text) or written(text)
     anchor = core.anchor(agent)
 
     old, new = anchor.save_memory(LONG.format(30)), anchor.save_memory(LONG.format(90))

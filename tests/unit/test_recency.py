@@ -124,7 +124,7 @@ def test_only_what_was_told_often_goes_before_a_best_that_is_weak(
     count = versions + 1
     given = scored([1.0, 0.9, 0.85, 0.83][:count], [chance, 0.1, 0.1, 0.15][:count])
     if talk:
-        given = replace(given, facts=replace(given.facts, talks=np.array([-1, 5, 5, 5], dtype=np.int32)))
+        given = replace(given, facts=replace(given.facts, conversations=np.array([-1, 5, 5, 5], dtype=np.int32)))
 
     found = newest_of_kind_first(given, "newest", SERIES_AND_ONE_OTHER[:count, :count], np.arange(count))
 
