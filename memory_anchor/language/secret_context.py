@@ -28,7 +28,7 @@ from operator import ne
 
 from memory_anchor.json_values import records, text
 from memory_anchor.language.randomness import classes, machine_made_chance
-from memory_anchor.language.words import any_phrase, table
+from memory_anchor.language.words import any_phrase, filled, table
 
 Span = tuple[int, int, str]
 """Start, end and kind of one secret."""
@@ -61,25 +61,26 @@ _HEX = re.compile(r"[0-9a-f]{12,}|[0-9A-F]{12,}")
 _VENDORS = re.compile(r"[A-Za-z][A-Za-z0-9]{1,11}[_.](?:[A-Za-z0-9]{1,16}[_.]){0,3}[A-Za-z0-9]{24,}")
 """The common form of vendors: a short name, an underscore or a dot, a long body."""
 _PATH = re.compile(r"(?:^|/)[a-z]{4,40}(?:/|$)|\.[a-z]{1,5}\d?$")
-_SAYS_CHOSEN = any_phrase("secret_labels", "password")
+_PATTERNS = {name: text(source) for name, source in table("secret_context").items()}
+
+
+def _pattern(name: str, flags: int = 0) -> re.Pattern[str]:
+    """Return an expression of `secrets.toml`; the words for a password are its part `{chosen}`."""
+    return re.compile(filled(_PATTERNS[name], {"chosen": any_phrase("secret_labels", "password")}), flags)
+
+
 _LABELS = "|".join(
     f"(?P<{kind}>{any_phrase('secret_labels', kind)})" for kind in ("password", "private", "token", "api_key", "other")
 )
 _WORDS = re.compile(rf"(?:{_LABELS})(?!(?<=[a-z0-9])[a-z])")
 """The words of `words.toml`; the group's name is what a word says about a token near it."""
-_NOT_SECRET_BEFORE = re.compile(
-    r"(?:sha\d{1,3}[-:]|h1:|base64,|md5[-:]|ssh-[a-z0-9]{2,12} |ecdsa-[a-z0-9-]{2,20} |fingerprint\W{1,4}|[@#]|v="
-    r"|(?<![\s\"'`])/|\[redacted:[a-z_]{0,20})$"
-)
+_NOT_SECRET_BEFORE = _pattern("not_secret_before")
 _NOT_SECRET_BODY = re.compile(r"AAAA[A-Z]3Nza|AAAAE2Vj|iVBORw0KGgo|R0lGOD|/9j/|MII[A-D][a-zA-Z]{1,2}C|Bearer$")
 _BEGIN_PUBLIC = re.compile(r"-----begin (?:certificate|public key|[a-z0-9 ]{0,20}public key|certificate request)")
 _WORD_RUN = re.compile(r"[A-Z]?[a-z]{3,}")
 WORDY = 0.55
 """Share of words in a token from which it is a name; random base 62 has some 0.25."""
-_VALUE_SIGN = re.compile(
-    r"[\"'`)\]\s]{0,3}(?:(?:</?[a-z]{1,8}>){1,4}|[:：=]|=>|is|was|are|是|为|用|写的是|设为)?[\"'`“‘(\s]{0,3}"
-)
-"""What may be between a label and its value."""
+_VALUE_SIGN = _pattern("value_sign")
 _GROUPS = re.compile(r"\d{4,8}(?:-\d{4,8}){3,9}")
 _DIGIT = re.compile("[0-9]")
 _SEPARATORS = re.compile(r"[_+/=.~-]")
@@ -177,18 +178,9 @@ def _is_made_value(body: str, labels: _Labels, at: int) -> bool:
     return max(map(machine_made_chance, parts)) >= MADE and not _PATH.search(body) and not in_order(body)
 
 
-_IN_USE = re.compile(
-    r"(?:(?<![a-z])(?:use[ds]?|using|with|remember|type|enter|paste|try)|用的?是?|带上|输入?|填入?|换成|改成)[:：]?\s{0,2}[`\"'“(]{0,2}$"
-)
-"""What people say about a value they use; they say it about a commit or an id, too, so more is needed."""
-_SERVICE = re.compile(
-    r"account|api|client|environment|endpoint|service|staging|production|账号|接口|平台|环境|后台|服务"
-)
-_GIVEN = re.compile(
-    r"(?i:client|connect|login|authenticate|configure|init)\w{0,12}\(\s?[\"']$"
-    r"|(?:^|[\s\[\"'])(?:value|[A-Z][A-Z0-9_]{2,60})[\"'\]]{0,2}\s?[:=]\s?[\"']?$"
-)
-"""A constructor, or a constant or environment variable, that gets a random value, whatever its name."""
+_IN_USE = _pattern("in_use")
+_SERVICE = _pattern("service")
+_GIVEN = _pattern("given")
 _GIVES = frozenset("\"'=: ")
 _DIGEST_CHARS = frozenset({40, 64})
 
@@ -266,83 +258,29 @@ def _in_public_block(lowered: str, at: int) -> bool:
 
 # --- passwords, and other values that people choose ------------------------------------------------------------------
 
-_PASSWORD_WORD = re.compile(
-    rf"(?:{_SAYS_CHOSEN}|(?<![a-z])(?:network)?(?:credentials?|log ?in as|recovery codes?|backup codes?|wi-?fi"
-    r"|identified (?:by|with)|(?:convertto-)?securestring)"
-    r"|恢复码|备用码|凭据)(?![a-z])"
-)
-_PIN_WORD = re.compile(
-    r"(?:(?<![a-z])(?:pin|puk|pass(?:code|word|wort)|(?:access|door|gate|entry|alarm|unlock|safe|security|verification|recovery"
-    r"|backup|invite|lock|zip) codes?)(?![a-z])|密码|口令|恢复码|备用码|验证码)"
-    r"[^\d\n.。:：=@/]{0,40}?(?:\b(?:is|are|lautet|est|es)\b|是|为|[:：=])\s{0,2}[\"'“`]{0,2}(?P<s>\d{4,12})(?!\d|\.\d)"
-    r"(?!\s?(?:char|digit|symbol|day|minute|hour|second|time|位|个|天|分|次|字|秒|小时|月))"
-)
+_PASSWORD_WORD = _pattern("password_word")
+_PIN_WORD = _pattern("pin_word")
 _FOUR_DIGITS = re.compile(r"\d{4}")
-_SIGNED = re.compile(
-    r"(?:(?<![a-z])(?:secret|psk|key)|密钥|秘钥|凭证|凭据)(?![a-z])[^\n.。;；:：=]{0,40}"
-    r"(?:[:：=]|(?<![a-z])is |是|为)\s{0,2}[\"'“`]?"
-    r"(?P<s>[^\s\"'`“”‘’「」<>|，。；：！？、（）()/\u3400-\u9fff]{6,128})"
-)
-"""A value that a person chose, after a word that mostly labels machine-made ones."""
+_SIGNED = _pattern("signed")
 _CHOSEN = re.compile(r"[^\s\"'`“”‘’「」<>|，。；：！？、（）()\u3400-\u9fff]{5,128}")
-_QUOTED_WORDS = re.compile(
-    r"(?:pass(?:word|phrase|code)|seed phrase|recovery phrase|mnemonic|密码|口令|助记词)"
-    r"[^\n\"“'.]{0,30}(?:\bis\b|\bwas\b|[:=]|是|为)\s{0,2}[\"“'`](?P<s>[^\"”'`\n]{12,120})[\"”'`]"
-)
-_PIN_HINTS = (
-    "phrase",
-    "mnemonic",
-    "助记词",
-    "pin",
-    "puk",
-    "pass",
-    "code",
-    "密码",
-    "口令",
-    "恢复码",
-    "备用码",
-    "验证码",
-)
+_QUOTED_WORDS = _pattern("quoted_words")
+_PIN_HINTS = _PATTERNS["pin_hints"].split()
 _STOP = re.compile(r"\n\n|\ufffc")
 """An empty line, or a redaction: a word for a password says nothing about what comes after it."""
-_UNIT = re.compile(
-    r"U\+[0-9A-F]{4,6}|\d{1,12}(?:\.\d{1,6})?[a-z]{1,8}/[a-z]{1,8}|\d{1,6}(?:[a-z]{1,8}|%|x)|v?\d{1,4}(?:[.:-]\d{1,6}){1,5}\w{0,6}|[a-z]{1,20}-?\d{1,3}|\d{1,2}(?:st|nd|rd|th)",
-    re.I,
-)
+_UNIT = _pattern("unit", re.I)
 _NAMES_ONLY = re.compile(r"[A-Za-z_][A-Za-z_]*|[A-Z][A-Z0-9_]{2,60}|[a-z]{2,20}(?:[-_/.][a-z0-9]{1,20}){1,8}|\W+")
-_CODE = re.compile(
-    r"[$<{(*%\[^\\]|\.{3}|--|https?:|[\w.]{1,80}[\[(]|[A-Za-z_]{2,40}=|/[A-Za-z]|~/|0x|#|@|[\w.-]{1,60}@[\w-]{1,60}\.\w|redacted"
-)
+_CODE = _pattern("code")
 
 
-_COMPOSED = re.compile(
-    r"(?:[,，/:]|(?<![a-z])with|\s(?=[a-z]{3,20}[!$%^&*])|(?<=\w)%)\s{0,2}"
-    r"(?P<s>[A-Za-z]{3,20}[!@#$%^&*]{1,3}\d{2,8}[A-Za-z!?]{0,4})(?![\w.-])",
-    re.I,
-)
-"""A word, a sign and digits, as people make passwords up."""
-_LOGIN = re.compile(
-    r"(?:(?<![a-z])(?:users?|log(?:ged)? ?in|sign in|accounts?|try)(?![a-z])|账号|帐号|用户|登录|登陆|用)"
-    r"(?=[^\n。]{0,50}\Z)",
-    re.I,
-)
+_COMPOSED = _pattern("composed", re.I)
+_LOGIN = _pattern("login", re.I)
 _LOGIN_CHARS = 50
 """Characters before a password that may have its user name."""
 _WITH_SIGN = re.compile(r"[!@#$%^&*]\d\d")
 _ASKED = ("question", "maiden name", "密保", "安全问题")
-_PLAIN_WORD = re.compile(
-    r"(?:pass(?:word|phrase|code)\s(?:is|was)\s(?P<en>[a-z]{5,30})(?=[.!]?(?:\n|$)|\. [A-Z])"
-    r"|(?:密码|口令)(?:还?是|为|：|:)\s{0,2}(?P<zh>[a-z]{5,30})"
-    r"(?=[，。,.!！]|\s?$|\s(?!加密|编码|哈希|存|格式|类型|算法)[\u4e00-\u9fff]))"
-)
-"""A plain word at the end of a sentence, or among Chinese ones."""
+_PLAIN_WORD = _pattern("plain_word")
 _NO_WORD = re.compile(any_phrase("no_password", "english"))
-_ANSWER = re.compile(
-    r"(?:security question|secret question|maiden name|密保|安全问题)[^\n.。:：]{0,50}"
-    r"(?:(?<![a-z])is\s|[:：=]|是|为)\s{0,2}"
-    r"(?P<s>[A-Za-z]{3,30}|[\u4e00-\u9fff]{2,12})(?=[.。,，\s]|$)",
-    re.I,
-)
+_ANSWER = _pattern("answer", re.I)
 
 
 def is_chosen(value: str) -> bool:
@@ -416,11 +354,7 @@ def _chosen_before(text: str, start: int, end: int, is_reference: Callable[[str]
             yield *words[-1].span(), "password"
 
 
-_LINK = re.compile(
-    r"\b(?:is|as|was)(?: \w{1,20}){0,3}\s$"
-    r"|是[\u3400-\u9fff\w]{0,10}$|作为[\u3400-\u9fff]{0,8}$"
-)
-"""What is between a value and "password" in "x is the password", "x 是数据库的密码"."""
+_LINK = _pattern("link")
 _PLACED = tuple(
     (text(row["kind"]), text(row["hint"]), re.compile(text(row["pattern"]), re.I if "flags" in row else 0))
     for row in records(table("secret_formats")["placed"])
