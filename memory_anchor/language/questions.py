@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import CJK, is_chinese, stem, terms
 from memory_anchor.language.timespans import says_it_happened
+from memory_anchor.language.words import pattern
 
 
 class Beyond(StrEnum):
@@ -29,11 +30,7 @@ class Beyond(StrEnum):
 
 
 _WHY = bounded(r"\bwhy\b|\bhow come\b|\breasons?\b|为什么|为何|为啥|怎么会|原因|理由", re.IGNORECASE)
-_ELSE = bounded(
-    r"\bwhat (?:else|other)\b|\banything else\b|"
-    r"还.{0,8}(?:什么|哪些|啥)|(?:别的|其他|其它|另外)的?.{0,4}(?:什么|哪些|吗)",
-    re.IGNORECASE,
-)
+_ELSE = bounded(pattern("questions", "else"), re.IGNORECASE)
 
 
 def asks_beyond(query: str) -> Beyond | None:
@@ -115,23 +112,8 @@ def _pairs(word: str) -> Phrase:
 
 
 End = Literal["newest", "oldest"]
-_SPAN = (
-    r"(?:(?:\d+|few|couple of|two|three|four|five|six|seven|ten|several|many) )?(?:second|minute|hour|day|night|"
-    r"weekend|week|month|quarter|year|summer|winter|spring|autumn|(?:mon|tues|wednes|thurs|fri|satur|sun)day)"
-)
-_NEWEST = bounded(
-    r"\b(?:newest|latest|(?:most )?recent(?:ly)?|current(?:ly)?|right now|now(?! that\b)|nowadays|these days|"
-    r"at (?:the moment|present)|at this (?:time|point)|last time|"
-    rf"(?<!at )last(?! {_SPAN}s?\b)(?! (?:but|name|resort|mile)\b))\b|"
-    r"最近(?:的?一[次回个版]|(?![\d一二两三四五六七八九十几半]))|最新(?:的?一?[次回个版])?|目前|现在|当前|眼下|如今|上一[次回]|上[次回]|最后一[次回]|至今",
-    re.IGNORECASE,
-)
-_OLDEST = bounded(
-    r"\b(?:first time|earliest|initially|originally|initial|original|"
-    rf"(?:very )?(?<!at )(?<!do )first(?! {_SPAN}s?\b)(?! (?:of all|name|thing)\b)(?!\s*[?.!]*$))\b|"
-    r"第一[次回]|首次|最早(?:的?一?[次回个])?|最初|一开始|起初",
-    re.IGNORECASE,
-)
+_NEWEST = bounded(pattern("questions", "newest"), re.IGNORECASE)
+_OLDEST = bounded(pattern("questions", "oldest"), re.IGNORECASE)
 _FIRST_AT_END = bounded(r"(?<!\bat )\bfirst(?=\s*[?.!]*$)", re.IGNORECASE)
 """The oldest only of what has happened: "whom did we ask first", and not "what should I do first"."""
 _QUOTED = bounded(r'["“「『《`][^"”」』》`\n“「『《]{1,200}["”」』》`]')

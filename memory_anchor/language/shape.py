@@ -10,40 +10,19 @@ import math
 import re
 from dataclasses import dataclass
 
+from memory_anchor.language.words import pattern
+
 _LEAD = re.compile(r"\A\s*+[\[【][^\]】\n]{1,40}[\]】]\s*+")
 _TITLES = re.compile(r"\A(?:\s*+#{1,6}[ \t][^\n]*+\n)++")
 _NOTE = re.compile(r"[\[【(（][^\]】)）\n]{0,200}+[\]】)）]\Z")
 NOTE_CHARS = 200
 """A longer note at the end belongs to the text."""
-_TIME = re.compile(
-    r"\d|\b(?:yesterday|today|tonight|tomorrow|last|next|ago|week|weekend|month|year|"
-    r"monday|tuesday|wednesday|thursday|friday|saturday|sunday|january|february|march|april|june|july|august|"
-    r"september|october|november|december)|昨|今天|明天|前天|后天|上周|下周|周[一二三四五六日]|星期|月|年|号",
-    re.IGNORECASE,
-)
-_NUMBER = re.compile(
-    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|once|twice|dozen|couple|several|hundred|thousand)\b|"
-    r"[一二三四五六七八九十百千两][个次天年月周人只条页项遍种]",
-    re.IGNORECASE,
-)
+_TIME = re.compile(pattern("shape", "time"), re.IGNORECASE)
+_NUMBER = re.compile(pattern("shape", "number"), re.IGNORECASE)
 _WHEN = re.compile(r"\bwhen\b", re.IGNORECASE)
-_ASKS_WHEN = re.compile(
-    r"\bwhen(?:['’]s\b|(?: exactly)? (?:and|or|am|is|are|was|were|do|does|did|has|have|had|will|would|shall|should|can"
-    r"|could|may|might|must)\b)",
-    re.IGNORECASE,
-)
-"""The verb comes before its subject, or another question word follows: this clause is the question itself."""
-_ASKS_ELSE = re.compile(
-    r"\b(?:what|which|who|whom|whose|why|where|how)\b|\A\W{0,8}(?:am|is|are|was|were|do|does|did|has|have|had|will|would"
-    r"|shall|should|can|could|may|might|must)\b(?! you\b)",
-    re.IGNORECASE,
-)
-"""Another question word, or a yes-or-no question ("do you know when" is none)."""
-_WANTS_TIME = re.compile(
-    r"\bhow long\b|\b(?:what|which) (?:date|day|month|year|time)\b|什么时候|多久|何时|哪年|哪天|"
-    r"几月|几号|几点",
-    re.IGNORECASE,
-)
+_ASKS_WHEN = re.compile(pattern("shape", "asks_when"), re.IGNORECASE)
+_ASKS_ELSE = re.compile(pattern("shape", "asks_else"), re.IGNORECASE)
+_WANTS_TIME = re.compile(pattern("shape", "wants_time"), re.IGNORECASE)
 _WANTS_NUMBER = re.compile(r"\bhow (?:many|much|often|old)\b|多少|几[个次天年人只条页项遍种岁]|多大", re.IGNORECASE)
 _WORD = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+")
 LEAST_WORDS = 5

@@ -22,7 +22,7 @@ from itertools import takewhile
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.quantities import Number, numbers
 from memory_anchor.language.terms import terms
-from memory_anchor.language.words import LETTERS, either, listed, sides
+from memory_anchor.language.words import LETTERS, either, listed, pattern, sides
 
 CJK = "\u3400-\u4dbf\u4e00-\u9fff"
 CLAUSE = bounded(r"[,;!?，；。！？、\n]|\.(?!\d)|(?<![a-z])(?:but|because|so that)(?![a-z])|但是?|因为")
@@ -33,23 +33,9 @@ CHANGE = bounded(either("change", edges=LETTERS))
 CHANGED_TO = bounded(either("changed_to", edges=LETTERS))
 DENY = bounded(either("denial", edges=LETTERS))
 IMPLIED = bounded(either("implied_denial", edges=LETTERS))
-BOUND = bounded(
-    r"不(?:能|得|可|会)?(?:超过|低于|少于|多于|大于|小于|早于|晚于)|no (?:more|less|fewer|later"
-    r"|earlier) than|not (?:more|less"
-    r"|exceed)|至多|至少|at (?:most|least)|不稳定|flaky"
-)
-CONTRAST = bounded(
-    r"(?<![a-z])(?:over|rather than|instead of|(?:and |but )?not with|and not|but not|than)(?![a-z])\s(?!\d)"
-    r"|[,，]\s?(?:not|never|no)(?![a-z])\s"
-    r"|[,，](?:不用|不要|不是|不能用|不能|禁止|而不是|而非|别用|不)|而不是|而非|(?:代替|取代|替代)"
-)
-FROM = bounded(
-    r"(?<![a-z])from (?P<en>[\w.#+-]+(?: [\w.#+-]+)?) (?:to|into)(?![a-z])|从(?P<zh>[^，。,]{1,16}?)(?:换|改|迁"
-    r"|搬|升|转|变|提高|降低|降到|增加|增至|减少|减到|调整|扩大|缩短)|(?:left|replac(?:ed|ing)(?: his| her"
-    r"| my| the| our)?"
-    r"|stopped using|dropped|quit)\s?(?P<old>[a-z0-9_.#+-]+(?: \d+)?)|(?:离开|辞掉|辞去|告别"
-    r"|放弃)了?(?P<left>[^，。,]{1,8})|把(?P<ba>[^，。,]{1,12}?)(?:换|改|升|降)"
-)
+BOUND = bounded(pattern("slots", "bound"))
+CONTRAST = bounded(pattern("slots", "contrast"))
+FROM = bounded(pattern("slots", "from"))
 
 VERBS = bounded(r"^[\s用要能会再是有需得许使再让]{0,3}")
 
@@ -57,37 +43,17 @@ OPPOSITES = sides("opposites", between="/", within="|")
 RULE_WORDS = bounded(either("rule_words", edges=LETTERS))
 ASIDES = sides("asides", between="|", within="=")
 PREDICATE = bounded(either("predicate", edges=LETTERS))
-PLACED = bounded(
-    r"(?<![a-z])(?:(?:is|are|was|were|has|have|had) )?(?:moved|relocated|moving) to(?![a-z])"
-    r"|(?<![a-z])(?:resides?|(?:is|are|was|were) (?:now )?(?:based|located|living)|settled) in(?![a-z])"
-    r"|(?:已经?)?(?:搬|迁|移居)(?:家)?[到去至]了?|定居在?|住在"
-)
-"""Ways to say where something is now: moving somewhere and living there state one slot."""
+PLACED = bounded(pattern("slots", "placed"))
 NUMERAL = bounded(r"[0-9零一二两三四五六七八九十百千万]")
 COPULAS = frozenset(("is", "are", "was", "were", "是"))
 PRONOUNS = frozenset("我你他她它")
-SINGLE = bounded(
-    r"(?:is|are|was|were|lives?|works?|located|stored|kept|hosted|deployed|written|built|scheduled|called"
-    r"|named|born|caused)"
-    r"|[是在由住位属叫]"
-)
-"""Predicates that hold one value at a time: another value in the same place is a contradiction."""
-MANY = bounded(
-    r"^(?:please )?(?:always|never|avoid|do not|don['’]t|no)(?![a-z])"
-    r"|^(?:不要|禁止|避免|不得|严禁|别)|里(?:不要|不能|禁止)"
-    r"|(?<![a-z])(?:supports?|needs?|requires?|reads|writes|publishes|stores|consumes|imports|includes?"
-    r"|allergic)(?![a-z])"
-    r"|支持|需要|都要|过敏|写入|发布到|读取"
-)
-"""Predicates and rules that hold many values at a time: a second value is no contradiction."""
+SINGLE = bounded(pattern("slots", "single"))
+MANY = bounded(pattern("slots", "many"))
 ONLY = bounded(either("only", edges=LETTERS))
 EXCLUSIVE = bounded(either("held_by_one", edges=LETTERS))
 
 
-NAME = bounded(
-    r"(?<![A-Za-z0-9_])(?:[A-Z][a-z]*[A-Z0-9][A-Za-z0-9]*|[A-Z]{2,}[a-z0-9]*|[A-Z][a-z]+|[a-z]+[A-Z]\w*"
-    r"|\w+\.(?:com|io|dev|js|py))(?![A-Za-z0-9_])"
-)
+NAME = bounded(pattern("slots", "name"))
 ASCII_WORD = bounded(r"[A-Za-z][A-Za-z0-9_.+#-]*[A-Za-z0-9]")
 NOT_A_NAME = frozenset(listed("left_out", "names"))
 

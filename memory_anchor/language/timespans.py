@@ -19,7 +19,7 @@ import re
 from datetime import date, timedelta
 
 from memory_anchor.language.bounded import bounded
-from memory_anchor.language.words import either, listed
+from memory_anchor.language.words import either, listed, pattern
 
 Span = tuple[date, date]
 """First moment and the moment after the last: dates, or aware datetimes where hours are meant."""
@@ -154,15 +154,10 @@ def _moved(at: date, years: int) -> date:
         return at.replace(year=at.year + years, day=28)
 
 
-_QUOTED = re.compile(
-    r'(?<=")[^"\n]++(?=")|(?<=“)[^“”\n]++(?=”)|(?<=「)[^「」\n]++(?=」)|(?<=『)[^『』\n]++(?=』)|(?<=«)[^«»\n]++(?=»)|'
-    r"(?<=《)[^《》\n]++(?=》)|(?<=‘)[^‘’\n]++(?=’)|`[^`\n]++`|(?<!\w)'[^'\n]++'(?!\w)"
-)
+_QUOTED = re.compile(pattern("timespans", "quoted"))
 _HIDDEN = "ⵣ"
 """Replaces a character that is not read: a letter, so that a quotation still counts as a word."""
-_JOINED_AFTER = bounded(
-    r"(?:(?<=[A-Za-z])-+|[._/\\@=])(?=[A-Za-z_])|(?<!\d)[._/\\@=](?=\d)|(?<=[A-Za-z])(?:-+(?=\d)|\()"
-)
+_JOINED_AFTER = bounded(pattern("timespans", "joined_after"))
 _JOINED_BEFORE = bounded(r"(?<=[A-Za-z0-9_])(?P<sign>[._/\\@=]|-+)\Z|(?<!\S)(?:[@#$]|\.{0,2}[/\\]|--)\Z")
 
 _ADDRESS = bounded(r"\b(?:can|could|would|will|do) you\b", re.IGNORECASE)
@@ -171,27 +166,13 @@ _RULE = bounded(either("rule"), re.IGNORECASE)
 _PRESENT = bounded(either("present"), re.IGNORECASE)
 _KEEPS = bounded(either("retention"), re.IGNORECASE)
 _OF_SOMETHING = bounded(r"\s+of\b", re.IGNORECASE)
-_SUBJECT = bounded(
-    r"\b(?:[Ww]ho|[Ww]hat|[Ww]e|I|i|[Yy]ou|[Tt]hey|[Hh]e|[Ss]he|[Ii]t|[Ss]omeone|[Aa]nyone|[A-Z][a-z]+|"
-    r"(?:[Ww]hich|[Ww]hose|[Ww]hat|[Hh]ow many) \w+)"
-    r"(?: (?:also|just|already|actually|not|never))? (?=(?P<verb>[a-z]+)\b)"
-)
+_SUBJECT = bounded(pattern("timespans", "subject"))
 _PAST = frozenset(listed("irregular", "past"))
 _HAN_PAST = bounded(r"(?<![为除极])了(?![解结])|(?<![通超经不])过(?![去期程滤多时于敏来载渡度])")
 
 _TITLE = bounded(r"(?<=[\w,] )(?:Yesterday|Today|Tonight|Tomorrow)\Z")
-_CALLED = bounded(
-    r"\b(?:slogan|motto|tagline|lyrics?)\b|口号|标语|歌词|"
-    r"(?:\b(?:song|film|movie|album|novel|word|phrase|titled|called|named)|歌曲|电影|书名|叫做|名叫|名为|一词)"
-    r"\s*(?:is|是)?\s*[:：]?\s*\Z",
-    re.IGNORECASE,
-)
-_LABEL = bounded(
-    r" (?:view|tab|button|filter|widget|column|field|endpoint|option|flag|page|screen|chart|preset)s?\b|环比|同比|同期|"
-    r"(?<=日)[^\W的了过]{0,4}(?:接口|组件|模块|按钮|字段|页面|视图)",
-    re.IGNORECASE,
-)
-"""Makes the words before it a label: "the last week column", "今日推荐模块"."""
+_CALLED = bounded(pattern("timespans", "called"), re.IGNORECASE)
+_LABEL = bounded(pattern("timespans", "label"), re.IGNORECASE)
 
 
 def unquoted(text: str) -> str:

@@ -2,7 +2,7 @@
 `secrets.toml`, the shapes of secrets, and `times.toml`, the rules of time expressions.
 
 The tables are data, so that whoever adds a word touches no code. A phrase may be an expression of its own (`needs?`);
-how phrases stand together in a sentence is written in the modules that read them.
+expressions that are mostly words are there as well, those that describe how a text is built in the modules.
 """
 
 from __future__ import annotations
@@ -68,6 +68,12 @@ def filled(pattern: str, parts: Mapping[str, str]) -> str:
     '[0-3][0-9]{1,2}'
     """
     return re.sub(r"\{([a-z_]+)\}", lambda match: filled(parts[match[1]], parts), pattern)
+
+
+def pattern(group: str, name: str) -> str:
+    """Return the source of an expression; `{other}` in it is another one of its group."""
+    sources = {key: text(source) for key, source in record(table("patterns")[group]).items()}
+    return filled(sources[name], sources)
 
 
 def sides(name: str, *, between: str, within: str) -> tuple[tuple[frozenset[str], ...], ...]:
