@@ -23,3 +23,8 @@ def each_query(table: str) -> pytest.MarkDecorator:
 def by_result(table: Mapping[Result, str]) -> list[tuple[str, Result]]:
     """Return (case, result) for each case of a table that has them by their result."""
     return [(case, result) for result, listed in table.items() for case in cases(listed)]
+
+
+def words(table: str) -> list[str]:
+    """Return the cases between white space."""
+    return table.split()
