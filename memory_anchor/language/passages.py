@@ -241,14 +241,14 @@ def _of_python(tree: ast.Module, text: str, starts: Sequence[int], *, docstrings
     def at(line: int) -> int:
         return starts[line - 1] if line <= len(starts) else len(text)
 
-    found: list[tuple[int, int, int, tuple[str, ...]]] = []  # first line, last line, end of the docstring, names
+    definitions: list[tuple[int, int, int, tuple[str, ...]]] = []  # first line, last line, end of the docstring, names
 
     def walk(node: ast.AST, names: tuple[str, ...]) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 path = (*names, child.name)[:HEADINGS_MAX]
                 first = min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])
-                found.append((first, child.end_lineno or first, _docstring_end(child), path))
+                definitions.append((first, child.end_lineno or first, _docstring_end(child), path))
                 if isinstance(child, ast.ClassDef):
                     walk(child, path)
 
@@ -256,11 +256,11 @@ def _of_python(tree: ast.Module, text: str, starts: Sequence[int], *, docstrings
     if docstrings:
         if last := _docstring_end(tree):
             yield _Section((), _paragraphs(text, 0, at(last + 1)))
-        for first, _, last, names in found:
+        for first, _, last, names in definitions:
             if last:
                 yield _Section(names, _paragraphs(text, at(first), at(last + 1)))
         return
-    yield from _nested(text, [(at(first), at(last + 1), names) for first, last, _, names in found])
+    yield from _nested(text, [(at(first), at(last + 1), names) for first, last, _, names in definitions])
 
 
 # --- other code --------------------------------------------------------------------------------------------------
@@ -268,16 +268,16 @@ def _of_python(tree: ast.Module, text: str, starts: Sequence[int], *, docstrings
 
 def _of_code(text: str, starts: Sequence[int], suffix: str) -> Iterator[_Section]:
     """Yield a section for each definition, where the grammar is installed; else the parts between blank lines."""
-    found = grammars.definitions(text, suffix)
+    definitions = grammars.definitions(text, suffix)
     ends = [*starts[1:], len(text)]
-    return _nested(text, [(starts[d.first], ends[min(d.last, len(ends) - 1)], d.names) for d in found])
+    return _nested(text, [(starts[d.first], ends[min(d.last, len(ends) - 1)], d.names) for d in definitions])
 
 
-def _nested(text: str, found: Iterable[tuple[int, int, tuple[str, ...]]]) -> Iterator[_Section]:
+def _nested(text: str, definitions: Iterable[tuple[int, int, tuple[str, ...]]]) -> Iterator[_Section]:
     """Yield the text of each definition (start, end, names; outer ones first) and between them, in order."""
     begin = 0
     inside: list[tuple[tuple[str, ...], int]] = [((), len(text))]
-    for first, last, names in found:
+    for first, last, names in definitions:
         while len(inside) > 1 and inside[-1][1] <= first:
             above, end = inside.pop()
             yield _Section(above, _paragraphs(text, begin, end, whole=True))

@@ -204,8 +204,8 @@ _KINDS = {"password": "password", "private": "private_key", "token": "token", "a
 
 def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
     hooks, blocks, labels, reached = "hook" in lowered, "-----begin" in lowered, _Labels(lowered), 0
-    for found in _TOKEN.finditer(text):
-        token, begin = found.group().rstrip(".-=~/") if found.group()[-1] in ".-~/" else found.group(), found.start()
+    for match in _TOKEN.finditer(text):
+        token, begin = match.group().rstrip(".-=~/") if match.group()[-1] in ".-~/" else match.group(), match.start()
         end = begin + len(token)
         body = token
         if "=" in token.rstrip("="):  # name=value
@@ -301,7 +301,7 @@ def is_chosen(value: str) -> bool:
 
 
 def _passwords(text: str, lowered: str, is_reference: Callable[[str], bool]) -> Iterator[Span]:
-    labels = [found.span() for found in _PASSWORD_WORD.finditer(lowered)]
+    labels = [match.span() for match in _PASSWORD_WORD.finditer(lowered)]
     reached = 0
     for (start, end), (following, _) in pairwise([*labels, (len(lowered), 0)]):
         if lowered.startswith("pass\n", start):  # the statement
@@ -312,33 +312,33 @@ def _passwords(text: str, lowered: str, is_reference: Callable[[str], bool]) -> 
         if start - reached >= CHOSEN_CHARS:
             yield from _chosen_before(text, max(reached, start - PASSWORD_WITHIN), start, is_reference)
         reached = end
-    for found in _SIGNED.finditer(lowered):
-        value = text[slice(*found.span("s"))].rstrip(".,;:?*_~")
+    for match in _SIGNED.finditer(lowered):
+        value = text[slice(*match.span("s"))].rstrip(".,;:?*_~")
         if is_chosen(value) and not is_reference(value) and any(sign in "!@#$%^&*" for sign in value):
-            yield found.start("s"), found.start("s") + len(value), "password"
-    for found in _COMPOSED.finditer(text) if _WITH_SIGN.search(lowered) else ():
-        if _LOGIN.search(text, max(0, found.start() - _LOGIN_CHARS), found.start()):
-            yield *found.span("s"), "password"
-    for found in _ANSWER.finditer(text) if any(word in lowered for word in _ASKED) else ():
-        yield *found.span("s"), "password"
+            yield match.start("s"), match.start("s") + len(value), "password"
+    for match in _COMPOSED.finditer(text) if _WITH_SIGN.search(lowered) else ():
+        if _LOGIN.search(text, max(0, match.start() - _LOGIN_CHARS), match.start()):
+            yield *match.span("s"), "password"
+    for match in _ANSWER.finditer(text) if any(word in lowered for word in _ASKED) else ():
+        yield *match.span("s"), "password"
     if not any(word in lowered for word in _PIN_HINTS):
         return
-    for found in _PLAIN_WORD.finditer(text):
-        name = "en" if found["en"] else "zh"
-        if not _NO_WORD.match(found[name]) and not is_reference(found[name]):
-            yield *found.span(name), "password"
-    for found in _PIN_WORD.finditer(lowered) if _FOUR_DIGITS.search(lowered) else ():
-        yield *found.span("s"), "password"
-    for found in _QUOTED_WORDS.finditer(lowered) if any(sign in lowered for sign in "\"”'`") else ():
-        if found["s"].count(" ") >= 2:
-            yield *found.span("s"), "password"
+    for match in _PLAIN_WORD.finditer(text):
+        name = "en" if match["en"] else "zh"
+        if not _NO_WORD.match(match[name]) and not is_reference(match[name]):
+            yield *match.span(name), "password"
+    for match in _PIN_WORD.finditer(lowered) if _FOUR_DIGITS.search(lowered) else ():
+        yield *match.span("s"), "password"
+    for match in _QUOTED_WORDS.finditer(lowered) if any(sign in lowered for sign in "\"”'`") else ():
+        if match["s"].count(" ") >= 2:
+            yield *match.span("s"), "password"
 
 
 def _first_chosen(text: str, start: int, end: int, is_reference: Callable[[str], bool]) -> Iterator[Span]:
-    for found in _CHOSEN.finditer(text, start, end):
-        bare = found.group().rstrip(".,;:?*_~").lstrip("*_~=:>|+-/")
+    for match in _CHOSEN.finditer(text, start, end):
+        bare = match.group().rstrip(".,;:?*_~").lstrip("*_~=:>|+-/")
         if is_chosen(bare) and not is_reference(bare) and not _HEX.fullmatch(bare):
-            begin = found.start() + found.group().index(bare)
+            begin = match.start() + match.group().index(bare)
             yield begin, begin + len(bare), "password"
             return
 
@@ -383,25 +383,25 @@ def _encoded(text: str, finds: Callable[[str], str]) -> Iterator[Span]:
     """Yield encoded secrets, or an encoded name with its password: base 64, base 32, numbers of characters."""
     for start, end, plain in islice(_decoded(text), ENCODED_MAX):
         if all(sign.isprintable() or sign in "\r\n\t" for sign in plain):
-            found = finds(plain) or ("password" if _USER_PASSWORD.fullmatch(plain) else "")
-            if found:
-                yield start, end, found
+            match = finds(plain) or ("password" if _USER_PASSWORD.fullmatch(plain) else "")
+            if match:
+                yield start, end, match
 
 
 def _decoded(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield (start, end, text) of what decodes to text."""
-    for found in _BASE.finditer(text):
-        token = found.group().rstrip("=")
+    for match in _BASE.finditer(text):
+        token = match.group().rstrip("=")
         ways = [(base64.urlsafe_b64decode, 4), (base64.b32decode, 8)]
         for way, group in ways:
             with suppress(binascii.Error, UnicodeDecodeError):
-                yield *found.span(), way(token + "=" * (-len(token) % group)).decode("ascii")
+                yield *match.span(), way(token + "=" * (-len(token) % group)).decode("ascii")
                 break
     for base, pattern in _SPELT:
-        for found in pattern.finditer(text):
-            codes = [int(code, base) for code in _ONE[base].findall(found.group())]
+        for match in pattern.finditer(text):
+            codes = [int(code, base) for code in _ONE[base].findall(match.group())]
             if all(code < 128 for code in codes):
-                yield found.start(), found.start() + len(found.group().rstrip(" ,:-")), bytes(codes).decode("ascii")
+                yield match.start(), match.start() + len(match.group().rstrip(" ,:-")), bytes(codes).decode("ascii")
 
 
 def contextual(
@@ -412,11 +412,11 @@ def contextual(
     is_reference: whether a value is code or a placeholder. finds: the kind of the first secret in another text, or "".
     """
     if "[redacted:" in lowered:
-        text, lowered = (_PLACEHOLDER.sub(lambda found: "\ufffc" * len(found.group()), one) for one in (text, lowered))
+        text, lowered = (_PLACEHOLDER.sub(lambda match: "\ufffc" * len(match.group()), one) for one in (text, lowered))
     yield from _random_tokens(text, lowered)
     yield from _passwords(text, lowered, is_reference)
     for kind, hint, pattern in _PLACED:
-        for found in pattern.finditer(text) if hint in text else ():
-            if not is_reference(found["s"]):
-                yield *found.span("s"), kind
+        for match in pattern.finditer(text) if hint in text else ():
+            if not is_reference(match["s"]):
+                yield *match.span("s"), kind
     yield from _encoded(text, finds)

@@ -160,10 +160,10 @@ def _of_unit(table: dict[str, int], unit: str) -> int:
     return next((size for sign, size in table.items() if sign in unit), 0)
 
 
-def _back(found: re.Match[str], now: datetime) -> Span | None:
+def _back(match: re.Match[str], now: datetime) -> Span | None:
     """Read N units ago: that day, or the week, month or year that far back; for hours, an hour around it."""
-    unit, today = found["unit"].lower(), now.date()
-    units = _units_of(found)
+    unit, today = match["unit"].lower(), now.date()
+    units = _units_of(match)
     if units is None:
         return None
     least, most = units
@@ -179,12 +179,12 @@ def _back(found: re.Match[str], now: datetime) -> Span | None:
     return _span_from(today, name, -int(most))[0], _span_from(today, name, -int(least))[1]
 
 
-def _units_of(found: re.Match[str]) -> tuple[float, float] | None:
+def _units_of(match: re.Match[str]) -> tuple[float, float] | None:
     """Return the least and the most units of a match, None for an implausible number."""
-    units = amounts(found["n"] or "1")
+    units = amounts(match["n"] or "1")
     if units is None or units[1] > MAX_BACK:
         return None
-    more = found.groupdict().get("half")
+    more = match.groupdict().get("half")
     if more == "多":
         return units[0], units[1] + 1
     return (units[0] + HALF, units[1] + HALF) if more else units
@@ -197,10 +197,10 @@ def _half_back(unit: str, now: datetime) -> Span | None:
     return (now - timedelta(hours=1), now) if any(sign in unit for sign in ("时", "钟", "hour")) else None
 
 
-def _within(found: re.Match[str], now: datetime) -> Span | None:
+def _within(match: re.Match[str], now: datetime) -> Span | None:
     """Read the last N units, today included."""
-    unit, today, amount = found["unit"].lower(), now.date(), found["n"] or "1"
-    units = _units_of(found)
+    unit, today, amount = match["unit"].lower(), now.date(), match["n"] or "1"
+    units = _units_of(match)
     if units is None:
         return None
     count = PAST_FEW if _FEW.fullmatch(amount) else units[1]
@@ -210,9 +210,9 @@ def _within(found: re.Match[str], now: datetime) -> Span | None:
     return today - timedelta(days=days), today + timedelta(days=1)
 
 
-def _english_span(found: re.Match[str], now: datetime) -> Span:
-    offset = _OFFSETS[(found.groupdict().get("which") or "this").lower()]
-    return _span_from(now.date(), found["span"].lower(), offset)
+def _english_span(match: re.Match[str], now: datetime) -> Span:
+    offset = _OFFSETS[(match.groupdict().get("which") or "this").lower()]
+    return _span_from(now.date(), match["span"].lower(), offset)
 
 
 def _span_from(today: date, unit: str, offset: int) -> Span:
@@ -236,10 +236,10 @@ def _quarter_of(today: date) -> int:
     return (today.month - 1) // 3 + 1
 
 
-def _weekday(found: re.Match[str], now: datetime) -> Span:
+def _weekday(match: re.Match[str], now: datetime) -> Span:
     """Read "last Friday", "on Friday" or "Friday": the latest one; with "last" never today, with "next" the coming."""
-    wanted = WEEKDAYS.index((found["weekday"] or found["short"]).lower()[:3])
-    which = (found.groupdict().get("which") or "").lower()
+    wanted = WEEKDAYS.index((match["weekday"] or match["short"]).lower()[:3])
+    which = (match.groupdict().get("which") or "").lower()
     today = now.date()
     if which in ("next", "coming"):
         return spans.day(today + timedelta(days=(wanted - today.weekday() - 1) % 7 + 1))
@@ -247,16 +247,16 @@ def _weekday(found: re.Match[str], now: datetime) -> Span:
     return spans.day(today - timedelta(days=back or (7 if which == "last" else 0)))
 
 
-def _han_weekday(found: re.Match[str], now: datetime) -> Span:
+def _han_weekday(match: re.Match[str], now: datetime) -> Span:
     today = now.date()
-    return spans.day(today - timedelta(days=(today.weekday() - HAN_WEEKDAYS[found["weekday"]]) % 7))
+    return spans.day(today - timedelta(days=(today.weekday() - HAN_WEEKDAYS[match["weekday"]]) % 7))
 
 
 def _han_span(unit: str) -> Reader:
     """Return the reader of a day, week, month, quarter or year that a prefix such as 上 or 前 counts from now."""
 
-    def read(found: re.Match[str], now: datetime) -> Span:
-        which = found["which"]
+    def read(match: re.Match[str], now: datetime) -> Span:
+        which = match["which"]
         offset = _HAN_OFFSETS.get(which, which.count("下") - which.count("上"))
         return _span_from(now.date(), unit, offset)
 
@@ -268,32 +268,32 @@ def _weekend(_: re.Match[str], now: datetime) -> Span:
     return spans.day(saturday if saturday <= now.date() else saturday - timedelta(weeks=1), 2)
 
 
-def _quarter(found: re.Match[str], now: datetime) -> Span | None:
+def _quarter(match: re.Match[str], now: datetime) -> Span | None:
     """Read a quarter without a year: the latest one that has begun."""
-    wanted = ORDINALS.get(found["quarter"].lower()) or number(found["quarter"])
+    wanted = ORDINALS.get(match["quarter"].lower()) or number(match["quarter"])
     if wanted is None or not 1 <= wanted <= 4:
         return None
     return spans.quarter(now.year - (wanted > _quarter_of(now.date())), wanted)
 
 
-def _season(found: re.Match[str], now: datetime) -> Span:
-    name, which = found["season"].lower(), (found["which"] or "").lower()
+def _season(match: re.Match[str], now: datetime) -> Span:
+    name, which = match["season"].lower(), (match["which"] or "").lower()
     return spans.latest_season(now.date(), name, is_over=which in ("last", "previous", "past"))
 
 
-def _half(found: re.Match[str], now: datetime) -> Span | None:
-    return spans.half_of(spans.year(now.year), "上下".index(found["half"]))
+def _half(match: re.Match[str], now: datetime) -> Span | None:
+    return spans.half_of(spans.year(now.year), "上下".index(match["half"]))
 
 
-def _han_part(found: re.Match[str], now: datetime) -> Span | None:
+def _han_part(match: re.Match[str], now: datetime) -> Span | None:
     """Read 月初 or 年底 alone: of this month, of this year."""
-    whole = spans.month(now.year, now.month) if found["of"] == "月" else spans.year(now.year)
-    return spans.part_of(whole, HAN_PARTS[found["part"]])
+    whole = spans.month(now.year, now.month) if match["of"] == "月" else spans.year(now.year)
+    return spans.part_of(whole, HAN_PARTS[match["part"]])
 
 
-def calendar(found: re.Match[str], now: datetime) -> Span | None:
+def calendar(match: re.Match[str], now: datetime) -> Span | None:
     """Read a year, month and day as far as they are given; a month without a year is the latest one."""
-    parts = found.groupdict()
+    parts = match.groupdict()
     month = _month_number(parts.get("month"))
     day = number(parts["day"]) if parts.get("day") else None
     last = number(parts["last_day"]) if parts.get("last_day") else day
@@ -311,9 +311,9 @@ def calendar(found: re.Match[str], now: datetime) -> Span | None:
     return date(year, month, day), date(year, month, last) + timedelta(days=1)
 
 
-def _years(found: re.Match[str], _: datetime) -> Span | None:
+def _years(match: re.Match[str], _: datetime) -> Span | None:
     """Read "2023 to 2024": both years and what lies between."""
-    first, last = int(found["since"]), int(found["year"])
+    first, last = int(match["since"]), int(match["year"])
     return (spans.year(first)[0], spans.year(last)[1]) if first < last else None
 
 
@@ -326,30 +326,30 @@ def _month_number(text: str | None) -> int | None:
         return None
     if text[:3].lower() in _MONTH_NAMES:
         return _MONTH_NAMES.index(text[:3].lower()) + 1
-    found = number(text)
-    return found if found and 1 <= found <= 12 else None
+    month = number(text)
+    return month if month and 1 <= month <= 12 else None
 
 
 def _holiday(month: int, day: int, days: int) -> Reader:
-    def read(found: re.Match[str], now: datetime) -> Span | None:
-        first = date(int(found["year"] or now.year), month, day)
+    def read(match: re.Match[str], now: datetime) -> Span | None:
+        first = date(int(match["year"] or now.year), month, day)
         if not spans.FIRST_YEAR <= first.year <= spans.LAST_YEAR:
             return None
-        return spans.day(first if found["year"] or first <= now.date() else first.replace(year=now.year - 1), days)
+        return spans.day(first if match["year"] or first <= now.date() else first.replace(year=now.year - 1), days)
 
     return read
 
 
-def _in_days(found: re.Match[str], now: datetime) -> Span | None:
+def _in_days(match: re.Match[str], now: datetime) -> Span | None:
     """Read "within three days" or "in two weeks" forward: the last day that is meant."""
-    units = _units_of(found)
-    size = _of_unit(_UNIT_DAYS, found["unit"].lower())
+    units = _units_of(match)
+    size = _of_unit(_UNIT_DAYS, match["unit"].lower())
     return None if units is None else spans.day(now.date() + timedelta(days=ceil(units[1] * size)))
 
 
-def _coming_day(found: re.Match[str], now: datetime) -> Span | None:
+def _coming_day(match: re.Match[str], now: datetime) -> Span | None:
     """Read "the 15th" or 15号: today or the next one, in a month that has it."""
-    wanted = number(found["day"]) or 0
+    wanted = number(match["day"]) or 0
     months = (spans.month(now.year, now.month + ahead) for ahead in range(3))
     days = (spans.day_of(month, wanted) for month in months)
     return next((day for day in days if day and day[0] >= now.date()), None)

@@ -181,7 +181,7 @@ def unquoted(text: str) -> str:
     >>> unquoted('who said "on Friday"').endswith("Friday")
     False
     """
-    return _QUOTED.sub(lambda found: _HIDDEN * len(found.group()), text)
+    return _QUOTED.sub(lambda match: _HIDDEN * len(match.group()), text)
 
 
 def joined_to(text: str, first: int, last: int) -> tuple[int | None, int | None]:
@@ -205,7 +205,7 @@ def says_it_happened(text: str) -> bool:
         return True
     if _holds_always(plain):
         return False
-    return bool(_HAN_PAST.search(plain)) or any(_is_past(found["verb"]) for found in _SUBJECT.finditer(plain))
+    return bool(_HAN_PAST.search(plain)) or any(_is_past(match["verb"]) for match in _SUBJECT.finditer(plain))
 
 
 def asks_of_any_time(text: str) -> bool:

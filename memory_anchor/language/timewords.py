@@ -109,23 +109,23 @@ class Expression:
         return not isinstance(self.span[0], datetime) and self.span[0] > now.date()
 
 
-def _part_after(span: Span, found: re.Match[str]) -> Span | None:
-    part = found["it"] or found["part"] or found["mid"]
+def _part_after(span: Span, match: re.Match[str]) -> Span | None:
+    part = match["it"] or match["part"] or match["mid"]
     return spans.part_of(span, HAN_PARTS[part])
 
 
-def _beside(span: Span, found: re.Match[str]) -> Span | None:
+def _beside(span: Span, match: re.Match[str]) -> Span | None:
     """Read "the week before", "two days after" or "the Sunday before" what `span` is."""
-    is_before = found["side"].lower() == "before"
-    if found["weekday"]:
-        wanted = WEEKDAYS.index(found["weekday"].lower()[:3])
+    is_before = match["side"].lower() == "before"
+    if match["weekday"]:
+        wanted = WEEKDAYS.index(match["weekday"].lower()[:3])
         last, next_ = span[0] - timedelta(days=1), span[1]
         return spans.day(
             last - timedelta(days=(last.weekday() - wanted) % 7)
             if is_before
             else next_ + timedelta(days=(wanted - next_.weekday()) % 7)
         )
-    days = (number(found["n"] or "1") or 1) * {"day": 1, "month": 30}.get(found["unit"].lower(), 7)
+    days = (number(match["n"] or "1") or 1) * {"day": 1, "month": 30}.get(match["unit"].lower(), 7)
     return (span[0] - timedelta(days=days), span[0]) if is_before else (span[1], span[1] + timedelta(days=days))
 
 
@@ -144,22 +144,22 @@ _FOLLOWING: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
         (
             rf"(?:(?:\s*+的)?\s*+{HAN_WEEK}|(?<=[周期拜]))(?P<it>[一二三四五六日天])(?![个次些直共起样般定人条项件位])"
             rf"{NOT_WEEKDAY}",
-            lambda span, found: spans.weekday_of(span, HAN_WEEKDAYS[found["it"]]),
+            lambda span, match: spans.weekday_of(span, HAN_WEEKDAYS[match["it"]]),
         ),
         (r"(?:(?:\s*+的)?\s*+周末|(?<=周)末)", lambda span, _: spans.weekend_of(span)),
         (
             r"(?:\s*+的)?\s*+第?(?P<it>[一二三四1-4])季度|\s*Q(?P<q>[1-4])(?!\d)",
-            lambda span, found: spans.quarter_of(span, number(found["it"] or found["q"]) or 0),
+            lambda span, match: spans.quarter_of(span, number(match["it"] or match["q"]) or 0),
         ),
-        (r"(?:\s*+的)?\s*+(?P<it>[春夏秋冬])[天季]", lambda span, found: spans.season_of(span, found["it"])),
-        (r"(?:\s*+的)?\s*+(?P<it>[上下])半[年月]", lambda span, found: spans.half_of(span, "上下".index(found["it"]))),
+        (r"(?:\s*+的)?\s*+(?P<it>[春夏秋冬])[天季]", lambda span, match: spans.season_of(span, match["it"])),
+        (r"(?:\s*+的)?\s*+(?P<it>[上下])半[年月]", lambda span, match: spans.half_of(span, "上下".index(match["it"]))),
         (
             rf"(?:\s*+的)?\s*+(?P<it>{HAN_NUMBER})\s*月份?",
-            lambda span, found: spans.month_of(span, number(found["it"]) or 0),
+            lambda span, match: spans.month_of(span, number(match["it"]) or 0),
         ),
         (
             rf"(?:\s*+的)?\s*+(?P<it>{HAN_NUMBER})\s*[日号]",
-            lambda span, found: spans.day_of(span, number(found["it"]) or 0),
+            lambda span, match: spans.day_of(span, number(match["it"]) or 0),
         ),
         (r"(?:\s*+的)?\s*+(?P<it>[上中下])旬|[年月]?(?P<part>[初底末])(?!级)|年(?P<mid>中)", _part_after),
         *((rf"(?:\s*+的)?\s*+{name}", _holiday_of(days)) for name, days in HOLIDAYS),
@@ -170,12 +170,12 @@ _LEADING: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
     for pattern, refine in (
         (
             rf"(?:the |on )*{WEEKDAY},?(?: of| in)? (?:the )?",
-            lambda span, found: spans.weekday_of(span, WEEKDAYS.index(found["weekday"].lower()[:3])),
+            lambda span, match: spans.weekday_of(span, WEEKDAYS.index(match["weekday"].lower()[:3])),
         ),
         (
             r"(?:at |in |around |by )?(?:the )?"
             r"(?:(?P<it>early|late|mid)(?: in)?[ -]|(?P<of>beginning|start|middle|end) of )(?:the )?",
-            lambda span, found: spans.part_of(span, PARTS[(found["it"] or found["of"]).lower()]),
+            lambda span, match: spans.part_of(span, PARTS[(match["it"] or match["of"]).lower()]),
         ),
         (
             rf"(?:on )?(?:the )?(?:{WEEKDAY}|(?:{NUMBER} )?(?P<unit>day|week|weekend|month)s?) "
@@ -184,19 +184,19 @@ _LEADING: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
         ),
         (
             r"(?:the )?(?P<it>first|second) half of (?:the )?",
-            lambda span, found: spans.half_of(span, ORDINALS[found["it"].lower()] - 1),
+            lambda span, match: spans.half_of(span, ORDINALS[match["it"].lower()] - 1),
         ),
         (
             r"(?:Q(?P<it>[1-4])|(?:the )?(?P<word>first|second|third|fourth|last) quarter)(?: of|,|/)? ?",
-            lambda span, found: spans.quarter_of(span, number(found["it"] or "") or ORDINALS[found["word"].lower()]),
+            lambda span, match: spans.quarter_of(span, number(match["it"] or "") or ORDINALS[match["word"].lower()]),
         ),
         (
             rf"(?:in )?(?:the )?{SEASON}(?: of)? ",
-            lambda span, found: spans.season_of(span, found["season"].lower()),
+            lambda span, match: spans.season_of(span, match["season"].lower()),
         ),
         (
             rf"(?:on )?(?:the )?(?P<it>\d{{1,2}}){ORDINAL} of ",
-            lambda span, found: spans.day_of(span, int(found["it"])),
+            lambda span, match: spans.day_of(span, int(match["it"])),
         ),
         *((rf"(?:at |on )?{name}(?:,| of|,? in)? (?:the )?", _holiday_of(days)) for name, days in HOLIDAYS),
     )
@@ -248,12 +248,12 @@ def time_range(query: str, *, now: datetime, zone: str) -> TimeWords | None:
     now: aware. zone: the caller's IANA zone, in which days begin; an unknown name counts as UTC.
     """
     text, here = unquoted(query[:MAX_QUERY_CHARS]), in_zone(now, zone)
-    found = expressions(text, here)
-    if any(time.is_future(here) for time in found) and not says_it_happened(text):  # "today and tomorrow": no filter
-        found = [replace(time, level=min(time.level, DATED)) for time in found]
-    if found:
-        chosen = min(found, key=lambda time: (-time.level, time.first))
-        others = [time for time in found if time is not chosen]
+    times = expressions(text, here)
+    if any(time.is_future(here) for time in times) and not says_it_happened(text):  # "today and tomorrow": no filter
+        times = [replace(time, level=min(time.level, DATED)) for time in times]
+    if times:
+        chosen = min(times, key=lambda time: (-time.level, time.first))
+        others = [time for time in times if time is not chosen]
         return _words(query, _opened(text, chosen, here), others, here)
     if other := _OTHER_DATE.search(text):
         import dateparser
@@ -273,8 +273,8 @@ def in_zone(now: datetime, zone: str) -> datetime:
 
 def expressions(text: str, now: datetime, rules: Rules = RULES) -> list[Expression]:
     """Return the expressions of an unquoted text in order, without overlaps. now: in the caller's zone."""
-    found = list(_read(text, now, rules))
-    return _joined(text, _apart(_outside_names(text, found)), now) if found else []
+    times = list(_read(text, now, rules))
+    return _joined(text, _apart(_outside_names(text, times)), now) if times else []
 
 
 def _read(text: str, now: datetime, rules: Rules) -> Iterator[Expression]:
@@ -295,55 +295,55 @@ def _read(text: str, now: datetime, rules: Rules) -> Iterator[Expression]:
             yield _refined(text, replace(time, level=_level(text, time, groups.get("n"), now)))
 
 
-def _level(text: str, found: Expression, amount: str | None, now: datetime) -> int:
+def _level(text: str, time: Expression, amount: str | None, now: datetime) -> int:
     """Return the level of an expression in this query."""
     if is_vague(amount):
         return VAGUE
-    if found.level < HARD:
-        return found.level
-    if found.is_future(now):
+    if time.level < HARD:
+        return time.level
+    if time.is_future(now):
         return DATED  # its memory was recorded before
-    if is_name(text, found.first, found.last):
+    if is_name(text, time.first, time.last):
         return BARE
-    if found.level == HARD or says_it_happened(text):
+    if time.level == HARD or says_it_happened(text):
         return HARD
-    asks_more = _asks_more(_without(text, [found]))
-    if found.level == IF_HAPPENED:
+    asks_more = _asks_more(_without(text, [time]))
+    if time.level == IF_HAPPENED:
         return BARE if asks_more or asks_of_any_time(text) else HARD
-    return BARE if asks_more and states_a_rule(text, found.last) else HARD
+    return BARE if asks_more and states_a_rule(text, time.last) else HARD
 
 
-def _outside_names(text: str, found: list[Expression]) -> list[Expression]:
+def _outside_names(text: str, times: list[Expression]) -> list[Expression]:
     """Return those that are no part of an identifier; "Monday-Wednesday" is none, but two expressions."""
 
     def is_joined(time: Expression, at: int | None) -> bool:
         """Return whether it is joined to a word there that is no time itself."""
-        return at is not None and not any(other.first <= at <= other.last for other in found if other is not time)
+        return at is not None and not any(other.first <= at <= other.last for other in times if other is not time)
 
-    return [time for time in found if not any(is_joined(time, at) for at in joined_to(text, time.first, time.last))]
+    return [time for time in times if not any(is_joined(time, at) for at in joined_to(text, time.first, time.last))]
 
 
-def _refined(text: str, found: Expression) -> Expression:
+def _refined(text: str, time: Expression) -> Expression:
     for _ in range(_REFINED_AT_MOST):
-        refined = _refined_once(text, found)
+        refined = _refined_once(text, time)
         if refined is None:
             break
-        found = refined
-    return found
+        time = refined
+    return time
 
 
-def _refined_once(text: str, found: Expression) -> Expression | None:
+def _refined_once(text: str, time: Expression) -> Expression | None:
     """Return the expression with the nearest refinement included, None when there is no more."""
-    if isinstance(found.span[0], datetime) or found.level in (BARE, VAGUE):  # hours
+    if isinstance(time.span[0], datetime) or time.level in (BARE, VAGUE):  # hours
         return None
     for pattern, refine in _FOLLOWING:
-        match = pattern.match(text, found.last)
-        if match and (span := _safely(refine, found.span, match)):
-            return replace(found, last=match.end(), span=span, level=max(found.level, DATED))
+        match = pattern.match(text, time.last)
+        if match and (span := _safely(refine, time.span, match)):
+            return replace(time, last=match.end(), span=span, level=max(time.level, DATED))
     for pattern, refine in _LEADING:
-        match = pattern.search(text, max(0, found.first - LED_CHARS), found.first)
-        if match and (span := _safely(refine, found.span, match)):
-            return replace(found, first=match.start(), span=span, level=max(found.level, DATED))
+        match = pattern.search(text, max(0, time.first - LED_CHARS), time.first)
+        if match and (span := _safely(refine, time.span, match)):
+            return replace(time, first=match.start(), span=span, level=max(time.level, DATED))
     return None
 
 
@@ -354,19 +354,19 @@ def _safely(refine: Refiner, span: Span, match: re.Match[str]) -> Span | None:
         return None
 
 
-def _apart(found: list[Expression]) -> list[Expression]:
+def _apart(times: list[Expression]) -> list[Expression]:
     """Return the longest of those that overlap, in the order of the text; of equally long ones the first rule's."""
     kept: list[Expression] = []
-    for time in sorted(found, key=lambda time: time.first - time.last):
+    for time in sorted(times, key=lambda time: time.first - time.last):
         if all(time.last <= other.first or time.first >= other.last for other in kept):
             kept.append(time)
     return sorted(kept, key=lambda time: time.first)
 
 
-def _joined(text: str, found: list[Expression], now: datetime) -> list[Expression]:
+def _joined(text: str, times: list[Expression], now: datetime) -> list[Expression]:
     """Return the expressions with every "A to B" made one."""
     joined: list[Expression] = []
-    for time in found:
+    for time in times:
         if joined and _is_range(text, joined[-1], time) and (both := _range(joined[-1], time)):
             joined[-1] = both
         else:
@@ -407,39 +407,39 @@ def _range(start: Expression, end: Expression) -> Expression | None:
     return Expression(start.first, end.last, (first[0], last[1]), level, has_year=True, is_range=True)
 
 
-def _opened(text: str, found: Expression, now: datetime) -> Expression:
+def _opened(text: str, time: Expression, now: datetime) -> Expression:
     """Return the expression open to one side where the text says since, after, before or until."""
-    before, (start, end) = text[: found.first], found.span
-    if found.is_range:
-        return found
+    before, (start, end) = text[: time.first], time.span
+    if time.is_range:
+        return time
     if word := _SINCE.search(before):
-        return replace(found, first=word.start(), span=_until_now(start, now), level=HARD)
-    if word := _SINCE_TRAILING.match(text, found.last) or _ON.match(text, found.last):
-        return replace(found, last=word.end(), span=_until_now(start, now), level=HARD)
+        return replace(time, first=word.start(), span=_until_now(start, now), level=HARD)
+    if word := _SINCE_TRAILING.match(text, time.last) or _ON.match(text, time.last):
+        return replace(time, last=word.end(), span=_until_now(start, now), level=HARD)
     if word := _AFTER.search(before):
-        return _later(text, replace(found, first=word.start()), now)
-    if word := _AFTER_TRAILING.match(text, found.last):
-        return _later(text, replace(found, last=word.end()), now)
+        return _later(text, replace(time, first=word.start()), now)
+    if word := _AFTER_TRAILING.match(text, time.last):
+        return _later(text, replace(time, last=word.end()), now)
     for pattern, bound in ((_UNTIL_START, start), (_UNTIL_END, end)):
         if word := pattern.search(before):
-            return replace(found, first=word.start(), span=(spans.BEGINNING, bound))
+            return replace(time, first=word.start(), span=(spans.BEGINNING, bound))
     for pattern, bound in ((_UNTIL_START_TRAILING, start), (_UNTIL_END_TRAILING, end)):
-        if word := pattern.match(text, found.last):
-            return replace(found, last=word.end(), span=(spans.BEGINNING, bound))
-    return found
+        if word := pattern.match(text, time.last):
+            return replace(time, last=word.end(), span=(spans.BEGINNING, bound))
+    return time
 
 
-def _later(text: str, found: Expression, now: datetime) -> Expression:
+def _later(text: str, time: Expression, now: datetime) -> Expression:
     """Return the range that begins when the expression ends; "after yesterday's meeting" begins with that day.
 
     The future never filters, and a date or weekday only where the query says that something happened.
     """
-    start, end = found.span
-    begin = start if isinstance(start, datetime) or _OWNS.match(text, found.last) else end
+    start, end = time.span
+    begin = start if isinstance(start, datetime) or _OWNS.match(text, time.last) else end
     if instant(begin, now) > now:
-        return replace(found, span=(begin, spans.END), level=min(found.level, DATED))
-    is_hard = found.level == HARD or not _asks_more(_without(text, [found])) or says_it_happened(text)
-    return replace(found, span=_until_now(begin, now), level=HARD if is_hard else found.level)
+        return replace(time, span=(begin, spans.END), level=min(time.level, DATED))
+    is_hard = time.level == HARD or not _asks_more(_without(text, [time])) or says_it_happened(text)
+    return replace(time, span=_until_now(begin, now), level=HARD if is_hard else time.level)
 
 
 def _until_now(start: date, now: datetime) -> Span:
@@ -452,15 +452,15 @@ def instant(at: date, now: datetime) -> datetime:
     return at if isinstance(at, datetime) else datetime(at.year, at.month, at.day, tzinfo=now.tzinfo)
 
 
-def _words(query: str, found: Expression, others: list[Expression], now: datetime) -> TimeWords | None:
-    start, end = (instant(at, now).astimezone(UTC) for at in found.span)
+def _words(query: str, time: Expression, others: list[Expression], now: datetime) -> TimeWords | None:
+    start, end = (instant(at, now).astimezone(UTC) for at in time.span)
     if start >= end:
         return None
-    relative = [time for time in (found, *others) if time.is_relative]
-    text = query[found.first : found.last].strip()
-    asks_more = _asks_more(_without(query, list({found, *relative})))
-    is_habit = found.level == BARE and asks_of_any_time(query)
-    return TimeWords(start, end, text, found.level == HARD, asks_more or is_habit, _without(query, relative))
+    relative = [time for time in (time, *others) if time.is_relative]
+    text = query[time.first : time.last].strip()
+    asks_more = _asks_more(_without(query, list({time, *relative})))
+    is_habit = time.level == BARE and asks_of_any_time(query)
+    return TimeWords(start, end, text, time.level == HARD, asks_more or is_habit, _without(query, relative))
 
 
 def _asks_more(text: str) -> bool:
