@@ -104,7 +104,7 @@ class _Passage:
 class _File:
     """One file as it was read last. problem: why none of it counts, else ""."""
 
-    found: FoundFile
+    entry: FoundFile
     text: str = ""
     passages: tuple[_Passage, ...] = ()
     problem: str = ""
@@ -112,7 +112,7 @@ class _File:
     @property
     def inside(self) -> PurePosixPath:
         """Its path below the folder of operations."""
-        return PurePosixPath(self.found.ref).relative_to(FOLDER)
+        return PurePosixPath(self.entry.ref).relative_to(FOLDER)
 
 
 class OperationalKnowledge:
@@ -179,7 +179,7 @@ class OperationalKnowledge:
         for file in files:
             if name in (str(file.inside), file.inside.stem, str(file.inside.with_suffix(""))):
                 stem = file.inside.stem
-                return OperationPassage(stem, file.found.ref, _title(file.text, stem), file.text, 1.0)
+                return OperationPassage(stem, file.entry.ref, _title(file.text, stem), file.text, 1.0)
         known = ", ".join(sorted(file.inside.stem for file in files)) or "none"
         raise NotFound(f"no operation {name!r} under {FOLDER}; there are: {known}")
 
@@ -201,17 +201,17 @@ class OperationalKnowledge:
         problems: list[str] = []
         bytes_left = FOLDER_BYTES_MAX
         with self._lock:
-            for found in self._found_files(self._root, problems):
-                file = self._files.get(found.ref)
-                if problem := _why_unread(found, len(files), bytes_left):
-                    file = _File(found, problem=problem)
-                elif file is None or file.found != found:
-                    file = self._read(self._root, found)
-                bytes_left -= found.size  # also of those that are no text: they were read
+            for entry in self._found_files(self._root, problems):
+                file = self._files.get(entry.ref)
+                if problem := _why_unread(entry, len(files), bytes_left):
+                    file = _File(entry, problem=problem)
+                elif file is None or file.entry != entry:
+                    file = self._read(self._root, entry)
+                bytes_left -= entry.size  # also of those that are no text: they were read
                 if file.problem:
-                    problems.append(f"{ascii(found.ref)[1:-1]} is left out: {file.problem}")
+                    problems.append(f"{ascii(entry.ref)[1:-1]} is left out: {file.problem}")
                 else:
-                    files[found.ref] = file
+                    files[entry.ref] = file
             self._files, self._problems = files, tuple(problems[:PROBLEMS_MAX])
             return list(files.values())
 
@@ -219,44 +219,44 @@ class OperationalKnowledge:
     def _found_files(root: Path, problems: list[str]) -> list[FoundFile]:
         """Return the files that may be operations; what keeps the folder itself from being read goes to `problems`."""
         try:
-            found = list(beneath.walk(root, FOLDER, most=NAMES_MAX, depth=DEPTH_MAX))
+            entries = list(beneath.walk(root, FOLDER, most=NAMES_MAX, depth=DEPTH_MAX))
         except OSError as error:
             problems.append(f"{FOLDER} is left out: {error.strerror}")
             return []
-        if len(found) >= NAMES_MAX:
+        if len(entries) >= NAMES_MAX:
             problems.append(f"{FOLDER} holds more than {NAMES_MAX} names; the others are left out")
-        return [file for file in found if file.problem or PurePosixPath(file.ref).suffix.lower() in SUFFIXES]
+        return [file for file in entries if file.problem or PurePosixPath(file.ref).suffix.lower() in SUFFIXES]
 
-    def _read(self, root: Path, found: FoundFile) -> _File:
+    def _read(self, root: Path, entry: FoundFile) -> _File:
         try:
-            content = beneath.read(root, found.ref, most_bytes=FILE_BYTES_MAX)
+            content = beneath.read(root, entry.ref, most_bytes=FILE_BYTES_MAX)
         except OSError as error:
-            return _File(found, problem=f"it cannot be read ({error.strerror})")
+            return _File(entry, problem=f"it cannot be read ({error.strerror})")
         if content is None:
-            return _File(found, problem="it went away while it was read")
+            return _File(entry, problem="it went away while it was read")
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            return _File(found, problem=f"byte {error.start} is not UTF-8; save it as UTF-8")
+            return _File(entry, problem=f"byte {error.start} is not UTF-8; save it as UTF-8")
         if "\0" in text:
-            return _File(found, problem="it is binary")
+            return _File(entry, problem="it is binary")
         if self._quarantine.is_quarantined(text):
-            return _File(found, problem=f"the engine ended {DEATHS} times while it read it")
-        with self._quarantine.reading({ascii(found.ref)[1:-1]: text}):
-            return _File(found, text, tuple(_passages(found.ref, text)))
+            return _File(entry, problem=f"the engine ended {DEATHS} times while it read it")
+        with self._quarantine.reading({ascii(entry.ref)[1:-1]: text}):
+            return _File(entry, text, tuple(_passages(entry.ref, text)))
 
 
-def _why_unread(found: FoundFile, files: int, bytes_left: int) -> str:
+def _why_unread(entry: FoundFile, files: int, bytes_left: int) -> str:
     """Return why a file is not read at all, "" for one that is."""
-    if found.problem:
-        return found.problem
-    if not found.ref.isprintable():
+    if entry.problem:
+        return entry.problem
+    if not entry.ref.isprintable():
         return "its name holds signs that cannot be shown; rename it"
-    if found.size > FILE_BYTES_MAX:
-        return f"it has {found.size} bytes; allowed are {FILE_BYTES_MAX}"
+    if entry.size > FILE_BYTES_MAX:
+        return f"it has {entry.size} bytes; allowed are {FILE_BYTES_MAX}"
     if files >= FILES_MAX:
         return f"there are more than {FILES_MAX} files"
-    return f"all files together have more than {FOLDER_BYTES_MAX} bytes" if found.size > bytes_left else ""
+    return f"all files together have more than {FOLDER_BYTES_MAX} bytes" if entry.size > bytes_left else ""
 
 
 def _passages(ref: str, text: str) -> Iterator[_Passage]:

@@ -65,6 +65,14 @@ def stored(core: Core, agent: Actor, clock: ManualClock, *contents: str, **field
     return made
 
 
+def recalled(core: Core, agent: Actor, clock: ManualClock, *contents: str) -> tuple[MemoryAnchor, list[Memory]]:
+    """Store facts and recall them together."""
+    memories = stored(core, agent, clock, *contents)
+    anchor = core.anchor(agent)
+    anchor.search(QUERY)
+    return anchor, memories
+
+
 def reconsolidated(core: Core, **limits: Any) -> Any:
     return core.scheduler.run("reconsolidate", core.clock.now(), Limits(**limits))
 
@@ -86,9 +94,7 @@ def test_two_recalled_facts_that_contradict_become_disputed(core: Core, agent: A
 
 def test_what_was_found_while_recalling_is_settled_like_any_other(core: Core, agent: Actor, clock: ManualClock) -> None:
     """Rule conflicts: the newest side is the one that was learned last, whatever version it is."""
-    old, new = stored(core, agent, clock, OLD, NEW)
-    anchor = core.anchor(agent)
-    anchor.search(QUERY)
+    anchor, (old, new) = recalled(core, agent, clock, OLD, NEW)
     reconsolidated(core)
 
     anchor.settle(old.id, "keep_new")
@@ -99,9 +105,7 @@ def test_what_was_found_while_recalling_is_settled_like_any_other(core: Core, ag
 
 def test_a_word_of_change_settles_it(core: Core, agent: Actor, clock: ManualClock) -> None:
     """Rule conflicts: the newer fact says itself that something changed; the older stays readable."""
-    old, new = stored(core, agent, clock, OLD, CHANGED)
-    anchor = core.anchor(agent)
-    anchor.search(QUERY)
+    anchor, (old, new) = recalled(core, agent, clock, OLD, CHANGED)
 
     reconsolidated(core)
 
@@ -149,9 +153,7 @@ def test_facts_that_agree_or_have_nothing_to_do_with_each_other_stay_as_they_are
 
 def test_three_versions_of_one_fact_are_all_disputed(core: Core, agent: Actor, clock: ManualClock) -> None:
     """Rule conflicts: what waits for another decision is looked at again."""
-    facts = stored(core, agent, clock, OLD, NEW, "The staging server runs on port 7070.")
-    anchor = core.anchor(agent)
-    anchor.search(QUERY)
+    anchor, facts = recalled(core, agent, clock, OLD, NEW, "The staging server runs on port 7070.")
 
     for _ in range(3):
         reconsolidated(core)
@@ -161,8 +163,7 @@ def test_three_versions_of_one_fact_are_all_disputed(core: Core, agent: Actor, c
 
 def test_a_dry_run_shows_what_it_would_do_and_leaves_the_queue(core: Core, agent: Actor, clock: ManualClock) -> None:
     """Rule jobs: a dry run changes nothing."""
-    old, new = stored(core, agent, clock, OLD, NEW)
-    core.anchor(agent).search(QUERY)
+    _, (old, new) = recalled(core, agent, clock, OLD, NEW)
 
     planned = reconsolidated(core, dry_run=True).planned
 
@@ -180,13 +181,13 @@ def test_a_pair_is_compared_once_a_version(core: Core, agent: Actor, clock: Manu
         compared.extend(f"{old.id} {new.id}" for old, _ in near)
         return Decision(Outcome.ADDED)
 
-    recalled = RecalledTogether(core.services.store, core.services.searcher.alike, none)
+    together = RecalledTogether(core.services.store, core.services.searcher.alike, none)
     answer = anchor.search("staging server", limit=10).snippets
 
     for _ in range(3):
-        recalled.note(answer)
-        recalled.found()
-        recalled.changed()
+        together.note(answer)
+        together.found()
+        together.changed()
 
     assert len(compared) == 1
 
@@ -195,19 +196,17 @@ def test_a_full_queue_drops_and_never_grows(core: Core) -> None:
     """Rule bounded: a queue that nobody empties holds so many answers and no more."""
     asked: list[None] = []
     services = core.services
-    recalled = RecalledTogether(services.store, services.searcher.alike, decide, on_news=lambda: asked.append(None))
+    together = RecalledTogether(services.store, services.searcher.alike, decide, on_news=lambda: asked.append(None))
 
     for number in range(ANSWERS_WAITING * 3):
-        recalled.note([_shown(f"a{number}"), _shown(f"b{number}")])
+        together.note([_shown(f"a{number}"), _shown(f"b{number}")])
 
     assert len(asked) == ANSWERS_WAITING
 
 
 def test_a_search_queues_the_job(core: Core, agent: Actor, clock: ManualClock) -> None:
     """Rule conflicts: a reconsolidation is queued by the answer, and runs beside what is due."""
-    old, _ = stored(core, agent, clock, OLD, NEW)
-    anchor = core.anchor(agent)
-    anchor.search(QUERY)
+    anchor, (old, _) = recalled(core, agent, clock, OLD, NEW)
 
     (report,) = core.scheduler.run_queued(core.clock.now())
 
@@ -220,9 +219,7 @@ def test_a_policy_holds_for_recalled_facts_too(tmp_path: Path, agent: Actor, clo
     """Rule conflicts.policy: keep_old ends the newer one."""
     settings = Settings.model_validate({"conflicts": {"policy": {"fact": "keep_old"}}})
     core = ephemeral_core(tmp_path / "own", clock=clock, settings=settings)
-    old, new = stored(core, agent, clock, OLD, NEW)
-    anchor = core.anchor(agent)
-    anchor.search(QUERY)
+    anchor, (old, new) = recalled(core, agent, clock, OLD, NEW)
 
     reconsolidated(core)
 
@@ -245,16 +242,14 @@ def thinking(tmp_path: Path, clock: ManualClock) -> Iterator[Core]:
 
 def test_a_model_may_say_that_it_is_no_contradiction(thinking: Core, agent: Actor, clock: ManualClock) -> None:
     """Rule conflicts: rules find, a model may only clear."""
-    stored(thinking, agent, clock, OLD, NEW)
-    thinking.anchor(agent).search(QUERY)
+    recalled(thinking, agent, clock, OLD, NEW)
 
     assert reconsolidated(thinking).counts["found"] == 0
 
 
 def test_an_anchor_of_another_caller_sees_the_same_contradiction(core: Core, agent: Actor, clock: ManualClock) -> None:
     """Rule conflicts: both versions are shown as disputed until a human has looked."""
-    stored(core, agent, clock, OLD, NEW)
-    core.anchor(agent).search(QUERY)
+    recalled(core, agent, clock, OLD, NEW)
     reconsolidated(core)
     other: MemoryAnchor = core.anchor(
         Actor(Caller.AGENT, Scope(agent="codex"), client="codex", project_dir=agent.project_dir)

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from memory_anchor.ports import Matrix
 
 
+TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+API_KEY = "sk-ant-api03-" + "Ab3dEf9hIj2kLm5nOp8qRs1tUv4wXy7z"
+
+
 def human(core: Core, agent: Actor) -> MemoryAnchor:
     return core.anchor(replace(agent, caller=Caller.HUMAN))
 
@@ -264,9 +268,7 @@ def test_an_old_layer_name_is_understood(anchor: MemoryAnchor) -> None:
 
 def test_private_text_and_secrets_are_never_stored(anchor: MemoryAnchor) -> None:
     """Rule safety: <private> is left out, secrets are redacted, the outcome lists their kinds."""
-    done = anchor.save_memory(
-        "部署密钥sk-ant-api03-" + "Ab3dEf9hIj2kLm5nOp8qRs1tUv4wXy7z" + "<private>never this</private>"
-    )
+    done = anchor.save_memory(f"部署密钥{API_KEY}<private>never this</private>")
 
     stored = anchor.get(done.id).content
     assert "never this" not in stored
@@ -331,8 +333,7 @@ def test_a_read_only_connection_writes_nothing(core: Core, agent: Actor) -> None
 @pytest.mark.parametrize("text", ["{}", "  {}。", "`{}`\n\n{}", "<private>mine</private> {}"])
 def test_a_memory_of_nothing_but_secrets_is_not_stored(anchor: MemoryAnchor, text: str) -> None:
     """Rule safety: a placeholder is no memory; the answer lists what was left out, and quotes nothing."""
-    secret = "sk-ant-api03-" + "Ab3dEf9hIj2kLm5nOp8qRs1tUv4wXy7z"
-    content = text.replace("{}", secret)
+    content = text.replace("{}", API_KEY)
 
     done = [anchor.save_memory(content), anchor.log_event(content), anchor.save_memory(content, type="note")]
 
@@ -350,32 +351,29 @@ def test_an_edit_to_nothing_but_a_secret_changes_nothing(anchor: MemoryAnchor) -
     done = anchor.save_memory("The token is rotated on Mondays")
 
     with pytest.raises(BadInput, match="says nothing besides"):
-        anchor.edit(done.id, "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8")
+        anchor.edit(done.id, TOKEN)
 
     assert anchor.get(done.id).version == 1
 
 
 def test_a_secret_in_a_key_or_a_tag_is_redacted_too(anchor: MemoryAnchor) -> None:
     """Rule safety: nothing that is stored holds a secret, whatever field it came in."""
-    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    fact = anchor.get(anchor.save_memory("CI pushes with a token", key=f"push {TOKEN}", tags=[TOKEN]).id)
+    event = anchor.get(anchor.log_event("CI pushed", where=f"host {TOKEN}", tags=[TOKEN]).id)
 
-    fact = anchor.get(anchor.save_memory("CI pushes with a token", key=f"push {secret}", tags=[secret]).id)
-    event = anchor.get(anchor.log_event("CI pushed", where=f"host {secret}", tags=[secret]).id)
-
-    assert secret not in f"{fact} {event}"
+    assert TOKEN not in f"{fact} {event}"
     assert fact.tags[0].name == "[redacted:token]"
 
 
 def test_nothing_is_extracted_of_a_secret_alone(anchor: MemoryAnchor) -> None:
     """Rule safety: a conversation's secrets leave no placeholders behind."""
-    secret = "sk-ant-api03-" + "Ab3dEf9hIj2kLm5nOp8qRs1tUv4wXy7z"
-    talk = [
-        {"role": "user", "content": f"Remember: {secret}"},
-        {"role": "assistant", "content": "Which key should I use for deployment?"},
-        {"role": "user", "content": secret},
-    ]
-
-    anchor.remember_conversation(talk)
+    anchor.remember_conversation(
+        [
+            {"role": "user", "content": f"Remember: {API_KEY}"},
+            {"role": "assistant", "content": "Which key should I use for deployment?"},
+            {"role": "user", "content": API_KEY},
+        ]
+    )
 
     assert anchor.listing() == []
 
