@@ -69,14 +69,14 @@ _PARTS = {
 }
 
 
-def part(name: str) -> str:
-    """Return the source of an expression's part by its name in `times.toml`."""
-    return filled(_PARTS[name], _PARTS)
+def expression(source: str) -> str:
+    """Return the source of an expression with the parts of `times.toml` in place of their names."""
+    return filled(source, _PARTS)
 
 
-FRONT, HAN_NUMBER, HAN_WEEK, INSIDE, MONTH, NOT_WEEKDAY, NUMBER, ORDINAL, SEASON, WEEKDAY, YEAR = map(
-    part,
-    "front han_number han_week inside month not_weekday number ordinal season weekday year".split(),  # noqa: SIM905
+FRONT, HAN_NUMBER, HAN_WEEK, INSIDE, MONTH, NOT_WEEKDAY, NUMBER, ORDINAL, SEASON, WEEKDAY, YEAR = (
+    expression(f"{{{name}}}")
+    for name in "front han_number han_week inside month not_weekday number ordinal season weekday year".split()  # noqa: SIM905
 )
 HOLIDAYS = tuple(
     (text(row["name"]), [whole(number) for number in items(row["days"])]) for row in records(table("times")["holidays"])
@@ -401,9 +401,9 @@ def _rules(name: str) -> Iterator[tuple[re.Pattern[str], Reader, int]]:
         level = LEVELS[text(row["level"])]
         if row["read"] == "holidays":
             for holiday, days in HOLIDAYS:
-                yield bounded(f"{holiday}(?:{part('holiday_year')})", re.IGNORECASE), _holiday(*days), level
+                yield bounded(f"{holiday}(?:{expression('{holiday_year}')})", re.IGNORECASE), _holiday(*days), level
         else:
-            yield bounded(filled(text(row["pattern"]), _PARTS), re.IGNORECASE), _reader(row), level
+            yield bounded(expression(text(row["pattern"])), re.IGNORECASE), _reader(row), level
 
 
 RULES: Rules = tuple(_rules("rules"))

@@ -16,12 +16,12 @@ first. Quoted text is not read. Ranges are half-open.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from memory_anchor.json_values import text
+from memory_anchor.json_values import record, text
 from memory_anchor.language import timespans as spans
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import terms
@@ -29,27 +29,21 @@ from memory_anchor.language.timerules import (
     BARE,
     DATED,
     FRONT,
-    HAN_NUMBER,
     HAN_PARTS,
-    HAN_WEEK,
     HAN_WEEKDAYS,
     HARD,
     HOLIDAYS,
     IF_HAPPENED,
     MONTH,
-    NOT_WEEKDAY,
-    NUMBER,
-    ORDINAL,
     ORDINALS,
     PARTS,
     RULES,
-    SEASON,
     VAGUE,
-    WEEKDAY,
     WEEKDAYS,
     YEAR,
     Rules,
     calendar,
+    expression,
     is_vague,
     number,
 )
@@ -138,69 +132,50 @@ def _holiday_of(days: Sequence[int]) -> Refiner:
     return lambda span, _: spans.days_of(span, *days)
 
 
-_FOLLOWING: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
-    (bounded(pattern, re.IGNORECASE), refine)
-    for pattern, refine in (
-        (
-            rf"(?:(?:\s*+的)?\s*+{HAN_WEEK}|(?<=[周期拜]))(?P<it>[一二三四五六日天])(?![个次些直共起样般定人条项件位])"
-            rf"{NOT_WEEKDAY}",
-            lambda span, match: spans.weekday_of(span, HAN_WEEKDAYS[match["it"]]),
-        ),
-        (r"(?:(?:\s*+的)?\s*+周末|(?<=周)末)", lambda span, _: spans.weekend_of(span)),
-        (
-            r"(?:\s*+的)?\s*+第?(?P<it>[一二三四1-4])季度|\s*Q(?P<q>[1-4])(?!\d)",
-            lambda span, match: spans.quarter_of(span, number(match["it"] or match["q"]) or 0),
-        ),
-        (r"(?:\s*+的)?\s*+(?P<it>[春夏秋冬])[天季]", lambda span, match: spans.season_of(span, match["it"])),
-        (r"(?:\s*+的)?\s*+(?P<it>[上下])半[年月]", lambda span, match: spans.half_of(span, "上下".index(match["it"]))),
-        (
-            rf"(?:\s*+的)?\s*+(?P<it>{HAN_NUMBER})\s*月份?",
-            lambda span, match: spans.month_of(span, number(match["it"]) or 0),
-        ),
-        (
-            rf"(?:\s*+的)?\s*+(?P<it>{HAN_NUMBER})\s*[日号]",
-            lambda span, match: spans.day_of(span, number(match["it"]) or 0),
-        ),
-        (r"(?:\s*+的)?\s*+(?P<it>[上中下])旬|[年月]?(?P<part>[初底末])(?!级)|年(?P<mid>中)", _part_after),
-        *((rf"(?:\s*+的)?\s*+{name}", _holiday_of(days)) for name, days in HOLIDAYS),
-    )
+def _refinements(
+    group: str, refiners: Mapping[str, Refiner], *, outer: str = "{}", holiday: str
+) -> tuple[tuple[re.Pattern[str], Refiner], ...]:
+    """Return the expressions of a group of `times.toml` with their refiners, then the holidays.
+
+    outer, holiday: what is around each expression, and around the name of a holiday.
+    """
+    patterns = record(table("times")[group])
+    rows = [(expression(text(patterns[name])), refine) for name, refine in refiners.items()]
+    rows += [(holiday.format(name), _holiday_of(days)) for name, days in HOLIDAYS]
+    return tuple((bounded(outer.replace("{}", pattern), re.IGNORECASE), refine) for pattern, refine in rows)
+
+
+_FOLLOWING = _refinements(
+    "following",
+    {
+        "han_weekday": lambda span, match: spans.weekday_of(span, HAN_WEEKDAYS[match["it"]]),
+        "han_weekend": lambda span, _: spans.weekend_of(span),
+        "han_quarter": lambda span, match: spans.quarter_of(span, number(match["it"] or match["q"]) or 0),
+        "han_season": lambda span, match: spans.season_of(span, match["it"]),
+        "han_half": lambda span, match: spans.half_of(span, "上下".index(match["it"])),
+        "han_month": lambda span, match: spans.month_of(span, number(match["it"]) or 0),
+        "han_day": lambda span, match: spans.day_of(span, number(match["it"]) or 0),
+        "han_part": _part_after,
+    },
+    holiday=r"(?:\s*+的)?\s*+{}",
 )
-_LEADING: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
-    (bounded(rf"\b(?:{pattern})\Z", re.IGNORECASE), refine)
-    for pattern, refine in (
-        (
-            rf"(?:the |on )*{WEEKDAY},?(?: of| in)? (?:the )?",
-            lambda span, match: spans.weekday_of(span, WEEKDAYS.index(match["weekday"].lower()[:3])),
+_LEADING = _refinements(
+    "leading",
+    {
+        "weekday": lambda span, match: spans.weekday_of(span, WEEKDAYS.index(match["weekday"].lower()[:3])),
+        "part": lambda span, match: spans.part_of(span, PARTS[(match["it"] or match["of"]).lower()]),
+        "distance": _beside,
+        "half": lambda span, match: spans.half_of(span, ORDINALS[match["it"].lower()] - 1),
+        "quarter": lambda span, match: spans.quarter_of(
+            span, number(match["it"] or "") or ORDINALS[match["word"].lower()]
         ),
-        (
-            r"(?:at |in |around |by )?(?:the )?"
-            r"(?:(?P<it>early|late|mid)(?: in)?[ -]|(?P<of>beginning|start|middle|end) of )(?:the )?",
-            lambda span, match: spans.part_of(span, PARTS[(match["it"] or match["of"]).lower()]),
-        ),
-        (
-            rf"(?:on )?(?:the )?(?:{WEEKDAY}|(?:{NUMBER} )?(?P<unit>day|week|weekend|month)s?) "
-            r"(?P<side>before|after) (?:the )?",
-            _beside,
-        ),
-        (
-            r"(?:the )?(?P<it>first|second) half of (?:the )?",
-            lambda span, match: spans.half_of(span, ORDINALS[match["it"].lower()] - 1),
-        ),
-        (
-            r"(?:Q(?P<it>[1-4])|(?:the )?(?P<word>first|second|third|fourth|last) quarter)(?: of|,|/)? ?",
-            lambda span, match: spans.quarter_of(span, number(match["it"] or "") or ORDINALS[match["word"].lower()]),
-        ),
-        (
-            rf"(?:in )?(?:the )?{SEASON}(?: of)? ",
-            lambda span, match: spans.season_of(span, match["season"].lower()),
-        ),
-        (
-            rf"(?:on )?(?:the )?(?P<it>\d{{1,2}}){ORDINAL} of ",
-            lambda span, match: spans.day_of(span, int(match["it"])),
-        ),
-        *((rf"(?:at |on )?{name}(?:,| of|,? in)? (?:the )?", _holiday_of(days)) for name, days in HOLIDAYS),
-    )
+        "season": lambda span, match: spans.season_of(span, match["season"].lower()),
+        "day": lambda span, match: spans.day_of(span, int(match["it"])),
+    },
+    outer=r"\b(?:{})\Z",
+    holiday="(?:at |on )?{}(?:,| of|,? in)? (?:the )?",
 )
+_AROUND = record(table("times")["around"])
 _REFINED_AT_MOST = 3
 """Refinements of one expression: "the first Friday" of "the end of" "last month" is as deep as people go."""
 _TO = bounded(r"\s*(?:起?[到至]|~|—|–|-|\bto\b|\buntil\b|\btill\b|\bthrough\b)\s*(?:the )?\Z", re.IGNORECASE)
@@ -212,33 +187,20 @@ _ON = bounded(r"\s+on(?:wards?)?\b(?=\s*(?:[?.,!]|\Z))|\s+onwards?\b", re.IGNORE
 _AFTER = bounded(r"\bafter\s*(?:the )?\Z", re.IGNORECASE)
 _AFTER_TRAILING = bounded(r"\s*(?:之后|以后)")
 _OWNS = bounded(r"['’]s\b")
-_SINCE_TRAILING = bounded(
-    r"\s*(?:以来|起|到(?:现在|今天|目前)|至今|(?:up )?(?:to|until|till) (?:now|date|today))", re.IGNORECASE
-)
+_SINCE_TRAILING = bounded(text(_AROUND["since_trailing"]), re.IGNORECASE)
 _UNTIL_START = bounded(r"\bbefore\s*(?:the )?\Z", re.IGNORECASE)
 _UNTIL_START_TRAILING = bounded(rf"\s*(?:之前|以前|前(?!{FRONT}))")
 _UNTIL_END = bounded(r"(?:\bmore than|\buntil|\btill|\bup to|截至|截止到?)\s*(?:the )?\Z", re.IGNORECASE)
 _UNTIL_END_TRAILING = bounded(r"\s*为止")
 _OTHER_DATE = bounded(r"(?<![\d.])\d{1,2}[/.]\d{1,2}[/.](?:19|20)\d\d(?![\d.])")
-_LEADS = bounded(
-    r"(?:\b(?:in|on|at|over|during|within|from|for|of|by)\s+)?(?:\b(?:the|earlier|around|roughly|almost|nearly)\s+)?\Z|(?<![\u4e00-\u9fff])[在于从]\Z",
-    re.IGNORECASE,
-)
-_TRAILS = bounded(
-    r"(?:\s*(?:morning|afternoon|evening|night|so far)\b)?(?:['’]s\b)?"
-    r"(?:凌晨|[上中下]午(?![饭餐茶班休睡觉市场])|[早晚]上(?![线架班传课门车岗任新海]|报(?![错警名])|市(?!场)))?"
-    r"(?:以来|之内|以内|期间|(?:里面?|内)(?=[的做干完发改有都我谁哪]|\W|\Z))?"
-    r"(?:的(?![士哥]|确(?![认定诊立保])|黎波里))?",
-    re.IGNORECASE,
-)
+_LEADS = bounded(text(_AROUND["leads"]), re.IGNORECASE)
+_TRAILS = bounded(text(_AROUND["trails"]), re.IGNORECASE)
 """What only leads to a time, and what only follows it and starts no other word: 昨天内存, 昨天晚上线, 昨天的士."""
 _LOOSE = bounded(r"\s+([?!,.;:？！，。；：])")
 _EDGES = " ,;:，、；：。"
 _GENERIC = frozenset((*listed("left_out", "asked"), *text(table("left_out")["asked_han"])))
 """Terms that only ask what happened."""
-_HAN_GENERIC = bounded(
-    r"工作|总结|小结|概括|概述|情况|内容|一下|列出|列举|列表|回顾|汇报|告诉|给我|看看|帮我|请|咱们?|大家|所有|全部|一切|搞定|忙|是"
-)
+_HAN_GENERIC = bounded(text(_AROUND["han_generic"]))
 """Whole words that do the same."""
 
 
