@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import words
 
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.core import Core
@@ -162,34 +163,12 @@ def test_every_write_has_a_row() -> None:
     """Promise 1: a new write without a row here fails."""
     assert set(TOOLS) == set(mcp_answers.WRITING)
     reads = {
-        "search",
-        "ask_golden",
-        "list",
-        "show",
-        "history",
-        "events",
-        "stats",
-        "saving",
-        "constitution",
-        "operations",
-        "inbox",
-        "jobs_list",
-        "projects_list",
-        "why_not",
-        "context_report",
-        "context_reports",
-        "sides",
-        "profile",
-        "knowledge_search",
-        "knowledge_get",
-        "knowledge_sources",
-        "lorebook_list",
-        "lorebook_show",
-        "lorebook_report",
-        "lorebook_export",
-        "sync_status",
-        "sync_unsigned",
-        "variants",
+        *words("""
+        search ask_golden list show history events stats saving constitution operations inbox jobs_list
+        projects_list why_not context_report context_reports sides profile knowledge_search knowledge_get
+        knowledge_sources lorebook_list lorebook_show lorebook_report lorebook_export sync_status sync_unsigned
+        variants
+    """)
     }
     known = reads | set(CALLS) | WRITES_ELSEWISE
     assert set(calls.CALLS) - known <= set(), f"without a row: {set(calls.CALLS) - known}"
