@@ -30,15 +30,12 @@ class SourceFiles(Protocol):
 
     def stamp(self, ref: str) -> str | None:
         """Return what changes whenever the file may have changed (cheap), None when it is not there."""
-        ...
 
     def text(self, ref: str) -> str | None:
         """Return the file's text, None when it is not there or not text."""
-        ...
 
     def elsewhere(self, ref: str) -> Sequence[tuple[str, bool]]:
         """Return where a missing file may be now: (ref, whether it is known to be that file), likeliest first."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,6 @@ class HeldLock(Protocol):
 class Clock(Protocol):
     def now(self) -> datetime:
         """Return the present instant, aware UTC."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +101,12 @@ class Snapshot(Protocol):
 
     def take(self) -> Mapping[str, NDArray[np.generic]] | None:
         """Return the arrays and remove them; None for none, or none that can be read."""
-        ...
 
     def put(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
         """Store these in place of the old ones; where that fails nothing is stored."""
-        ...
 
     def drop(self) -> None:
         """Remove the arrays."""
-        ...
 
 
 class MemoryStore(Protocol):
@@ -127,15 +123,12 @@ class MemoryStore(Protocol):
 
         Raises WrongEmbedder when its stored identity differs, StoreDamaged when it cannot be read.
         """
-        ...
 
     def peek(self, name: str) -> tuple[int, Mapping[str, EmbedderIdentity]] | None:
         """Return how many versions a collection has and by whom embedded, None without one; changes nothing."""
-        ...
 
     def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
         """Return the embedders of an open collection: vector name -> identity."""
-        ...
 
     def reindex(self, name: str, spec: CollectionSpec) -> None:
         """Give the collection the embedders of `spec` and new indexes; vectors of others are dropped.
@@ -143,7 +136,6 @@ class MemoryStore(Protocol):
         Memories, words and the vectors of unchanged embedders stay. An open collection can be read meanwhile; a store
         of files uses the old one until the new one is complete.
         """
-        ...
 
     def put(self, collection: str, entries: Sequence[Entry]) -> None:
         """Insert or replace whole versions: all of them or none, durable on return.
@@ -151,19 +143,15 @@ class MemoryStore(Protocol):
         On a store that several engines write to, a version that was read (`Memory.revision`) is only replaced as it was
         read, and one made of it only inserted. Raises ChangedMeanwhile: another engine was first.
         """
-        ...
 
     def set_vectors(self, collection: str, vectors: Mapping[str, Mapping[str, Matrix]]) -> None:
         """Add dense vectors: point id -> vector name -> row. Ids that do not exist are ignored."""
-        ...
 
     def set_usage(self, collection: str, usages: Mapping[str, Usage]) -> None:
         """Replace the mutable usage part: point id -> usage."""
-        ...
 
     def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
         """Return those that exist, in the order asked. Without vectors `Entry.vectors` is empty and `words` None."""
-        ...
 
     def find(
         self,
@@ -175,50 +163,41 @@ class MemoryStore(Protocol):
         descending: bool = False,
     ) -> list[Memory]:
         """Return matching versions, by an indexed datetime or integer field when `order_by` is given."""
-        ...
 
     def scan(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
     ) -> tuple[list[Entry], str | None]:
         """Return one page in point-id order and the cursor of the next page (None at the end)."""
-        ...
 
     def marks(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None
     ) -> tuple[list[Mark], str | None]:
         """Return the same page as `scan`, of each version only what may change: a tenth of the time."""
-        ...
 
     def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
         """Return the versions nearest by cosine, best first; only those that carry the vector."""
-        ...
 
     def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
         """Return the versions that share terms, best first by sum of query weight * stored weight * IDF."""
-        ...
 
     def count(self, collection: str, where: Where) -> int: ...
 
     def facet(self, collection: str, field: str, where: Where, *, limit: int = 1000) -> dict[str, int]:
         """Return the number of matching versions for each value of an indexed keyword field."""
-        ...
 
     def erase(self, collection: str, point_ids: Sequence[str]) -> None:
         """Delete for good, so that no file of the store has the text any more. Only `purge` calls this."""
-        ...
 
     def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
         """Give `holder` the lease `name` until then, unless another holder's lasts beyond `now`; return whether it did.
 
         Of several processes that claim at once, one gets True. `until=now` gives it back.
         """
-        ...
 
     def flush(self) -> None: ...
 
     def size_bytes(self) -> int:
         """Return the real (not apparent) size on disk, 0 where it cannot be known."""
-        ...
 
     def close(self) -> None: ...
 
@@ -255,7 +234,6 @@ class SharedRecords(Protocol):
 
     def revisions(self, names: Sequence[str]) -> dict[str, str]:
         """Return the revisions of those that exist; cheap, no content is read."""
-        ...
 
     def write(self, name: str, content: bytes, *, before: str, durable: bool = True) -> str:
         """Write a record where it still has the revision `before`, and return its new one.
@@ -263,15 +241,12 @@ class SharedRecords(Protocol):
         durable: on disk on return; else it survives only a kill of this process.
         Raises ChangedMeanwhile: it has another revision; nothing was written. TooLarge.
         """
-        ...
 
     def delete(self, name: str, *, before: str) -> None:
         """Remove a record that still has this revision; one that is gone is gone. Raises ChangedMeanwhile."""
-        ...
 
     def listed(self, folder: str) -> list[ListedRecord]:
         """Return the records anywhere below a folder, by name."""
-        ...
 
 
 class Sharing(Protocol):
@@ -280,22 +255,18 @@ class Sharing(Protocol):
     @property
     def is_fresh(self) -> bool:
         """Return whether `fresh` would return without asking the server."""
-        ...
 
     def fresh(self) -> None:
         """Fetch what others changed, unless that was done a moment ago. Raises Unavailable."""
-        ...
 
     def lorebooks(self) -> Sharing:
         """Return the same for the lorebooks of the data directory."""
-        ...
 
     def changing(self) -> AbstractContextManager[None]:
         """Wrap a change: the newest state is fetched before it and shared after it; a failure undoes it here.
 
         Raises Unavailable, ChangedMeanwhile: nothing was changed.
         """
-        ...
 
 
 class Embedder(Protocol):
@@ -309,7 +280,6 @@ class Embedder(Protocol):
 
     def available(self) -> bool:
         """Return whether embedding works now without a download or a network; never loads anything heavy."""
-        ...
 
 
 @runtime_checkable
@@ -318,7 +288,6 @@ class CachesQueries(Protocol):
 
     def forget(self, query: str) -> None:
         """Drop the row of a query."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +309,6 @@ class LanguageModel(Protocol):
 
         Raises Unavailable: no model, permission, budget or time, or an answer that does not fit the schema.
         """
-        ...
 
 
 @runtime_checkable
@@ -355,7 +323,6 @@ class Reranker(Protocol):
 
     def scores(self, query: str, texts: Sequence[str], *, deadline_s: float) -> list[float] | None:
         """Return one score a text, higher is better, or None when the deadline passed."""
-        ...
 
 
 class AuditRecord(TypedDict):
@@ -374,19 +341,15 @@ class AuditRecord(TypedDict):
 class AuditLog(Protocol):
     def records(self, kinds: str = "") -> Iterator[AuditRecord]:
         """Yield every readable record whose kind begins with `kinds`, oldest first, without verifying it."""
-        ...
 
     def append(self, kind: str, what: Mapping[str, Json], *, by: str, at: datetime) -> str:
         """Append one record to the hash chain, durable on return; return its hash."""
-        ...
 
     def first(self, kind: str) -> Mapping[str, Json] | None:
         """Return the `what` of the first record of a kind made here (not imported), None without one."""
-        ...
 
     def latest(self, kind: str) -> Mapping[str, Json] | None:
         """Return the `what` of the last record of a kind made here, None without one; reads the whole trail."""
-        ...
 
     def recording(
         self, kind: str, whats: Sequence[Mapping[str, Json]], *, by: str, at: datetime
@@ -396,4 +359,3 @@ class AuditLog(Protocol):
         whats: one record each, `{id, version, layer, content_hash, ...}` or `{memories: [the same]}`. After a kill in
         between, the next start records what was stored according to the note.
         """
-        ...
