@@ -282,15 +282,6 @@ def with_highest_importance(memory: Memory, sources: Iterable[HasImportance]) ->
     return replace(memory, importance=max(source.importance for source in sources))
 
 
-def confidence_now(confidence: float, *, age_days: float, half_life_days: float) -> float:
-    """Return what is left of a confidence 0 to 1, `age_days` after it was last corroborated.
-
-    >>> confidence_now(0.9, age_days=365, half_life_days=365)
-    0.45
-    """
-    return confidence * math.pow(0.5, max(0.0, age_days) / half_life_days)
-
-
 def priority_bonus(memory: Memory, now: datetime, settings: ActivationSettings = DEFAULTS) -> float:
     """Return what strength is multiplied by: 1 for a memory as it was written, more where it was said again.
 
@@ -350,7 +341,7 @@ def confidence_of(memory: Memory, now: datetime, settings: ActivationSettings = 
     if memory.layer is not Layer.VERIFIED_FACT or memory.pinned:
         return memory.confidence
     since = age_days(memory.corroborated_at or memory.learned_at, now)
-    return confidence_now(memory.confidence, age_days=since, half_life_days=settings.confidence_half_life_days)
+    return memory.confidence * math.pow(0.5, since / settings.confidence_half_life_days)
 
 
 def needs_verifying(memory: Memory, now: datetime, settings: ActivationSettings = DEFAULTS) -> bool:

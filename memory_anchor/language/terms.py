@@ -115,12 +115,6 @@ def _compound(raw: str) -> Iterator[str]:
     yield from _parts(raw)
 
 
-def _cjk(run: str) -> Iterator[str]:
-    yield from run
-    for first, second in pairwise(run):
-        yield first + second
-
-
 def _dates(text: str) -> Iterator[str]:
     """Yield `date:2023-05-08` and `date:2023-05` for every date with a year, in either language."""
     for match in _DATES.finditer(text):
@@ -148,7 +142,7 @@ def terms(text: str) -> list[str]:
     for match in _TOKEN.finditer(plain):
         raw = match.group()
         if match.lastgroup == "cjk":
-            result.extend(_cjk(raw))
+            result += [*raw, *(first + second for first, second in pairwise(raw))]
         elif match.lastgroup == "compound" or "_" in raw:
             result.extend(_compound(raw))
         elif _HUMP.search(raw):

@@ -281,10 +281,6 @@ def _season(match: re.Match[str], now: datetime) -> Span:
     return spans.latest_season(now.date(), name, is_over=which in ("last", "previous", "past"))
 
 
-def _half(match: re.Match[str], now: datetime) -> Span | None:
-    return spans.half_of(spans.year(now.year), "上下".index(match["half"]))
-
-
 def _han_part(match: re.Match[str], now: datetime) -> Span | None:
     """Read 月初 or 年底 alone: of this month, of this year."""
     whole = spans.month(now.year, now.month) if match["of"] == "月" else spans.year(now.year)
@@ -312,7 +308,7 @@ def calendar(match: re.Match[str], now: datetime) -> Span | None:
 
 
 def _years(match: re.Match[str], _: datetime) -> Span | None:
-    """Read "2023 to 2024": both years and what lies between."""
+    """Read "2023 to 2024": from the first to the last day."""
     first, last = int(match["since"]), int(match["year"])
     return (spans.year(first)[0], spans.year(last)[1]) if first < last else None
 
@@ -355,14 +351,6 @@ def _coming_day(match: re.Match[str], now: datetime) -> Span | None:
     return next((day for day in days if day and day[0] >= now.date()), None)
 
 
-def _last_days(days: int) -> Reader:
-    return lambda _, now: (now.date() - timedelta(days=days), now.date() + timedelta(days=1))
-
-
-def _last_hour(_: re.Match[str], now: datetime) -> Span:
-    return now - timedelta(hours=1), now
-
-
 _READERS: dict[str, Reader] = {
     "back": _back,
     "within": _within,
@@ -372,11 +360,11 @@ _READERS: dict[str, Reader] = {
     "weekend": _weekend,
     "quarter": _quarter,
     "season": _season,
-    "half": _half,
+    "half": lambda match, now: spans.half_of(spans.year(now.year), "上下".index(match["half"])),
     "han_part": _han_part,
     "calendar": calendar,
     "years": _years,
-    "last_hour": _last_hour,
+    "last_hour": lambda _, now: (now - timedelta(hours=1), now),
     "in_days": _in_days,
     "coming_day": _coming_day,
 }
@@ -390,7 +378,7 @@ def _reader(row: Record) -> Reader:
         case "span_from", (str(unit), int(offset)):
             return lambda _, now: _span_from(now.date(), unit, offset)
         case "last_days", (int(days),):
-            return _last_days(days)
+            return lambda _, now: (now.date() - timedelta(days=days), now.date() + timedelta(days=1))
         case name, _:
             return _READERS[name]
 
