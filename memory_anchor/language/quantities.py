@@ -12,7 +12,7 @@ import re
 
 from memory_anchor.json_values import record, text, whole
 from memory_anchor.language.bounded import bounded
-from memory_anchor.language.words import listed, placed, table
+from memory_anchor.language.words import listed, pattern, placed, table
 
 READ_CHARS = 4_000
 """Only so much of a text is read: a statement has its numbers early."""
@@ -34,47 +34,23 @@ _MONTH_NAMES = "|".join(sorted(_MONTH_AT, key=len, reverse=True))
 _DAYS = tuple(placed("calendar", "weekdays"))
 _HAN_NUMBER = "[零〇一二两三四五六七八九十百千万]{1,7}"
 _SOME = rf"(?:\d{{1,6}}|{_HAN_NUMBER})"
-
-_CLOCK = bounded(
-    rf"(?P<h24>\d{{1,2}}):(?P<m24>\d\d)(?!\d)\s?(?P<half24>[ap]\.?m)?|(?P<h12>\d{{1,2}})\s?(?P<half>[ap])\.?m(?![a-z])"
-    rf"|(?P<part>凌晨|早上|早晨|上午|中午|下午|傍晚|晚上|夜里)?(?P<hz>{_SOME})点(?:(?P<mz>{_SOME})分"
-    rf"|(?P<hm>半))?(?!击|赞|评|名)"
-)
-_DATE = bounded(
-    rf"(?P<y0>\d{{4}})-(?P<m0>\d\d)-(?P<d0>\d\d)|(?P<d1>\d{{1,2}})(?:st|nd|rd"
-    rf"|th)?(?:\sof)?\s(?P<m1>{_MONTH_NAMES})(?![a-z])"
-    rf"|(?<![a-z])(?P<m2>{_MONTH_NAMES})\s(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?(?!\d)"
-    rf"|(?P<m3>{_SOME})月(?P<d3>{_SOME})[日号]"
-    rf"|(?<![a-z])(?:in\s)?(?P<m4>{_MONTH_NAMES.replace('may|', '')})(?![a-z])|(?<![个\d])(?P<m5>{_SOME})月(?!份?前)"
-)
-_WEEKDAY = bounded(rf"(?<![a-z])(?P<en>{'|'.join(_DAYS)})s?(?![a-z])|(?:周|星期|礼拜)(?P<zh>[一二三四五六日天])")
+_PARTS = {
+    "some": _SOME,
+    "months": _MONTH_NAMES,
+    "months_but_may": _MONTH_NAMES.replace("may|", ""),
+    "days": "|".join(_DAYS),
+    "number_words": "|".join(_WORD_NUMBERS),
+    "all_words": "|".join((*_WORD_NUMBERS, *_ORDINALS)),
+    "han_digits": _HAN_NUMBER[1:-6],
+    "han_number": _HAN_NUMBER,
+}
 _YEAR = bounded(r"(?<!\d)((?:19|20)\d\d)(?!\d)(?:年)?")
-_EVERY = bounded(
-    rf"(?<![a-z])(?:(?P<word>hourly|daily|nightly|weekly|biweekly|fortnightly|monthly|quarterly|yearly|annually)"
-    rf"|(?:every|each)\s(?:(?P<other>other)\s|(?P<en>\d+|{'|'.join(_WORD_NUMBERS)})\s)?"
-    rf"(?P<unit>second|minute|hour|day|night|week|month|quarter|year)s?)(?![a-z])"
-    rf"|每隔?(?P<zh>{_SOME})?个?(?P<zunit>秒|分钟|小时|天|日|周(?![一二三四五六日天末])"
-    rf"|星期(?![一二三四五六日天])|月(?![{_HAN_NUMBER[1:-6]}\d])|季度|年)"
-)
-"""How often something happens: an own unit, so that `weekly` and `every two weeks` differ."""
 _EVERY_UNIT = {
     name: (unit, int(many))
     for many, unit, names in ((*period.split(), text(names)) for period, names in table("periods").items())
     for name in names.split()
 }
-_SHARE = bounded(rf"百分之(?P<share>{_SOME})|(?P<tenths>[一二三四五六七八九])成(?![一-龥]?[为了员功果立交本])")
-_PART = bounded(
-    r"(?<![a-z])(?:(?P<part>half|quarter)(?:\sof)?\san?\s|half-)(?P<unit>minute|hour|day|week|month|year)(?![a-z])"
-    r"|半个?(?P<zunit>分钟|小时|天|周|星期|月|年)|(?P<quarter>[一三])刻钟"
-)
-_PAST = bounded(
-    rf"(?<![a-z])(?P<what>half|quarter)\s(?P<side>past|to)\s(?P<hour>\d{{1,2}}|{'|'.join(_WORD_NUMBERS)})(?![a-z])"
-)
-_NUMBER = bounded(
-    rf"(?P<before>(?<![a-z])[a-z][a-z+#]*+)?(?:\s|-|/)?(?<![\d.])(?P<digits>\d{{1,3}}(?:,\d{{3}})+"
-    rf"|\d+(?:\.\d+)*)(?P<nth>st|nd|rd|th)?"
-    rf"|(?<![a-z])(?P<word>{'|'.join((*_WORD_NUMBERS, *_ORDINALS))})(?![a-z])|第?(?P<han>{_HAN_NUMBER})"
-)
+_NUMBER = bounded(pattern("quantities", "number", **_PARTS))
 
 _NOT_NAMES = frozenset(listed("left_out", "counted"))
 
@@ -199,14 +175,17 @@ def _plain(match: re.Match[str], text: str) -> Number | None:
     return _measured(unit or ("version" if digits.count(".") else "count"), digits, written)
 
 
-_READERS = (
-    (_PAST, _past),
-    (_PART, _part),
-    (_CLOCK, _clock),
-    (_DATE, _date),
-    (_WEEKDAY, _weekday),
-    (_SHARE, _share),
-    (_EVERY, _every),
+_READERS = tuple(
+    (bounded(pattern("quantities", name, **_PARTS)), reader)
+    for name, reader in (
+        ("past", _past),
+        ("part", _part),
+        ("clock", _clock),
+        ("date", _date),
+        ("weekday", _weekday),
+        ("share", _share),
+        ("every", _every),
+    )
 )
 """The most specific first: each takes its part of the text."""
 
@@ -219,8 +198,8 @@ def numbers(text: str) -> frozenset[Number]:
     """
     result: set[Number] = set()
     text = text[:READ_CHARS]
-    for pattern, reader in _READERS:
-        for match in pattern.finditer(text):
+    for expression, reader in _READERS:
+        for match in expression.finditer(text):
             number = reader(match)
             if number is not None:
                 result.add(number)

@@ -70,9 +70,9 @@ def filled(pattern: str, parts: Mapping[str, str]) -> str:
     return re.sub(r"\{([a-z_]+)\}", lambda match: filled(parts[match[1]], parts), pattern)
 
 
-def pattern(group: str, name: str) -> str:
-    """Return the source of an expression; `{other}` in it is another one of its group."""
-    sources = {key: text(source) for key, source in record(table("patterns")[group]).items()}
+def pattern(group: str, name: str, **parts: str) -> str:
+    """Return the source of an expression; `{other}` in it is another one of its group, or one of the parts."""
+    sources = {key: text(source) for key, source in record(table("patterns")[group]).items()} | parts
     return filled(sources[name], sources)
 
 

@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "maintenance": 535,
     "front": 13489,
     "adapters": 7982,
-    "language": 5002,
+    "language": 4773,
     "knowledge": 5785,
     "lore": 298,
     "runtime": 4042,
