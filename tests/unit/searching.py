@@ -7,13 +7,17 @@ from typing import Any
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.hashing import content_hash
 from memory_anchor.language.indexing import conversation_context
-from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope
+from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope, SearchAnswer
 from memory_anchor.ports import DENSE, CollectionSpec
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.search import Searcher
 from memory_anchor.testing import HashEmbedder, ManualClock
 
 ACTOR = Actor()
+
+
+def ids(answer: SearchAnswer) -> list[str]:
+    return [snippet.id for snippet in answer.snippets]
 
 
 class Bench:
@@ -68,5 +72,8 @@ class Bench:
             **fields,
         )
 
+    def search(self, query: str, actor: Actor = ACTOR, **more: Any) -> SearchAnswer:
+        return self.searcher.search(actor, SearchRequest(query, **more))
+
     def ask(self, query: str, actor: Actor = ACTOR, **more: Any) -> list[str]:
-        return [found.id for found in self.searcher.search(actor, SearchRequest(query, **more)).snippets]
+        return ids(self.search(query, actor, **more))

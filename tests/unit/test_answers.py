@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from searching import ACTOR, Bench
+from searching import ACTOR, Bench, ids
 
 from memory_anchor.model import Memory, MemoryType, Status
 from memory_anchor.recall.request import SearchRequest
@@ -24,20 +24,20 @@ def test_a_quoted_phrase_must_match(bench: Bench) -> None:
     exact = bench.fact("The rule is: fail fast and loudly")
     bench.fact("Fast builds fail less, the rule of thumb says")
     assert bench.ask('rule "fail fast"') == [exact.id]
-    answer = bench.searcher.search(ACTOR, SearchRequest('rule "fail slowly"'))
+    answer = bench.search('rule "fail slowly"')
     assert answer.snippets == ()
     assert "quoted" in answer.notes[0]
 
 
 def test_a_question_about_a_title_also_finds_what_was_said_about_it(bench: Bench) -> None:
     """Rule words.phrase: holders of the phrase first; asking about it also takes what stands right behind it."""
-    told = bench.talk(
+    turns = bench.talk(
         "c1",
         ("anna", 'What did you learn from "Becoming Bold"?'),
         ("tom", "I learned to take courage from small steps"),
     )
-    assert bench.ask('"Becoming Bold"') == [told[0].id]
-    assert bench.ask('what did Tom learn about courage from "Becoming Bold"?') == [told[0].id, told[1].id]
+    assert bench.ask('"Becoming Bold"') == [turns[0].id]
+    assert bench.ask('what did Tom learn about courage from "Becoming Bold"?') == [turns[0].id, turns[1].id]
 
 
 @pytest.mark.parametrize("days", [-20, 20])
@@ -45,13 +45,13 @@ def test_an_answer_of_another_time_is_not_kept_for_now(bench: Bench, days: int) 
     """Rule search.cache: a search as if at another time neither takes an answer of now nor leaves one behind."""
     bench.event("the boiler was inspected", when=START - timedelta(days=1))
     asked = "what was inspected yesterday?"
-    now = bench.searcher.search(ACTOR, SearchRequest(asked))
+    now = bench.search(asked)
     assert len(now.snippets) == 1
     bench.clock.advance(days=days)
-    moved = bench.searcher.search(ACTOR, SearchRequest(asked))
+    moved = bench.search(asked)
     assert moved.notes != now.notes
     bench.clock.advance(days=-days)
-    assert bench.searcher.search(ACTOR, SearchRequest(asked)) == now
+    assert bench.search(asked) == now
 
 
 @pytest.mark.parametrize("asked", ["what happened in May 2023?", "2023年5月发生了什么"])
@@ -77,7 +77,7 @@ def test_the_same_text_twice_is_one_snippet_that_cites_both(bench: Bench) -> Non
     """Rule search.fold: near-duplicates are folded, the siblings are cited."""
     first = bench.event("deployed the billing service")
     second = bench.event("deployed the billing service")
-    answer = bench.searcher.search(ACTOR, SearchRequest("billing deployed"))
+    answer = bench.search("billing deployed")
     assert len(answer.snippets) == 1
     assert {citation.ref for citation in answer.snippets[0].citations} == {first.id, second.id}
 
@@ -87,9 +87,9 @@ def test_disputed_memories_are_shown_together(bench: Bench) -> None:
     one = bench.fact("the timeout is 30 seconds", status=Status.DISPUTED, disputes=("m002",))
     other = bench.fact("sixty is what Tom says", status=Status.DISPUTED, disputes=("m001",))
     bench.fact("timeouts are retried")
-    answer = bench.searcher.search(ACTOR, SearchRequest("timeout seconds", limit=3))
-    ids = [found.id for found in answer.snippets]
-    assert ids.index(other.id) == ids.index(one.id) + 1
+    answer = bench.search("timeout seconds", limit=3)
+    shown = ids(answer)
+    assert shown.index(other.id) == shown.index(one.id) + 1
     assert answer.conflicts == ((one.id, other.id),)
 
 
@@ -106,18 +106,18 @@ def test_the_other_side_of_a_disputed_memory_takes_the_place_of_the_last_hit(ben
     for number in range(4):
         bench.fact(f"dark mode in the editor dark mode, theme {number}")
     one, other = disputed(bench)
-    answer = bench.searcher.search(ACTOR, SearchRequest("dark mode in the editor dark mode theme Anna", limit=5))
-    ids = [found.id for found in answer.snippets]
-    assert len(ids) == 5
-    assert ids.index(other.id) == ids.index(one.id) + 1
+    answer = bench.search("dark mode in the editor dark mode theme Anna", limit=5)
+    shown = ids(answer)
+    assert len(shown) == 5
+    assert shown.index(other.id) == shown.index(one.id) + 1
     assert answer.conflicts == ((one.id, other.id),)
 
 
 def test_a_limit_of_one_says_that_the_other_side_is_left_out(bench: Bench) -> None:
     """Rule search.conflict: what cannot be shown is said."""
     one, _ = disputed(bench)
-    answer = bench.searcher.search(ACTOR, SearchRequest("Anna dark mode editor", limit=1))
-    assert [found.id for found in answer.snippets] == [one.id]
+    answer = bench.search("Anna dark mode editor", limit=1)
+    assert ids(answer) == [one.id]
     assert answer.notes == (f"{one.id} is disputed; a higher limit shows the other side too.",)
 
 
@@ -125,11 +125,11 @@ def test_a_limit_of_one_says_that_the_other_side_is_left_out(bench: Bench) -> No
 def test_the_same_words_at_two_places_of_a_talk_are_one_snippet(bench: Bench, content: str) -> None:
     """Rule search.fold: what was said before each makes the vectors differ and the texts no other."""
     lines = ["Rain flooded the cellar", content, "Maya baked a cake", content]
-    told = bench.talk("c1", *(("maya", line) for line in lines))
-    answer = bench.searcher.search(ACTOR, SearchRequest(content))
-    assert [found.text for found in answer.snippets].count(content) == 1
+    turns = bench.talk("c1", *(("maya", line) for line in lines))
+    answer = bench.search(content)
+    assert [snippet.text for snippet in answer.snippets].count(content) == 1
     first = answer.snippets[0]
-    assert {told[1].id, told[3].id} <= {cited.ref for cited in first.citations}
+    assert {turns[1].id, turns[3].id} <= {cited.ref for cited in first.citations}
 
 
 def test_a_question_and_its_answer_in_the_same_words_are_two(bench: Bench) -> None:
@@ -148,27 +148,27 @@ def test_a_quoted_phrase_is_found_among_many_with_the_same_words(bench: Bench) -
     assert bench.ask('"door is open"', types=("event",)) == [wanted.id]
 
 
-def told_as_story(bench: Bench, *texts: str, story: str) -> tuple[list[Memory], Memory]:
-    """Return events and the story that consolidation writes of them, which cites each."""
+def with_summary(bench: Bench, *texts: str, summary: str) -> tuple[list[Memory], Memory]:
+    """Return events and the summary that consolidation writes of them, which cites each."""
     events = [bench.event(text) for text in texts]
-    return events, bench.event(story, type=MemoryType.SUMMARY, citations=cited(events))
+    return events, bench.event(summary, type=MemoryType.SUMMARY, citations=cited(events))
 
 
 def test_a_story_stands_in_the_places_of_what_is_folded_under_it(bench: Bench) -> None:
     """Rule search.fold: a digest and its events say the same; the cheaper is shown, and nothing weak fills up."""
     texts = [f"The migration of the billing database, step {n}, was finished by the team on call" for n in range(5)]
-    events, story = told_as_story(bench, *texts, story="The migration of the billing database took five steps")
+    events, summary = with_summary(bench, *texts, summary="The migration of the billing database took five steps")
     bench.event("A migration of birds was seen over the office")
-    asked = SearchRequest("migration of the billing database took five steps")
-    answer = bench.searcher.search(ACTOR, asked)
-    assert [one.id for one in answer.snippets] == [story.id]
-    assert {source.ref.partition("@")[0] for source in answer.snippets[0].citations} >= {one.id for one in events}
-    reason = bench.searcher.why_not(ACTOR, asked, events[0])
-    assert story.id in reason["reason"]
+    request = SearchRequest("migration of the billing database took five steps")
+    answer = bench.searcher.search(ACTOR, request)
+    assert ids(answer) == [summary.id]
+    assert {source.ref.partition("@")[0] for source in answer.snippets[0].citations} >= {event.id for event in events}
+    reason = bench.searcher.why_not(ACTOR, request, events[0])
+    assert summary.id in reason["reason"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "goal", "rest", "story"),
+    ("asked", "goal", "rest", "summary"),
     [
         (
             "why does the checkout page time out at peak hours",
@@ -185,13 +185,13 @@ def test_a_story_stands_in_the_places_of_what_is_folded_under_it(bench: Bench) -
     ],
 )
 def test_a_story_in_other_words_wins_over_the_event_that_repeats_the_question(
-    bench: Bench, asked: str, goal: str, rest: str, story: str
+    bench: Bench, asked: str, goal: str, rest: str, summary: str
 ) -> None:
     """Rule search.fold: it need not say every word of the question that the event says which opened the matter."""
-    events, told = told_as_story(bench, goal, *(rest.format(n) for n in range(4)), story=story)
-    found = [one.id for one in bench.searcher.search(ACTOR, SearchRequest(asked)).snippets]
+    events, told = with_summary(bench, goal, *(rest.format(n) for n in range(4)), summary=summary)
+    found = ids(bench.search(asked))
     assert told.id in found
-    assert not {one.id for one in events} & set(found)
+    assert not {event.id for event in events} & set(found)
 
 
 def test_a_strong_value_that_a_thin_story_leaves_out_stays_beside_it(bench: Bench) -> None:
@@ -200,35 +200,35 @@ def test_a_strong_value_that_a_thin_story_leaves_out_stays_beside_it(bench: Benc
         "The kiln cracked at 90 degrees",
         *(f"The kiln cracked, said the {who}" for who in ("cook", "maid", "boss")),
     ]
-    events, story = told_as_story(bench, *texts, story="The kiln cracked in several runs")
-    found = [one.id for one in bench.searcher.search(ACTOR, SearchRequest("kiln cracked")).snippets]
-    assert set(found) == {story.id, events[0].id}
+    events, summary = with_summary(bench, *texts, summary="The kiln cracked in several runs")
+    found = ids(bench.search("kiln cracked"))
+    assert set(found) == {summary.id, events[0].id}
 
 
 def test_one_event_that_answers_wins_over_the_long_story_that_tells_it(bench: Bench) -> None:
-    """Rule search.fold: a story of much else costs more than the event that was asked for, which then cites it."""
+    """Rule search.fold: a summary of much else costs more than the event that was asked for, which then cites it."""
     texts = ["The kiln cracked at ninety degrees", "Rain fell on the roof", "Lunch was late", "The bus was full"]
-    events, story = told_as_story(bench, *texts, story="The kiln cracked at ninety degrees. " + ". ".join(texts * 3))
-    answer = bench.searcher.search(ACTOR, SearchRequest("kiln cracked at ninety degrees"))
-    found = [one.id for one in answer.snippets]
+    events, summary = with_summary(bench, *texts, summary="The kiln cracked at ninety degrees. " + ". ".join(texts * 3))
+    answer = bench.search("kiln cracked at ninety degrees")
+    found = ids(answer)
     assert found[0] == events[0].id
-    assert story.id not in found
-    assert story.id in {source.ref for source in answer.snippets[0].citations}
+    assert summary.id not in found
+    assert summary.id in {source.ref for source in answer.snippets[0].citations}
 
 
 def test_a_weak_story_is_no_answer_where_its_events_are_none(bench: Bench) -> None:
-    """Rule search.fold: what was found of neither is not shown as the story; asked for stories, they are shown."""
-    told_as_story(
-        bench, *(f"The kiln cracked on day {n}" for n in range(4)), story="The kiln cracked four times in town"
+    """Rule search.fold: what was found of neither is not shown as the summary; asked for stories, they are shown."""
+    with_summary(
+        bench, *(f"The kiln cracked on day {n}" for n in range(4)), summary="The kiln cracked four times in town"
     )
-    told_as_story(
-        bench, *(f"The boiler leaked on day {n}" for n in range(4)), story="The boiler leaked four times in town"
+    with_summary(
+        bench, *(f"The boiler leaked on day {n}" for n in range(4)), summary="The boiler leaked four times in town"
     )
     for number in range(400):
         bench.event(f"Rowing boats came by, number {number}")
 
-    open_search = bench.searcher.search(ACTOR, SearchRequest("where are boats taught the town"))
-    stories = bench.searcher.search(ACTOR, SearchRequest("sailing", types=(MemoryType.SUMMARY,)))
+    open_search = bench.search("where are boats taught the town")
+    stories = bench.search("sailing", types=(MemoryType.SUMMARY,))
 
-    assert all("boats" in one.text for one in open_search.snippets)
+    assert all("boats" in snippet.text for snippet in open_search.snippets)
     assert len(stories.snippets) == 2

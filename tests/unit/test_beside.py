@@ -33,10 +33,10 @@ def test_what_is_written_while_a_query_is_embedded_is_found_and_ranked(monkeypat
         return embed(texts)
 
     monkeypatch.setattr(bench.embedder, "queries", queries)
-    asked = SearchRequest("when does the ledger exporter run")
-    found = bench.searcher.search(ACTOR, asked, meanwhile=scored.set).snippets
-    assert [one.id for one in found][:1] == late
-    assert not found[0].weak
+    request = SearchRequest("when does the ledger exporter run")
+    snippets = bench.searcher.search(ACTOR, request, meanwhile=scored.set).snippets
+    assert [snippet.id for snippet in snippets][:1] == late
+    assert not snippets[0].weak
 
 
 def test_what_is_due_meanwhile_is_done_once_and_not_for_a_kept_answer(monkeypatch: pytest.MonkeyPatch) -> None:

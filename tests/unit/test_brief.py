@@ -38,6 +38,10 @@ def ran(hooks: Hooks, core: Core, command: str, conversation: str = "c1") -> str
     return hooks.answer(anchor(core, conversation), "PreToolUse", {"tool_input": {"command": command}})
 
 
+def edited(hooks: Hooks, core: Core, path: str, conversation: str = "c1") -> str:
+    return hooks.answer(anchor(core, conversation), "PreToolUse", {"tool_input": {"file_path": path}})
+
+
 # --- briefs --------------------------------------------------------------------------------------------------------
 
 
@@ -157,21 +161,19 @@ def test_a_bare_program_is_warned_of_where_few_memories_name_it(core: Core) -> N
     for place in ("the API", "the worker", "the site", "the shop"):
         anchor(core).save_memory(f"{place} is built by vitebuild before its release", type="decision")
     anchor(core).save_memory("tarpack leaves out links; copy them by hand", type="decision")
-    told = ran(Hooks(), core, "vitebuild | tarpack -z", "c2")
-    assert "by hand" in told
-    assert "vitebuild" not in told
+    text = ran(Hooks(), core, "vitebuild | tarpack -z", "c2")
+    assert "by hand" in text
+    assert "vitebuild" not in text
     assert ran(Hooks(), core, "vitebuild --watch", "c3") == ""
 
 
 def test_a_known_trap_of_a_file_is_told_before_it_is_edited(core: Core) -> None:
     """Issue 15, PreToolUse: the file itself, or a folder of it that a rule names."""
     anchor(core).save_memory("Ask before touching anything under legacy/billing", type="instruction")
-    given = {"tool_input": {"file_path": "/work/shop/legacy/billing/round.py"}}
-    assert "Ask before" in Hooks().answer(anchor(core, "c2"), "PreToolUse", given)
-    deep = {"tool_input": {"file_path": f"/home/somebody/{'a-long-folder/' * 6}legacy/billing/rules/round.py"}}
-    assert "Ask before" in Hooks().answer(anchor(core, "c2"), "PreToolUse", deep)
-    other = {"tool_input": {"file_path": "/work/shop/web/billing.css"}}
-    assert Hooks().answer(anchor(core, "c2"), "PreToolUse", other) == ""
+    assert "Ask before" in edited(Hooks(), core, "/work/shop/legacy/billing/round.py", "c2")
+    deep = f"/home/somebody/{'a-long-folder/' * 6}legacy/billing/rules/round.py"
+    assert "Ask before" in edited(Hooks(), core, deep, "c2")
+    assert edited(Hooks(), core, "/work/shop/web/billing.css", "c2") == ""
 
 
 def test_what_merely_happened_is_no_trap(core: Core) -> None:
@@ -217,22 +219,13 @@ def test_a_command_of_three_words_is_named_in_full_or_not_at_all(core: Core, hap
     ],
 )
 def test_a_file_is_named_by_two_parts_of_its_path_or_more(core: Core, fact: str, is_told: bool) -> None:
-    """Issue 15, PreToolUse: a file's name alone may be that of many, and a longer one is another."""
+    """Issue 15, PreToolUse: a file's name alone may be that of many; what happened to a file is no trap."""
     anchor(core).save_memory(fact, type="fact")
-    given = {"tool_input": {"file_path": "/somewhere/app/locks/Podfile.lock"}}
-    assert ("generated" in Hooks().answer(anchor(core, "c2"), "PreToolUse", given)) is is_told
-
-
-def test_a_fact_is_a_trap_where_it_names_the_very_file(core: Core) -> None:
-    """Issue 15, PreToolUse: by two parts of its path at least; what happened to a file is none."""
-    anchor(core).save_memory("locks/Podfile.lock changes its checksums with another CocoaPods", type="fact")
     anchor(core).log_event("moved locks/Podfile.lock to its folder")
-    given = {"tool_input": {"file_path": "/somewhere/app/locks/Podfile.lock"}}
-    told = Hooks().answer(anchor(core, "c2"), "PreToolUse", given)
-    assert "checksums" in told
-    assert "moved" not in told
-    other = {"tool_input": {"file_path": "/somewhere/app/other/Podfile.lock"}}
-    assert Hooks().answer(anchor(core, "c3"), "PreToolUse", other) == ""
+    text = edited(Hooks(), core, "/somewhere/app/locks/Podfile.lock", "c2")
+    assert ("generated" in text) is is_told
+    assert "moved" not in text
+    assert edited(Hooks(), core, "/somewhere/app/other/Podfile.lock", "c3") == ""
 
 
 def test_a_failing_command_gets_the_fix_that_is_known(core: Core) -> None:

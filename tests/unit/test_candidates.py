@@ -87,7 +87,7 @@ class Room:
 
 
 def told(answer: SearchAnswer) -> list[tuple[str, float]]:
-    return [(found.id, round(found.score, 3)) for found in answer.snippets]
+    return [(snippet.id, round(snippet.score, 3)) for snippet in answer.snippets]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -130,8 +130,8 @@ def test_a_store_that_others_write_to_is_asked_every_time() -> None:
     near = room.add(TOPICS[0])
     entry = room.searcher.entry_of(replace(near, id="elsewhere", content=TOPICS[1]), embed=True)
     room.store.put(near.layer.value, [entry])
-    found = room.searcher.search(MINE, SearchRequest(TOPICS[1])).snippets
-    assert [one.id for one in found if not one.weak] == ["elsewhere"]
+    snippets = room.searcher.search(MINE, SearchRequest(TOPICS[1])).snippets
+    assert [snippet.id for snippet in snippets if not snippet.weak] == ["elsewhere"]
     assert room.store.queries == 2
 
 
@@ -141,7 +141,7 @@ def test_a_change_of_state_counts_at_once() -> None:
     memory = room.add(TOPICS[2])
     for status, found in ((Status.ARCHIVED, []), (Status.ACTIVE, [memory.id])):
         room.write(replace(room.stored(memory), memory=replace(memory, status=status)))
-        assert [one.id for one in room.searcher.search(MINE, SearchRequest(TOPICS[2])).snippets] == found
+        assert [snippet.id for snippet in room.searcher.search(MINE, SearchRequest(TOPICS[2])).snippets] == found
 
 
 def test_what_is_written_while_the_store_is_read_counts_and_not_the_page_from_before() -> None:
@@ -182,7 +182,7 @@ def test_a_mirror_that_is_emptied_while_it_is_read_is_not_taken_for_whole() -> N
     late.warm()
     assert not late.in_memory()["complete"]
     room.store.queries = 0
-    assert [one.id for one in late.search(MINE, SearchRequest(TOPICS[0])).snippets] == [memory.id]
+    assert [snippet.id for snippet in late.search(MINE, SearchRequest(TOPICS[0])).snippets] == [memory.id]
     assert room.store.queries == 2
     room.store.scan = whole  # type: ignore[method-assign]
     late.embed_pending(1)
@@ -202,7 +202,7 @@ def test_a_mirror_full_of_old_versions_is_read_anew(monkeypatch: pytest.MonkeyPa
         memory = replace(memory, version=version)
         room.write(room.searcher.entry_of(memory, embed=True))
     assert not room.searcher.in_memory()["complete"]
-    assert [one.id for one in room.searcher.search(MINE, SearchRequest(TOPICS[1])).snippets] == [memory.id]
+    assert [snippet.id for snippet in room.searcher.search(MINE, SearchRequest(TOPICS[1])).snippets] == [memory.id]
     room.searcher.embed_pending(1)
     assert room.searcher.in_memory()["complete"]
     assert [one.id for one in room.searcher.search(MINE, SearchRequest(TOPICS[1])).snippets] == [memory.id]
@@ -215,7 +215,7 @@ def test_a_layer_that_fails_is_left_out_and_said() -> None:
         room.add(f"{TOPICS[0]} {number}")
     room.store.kind, room.store.away = SHARED, Layer.VERIFIED_FACT.value
     answer = room.searcher.search(MINE, SearchRequest(TOPICS[0]))
-    assert {one.layer for one in answer.snippets} == {Layer.EVENT_LOG}
+    assert {snippet.layer for snippet in answer.snippets} == {Layer.EVENT_LOG}
     assert "verified_fact was skipped: the disk is away" in answer.notes
 
 

@@ -112,7 +112,7 @@ def test_citations_name_every_memory_that_was_injected() -> None:
     """What was injected can be traced: the memory itself, and what it cites."""
     built = full_world().builder().build("why Qdrant")
 
-    cited = {(one.kind, one.ref) for one in built.citations}
+    cited = {(citation.kind, citation.ref) for citation in built.citations}
     assert cited == {
         ("file", ".ai/operations/release.md"),
         ("memory_entry", "f1"),

@@ -124,7 +124,7 @@ def test_a_small_period_with_nothing_alike_is_told_with_a_note(core: Core, ancho
 
     found = anchor.search("昨天为什么回滚")
 
-    assert [one.text for one in found.snippets] == ["Health check 503 on staging, old image deployed again"]
+    assert [snippet.text for snippet in found.snippets] == ["Health check 503 on staging, old image deployed again"]
     assert any("resembles" in note for note in found.notes)
 
 
@@ -140,7 +140,7 @@ def test_a_small_period_is_told_where_nothing_has_a_vector_yet(tmp_path: Path, c
         for question in ("昨天为什么回滚", "why did we roll back yesterday?"):
             found = asked.anchor(Actor()).search(question)
 
-            assert [(one.text, one.weak) for one in found.snippets] == [
+            assert [(snippet.text, snippet.weak) for snippet in found.snippets] == [
                 ("Health check 503 on staging, old image deployed again", True)
             ]
             assert any("resembles" in note for note in found.notes)
@@ -157,7 +157,7 @@ def test_a_hook_prints_a_bounded_text_whatever_the_settings_say(core: Core, proj
     for number in range(40):
         here.log_event(f"{number} " + "word " * 1_500)
 
-    told = Hooks().answer(here, "SessionStart", {"source": "compact"}, budget_tokens=999_999)
+    text = Hooks().answer(here, "SessionStart", {"source": "compact"}, budget_tokens=999_999)
 
-    assert estimate_tokens(told) <= RULES_TOKENS_MAX + RECALLED_TOKENS_MAX
-    assert "more: call get_constitution now)" in told
+    assert estimate_tokens(text) <= RULES_TOKENS_MAX + RECALLED_TOKENS_MAX
+    assert "more: call get_constitution now)" in text

@@ -111,37 +111,35 @@ def test_recalled_text_cannot_leave_its_fence(core: Core) -> None:
     assert text.count("</recalled-memory>") == 1
 
 
-def test_the_constitution_comes_back_after_a_compaction_only(tmp_path: Path, approve: Any) -> None:
-    """Rule hook.compact: at the start the instructions carry L0; a compaction may have dropped it."""
+def ruled(tmp_path: Path, core: Core, approve: Any) -> Any:
+    """Return a caller in a project whose approved constitution has one entry."""
     project = tmp_path / "project"
     project.mkdir()
     (project / "constitution.yaml").write_text(
         "version: '1'\nentries:\n- {id: a, content: 永远先写测试, priority: 0}\n"
     )
-    core = ephemeral_core(tmp_path / "data")
-    here = approve(core.anchor(Actor(scope=Scope(conversation="c"), project_dir=str(project))))
+    return approve(core.anchor(Actor(scope=Scope(conversation="c"), project_dir=str(project))))
+
+
+def test_the_constitution_comes_back_after_a_compaction_only(core: Core, tmp_path: Path, approve: Any) -> None:
+    """Rule hook.compact: at the start the instructions carry L0; a compaction may have dropped it."""
+    here = ruled(tmp_path, core, approve)
     assert "永远先写测试" in Hooks().answer(here, "SessionStart", {"source": "compact"})
     assert "永远先写测试" not in Hooks().answer(here, "SessionStart", {"source": "startup"})
     assert "永远先写测试" in Hooks().answer(here, "SessionStart", {"source": "startup", COLD_START: True})
 
 
-def test_a_constitution_that_came_too_late_is_owed_to_the_next_prompt(tmp_path: Path, approve: Any) -> None:
+def test_a_constitution_that_came_too_late_is_owed_to_the_next_prompt(core: Core, tmp_path: Path, approve: Any) -> None:
     """Issue 15: L0 is there in every first session, also where a cold engine answered after its hook had gone."""
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "constitution.yaml").write_text(
-        "version: '1'\nentries:\n- {id: a, content: Write the test first, priority: 0}\n"
-    )
-    core = ephemeral_core(tmp_path / "data")
-    here = approve(core.anchor(Actor(scope=Scope(conversation="c"), project_dir=str(project))))
+    here = ruled(tmp_path, core, approve)
     hooks, now = Hooks(), core.clock.now().timestamp()
     late = {"source": "startup", COLD_START: True, UNTIL: now - 1}
     hooks.answer(here, "SessionStart", late)
     prompt = {"prompt": "rename the helper in that file", UNTIL: now + 5}
-    assert "Write the test first" in hooks.answer(here, "UserPromptSubmit", prompt)
-    assert "Write the test first" not in hooks.answer(here, "UserPromptSubmit", prompt)
+    assert "永远先写测试" in hooks.answer(here, "UserPromptSubmit", prompt)
+    assert "永远先写测试" not in hooks.answer(here, "UserPromptSubmit", prompt)
     hooks.answer(here, "SessionStart", late | {UNTIL: now + 5})
-    assert "Write the test first" not in hooks.answer(here, "UserPromptSubmit", prompt)
+    assert "永远先写测试" not in hooks.answer(here, "UserPromptSubmit", prompt)
 
 
 def test_a_prompt_brings_up_a_fact_that_bears_on_it_and_only_once(core: Core) -> None:

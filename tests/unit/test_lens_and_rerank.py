@@ -47,7 +47,7 @@ def door(core: Core, conversation: str = "c1", agent: str = "codex") -> MemoryAn
 
 
 def ids(anchor: MemoryAnchor, query: str, **more: Any) -> list[str]:
-    return [one.id for one in anchor.search(query, **more).snippets]
+    return [snippet.id for snippet in anchor.search(query, **more).snippets]
 
 
 def two_deploys(anchor: MemoryAnchor) -> tuple[str, str]:
@@ -67,10 +67,10 @@ def test_the_conversations_topic_settles_a_near_tie(tmp_path: Path) -> None:
 
     for topic, first in (("the billing", billing), ("the website", website)):
         told.set_active("current_topic", topic)
-        found = told.search("when does the deployment run", detail=True).snippets
-        assert found[0].id == first
-        assert found[0].signals is not None
-        assert found[0].signals["lens"] == {"topic": topic, "weight": 0.2}
+        snippets = told.search("when does the deployment run", detail=True).snippets
+        assert snippets[0].id == first
+        assert snippets[0].signals is not None
+        assert snippets[0].signals["lens"] == {"topic": topic, "weight": 0.2}
     assert ids(other, "when does the deployment run") == plain
 
 
@@ -125,7 +125,9 @@ def test_a_reranker_past_its_deadline_leaves_the_order_and_a_note(tmp_path: Path
     found = door(late).search("when does the deployment run")
     plain = door(without).search("when does the deployment run")
 
-    assert [(one.text, one.score) for one in found.snippets] == [(one.text, one.score) for one in plain.snippets]
+    assert [(snippet.text, snippet.score) for snippet in found.snippets] == [
+        (one.text, one.score) for one in plain.snippets
+    ]
     assert found.notes == (LATE,)
 
 

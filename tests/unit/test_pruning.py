@@ -109,7 +109,7 @@ def test_a_prompt_that_fits_comes_back_as_it_was_with_its_context(form: str) -> 
     assert made.report.decisions == ()
     assert IDENTITY[0] in made.text
     assert "Decision 0" in made.text
-    assert {one.ref for one in made.citations} >= {"f0", "f7"}
+    assert {citation.ref for citation in made.citations} >= {"f0", "f7"}
 
 
 def test_the_report_accounts_for_every_token_of_the_prompt() -> None:
@@ -157,7 +157,7 @@ def test_old_results_are_trimmed_before_any_is_cleared_and_the_last_two_turns_st
     trimmed = assemble(messages, window=whole - 500, world=World())
     cleared = assemble(messages, window=whole - 3 * count_tokens(OUTPUT) + 700, world=World())
 
-    assert [(one["action"], one["strategy"]) for one in trimmed.report.decisions] == [
+    assert [(decision["action"], decision["strategy"]) for decision in trimmed.report.decisions] == [
         ("prune_tool_results", "soft_trim")
     ]
     first = json.dumps(trimmed.messages[2])
@@ -250,7 +250,7 @@ def test_the_tool_profile_narrows_step_by_step_and_keeps_what_the_messages_call(
     assert [tool["name"] for tool in coding.tools] == ["read_file", "search_memory"]
     assert [tool["name"] for tool in minimal.tools] == ["search_memory"]
     assert [tool["name"] for tool in called.tools] == ["read_file", "search_memory"]
-    assert [one["action"] for one in minimal.report.decisions] == ["request_compaction", "reduce_profile"]
+    assert [decision["action"] for decision in minimal.report.decisions] == ["request_compaction", "reduce_profile"]
     assert minimal.report.decisions[1]["to"] == "minimal"
     assert minimal.report.decisions[0]["still_over_tokens"] == 0
 
@@ -284,7 +284,7 @@ def test_system_messages_stay_wherever_they_stand() -> None:
     made = assemble(messages, window=320, world=World(identity=()))
 
     assert "shrink_history" in actions(made.report)
-    assert [one for one in made.messages if one["role"] == "system"] == [note, note]
+    assert [message for message in made.messages if message["role"] == "system"] == [note, note]
 
 
 def test_without_a_task_memory_is_asked_for_what_the_user_said_last() -> None:
@@ -409,12 +409,12 @@ def test_whatever_is_given_up_the_prompt_stays_whole_and_the_input_untouched(
     starts = [at for at, one in enumerate(messages) if one["role"] == "user" and isinstance(one["content"], str)]
     protected = messages[starts[-2] :] if len(starts) > 1 else messages
     assert made.messages[len(made.messages) - len(protected) :] == protected
-    assert [one["role"] for one in made.messages] == [one["role"] for one in messages[-len(made.messages) :]][
+    assert [message["role"] for message in made.messages] == [one["role"] for one in messages[-len(made.messages) :]][
         : len(made.messages)
     ]
     total = made.report.estimated_tokens["total"]
     if total > window - 100:
-        request = next(one for one in made.report.decisions if one["action"] == "request_compaction")
+        request = next(decision for decision in made.report.decisions if decision["action"] == "request_compaction")
         assert request["still_over_tokens"] == total - (window - 100)
         assert made.messages[-len(protected) :] == protected
         assert len(made.messages) == len(protected)

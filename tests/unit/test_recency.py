@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
-from searching import ACTOR, Bench
+from searching import Bench
 
 from memory_anchor.evaluation import questions
 from memory_anchor.language.questions import end_asked
 from memory_anchor.recall.mirror import RowFacts
 from memory_anchor.recall.ranking import RankingWeights, SearchOptions
 from memory_anchor.recall.relevance import Evidence
-from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.scoring import Scored, newest_of_kind_first
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def test_subject_first_then_time(versions: int, end: str) -> None:
     """Rule search.recency: the newest deploy of the service asked for, whatever else is newer."""
     bench = Bench(cache_ttl_s=0)
     now = bench.clock.now()
-    told = [
+    events = [
         bench.event(f"deployed order service v{number} to production", when=now - timedelta(days=40 - number))
         for number in range(versions)
     ]
@@ -146,9 +145,9 @@ def test_subject_first_then_time(versions: int, end: str) -> None:
         bench.event(f"lunch note {number} about the garden", when=now - timedelta(hours=number))
     query = {"newest": "what was the last deploy of the order service", "oldest": "the first deploy of order service"}
 
-    found = bench.searcher.search(ACTOR, SearchRequest(query[end])).snippets
+    snippets = bench.search(query[end]).snippets
 
-    assert found[0].id == (told[-1] if end == "newest" else told[0]).id
+    assert snippets[0].id == (events[-1] if end == "newest" else events[0]).id
 
 
 def test_what_was_just_written_is_found_by_any_words() -> None:
@@ -157,11 +156,11 @@ def test_what_was_just_written_is_found_by_any_words() -> None:
     for number in range(12):
         bench.event(f"note {number} about lunch")
     bench.searcher.warm()
-    told = [bench.event(f"rotated key {number}", embed=False) for number in range(6)]
+    events = [bench.event(f"rotated key {number}", embed=False) for number in range(6)]
 
     found = bench.ask("newest credentials", limit=20, weak=20)
 
-    assert {one.id for one in told} <= set(found)
+    assert {event.id for event in events} <= set(found)
 
 
 @pytest.mark.parametrize(("margin", "first"), [(0.03, "new"), (0.0, "old")])
@@ -189,7 +188,7 @@ def test_a_small_period_without_anything_alike_tells_what_lies_in_it(query: str)
     for number in range(12):
         bench.event(f"lunch note {number} about the garden", when=friday - timedelta(days=20 + number))
 
-    answer = bench.searcher.search(ACTOR, SearchRequest(query))
+    answer = bench.search(query)
 
     assert answer.snippets[0].id == lying.id
     assert any("what lies in it" in note for note in answer.notes)

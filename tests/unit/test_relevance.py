@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from searching import ACTOR, Bench
+from searching import ACTOR, Bench, ids
 
 from memory_anchor.model import Layer, RetrievedSnippet, SearchAnswer, Status, Tag
 from memory_anchor.recall.order import with_freshness
@@ -60,10 +60,8 @@ def test_an_answer_holds_the_best_there_is_and_says_that_it_is_weak() -> None:
     bench = Bench(cache_ttl_s=0)
     for number in range(12):
         bench.fact(f"note {number}: the lease of flat {number} ends in May")
-    plain = bench.searcher.search(ACTOR, SearchRequest("how do I prune an apple tree")).snippets
-    many = bench.searcher.search(
-        ACTOR, SearchRequest("how do I prune an apple tree", limit=10, weak=max_weak(10))
-    ).snippets
+    plain = bench.search("how do I prune an apple tree").snippets
+    many = bench.search("how do I prune an apple tree", limit=10, weak=max_weak(10)).snippets
     assert len(plain) == WEAK_SHOWN
     assert len(many) == 10
     for found in (plain, many):
@@ -76,11 +74,11 @@ def test_strong_ones_come_first_and_carry_no_mark() -> None:
     right = bench.fact("Messages that fail five times go to the dead letter queue")
     for number in range(12):
         bench.fact(f"note {number}: the lease of flat {number} ends in May")
-    found = bench.searcher.search(ACTOR, SearchRequest("where do messages go that fail five times")).snippets
-    assert found[0].id == right.id
-    assert not found[0].weak
-    assert [one.weak for one in found] == sorted(one.weak for one in found)
-    assert len(found) == 1 + WEAK_SHOWN
+    snippets = bench.search("where do messages go that fail five times").snippets
+    assert snippets[0].id == right.id
+    assert not snippets[0].weak
+    assert [snippet.weak for snippet in snippets] == sorted(one.weak for one in snippets)
+    assert len(snippets) == 1 + WEAK_SHOWN
 
 
 def test_a_dispute_never_removes_a_better_memory() -> None:
@@ -94,9 +92,9 @@ def test_a_dispute_never_removes_a_better_memory() -> None:
 
     answer = bench.searcher.search(ACTOR, request)
 
-    ids = [one.id for one in answer.snippets]
-    assert set(ids[:4]) == {one.id for one in better}
-    assert len(ids) == 5
+    shown = ids(answer)
+    assert set(shown[:4]) == {one.id for one in better}
+    assert len(shown) == 5
     assert any("disputed" in note for note in answer.notes)
 
 
@@ -106,4 +104,4 @@ def test_what_no_longer_stands_never_passes_what_is_strong() -> None:
     strong = RetrievedSnippet("a", "a", 0.3, Layer.VERIFIED_FACT, "fact", None, tags=(stale,), relevance=0.9)
     weak = RetrievedSnippet("b", "b", 0.8, Layer.VERIFIED_FACT, "fact", None, relevance=0.2, weak=True)
 
-    assert [one.id for one in with_freshness(SearchAnswer((strong, weak)), None).snippets] == ["a", "b"]
+    assert [snippet.id for snippet in with_freshness(SearchAnswer((strong, weak)), None).snippets] == ["a", "b"]

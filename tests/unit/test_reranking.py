@@ -39,7 +39,7 @@ def ranking(count: int) -> list[RankedMemory]:
 
 
 def ids(ranked: Sequence[RankedMemory]) -> list[str]:
-    return [one.memory.id for one in ranked]
+    return [hit.memory.id for hit in ranked]
 
 
 def test_the_rerankers_favourite_comes_first() -> None:

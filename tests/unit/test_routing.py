@@ -224,5 +224,5 @@ def test_a_passage_passes_the_judge_of_every_snippet(clock: ManualClock) -> None
     for layers, wanted in (((), ["release"]), ((Layer.OPERATIONAL_KNOWLEDGE,), ["release", "rollback"])):
         request = SearchRequest("how do I cut a release", layers=layers)
         answer = with_operations(SearchAnswer(()), request, find, now=clock.now())
-        assert [one.id for one in answer.snippets] == wanted
+        assert [snippet.id for snippet in answer.snippets] == wanted
         assert [one.weak for one in answer.snippets] == [False, True][: len(wanted)]

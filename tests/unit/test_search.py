@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from searching import ACTOR, Bench
+from searching import ACTOR, Bench, ids
 
 from memory_anchor.errors import Unavailable
 from memory_anchor.model import Actor, Layer, Scope, Status, Tag, Visibility
@@ -48,7 +48,7 @@ def test_parts_of_an_identifier_in_a_question_are_looked_for(bench: Bench, is_wh
     if is_whole:
         words.warm()
 
-    assert [one.id for one in words.search(ACTOR, SearchRequest("parseHttpHeader")).snippets] == [fact.id]
+    assert ids(words.search(ACTOR, SearchRequest("parseHttpHeader"))) == [fact.id]
 
 
 def test_coverage_is_the_known_share_of_the_question(bench: Bench) -> None:
@@ -56,7 +56,7 @@ def test_coverage_is_the_known_share_of_the_question(bench: Bench) -> None:
     bench.fact("The API listens on port 8080")
 
     def coverage(query: str) -> float:
-        [found] = bench.searcher.search(ACTOR, SearchRequest(query, detail=True)).snippets
+        [found] = bench.search(query, detail=True).snippets
         return float(found.signals["coverage"])
 
     assert coverage("API port") == 1.0
@@ -68,21 +68,21 @@ def test_what_answers_nothing_is_never_strong(bench: Bench) -> None:
     """Rule search.floor: not the five least bad, and those that are shown say that they are weak."""
     for content in ("The parser rejects trailing commas", "Deploys need an approval", "The office is in Berlin"):
         bench.fact(content)
-    found = bench.searcher.search(ACTOR, SearchRequest("favourite whale documentary")).snippets
-    assert all(one.weak for one in found)
+    snippets = bench.search("favourite whale documentary").snippets
+    assert all(snippet.weak for snippet in snippets)
 
 
 def test_an_event_is_found_by_words_before_it_is_embedded(bench: Bench) -> None:
     """Rule search.deferred: an acknowledged memory is findable at once; the backlog is counted and drained."""
-    told = [bench.event(f"deployed build {number} to staging", embed=False) for number in range(6)]
+    events = [bench.event(f"deployed build {number} to staging", embed=False) for number in range(6)]
     assert bench.searcher.unembedded() == 6
-    answer = bench.searcher.search(ACTOR, SearchRequest("staging build 3"))
-    assert answer.snippets[0].id == told[3].id
+    answer = bench.search("staging build 3")
+    assert answer.snippets[0].id == events[3].id
     assert any("not embedded" in note for note in answer.notes)
 
     assert bench.searcher.embed_pending(100) == 6
     assert bench.searcher.unembedded() == 0
-    assert not bench.searcher.search(ACTOR, SearchRequest("staging build 3")).notes
+    assert not bench.search("staging build 3").notes
 
 
 def test_a_search_embeds_the_last_few_writes_first(bench: Bench) -> None:
@@ -122,7 +122,7 @@ def test_without_an_embedder_words_still_find_and_a_note_says_so() -> None:
     fact = bench.fact("The retry limit is three")
     words_only = Searcher(bench.store, None, bench.clock)
     answer = words_only.search(ACTOR, SearchRequest("retry limit"))
-    assert [found.id for found in answer.snippets] == [fact.id]
+    assert ids(answer) == [fact.id]
     assert "words only" in answer.notes[0]
 
 
@@ -134,8 +134,8 @@ def test_an_embedder_that_fails_costs_a_note_not_the_answer(bench: Bench, monkey
         raise Unavailable("the model is gone")
 
     monkeypatch.setattr(bench.embedder, "queries", fails)
-    answer = bench.searcher.search(ACTOR, SearchRequest("retry limit"))
-    assert [found.id for found in answer.snippets] == [fact.id]
+    answer = bench.search("retry limit")
+    assert ids(answer) == [fact.id]
     assert "the model is gone" in answer.notes[0]
 
 
@@ -150,14 +150,14 @@ def test_a_layer_that_fails_is_skipped_and_named(bench: Bench, monkeypatch: pyte
         return matching(collection, words, where, limit=limit)
 
     monkeypatch.setattr(bench.store, "matching", flaky)
-    answer = bench.searcher.search(ACTOR, SearchRequest("retry limit"))
-    assert [found.id for found in answer.snippets] == [fact.id]
+    answer = bench.search("retry limit")
+    assert ids(answer) == [fact.id]
     assert any(note.startswith("event_log was skipped") for note in answer.notes)
 
 
 def test_the_answer_behind_a_question_is_found_through_its_conversation(bench: Bench) -> None:
     """Rule conversation.context: "Yes, in Lisbon" is about what was asked before it."""
-    told = bench.talk(
+    turns = bench.talk(
         "c1",
         ("anna", "Good morning, how are the children doing?"),
         ("tom", "Where will the pottery workshop take place?"),
@@ -166,8 +166,8 @@ def test_the_answer_behind_a_question_is_found_through_its_conversation(bench: B
     )
     bench.talk("c2", ("tom", "The harbour was closed for repairs"), ("anna", "Sad to hear"))
     found = bench.ask("where is the pottery workshop")
-    assert set(found[:2]) == {told[1].id, told[2].id}
-    assert told[3].id not in found[:2]
+    assert set(found[:2]) == {turns[1].id, turns[2].id}
+    assert turns[3].id not in found[:2]
 
 
 def test_the_person_named_in_the_query_is_preferred(bench: Bench) -> None:
@@ -203,8 +203,8 @@ def test_a_relative_time_filters_and_everything_in_it_answers(bench: Bench) -> N
 def test_an_empty_period_is_said(bench: Bench) -> None:
     """Rule time.fallback: when nothing lies in the period, other times answer with a note."""
     old = bench.event("migrated the billing database", when=bench.clock.now() - timedelta(days=90))
-    answer = bench.searcher.search(ACTOR, SearchRequest("billing database migration last week"))
-    assert [found.id for found in answer.snippets] == [old.id]
+    answer = bench.search("billing database migration last week")
+    assert ids(answer) == [old.id]
     assert "other times" in answer.notes[0]
     assert bench.ask("what did we do last week") == []
 
@@ -220,8 +220,8 @@ def test_since_until_and_as_of_are_exact(bench: Bench) -> None:
     changed = bench.clock.now()
     bench.add(fact.closed(changed))
     bench.add(replace(fact, content="release manager is Tom", version=2, recorded_at=changed))
-    now_known = bench.searcher.search(ACTOR, SearchRequest("release manager"))
-    then_known = bench.searcher.search(ACTOR, SearchRequest("release manager", as_of=start + timedelta(hours=1)))
+    now_known = bench.search("release manager")
+    then_known = bench.search("release manager", as_of=start + timedelta(hours=1))
     assert [s.text for s in now_known.snippets if s.layer is Layer.VERIFIED_FACT] == ["release manager is Tom"]
     assert [s.text for s in then_known.snippets if s.layer is Layer.VERIFIED_FACT] == ["release manager is Anna"]
 
@@ -238,8 +238,8 @@ def test_pending_memories_come_only_when_asked_for(bench: Bench) -> None:
     """Rule gate.pending: found with include_pending, and marked."""
     bench.fact("The project may need a cache", status=Status.PENDING)
     assert bench.ask("cache needed") == []
-    answer = bench.searcher.search(ACTOR, SearchRequest("project cache", include_pending=True))
-    assert [found.status for found in answer.snippets] == [Status.PENDING]
+    answer = bench.search("project cache", include_pending=True)
+    assert [snippet.status for snippet in answer.snippets] == [Status.PENDING]
 
 
 def test_types_tags_people_and_places_narrow(bench: Bench) -> None:
@@ -266,12 +266,12 @@ def test_importance_breaks_near_ties_and_never_buries_a_better_match(bench: Benc
 def test_detail_says_what_each_channel_gave(bench: Bench) -> None:
     """Rule search.explain: rank, score and weight per channel, and what boosted it."""
     bench.fact("the cache holds 512 queries")
-    found = bench.searcher.search(ACTOR, SearchRequest("cache queries", detail=True)).snippets[0]
+    found = bench.search("cache queries", detail=True).snippets[0]
     assert found.signals is not None
     assert {"rank", "score", "weight", "added"} <= set(found.signals["dense"])
     assert found.signals["words"]["rank"] == 1
     assert 0 <= found.signals["coverage"] <= 1
-    assert bench.searcher.search(ACTOR, SearchRequest("cache queries")).snippets[0].signals is None
+    assert bench.search("cache queries").snippets[0].signals is None
 
 
 def test_why_not_names_the_reason(bench: Bench) -> None:
@@ -292,7 +292,7 @@ def test_why_not_agrees_with_the_search(bench: Bench) -> None:
     old = bench.event("the importer was fixed", when=bench.clock.now() - timedelta(days=9))
     new = bench.event("the importer was fixed again", when=bench.clock.now())
     asked = SearchRequest("what happened to the importer today")
-    assert [one.id for one in bench.searcher.search(ACTOR, asked).snippets] == [new.id]
+    assert ids(bench.searcher.search(ACTOR, asked)) == [new.id]
     told = bench.searcher.why_not(ACTOR, asked, old)
     assert not told["found"] and "outside of 'today'" in told["reason"]
     assert bench.searcher.why_not(ACTOR, asked, new)["found"]
@@ -326,7 +326,7 @@ def test_a_searcher_over_a_filled_store_answers_like_the_one_that_filled_it(benc
     assert warm.warm() == 23
     for searcher in (cold, warm):
         answer = searcher.search(ACTOR, SearchRequest("where is the workshop", limit=10))
-        assert [found.id for found in answer.snippets] == wanted
+        assert ids(answer) == wanted
 
 
 SCOPES = st.builds(
@@ -414,9 +414,9 @@ def test_a_tag_that_occurs_with_the_one_asked_for_breaks_a_tie() -> None:
     near = bench.fact("the timeout was raised on Monday evening", tags=(Tag("gateway"),))
     assert plain.audience == "p|local|default"
 
-    answer = bench.searcher.search(ACTOR, SearchRequest("nginx timeout raised on Monday", detail=True))
+    answer = bench.search("nginx timeout raised on Monday", detail=True)
 
-    assert [one.id for one in answer.snippets] == [near.id, plain.id]
+    assert ids(answer) == [near.id, plain.id]
     assert answer.snippets[0].signals["tags"]["added"] > 0
     assert "tags" not in answer.snippets[1].signals
 

@@ -32,9 +32,7 @@ def test_words_that_became_a_filter_do_not_count_against_a_memory(
         bench.event(f"note {number} about lunch", when=bench.clock.now() - timedelta(days=4, minutes=number))
     router = bench.event(told, when=bench.clock.now() - timedelta(days=4))
 
-    timed, untimed = (
-        bench.searcher.search(ACTOR, SearchRequest(query, detail=True)).snippets[0] for query in (asked, plain)
-    )
+    timed, untimed = (bench.search(query, detail=True).snippets[0] for query in (asked, plain))
 
     assert timed.id == untimed.id == router.id
     assert timed.signals is not None and untimed.signals is not None
@@ -122,9 +120,9 @@ def test_facts_alone_are_scored_as_they_always_were(bench: Bench) -> None:
     bench.fact("the gateway listens on port 8443")
     bench.event("the gateway was restarted")
 
-    found = bench.searcher.search(ACTOR, SearchRequest("gateway port", detail=True)).snippets
+    snippets = bench.search("gateway port", detail=True).snippets
 
-    assert found and all("alone" not in (one.signals or {}) for one in found)
+    assert snippets and all("alone" not in (snippet.signals or {}) for snippet in snippets)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +145,10 @@ def test_why_not_counts_what_the_answer_would_show(bench: Bench) -> None:
     events = [bench.event(f"step {n}", when=day - timedelta(minutes=n + 1)) for n in range(3)]
     bench.event("step of another week", when=day - timedelta(days=20))
 
-    told = bench.searcher.why_not(ACTOR, SearchRequest("what happened yesterday", limit=2), events[2])
+    verdict = bench.searcher.why_not(ACTOR, SearchRequest("what happened yesterday", limit=2), events[2])
 
-    assert not told["found"] and told["rank"] == 4
-    assert told["reason"] == "3 others rank above it and 2 are shown"
+    assert not verdict["found"] and verdict["rank"] == 4
+    assert verdict["reason"] == "3 others rank above it and 2 are shown"
 
 
 def test_why_not_answers_before_the_store_was_read(bench: Bench) -> None:
@@ -158,17 +156,17 @@ def test_why_not_answers_before_the_store_was_read(bench: Bench) -> None:
     facts = [bench.fact(f"lunch number {number} was fine") for number in range(90)]
     cold = Searcher(bench.store, bench.embedder, bench.clock, cache_ttl_s=0)
 
-    told = cold.why_not(ACTOR, SearchRequest("invoice export"), facts[0])
+    verdict = cold.why_not(ACTOR, SearchRequest("invoice export"), facts[0])
 
-    assert not told["found"] and told["reason"]
+    assert not verdict["found"] and verdict["reason"]
 
 
 def test_why_not_names_those_that_stand_for_an_older_one(bench: Bench) -> None:
     """Rule search.why_not: the eleventh of one text is no candidate."""
     bench.searcher.warm()
-    told = [bench.event("ran the tests", when=bench.clock.now() - timedelta(days=n)) for n in range(12)]
+    events = [bench.event("ran the tests", when=bench.clock.now() - timedelta(days=n)) for n in range(12)]
 
-    assert "very same" in bench.searcher.why_not(ACTOR, SearchRequest("tests"), told[-1])["reason"]
+    assert "very same" in bench.searcher.why_not(ACTOR, SearchRequest("tests"), events[-1])["reason"]
 
 
 def test_why_not_of_a_duplicate_names_the_one_that_is_shown(bench: Bench) -> None:

@@ -14,8 +14,8 @@ TURNS = ("The red tram was late.", "Anna bought nine pears.", "The lamp in the h
 
 def evidence(anchor: MemoryAnchor, query: str) -> dict[str, set[str]]:
     """Return which signals of its talk each memory got."""
-    found = anchor.search(query, limit=10, detail=True).snippets
-    return {one.text: {"neighbours", "talk"} & set(one.signals or {}) for one in found}
+    snippets = anchor.search(query, limit=10, detail=True).snippets
+    return {snippet.text: {"neighbours", "talk"} & set(snippet.signals or {}) for snippet in snippets}
 
 
 def test_an_event_that_was_archived_and_restored_has_its_neighbours_again(anchor: MemoryAnchor) -> None:
@@ -61,10 +61,10 @@ def test_what_the_best_of_a_talk_says_counts_for_the_others_as_measured(core: Co
         for turn in turns:
             anchor.log_event(turn)
 
-    found = anchor.search("invoice of the crane for the harbour office", limit=20, detail=True).snippets
+    snippets = anchor.search("invoice of the crane for the harbour office", limit=20, detail=True).snippets
 
-    order = [one.text for one in found]
+    order = [snippet.text for snippet in snippets]
     assert order.index(talks["one"][-1]) < order.index(talks["two"][-1])
-    told = {one.text: (one.signals or {}).get("talk", {}).get("added", 0.0) for one in found}
+    told = {one.text: (one.signals or {}).get("talk", {}).get("added", 0.0) for one in snippets}
     assert told[talks["one"][-1]] > told[talks["two"][-1]] > 0
     assert RankingWeights().talk == 0.12

@@ -50,16 +50,16 @@ def transcript(folder: Path, *, did: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(("did", "heeded"), [("bash tools/ship.sh --canary", 1), ("kubectl apply -f shop.yaml", 0)])
-def test_a_told_memory_counts_as_heeded_when_the_agent_used_what_it_names(
-    core: Core, tmp_path: Path, did: str, heeded: int
+@pytest.mark.parametrize(("did", "used"), [("bash tools/ship.sh --canary", 1), ("kubectl apply -f shop.yaml", 0)])
+def test_a_memory_counts_as_used_when_the_agent_used_what_it_names(
+    core: Core, tmp_path: Path, did: str, used: int
 ) -> None:
     """Issue 15, heeded: from the transcript, by layer and hook."""
     anchor(core, "first").save_memory(RULE, type="instruction")
     hooks, here = Hooks(), anchor(core, "second")
     assert RULE in hooks.answer(here, "UserPromptSubmit", {"prompt": "how do deploys of the shop go?"})
     hooks.in_background(here, "SessionEnd", {"transcript_path": transcript(tmp_path, did=did)})
-    row = {"layer": "verified_fact", "hook": "UserPromptSubmit", "told": 1, "heeded": heeded}
+    row = {"layer": "verified_fact", "hook": "UserPromptSubmit", "told": 1, "heeded": used}
     assert here.heeded() == [row]
     hooks.in_background(here, "SessionEnd", {"transcript_path": transcript(tmp_path, did=did)})
     assert here.heeded() == [row]
@@ -67,14 +67,14 @@ def test_a_told_memory_counts_as_heeded_when_the_agent_used_what_it_names(
 
 def test_what_the_user_said_is_no_trace_of_memory() -> None:
     """Issue 15, heeded: the agent may have it from there."""
-    told = [ShownMemory("a", "verified_fact", "UserPromptSubmit", traces_in(RULE))]
-    assert used_ids(told, by_agent="ran tools/ship.sh", by_user="") == {"a"}
-    assert used_ids(told, by_agent="ran tools/ship.sh", by_user="please run tools/ship.sh") == frozenset()
-    assert used_ids(told, by_agent="ran tools/ship.shell", by_user="") == frozenset()
+    shown = [ShownMemory("a", "verified_fact", "UserPromptSubmit", traces_in(RULE))]
+    assert used_ids(shown, by_agent="ran tools/ship.sh", by_user="") == {"a"}
+    assert used_ids(shown, by_agent="ran tools/ship.sh", by_user="please run tools/ship.sh") == frozenset()
+    assert used_ids(shown, by_agent="ran tools/ship.shell", by_user="") == frozenset()
 
 
-def test_what_is_told_ten_times_and_never_heeded_sinks(tmp_path: Path) -> None:
-    """Issue 15, heeded: once heeded it stays; what names nothing cannot be seen and never sinks."""
+def test_what_is_shown_ten_times_and_never_used_is_held_back(tmp_path: Path) -> None:
+    """Issue 15, heeded: once used it stays; what names nothing cannot be seen and is never held back."""
     file = UsedMemories(tmp_path / USED_MEMORIES_FILE)
     useless, used = (ShownMemory(name, "verified_fact", "SessionStart", ("x-1",)) for name in ("useless", "used"))
     vague = ShownMemory("vague", "verified_fact", "SessionStart", ())
@@ -84,8 +84,8 @@ def test_what_is_told_ten_times_and_never_heeded_sinks(tmp_path: Path) -> None:
     assert file.never_used() == {"useless"}
 
 
-def test_a_sunk_memory_is_told_where_it_is_likelier_right_than_not(core: Core, monkeypatch: Any) -> None:
-    """Issue 15, heeded: it sinks, it is not lost."""
+def test_an_unused_memory_is_shown_where_it_is_likelier_right_than_not(core: Core, monkeypatch: Any) -> None:
+    """Issue 15, heeded: it is held back, not lost."""
     import memory_anchor.memory as door
 
     saved = anchor(core).save_memory(RULE, type="instruction")
