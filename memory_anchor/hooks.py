@@ -88,22 +88,12 @@ def unwritten_in(messages: Sequence[Message]) -> Unwritten:
 
 COLD_START = "memory_anchor_cold_start"
 """In a SessionStart's payload: this conversation's instructions came from the package, without the constitution."""
-EVENTS = (
-    "SessionStart",
-    "UserPromptSubmit",
-    "PreToolUse",
-    "PostToolUse",
-    "PostToolUseFailure",
-    "PreCompact",
-    "PostCompact",
-    "Stop",
-    "SessionEnd",
-)
+UNPROMPTED = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure")
+EVENTS = (*UNPROMPTED, "PreCompact", "PostCompact", "Stop", "SessionEnd")
 MIN_PROMPT_CHARS = 8
 SUMMARY_PARTS = 4
 SHOWN_MAX = 200
 """Memories of a conversation whose use is looked for in what its agent did."""
-UNASKED = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure")
 STATUS_READ = 200
 """The newest memories of each layer that a status line counts."""
 FAILURE_CHARS = 120
@@ -166,7 +156,7 @@ class Hooks:
         Raises Refused: a read-only caller's hook would have to write. Raises what the use cases raise.
         """
         pause = pause_of(anchor.services.data_dir, anchor.services.clock.now())
-        if pause is not None and pause.silent and event in UNASKED:
+        if pause is not None and pause.silent and event in UNPROMPTED:
             return ""
         tool_input = payload.get("tool_input")
         tool_input = tool_input if isinstance(tool_input, Mapping) else {}

@@ -133,6 +133,10 @@ class Gathered:
     stage_ms: dict[str, float] = field(default_factory=dict)
     cache: Mapping[str, int] = field(default_factory=dict)
 
+    def drop(self, reason: str, layer: str, **details: Json) -> None:
+        """Note what of a layer is left out, and why."""
+        self.decisions.append({"action": "drop_memory_results", "reason": reason, "layer": layer, **details})
+
 
 class ContextBuilder:
     """Builds contexts for one caller; cheap to make. `circuit` is shared by every builder over one store."""
@@ -257,37 +261,19 @@ class ContextBuilder:
         if count_tokens("\n".join(body.identity)) > budget.identity:  # approved under a larger budget
             body = with_rules_within(body, max(total, budget.identity))
         if body.left_out:
-            found.decisions.append(
-                {
-                    "action": "drop_memory_results",
-                    "reason": f"the constitution takes more than budget.identity ({budget.identity} tokens): "
-                    f"{body.left_out} of its entries are left to get_constitution",
-                    "layer": Layer.IDENTITY_SCHEMA.value,
-                    "dropped": body.left_out,
-                    "kept": len(body.identity),
-                }
+            reason = (
+                f"the constitution takes more than budget.identity ({budget.identity} tokens): "
+                f"{body.left_out} of its entries are left to get_constitution"
             )
+            found.drop(reason, Layer.IDENTITY_SCHEMA.value, dropped=body.left_out, kept=len(body.identity))
         fitted = fit(body, total=total, caps=caps, stretch=total > self.tokens_for(found))
         for name, (dropped, kept) in shortened_sections(found.body, fitted.body).items():
             limit = f"the budget of {total}" if total != self.tokens_for(found) else f"its share of {caps[name]}"
-            found.decisions.append(
-                {
-                    "action": "drop_memory_results",
-                    "reason": f"{limit} tokens leaves room for {kept} of {dropped + kept}",
-                    "layer": SECTION_LAYER[name].value if name in SECTION_LAYER else name,
-                    "dropped": dropped,
-                    "kept": kept,
-                }
-            )
+            layer = SECTION_LAYER[name].value if name in SECTION_LAYER else name
+            found.drop(f"{limit} tokens leaves room for {kept} of {dropped + kept}", layer, dropped=dropped, kept=kept)
         if fitted.over_by:
-            found.decisions.append(
-                {
-                    "action": "drop_memory_results",
-                    "reason": f"the constitution alone takes more than the budget of {total} tokens and is never cut",
-                    "layer": Layer.IDENTITY_SCHEMA.value,
-                    "over_by_tokens": fitted.over_by,
-                }
-            )
+            reason = f"the constitution alone takes more than the budget of {total} tokens and is never cut"
+            found.drop(reason, Layer.IDENTITY_SCHEMA.value, over_by_tokens=fitted.over_by)
         return fitted
 
     def record(self, report_: ContextCostReport, notes: list[str]) -> str:

@@ -57,8 +57,7 @@ class Centring:
 
     def __init__(self, identity: EmbedderIdentity) -> None:
         shape = (len(SCRIPTS), identity.dimensions)
-        self._sums = np.zeros(shape, dtype=np.float64)
-        self._counts = np.zeros(len(SCRIPTS))
+        self._sums, self._counts = np.zeros(shape, dtype=np.float64), np.zeros(len(SCRIPTS))
         self._constant = _constant(identity, shape)
         self._learned, self._known = 0, (-1, np.zeros(0, np.float32), np.zeros(0, np.float32))
 

@@ -296,12 +296,10 @@ class Mirror:
     def _grow(self) -> None:
         for vectors in self._rows_of.values():
             vectors.grow()
-        for name in ("_live", "_script", "_project", "_audience", "_collection", "_shape", "_text", "_said"):
+        for name in _BY_ROW:
             old = getattr(self, name)
-            setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
-        for name in ("_conversation", "_after", "_before", "_group", "_length", "_happened"):
-            old = getattr(self, name)
-            setattr(self, name, np.concatenate([old, np.full_like(old, NONE)]))
+            new = np.full_like(old, NONE if name in ("_conversation", "_after", "_before") else 0)
+            setattr(self, name, np.concatenate([old, new]))
 
     # --- between two processes -------------------------------------------------------------------------------------
 
