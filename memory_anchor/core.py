@@ -280,7 +280,7 @@ class Core:
             local=adapters.local,
             prompt=adapters.prompt,
             tags=tags,
-            stand_aside=self.foreground.wait_until_quiet,
+            yield_to_requests=self.foreground.wait_until_quiet,
             snapshot=adapters.snapshot,
             quarantine=self.quarantine,
             variants=services.variants(self.settings),

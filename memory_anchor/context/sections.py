@@ -99,11 +99,11 @@ class Recalled:
         mark = f"\n[cut; {self.more}]"
         room = limit - count_tokens(fence(mark, source=self.source, trust=self.trust)) - 1
         for _ in range(CUT_TRIES):
-            kept = cut_to_tokens(self.text, room)
-            if not kept:
+            shortened = cut_to_tokens(self.text, room)
+            if not shortened:
                 return None
-            fenced = fence(kept + mark, source=self.source, trust=self.trust)
-            shorter = replace(self, text=kept + mark, fenced=fenced, tokens=count_tokens(fenced) + 1, best=False)
+            fenced = fence(shortened + mark, source=self.source, trust=self.trust)
+            shorter = replace(self, text=shortened + mark, fenced=fenced, tokens=count_tokens(fenced) + 1, best=False)
             if shorter.tokens <= limit:
                 return shorter
             room -= shorter.tokens - limit
@@ -184,8 +184,8 @@ class Fitted:
 
 def with_rules_within(body: Body, most: int) -> Body:
     """Return the body with the first entries of the constitution that take `most` tokens, and how many are left out."""
-    for kept in range(len(body.identity), -1, -1):
-        less = replace(body, identity=body.identity[:kept], left_out=len(body.identity) - kept)
+    for count in range(len(body.identity), -1, -1):
+        less = replace(body, identity=body.identity[:count], left_out=len(body.identity) - count)
         if count_tokens(replace(less, texts={}, time="", rule="").text()) <= most:
             break
     return less

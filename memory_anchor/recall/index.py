@@ -58,11 +58,11 @@ class Index:
         self,
         store: MemoryStore,
         query_embedder: QueryEmbedder,
-        stand_aside: Callable[[], None],
+        yield_to_requests: Callable[[], None],
         snapshot: Snapshot | None = None,
         quarantine: Quarantine | None = None,
     ) -> None:
-        self._store, self.query_embedder, self._stand_aside = store, query_embedder, stand_aside
+        self._store, self.query_embedder, self._yield_to_requests = store, query_embedder, yield_to_requests
         self._quarantine = quarantine or Quarantine()
         self._snapshot = snapshot
         self._mirror = Mirror(query_embedder.identities)
@@ -146,7 +146,7 @@ class Index:
         """Read a collection into the mirror and return how many; it stops where the mirror is emptied meanwhile."""
         read, after = 0, None
         while True:
-            self._stand_aside()
+            self._yield_to_requests()
             page, after = self._store.scan(collection, CURRENT, page=WARM_PAGE, after=after, with_vectors=True)
             if not self._add_page(page, collection, era):
                 return read
@@ -203,7 +203,7 @@ class Index:
         for layer in SEARCHED_LAYERS:
             after, lacking[layer.value] = None, []
             while True:
-                self._stand_aside()
+                self._yield_to_requests()
                 marks, after = self._store.marks(layer.value, CURRENT, page=MARKS_PAGE, after=after)
                 lacking[layer.value] += loaded.confirm(marks)
                 seen += len(marks)
@@ -221,7 +221,7 @@ class Index:
         for collection, points in lacking.items():
             wanted = [*points, *read_meanwhile.difference(points)]
             for start in range(0, len(wanted), WARM_PAGE):
-                self._stand_aside()
+                self._yield_to_requests()
                 page = self._store.get(collection, wanted[start : start + WARM_PAGE], with_vectors=True)
                 if not self._add_page(page, collection, era):
                     return seen

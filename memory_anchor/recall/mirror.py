@@ -311,7 +311,7 @@ class Mirror:
             "made_for": self._made_for(),
             "ids": self.ids,
             "groups": list(self._groups),
-            "names": [list(names) for names in self._named()],
+            "names": [list(names) for names in self._numbered()],
             "tags": {row: [(tag.name, tag.weight) for tag in tags] for row, tags in self._tags.items()},
         }
         arrays: dict[str, NDArray[np.generic]] = {name: getattr(self, name)[:size] for name in _BY_ROW}
@@ -348,8 +348,8 @@ class Mirror:
         self._text_counts = Counter(self._text[:size].tolist())
         self._most_repeated = max(self._text_counts.values(), default=0)
         self._groups = {tuple(who): number for number, who in enumerate(header["groups"])}
-        for names, given in zip(self._named(), header["names"], strict=True):
-            names.update(zip(given, range(len(given)), strict=True))
+        for numbers, names in zip(self._numbered(), header["names"], strict=True):
+            numbers.update(zip(names, range(len(names)), strict=True))
         self._tags = {int(row): tuple(Tag(*tag) for tag in tags) for row, tags in header["tags"].items()}
         ends = np.cumsum(arrays["held"])
         rows, weights = np.split(arrays["rows"], ends), np.split(arrays["weights"], ends)
@@ -369,7 +369,7 @@ class Mirror:
     def _made_for(self) -> dict[str, object]:
         return {"format": FORMAT, "vectors": {name: asdict(identity) for name, identity in self._identities.items()}}
 
-    def _named(self) -> tuple[_Names, ...]:
+    def _numbered(self) -> tuple[_Names, ...]:
         return self._projects, self._audiences, self._conversations, self._collections
 
     def confirm(self, marks: Sequence[Mark]) -> list[str]:

@@ -108,8 +108,8 @@ class Searcher(Index):
     """Finds memories for an actor. Thread-safe; embedding and the store run outside its lock.
 
     embedder None: words alone. cache_ttl_s 0: no answers are cached. activation: how strength is counted. local,
-    prompt: the embedders beside an API's (`QueryEmbedder`). tags: which occur together. yield_to_requests: returns when
-    no request waits, or soon (`Foreground`). snapshot: see `Index`. variants: other options by name (`with_variant`).
+    prompt: as of `QueryEmbedder`. tags: which occur together. yield_to_requests: returns when none waits, or soon
+    (`Foreground`). snapshot: see `Index`. variants: other options by name (`with_variant`).
 
     Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
     """
@@ -128,13 +128,15 @@ class Searcher(Index):
         local: Embedder | None = None,
         prompt: Embedder | None = None,
         tags: TagNeighbours | None = None,
-        stand_aside: Callable[[], None] = lambda: None,
+        yield_to_requests: Callable[[], None] = lambda: None,
         snapshot: Snapshot | None = None,
         quarantine: Quarantine | None = None,
         variants: Mapping[str, SearchOptions] | None = None,
     ) -> None:
         self._tags = tags or TagNeighbours()
-        super().__init__(store, QueryEmbedder(embedder, local=local, prompt=prompt), stand_aside, snapshot, quarantine)
+        super().__init__(
+            store, QueryEmbedder(embedder, local=local, prompt=prompt), yield_to_requests, snapshot, quarantine
+        )
         self.clock = clock
         self._reranker, self._rerank_deadline_s, self.activation = reranker, rerank_deadline_s, activation
         self._default_options = options or SearchOptions()
@@ -271,8 +273,9 @@ class Searcher(Index):
 
     def _all_within(self, context: SearchContext, period: TimeWords, limit: int) -> list[RankedMemory]:
         """Return what lies in a period, strong or not; all of it where nothing in it is found by the query."""
-        every = replace(context, request=replace(context.request, weak=limit, limit=limit))
-        hits = self._rank(every.within(period)) or as_weak(self._rank(every.within(replace(period, rest=False))))
+        everything = replace(context, request=replace(context.request, weak=limit, limit=limit))
+        hits = self._rank(everything.within(period))
+        hits = hits or as_weak(self._rank(everything.within(replace(period, rest=False))))
         if hits:
             context.notes[nothing_similar(period)] = False
         return hits

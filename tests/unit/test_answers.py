@@ -59,18 +59,18 @@ def test_what_happened_in_a_month_is_all_that_happened_then(bench: Bench, asked:
     """Rule search.time: where a query asks for nothing but a dated period, what lies in it answers first."""
     wanted = [bench.event("数据库迁移完成", when=datetime(2023, 5, 14, tzinfo=UTC))]
     wanted.append(bench.event("Rain flooded the cellar", when=datetime(2023, 5, 2, tzinfo=UTC)))
-    told = bench.fact("The freeze of May 2023 ended on 2023-02-30, says the log")
+    fact = bench.fact("The freeze of May 2023 ended on 2023-02-30, says the log")
     for month in range(6, 12):
         bench.event(f"Shipped build {month}", when=datetime(2023, month, 10, tzinfo=UTC))
     found = bench.ask(asked)
     assert set(found[:2]) == {one.id for one in wanted}
-    assert found[2:] == [told.id]
+    assert found[2:] == [fact.id]
 
 
 def test_a_dated_period_in_which_nothing_lies_is_searched_as_words(bench: Bench) -> None:
     """Rule search.time: what is told about that time, whenever it was told."""
-    told = bench.fact("In May 2021 the office moved to Lisbon")
-    assert bench.ask("what happened in May 2021?") == [told.id]
+    fact = bench.fact("In May 2021 the office moved to Lisbon")
+    assert bench.ask("what happened in May 2021?") == [fact.id]
 
 
 def test_the_same_text_twice_is_one_snippet_that_cites_both(bench: Bench) -> None:
@@ -188,9 +188,9 @@ def test_a_story_in_other_words_wins_over_the_event_that_repeats_the_question(
     bench: Bench, asked: str, goal: str, rest: str, summary: str
 ) -> None:
     """Rule search.fold: it need not say every word of the question that the event says which opened the matter."""
-    events, told = with_summary(bench, goal, *(rest.format(n) for n in range(4)), summary=summary)
+    events, stored = with_summary(bench, goal, *(rest.format(n) for n in range(4)), summary=summary)
     found = ids(bench.search(asked))
-    assert told.id in found
+    assert stored.id in found
     assert not {event.id for event in events} & set(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from contextkit import IDENTITY, NOON, World, actions, event, fact, passage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memory_anchor.context.context import ContextBuilder
 from memory_anchor.context.parallel_calls import CircuitBreaker
 from memory_anchor.errors import BadInput, DiskFull, StoreBusy, Unavailable
 from memory_anchor.language.fences import FENCE_RULE, FENCE_TAG
@@ -342,10 +344,6 @@ def test_a_report_that_cannot_be_recorded_costs_a_note_and_no_context() -> None:
 
 def test_the_cache_counts_are_those_of_this_assembly() -> None:
     """cache: what the search's cache did meanwhile."""
-    from dataclasses import replace
-
-    from memory_anchor.context.context import ContextBuilder
-
     world = World()
     counts = iter([(5, 7), (6, 7)])
     sources = replace(world.sources(), cache=lambda: next(counts))

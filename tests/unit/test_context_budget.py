@@ -61,10 +61,10 @@ def test_the_whole_answer_of_the_tool_keeps_the_budget(anchor: MemoryAnchor) -> 
         anchor.log_event(f"Rolled back release {number} on staging: health check {500 + number}; 回滚了版本 {number}。")
     lengths = []
     for budget in (200, 250, 400, 800, 1_500, 3_000):
-        told = mcp_answers.run(anchor, "build_context", {"task": WHY_7, "budget_tokens": budget})
-        answer = json.loads(told)
+        text = mcp_answers.run(anchor, "build_context", {"task": WHY_7, "budget_tokens": budget})
+        answer = json.loads(text)
 
-        assert count_tokens(told) <= budget
+        assert count_tokens(text) <= budget
         assert "release 7 " in answer["text"]
         assert answer["report"]["estimated_tokens"]["total"] == count_tokens(answer["text"])
         assert {one["ref"] for one in answer["citations"] if one["kind"] in ("event", "memory_entry")}
@@ -90,27 +90,26 @@ def test_as_many_texts_go_as_it_takes() -> None:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    shelves=st.fixed_dictionaries({name: st.lists(TEXTS, max_size=6) for name in TEXT_SECTIONS}),
+    contents=st.fixed_dictionaries({name: st.lists(TEXTS, max_size=6) for name in TEXT_SECTIONS}),
     total=st.integers(1, 3000),
     best=st.integers(0, 5),
 )
 def test_no_contents_and_no_budget_make_a_context_too_long(
-    shelves: dict[str, list[str]], total: int, best: int
+    contents: dict[str, list[str]], total: int, best: int
 ) -> None:
     """Law (N7, A12): whatever is recalled, the text counts no more than was asked."""
-    held = {
+    texts = {
         name: tuple(
             Recalled.of(text, id=f"{name}{at}", source="s", trust=Trust.AGENT, more="m")
-            for at, text in enumerate(texts)
+            for at, text in enumerate(items)
         )
-        for name, texts in shelves.items()
+        for name, items in contents.items()
     }
-    if len(held["events"]) > best:
-        marked = [replace(one, best=at == best) for at, one in enumerate(held["events"])]
-        held["events"] = tuple(marked)
+    if len(texts["events"]) > best:
+        texts["events"] = tuple(replace(item, best=at == best) for at, item in enumerate(texts["events"]))
     caps = {"operations": 500, "facts": 2000, "events": 500, "active_context": 500}
 
-    fitted = fit(Body((), held, time="Now: 2026-11-22T10:00"), total=total, caps=caps)
+    fitted = fit(Body((), texts, time="Now: 2026-11-22T10:00"), total=total, caps=caps)
 
     assert count_tokens(fitted.body.text()) <= total
     assert len(o200k().encode(fitted.body.text())) <= total

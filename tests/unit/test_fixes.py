@@ -1,4 +1,4 @@
-"""Which stored fix is told behind a failed command."""
+"""Which stored fix is shown after a failed command."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from memory_anchor.brief import FIXES
 from memory_anchor.core import Core
 from memory_anchor.hooks import Hooks
 from memory_anchor.language.terms import terms
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, MemoryType, Scope
 from memory_anchor.recall.fixes import PRINTED_CHARS, Failure, candidates, likely_places, names_in, shared_features
 
@@ -21,36 +22,39 @@ OTHERS = (
 )
 
 
-def told(core: Core, conversation: str, command: str, output: str) -> str:
-    actor = Actor(Caller.AGENT, Scope(agent="claude-code", conversation=conversation))
-    given = {"hook_event_name": "PostToolUseFailure", "tool_input": {"command": command}, "error": output}
-    return Hooks().answer(core.anchor(actor), "PostToolUseFailure", given)
+def anchor(core: Core, conversation: str = "writer") -> MemoryAnchor:
+    return core.anchor(Actor(Caller.AGENT, Scope(agent="claude-code", conversation=conversation)))
 
 
-def filled(core: Core) -> None:
-    anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="claude-code", conversation="writer")))
+def fixes(core: Core, conversation: str, command: str, output: str) -> str:
+    """Return what the hook of a failed command prints."""
+    payload = {"hook_event_name": "PostToolUseFailure", "tool_input": {"command": command}, "error": output}
+    return Hooks().answer(anchor(core, conversation), "PostToolUseFailure", payload)
+
+
+def save_fixes(core: Core) -> None:
     for text in (JDK, SPACE, *OTHERS):
-        anchor.save_memory(text, type="bugfix")
+        anchor(core).save_memory(text, type="bugfix")
 
 
 def test_a_failure_gets_its_own_fix_and_no_other_of_the_same_tool(core: Core) -> None:
     """Rule fixes.told: by what a fix shares with the output; both languages; nothing where nothing mends it."""
-    filled(core)
+    save_fixes(core)
     failed = "FAILURE: Build failed with an exception.\n> Unsupported class file major version 65\nBUILD FAILED in 3s"
-    found = told(core, "c1", "./gradlew assemble", failed)
+    found = fixes(core, "c1", "./gradlew assemble", failed)
     assert JDK in found and not any(other in found for other in OTHERS)
     full = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
-    assert SPACE in told(core, "c2", "docker build .", full)
+    assert SPACE in fixes(core, "c2", "docker build .", full)
     test = "MoneyTest > rounds() FAILED\n    expected: <2.34> but was: <2.35>\n1 test completed, 1 failed\nBUILD FAILED"
-    assert told(core, "c3", "./gradlew test", test) == ""
-    assert told(core, "c4", "npm ci", " \n") == ""
+    assert fixes(core, "c3", "./gradlew test", test) == ""
+    assert fixes(core, "c4", "npm ci", " \n") == ""
 
 
 @pytest.mark.parametrize("kind", ["fact", "bugfix", "discovery", "workflow", "instruction"])
 def test_a_fix_is_told_of_whatever_type_people_save_one(core: Core, kind: str) -> None:
     """Rule fixes.types: `memory-anchor add` saves a fact where no type is given."""
-    core.anchor(Actor(Caller.AGENT, Scope(agent="claude-code", conversation="writer"))).save_memory(SPACE, type=kind)
-    assert SPACE in told(core, "c1", "docker build .", "ERROR: failed to solve: write x: no space left on device")
+    anchor(core).save_memory(SPACE, type=kind)
+    assert SPACE in fixes(core, "c1", "docker build .", "ERROR: failed to solve: write x: no space left on device")
 
 
 def test_what_stands_in_the_command_is_no_sign_of_a_fix() -> None:
@@ -89,7 +93,7 @@ def test_however_much_a_command_prints_its_end_alone_is_read() -> None:
 
 def test_a_fix_of_another_type_or_nobodys_to_read_is_no_candidate(core: Core) -> None:
     """Rule fixes.types: bugfixes, facts, discoveries, workflows and rules mend; what nobody may read does not."""
-    filled(core)
+    save_fixes(core)
     anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="claude-code", conversation="c9")))
     failure = Failure.of("gradle", "Unsupported class file major version 65")
     searcher = core.services.searcher

@@ -29,9 +29,8 @@ def clock() -> ManualClock:
 @pytest.fixture
 def core(tmp_path: Path, clock: ManualClock) -> Core:
     made = ephemeral_core(tmp_path / "data", clock=clock)
-    elsewhere = reader(made, "elsewhere")
     for number in range(12):
-        elsewhere.save_memory(f"Shelf {number} holds tins of paint number {number}.")
+        reader(made, "elsewhere").save_memory(f"Shelf {number} holds tins of paint number {number}.")
     return made
 
 
@@ -39,13 +38,13 @@ def reader(core: Core, conversation: str = "c1", agent: str = "tester") -> Memor
     return core.anchor(Actor(scope=Scope(conversation=conversation, agent=agent)))
 
 
-def asked(core: Core, query: str, *, agent: str = "tester", limit: int = 5) -> tuple[RetrievedSnippet, ...]:
+def snippets(core: Core, query: str, *, agent: str = "tester", limit: int = 5) -> tuple[RetrievedSnippet, ...]:
     while core.services.searcher.embed_pending(50):
         pass
     return reader(core, "asking", agent).search(query, limit=limit).snippets
 
 
-def joined(found: tuple[RetrievedSnippet, ...]) -> dict[str, str]:
+def linked(found: tuple[RetrievedSnippet, ...]) -> dict[str, str]:
     return {one.text: one.linked for one in found if one.linked}
 
 
@@ -58,12 +57,12 @@ def test_a_why_question_is_told_what_happened_in_the_same_talk(core: Core, clock
     clock.advance(hours=2)
     here.log_event("The cake was eaten.")
 
-    found = asked(core, WHY)
+    found = snippets(core, WHY)
 
-    assert joined(found) == {CAUSE: f"said with {decision.id}"}
+    assert linked(found) == {CAUSE: f"said with {decision.id}"}
     assert next(one for one in found if one.linked).relevance == LIKELY < STRONG
-    assert joined(asked(core, "What are order events sent through?")) == {}
-    assert joined(asked(core, "What else was said about order events through JetStream?")) == joined(found)
+    assert linked(snippets(core, "What are order events sent through?")) == {}
+    assert linked(snippets(core, "What else was said about order events through JetStream?")) == linked(found)
 
 
 def test_what_a_fact_rests_on_and_the_fix_beside_an_error_join_any_question(core: Core, clock: ManualClock) -> None:
@@ -77,9 +76,9 @@ def test_what_a_fact_rests_on_and_the_fix_beside_an_error_join_any_question(core
     error = other.log_event("The nightly build stopped: no space left.")
     other.save_memory("Prune dangling layers on Sundays.", type="bugfix")
 
-    assert joined(asked(core, "What are order events sent through?")) == {CAUSE: f"cause of {decision.id}"}
-    told = joined(asked(core, "The nightly build stopped with no space left"))
-    assert told == {"Prune dangling layers on Sundays.": f"said with {error.id}"}
+    assert linked(snippets(core, "What are order events sent through?")) == {CAUSE: f"cause of {decision.id}"}
+    fixes = linked(snippets(core, "The nightly build stopped with no space left"))
+    assert fixes == {"Prune dangling layers on Sundays.": f"said with {error.id}"}
 
 
 def test_what_joins_takes_no_better_ones_place_and_makes_no_answer_longer(core: Core) -> None:
@@ -91,10 +90,10 @@ def test_what_joins_takes_no_better_ones_place_and_makes_no_answer_longer(core: 
     for number in range(5):
         here.log_event(f"Something happened at window {number}.")
 
-    full, wide = asked(core, WHY, limit=4), asked(core, WHY, limit=9)
+    full, wide = snippets(core, WHY, limit=4), snippets(core, WHY, limit=9)
 
     assert [one.linked for one in full] == [""] * 4
-    assert len(joined(wide)) == JOINING
+    assert len(linked(wide)) == JOINING
     strong = [one.weak for one in wide if not one.linked]
     assert [one.text for one in wide][: strong.count(False)] == [one.text for one in wide if not one.weak]
 
@@ -108,11 +107,11 @@ def test_what_a_story_tells_joins_no_answer_that_holds_the_story(core: Core) -> 
     story = "Order events are sent through JetStream, since a reboot lost 312 acknowledged messages."
     here.save_memory(story, type="summary", layer="event_log", sources=cited)
 
-    found = asked(core, WHY)
+    found = snippets(core, WHY)
 
-    assert set(joined(found)) == {CAUSE}
-    named = asked(core, f"{WHY[:-1]} since a reboot lost acknowledged messages?")
-    assert story in {one.text for one in named} and joined(named) == {}
+    assert set(linked(found)) == {CAUSE}
+    named = snippets(core, f"{WHY[:-1]} since a reboot lost acknowledged messages?")
+    assert story in {one.text for one in named} and linked(named) == {}
 
 
 def test_a_link_shows_nobody_what_they_may_not_read(core: Core) -> None:
@@ -124,8 +123,8 @@ def test_a_link_shows_nobody_what_they_may_not_read(core: Core) -> None:
     here.forget(gone.id)
     here.save_memory("Maybe the rack was too hot.", type="bugfix", confidence=0.75)
 
-    assert set(joined(asked(core, WHY))) == {"I spilt tea on the broker."}
-    assert joined(asked(core, WHY, agent="another")) == {}
+    assert set(linked(snippets(core, WHY))) == {"I spilt tea on the broker."}
+    assert linked(snippets(core, WHY, agent="another")) == {}
 
 
 def test_why_it_is_there_stands_in_every_form_of_the_answer(core: Core) -> None:
@@ -133,7 +132,7 @@ def test_why_it_is_there_stands_in_every_form_of_the_answer(core: Core) -> None:
     here = reader(core)
     decision = here.save_memory(DECISION, type="decision")
     here.log_event(CAUSE)
-    asked(core, WHY)
+    snippets(core, WHY)
     there = reader(core, "asking")
 
     row = ROWS["search"]
@@ -150,7 +149,7 @@ def test_a_mirror_that_is_not_whole_asks_the_engine(core: Core) -> None:
     here = reader(core)
     decision = here.save_memory(DECISION, type="decision")
     here.log_event(CAUSE)
-    asked(core, WHY)
+    snippets(core, WHY)
     core.services.searcher._mirror.is_whole = False
 
-    assert joined(reader(core, "again").search(f"{WHY} ").snippets) == {CAUSE: f"said with {decision.id}"}
+    assert linked(reader(core, "again").search(f"{WHY} ").snippets) == {CAUSE: f"said with {decision.id}"}

@@ -17,7 +17,7 @@ def bench() -> Bench:
 
 
 @pytest.mark.parametrize(
-    ("told", "asked", "plain"),
+    ("content", "query", "plain"),
     [
         ("replaced the router", "what did we do about the router 4 days ago", "what did we do about the router"),
         ("replaced the router", "anything about the router since last month?", "anything about the router?"),
@@ -25,14 +25,14 @@ def bench() -> Bench:
     ],
 )
 def test_words_that_became_a_filter_do_not_count_against_a_memory(
-    bench: Bench, told: str, asked: str, plain: str
+    bench: Bench, content: str, query: str, plain: str
 ) -> None:
     """Rule search.time: "4 days ago" says when; how much of the question a memory covers is counted without it."""
     for number in range(6):
         bench.event(f"note {number} about lunch", when=bench.clock.now() - timedelta(days=4, minutes=number))
-    router = bench.event(told, when=bench.clock.now() - timedelta(days=4))
+    router = bench.event(content, when=bench.clock.now() - timedelta(days=4))
 
-    timed, untimed = (bench.search(query, detail=True).snippets[0] for query in (asked, plain))
+    timed, untimed = (bench.search(text, detail=True).snippets[0] for text in (query, plain))
 
     assert timed.id == untimed.id == router.id
     assert timed.signals is not None and untimed.signals is not None
@@ -40,15 +40,15 @@ def test_words_that_became_a_filter_do_not_count_against_a_memory(
     assert timed.signals["dense"]["score"] == untimed.signals["dense"]["score"]
 
 
-@pytest.mark.parametrize("asked", ["what happened today", "今天发生了什么"])
-def test_what_happened_is_answered_with_events_and_the_newest_first(bench: Bench, asked: str) -> None:
+@pytest.mark.parametrize("query", ["what happened today", "今天发生了什么"])
+def test_what_happened_is_answered_with_events_and_the_newest_first(bench: Bench, query: str) -> None:
     """Rule search.routing: what happened when comes from L2; a fact of that day follows."""
     now = bench.clock.now()
     fact = bench.fact("what happened on failure: the job is retried today")
     events = [bench.event(f"step {n} of the release", when=now - timedelta(minutes=n)) for n in range(3)]
     bench.event("an older step", when=now - timedelta(days=3))
 
-    assert bench.ask(asked) == [*(event.id for event in events), fact.id]
+    assert bench.ask(query) == [*(event.id for event in events), fact.id]
 
 
 def test_a_busy_day_shows_its_newest_events(bench: Bench) -> None:
@@ -190,6 +190,6 @@ def test_what_another_process_stored_without_a_row_is_told_too(bench: Bench) -> 
     whole = other.search(ACTOR, request).notes
     other.embed_pending(10)
 
-    told = "6 memories are not embedded yet and are found by their words only."
-    assert told in before and told in whole
+    note = "6 memories are not embedded yet and are found by their words only."
+    assert note in before and note in whole
     assert other.search(ACTOR, request).notes == ()

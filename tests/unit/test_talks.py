@@ -38,15 +38,15 @@ def test_a_talk_closes_around_an_archived_event(anchor: MemoryAnchor) -> None:
     mirror = anchor.services.searcher._mirror  # the one place where neighbours can be told apart
     rows = {mirror.ids[row]: row for row in range(len(mirror)) if mirror._live[row]}
 
-    (beside,) = mirror.neighbours(mirror.rows([mirror.points[rows[ids[0]]]]))
+    (neighbours,) = mirror.neighbours(mirror.rows([mirror.points[rows[ids[0]]]]))
 
-    assert beside[0] == rows[ids[2]]
+    assert neighbours[0] == rows[ids[2]]
 
 
 def test_what_the_best_of_a_talk_says_counts_for_the_others_as_measured(core: Core, agent: Actor) -> None:
     """Mutation row: `talk` = 0. Of two that say the same, the one goes first whose talk has the better event."""
     filler = [f"Nothing of note on day {number}" for number in range(4)]
-    talks = {
+    conversations = {
         "one": ["The crane's invoice went to the harbour office", *filler, "It was painted yellow: the crane"],
         "two": [
             "The harbour office was closed",
@@ -56,7 +56,7 @@ def test_what_the_best_of_a_talk_says_counts_for_the_others_as_measured(core: Co
             "It was painted green: the crane",
         ],
     }
-    for name, turns in talks.items():
+    for name, turns in conversations.items():
         anchor = core.anchor(replace(agent, scope=replace(agent.scope, conversation=name)))
         for turn in turns:
             anchor.log_event(turn)
@@ -64,7 +64,7 @@ def test_what_the_best_of_a_talk_says_counts_for_the_others_as_measured(core: Co
     snippets = anchor.search("invoice of the crane for the harbour office", limit=20, detail=True).snippets
 
     order = [snippet.text for snippet in snippets]
-    assert order.index(talks["one"][-1]) < order.index(talks["two"][-1])
-    told = {one.text: (one.signals or {}).get("talk", {}).get("added", 0.0) for one in snippets}
-    assert told[talks["one"][-1]] > told[talks["two"][-1]] > 0
+    assert order.index(conversations["one"][-1]) < order.index(conversations["two"][-1])
+    added = {one.text: (one.signals or {}).get("talk", {}).get("added", 0.0) for one in snippets}
+    assert added[conversations["one"][-1]] > added[conversations["two"][-1]] > 0
     assert RankingWeights().talk == 0.12
