@@ -1,6 +1,6 @@
 """What searches read of the store, kept in step with it: the mirror, the embedding queues, and when they changed.
 
-Whoever writes calls `note_written`; everything else comes from the store, at once for what a search needs (`_filled`)
+A writer calls `note_written`; everything else comes from the store, at once for what a search needs (`_filled`)
 or page by page in the background (`warm`). The generation moves with every change, so that no older answer is used.
 """
 

@@ -111,7 +111,7 @@ class Searcher(Index):
     prompt: as of `QueryEmbedder`. tags: which occur together. yield_to_requests: returns when none waits, or soon
     (`Foreground`). snapshot: see `Index`. variants: other options by name (`with_variant`).
 
-    Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
+    A writer must call `note_written`, or stale answers live for the cache's TTL.
     """
 
     def __init__(
