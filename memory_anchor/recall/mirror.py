@@ -90,7 +90,7 @@ class WordScores:
 
 
 @dataclass(frozen=True, slots=True)
-class RowFacts:
+class RowTraits:
     """What the mirror knows of some rows besides their vectors and words, aligned with them.
 
     scripts: 1 for Chinese, else 0. conversations: their numbers (a day of one each), -1 outside of any. happened:
@@ -434,12 +434,12 @@ class Mirror:
         vectors = self._rows_of[using]
         return vectors.cosines(vectors.centring.query(query, script), rows, self._script[rows])
 
-    def alike(self, rows: NDArray[np.int64], *, using: str = DENSE) -> NDArray[np.float32]:
+    def pairwise_cosines(self, rows: NDArray[np.int64], *, using: str = DENSE) -> NDArray[np.float32]:
         """Return the (n, n) centred cosines among rows; 0 where one is not embedded."""
         vectors = self._rows_of.get(using)
         if vectors is None:
             return np.zeros((len(rows), len(rows)), dtype=np.float32)
-        return vectors.alike(rows, self._script[rows])
+        return vectors.pairwise_cosines(rows, self._script[rows])
 
     def embedded(self, rows: NDArray[np.int64], *, using: str = DENSE) -> NDArray[np.bool_]:
         """Return which of these rows have a vector of this embedder."""
@@ -455,12 +455,12 @@ class Mirror:
         """Return how many live rows have no vector of this embedder."""
         return self._rows_of[using].lacking(self._live[: len(self)])
 
-    def facts(self, rows: NDArray[np.int64]) -> RowFacts:
+    def traits(self, rows: NDArray[np.int64]) -> RowTraits:
         """Return what is known of these rows."""
         present, which = np.unique(self._group[rows], return_inverse=True)
         groups, conversations = list(self._groups), self._conversation[rows]
         people = [groups[number] for number in present]
-        return RowFacts(self._script[rows], conversations, self._happened[rows], self._shape[rows], people, which)
+        return RowTraits(self._script[rows], conversations, self._happened[rows], self._shape[rows], people, which)
 
     def neighbours(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return (n, 4) live rows one after, one before, two after and two before in a conversation; -1 for none."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from memory_anchor.language.timewords import TimeWords
     from memory_anchor.model import Layer
     from memory_anchor.ports import Matrix
-    from memory_anchor.recall.mirror import Mirror, OtherLanguage, RowFacts, WordScores
+    from memory_anchor.recall.mirror import Mirror, OtherLanguage, RowTraits, WordScores
     from memory_anchor.recall.ranking import RankingWeights, Scores
     from memory_anchor.recall.search_context import PrecomputedWords
 
@@ -92,8 +92,8 @@ class PreparedQuery:
 class Scored:
     """Aligned arrays, one place a candidate; `total` is what orders, `relevance` how likely each is right.
 
-    mirror: whose rows they are; facts: what it knows of them. dense: centred cosine, NaN when not embedded. share: part
-    of the query's IDF mass the memory holds, 0 to about 2. idf: of each of the query's terms.
+    mirror: whose rows they are; traits: what it knows of them. dense: centred cosine, NaN when not embedded. share:
+    part of the query's IDF mass that the memory has, 0 to about 2. idf: of each of the query's terms.
     """
 
     mirror: Mirror
@@ -104,13 +104,13 @@ class Scored:
     parts: dict[str, Scores]
     relevance: Scores
     evidence: Evidence
-    facts: RowFacts
+    traits: RowTraits
     idf: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     def best_first(self) -> NDArray[np.int64]:
         """Return the places of the candidates: strong ones first, then by score, equals newest first."""
         score = self.total + (self.relevance >= relevance.STRONG) * ABOVE_ALL
-        return np.lexsort((-self.facts.happened.astype(np.int64), -score))
+        return np.lexsort((-self.traits.happened.astype(np.int64), -score))
 
 
 def score(
@@ -134,8 +134,8 @@ def score(
     mass = float(words.idf[counts].sum())
     covered = float(words.idf[counts & words.known].sum()) / mass if mass > 0 else 0.0  # about 0 for another language
     dense = mirror.cosines(question.row, question.script, rows, using=question.using)
-    facts = mirror.facts(rows)
-    has_conversations = readers is not None and bool((facts.conversations >= 0).any())
+    traits = mirror.traits(rows)
+    has_conversations = readers is not None and bool((traits.conversations >= 0).any())
     if readers is not None and has_conversations:  # neighbours are of one conversation
         near = words.scores[rows] / max(float(words.scores.max(initial=0)), ranking.SPAN_EPSILON)
         best = rows[np.argsort(-(covered * near + np.nan_to_num(dense)), kind="stable")[:WITH_NEIGHBOURS]]
@@ -143,10 +143,10 @@ def score(
         added = added[mirror.readable(added, readers)]
         near = mirror.cosines(question.row, question.script, added, using=question.using)
         rows, dense = np.concatenate([rows, added]), np.concatenate([dense, near])
-        facts = mirror.facts(rows)
+        traits = mirror.traits(rows)
     share = np.asarray(words.scores[rows] / max(mass, ranking.SPAN_EPSILON), dtype=np.float32)
     worded_for = ranking.scaled(words.scores[rows], low=0.0)
-    foreign = facts.scripts != question.script
+    foreign = traits.scripts != question.script
     own = dense - np.float32(_level(mirror, question)) if is_levelled and foreign.any() else dense
     nearness = np.where(foreign, np.float32(relevance.ACROSS) * dense, own)
     meaning = ranking.stretched(nearness, span=ranking.LEAST_SPAN if question.is_statement else ranking.RELATED_SPAN)
@@ -164,19 +164,19 @@ def score(
         parts["abroad"] = np.where(foreign, np.float32(weights.abroad) * words.abroad[rows], parts["abroad"])
     base = np.asarray(sum(parts.values()), dtype=np.float32)
     if has_conversations:
-        parts |= _conversation_parts(base, _links(mirror, rows), facts, weights)
-    if readers is not None and any(facts.people):
-        parts["name"] = np.float32(weights.name) * _named(facts, question.text)
+        parts |= _conversation_parts(base, _links(mirror, rows), traits, weights)
+    if readers is not None and any(traits.people):
+        parts["name"] = np.float32(weights.name) * _named(traits, question.text)
     if has_conversations:
         whole = np.append(ranking.scaled(words.conversations, low=0.0), np.float32(0))
-        parts["conversation"] = np.float32(weights.conversation * covered) * whole[facts.conversations]
-        parts["alone"] = _alone(base, facts.conversations, weights, covered)
-    parts["asks"] = np.float32(-weights.asks) * facts.shapes[:, 0]
-    parts["when"] = np.float32(weights.when * wants_time(question.text)) * facts.shapes[:, 1]
-    parts["number"] = np.float32(weights.number * wants_number(question.text)) * facts.shapes[:, 2]
-    parts["said"] = np.float32(weights.said) * facts.shapes[:, 3]
+        parts["conversation"] = np.float32(weights.conversation * covered) * whole[traits.conversations]
+        parts["alone"] = _alone(base, traits.conversations, weights, covered)
+    parts["asks"] = np.float32(-weights.asks) * traits.shapes[:, 0]
+    parts["when"] = np.float32(weights.when * wants_time(question.text)) * traits.shapes[:, 1]
+    parts["number"] = np.float32(weights.number * wants_number(question.text)) * traits.shapes[:, 2]
+    parts["said"] = np.float32(weights.said) * traits.shapes[:, 3]
     if period is not None and not period.is_hard:
-        inside = (facts.happened >= period.start.timestamp()) & (facts.happened < period.end.timestamp())
+        inside = (traits.happened >= period.start.timestamp()) & (traits.happened < period.end.timestamp())
         parts["time"] = np.float32(weights.time) * inside.astype(np.float32)
     if question.tags:
         meets = [affinity(tags, question.tags) if tags else 0.0 for tags in mirror.tags(rows)]
@@ -195,9 +195,9 @@ def score(
         asks=relevance.asks(question.text),
     )
     likely = relevance.probabilities(evidence)
-    if (facts.conversations >= 0).any():
-        likely = _by_conversation(likely, total, facts.conversations)
-    return Scored(mirror, rows, total, dense, share, parts, likely, evidence, facts, words.idf)
+    if (traits.conversations >= 0).any():
+        likely = _by_conversation(likely, total, traits.conversations)
+    return Scored(mirror, rows, total, dense, share, parts, likely, evidence, traits, words.idf)
 
 
 def _by_conversation(relevances: Scores, total: Scores, conversations: NDArray[np.int32]) -> Scores:
@@ -233,7 +233,7 @@ def newest_of_kind_first(scored: Scored, end: End, alike: NDArray[np.float32], c
     near[first] = True
     near &= scored.total[chosen] >= KIND_SHARE * float(scored.total[chosen[first]])
     kind = chosen[near & (scored.share[chosen] >= KIND_WORDS * scored.share[chosen[first]])]
-    happened = scored.facts.happened[kind]
+    happened = scored.traits.happened[kind]
     order = kind[np.argsort(-happened if end == "newest" else happened, kind="stable")]
     total, likely = scored.total.copy(), scored.relevance.copy()
     total[order] = best + KIND_STEP * np.arange(len(order), 0, -1, dtype=np.float32)
@@ -248,7 +248,7 @@ def _recurring(scored: Scored, alike: NDArray[np.float32], chosen: NDArray[np.in
     """
     if scored.relevance[chosen[0]] >= relevance.STRONG:
         return 0
-    total, conversations = scored.total[chosen], scored.facts.conversations[chosen]
+    total, conversations = scored.total[chosen], scored.traits.conversations[chosen]
     times = np.where(conversations < 0, -1 - np.arange(len(chosen)), conversations)
     close = total >= REPEATED_SHARE * total[0]
     for place in np.flatnonzero(close):
@@ -264,7 +264,7 @@ def by_time(scored: Scored, *, events: NDArray[np.bool_]) -> Scored:
     1, an event 1 more.
     """
     count = len(scored.rows)
-    newest = np.argsort(np.argsort(scored.facts.happened, kind="stable"), kind="stable")
+    newest = np.argsort(np.argsort(scored.traits.happened, kind="stable"), kind="stable")
     total = (events + (newest + 1) / max(count, 1)).astype(np.float32)
     parts = {"listed": total}
     return replace(scored, total=total, parts=parts, relevance=np.ones(count, dtype=np.float32))
@@ -278,17 +278,17 @@ def _level(mirror: Mirror, question: PreparedQuery) -> float:
 
 
 def _conversation_parts(
-    base: Scores, links: NDArray[np.int64], facts: RowFacts, weights: RankingWeights
+    base: Scores, links: NDArray[np.int64], traits: RowTraits, weights: RankingWeights
 ) -> dict[str, Scores]:
     """Return what the events around each candidate add."""
     shares = np.asarray([weights.next, 0.0, weights.near, weights.near], dtype=np.float32)
     before = links[:, 1]
-    is_question = np.append(facts.shapes[:, 0], np.float32(0))[before]
+    is_question = np.append(traits.shapes[:, 0], np.float32(0))[before]
     its_score = np.append(base, np.float32(0))[before]
     return {
         "neighbours": ranking.from_neighbours(base, links, shares),
         "answers": np.float32(weights.answers) * is_question * its_score,
-        "talk": np.float32(weights.talk) * ranking.best_of_group(base, facts.conversations),
+        "talk": np.float32(weights.talk) * ranking.best_of_group(base, traits.conversations),
     }
 
 
@@ -312,22 +312,22 @@ def _links(mirror: Mirror, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(position[mirror.neighbours(rows)])
 
 
-def _named(facts: RowFacts, query: str) -> Scores:
+def _named(traits: RowTraits, query: str) -> Scores:
     """Return 1 for rows in which the person whom the query names took part, 0 for the others.
 
     With several people the first one counts, less ("what does Anna think of Tom's idea" is Anna's to answer); people
     named side by side ("Anna and Tom") count for nothing.
     """
-    people = {name for group in facts.people for name in group if len(name) >= MIN_NAME_CHARS and name in query}
+    people = {name for group in traits.people for name in group if len(name) >= MIN_NAME_CHARS and name in query}
     pattern = r"(?<![A-Za-z]){}(?![A-Za-z])"
     spans = sorted(
         (match.span(), name) for name in people if (match := re.search(pattern.format(re.escape(name)), query))
     )
     if not spans:
-        return np.zeros(len(facts.group), dtype=np.float32)
+        return np.zeros(len(traits.group), dtype=np.float32)
     together = len(spans) > 1 and _TOGETHER.fullmatch(query[spans[0][0][1] : spans[1][0][0]])
     weight = 1.0 if len(spans) == 1 else 0.0 if together else FIRST_OF_SEVERAL
-    return np.asarray([weight * (spans[0][1] in group) for group in facts.people], dtype=np.float32)[facts.group]
+    return np.asarray([weight * (spans[0][1] in group) for group in traits.people], dtype=np.float32)[traits.group]
 
 
 def signals(scored: Scored, places: Sequence[int], weights: RankingWeights) -> dict[int, dict[str, Json]]:

@@ -412,7 +412,7 @@ class Searcher(Index):
         chosen = scored.best_first()[: scoring.KINDRED]
         mirror, rows, using = scored.mirror, scored.rows[chosen], query.using
         with self._lock:
-            cosines, embedded = mirror.alike(rows, using=using), mirror.embedded(rows, using=using)
+            cosines, embedded = mirror.pairwise_cosines(rows, using=using), mirror.embedded(rows, using=using)
         if not embedded.all():  # what was just logged is compared by its words
             points = [mirror.points[row] for row in rows.tolist()]
             memories = self.memories(mirror, points)
@@ -467,7 +467,7 @@ class Searcher(Index):
             return ranked
         places = [hit.place for hit in ranked]
         with self._lock:
-            cosines = scored.mirror.alike(scored.rows[places], using=context.query.using)
+            cosines = scored.mirror.pairwise_cosines(scored.rows[places], using=context.query.using)
         pairs = zip(*np.nonzero(np.triu(cosines >= SAME_THING, 1)), strict=True)
         similar = {(places[first], places[second]): float(cosines[first, second]) for first, second in pairs}
         if similar and context.query.end is None:
@@ -575,7 +575,7 @@ class Searcher(Index):
         mirror = self._filled({memory.point_id: memory.layer.value for memory in memories})
         using = DENSE_LOCAL if DENSE_LOCAL in self.query_embedder.embedders else DENSE
         with self._lock:
-            return mirror.alike(mirror.rows([memory.point_id for memory in memories]), using=using)
+            return mirror.pairwise_cosines(mirror.rows([memory.point_id for memory in memories]), using=using)
 
 
 def _rank_in(answer: SearchAnswer, memory_id: str) -> int:

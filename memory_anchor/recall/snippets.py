@@ -121,17 +121,17 @@ def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST
 
 
 def newer_first(
-    ranked: Sequence[RankedMemory], alike: Mapping[tuple[int, int], float], margin: float
+    ranked: Sequence[RankedMemory], similar: Mapping[tuple[int, int], float], margin: float
 ) -> list[RankedMemory]:
     """Return the list with the newer of two neighbours that say nearly the same first, where it is about as good.
 
-    alike: (place, place) -> centred cosine of those that say nearly the same. margin: how much lower its score may be;
-    0 leaves the order. None passes a stronger one.
+    similar: (place, place) -> centred cosine of those that say nearly the same. margin: how much lower its score may
+    be; 0 leaves the order. None passes a stronger one.
     """
     order = list(ranked)
     for place in range(len(order) - 1, 0, -1):
         above, below = order[place - 1], order[place]
-        nearness = max(alike.get((above.place, below.place), 0.0), alike.get((below.place, above.place), 0.0))
+        nearness = max(similar.get((above.place, below.place), 0.0), similar.get((below.place, above.place), 0.0))
         is_newer = below.memory.happened_at > above.memory.happened_at
         is_as_good = above.score - below.score < margin and (above.relevance >= STRONG) == (below.relevance >= STRONG)
         if is_newer and is_as_good and nearness >= SAME_THING:
@@ -139,10 +139,10 @@ def newer_first(
     return order
 
 
-def folded(ranked: Sequence[RankedMemory], alike: Mapping[tuple[int, int], float]) -> list[RankedMemory]:
+def folded(ranked: Sequence[RankedMemory], similar: Mapping[tuple[int, int], float]) -> list[RankedMemory]:
     """Return the list without near-duplicates; the first of each group keeps the others as siblings.
 
-    alike: as of `newer_first`. Disputed memories are never folded.
+    similar: as of `newer_first`. Disputed memories are never folded.
     """
     distinct: list[RankedMemory] = []
     texts: list[list[str]] = []
@@ -153,7 +153,7 @@ def folded(ranked: Sequence[RankedMemory], alike: Mapping[tuple[int, int], float
         for number, other in enumerate(distinct):
             if is_disputed or other.memory.status is Status.DISPUTED:
                 continue
-            is_near = alike.get((other.place, candidate.place), 0.0) >= FOLD_COSINE
+            is_near = similar.get((other.place, candidate.place), 0.0) >= FOLD_COSINE
             if texts[number] == text or (is_near and _same_words(other.memory, candidate.memory)):
                 distinct[number] = replace(other, siblings=(*other.siblings, candidate.memory))
                 break

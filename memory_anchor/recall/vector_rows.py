@@ -142,7 +142,7 @@ class VectorRows:
         found = self.centring.cosines(self._vectors[rows], self._scale[rows], scripts, centred)
         return np.where(self._embedded[rows], found, np.float32(np.nan))
 
-    def alike(self, rows: NDArray[np.int64], scripts: NDArray[np.int8]) -> NDArray[np.float32]:
+    def pairwise_cosines(self, rows: NDArray[np.int64], scripts: NDArray[np.int8]) -> NDArray[np.float32]:
         """Return the (n, n) centred cosines among rows; 0 where one is not embedded."""
         centred = self.centring.documents(self._wide(rows), scripts)
         centred *= self._embedded[rows][:, None]

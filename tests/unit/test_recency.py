@@ -12,7 +12,7 @@ from searching import Bench
 
 from memory_anchor.evaluation import questions
 from memory_anchor.language.questions import end_asked
-from memory_anchor.recall.mirror import RowFacts
+from memory_anchor.recall.mirror import RowTraits
 from memory_anchor.recall.ranking import RankingWeights, SearchOptions
 from memory_anchor.recall.relevance import Evidence
 from memory_anchor.recall.scoring import Scored, newest_of_kind_first
@@ -66,8 +66,8 @@ def scored(totals: list[float], chances: list[float]) -> Scored:
     seen = Evidence(alike, alike, alike, alike > 0, coverage=1.0, terms=2, asks=True)
     rows = np.arange(len(totals))
     outside, a_day_apart = np.full(len(rows), -1, dtype=np.int32), -86_400.0 * rows
-    facts = RowFacts(np.zeros_like(rows), outside, a_day_apart, np.zeros((len(rows), 4)), [()], np.zeros_like(rows))
-    return Scored(cast("Mirror", None), rows, total, alike, alike, {}, chance, seen, facts)
+    traits = RowTraits(np.zeros_like(rows), outside, a_day_apart, np.zeros((len(rows), 4)), [()], np.zeros_like(rows))
+    return Scored(cast("Mirror", None), rows, total, alike, alike, {}, chance, seen, traits)
 
 
 SERIES_AND_ONE_OTHER = np.array(
@@ -123,7 +123,7 @@ def test_only_what_was_told_often_goes_before_a_best_that_is_weak(
     count = versions + 1
     given = scored([1.0, 0.9, 0.85, 0.83][:count], [chance, 0.1, 0.1, 0.15][:count])
     if talk:
-        given = replace(given, facts=replace(given.facts, conversations=np.array([-1, 5, 5, 5], dtype=np.int32)))
+        given = replace(given, traits=replace(given.traits, conversations=np.array([-1, 5, 5, 5], dtype=np.int32)))
 
     found = newest_of_kind_first(given, "newest", SERIES_AND_ONE_OTHER[:count, :count], np.arange(count))
 
