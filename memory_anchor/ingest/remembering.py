@@ -1,41 +1,34 @@
-"""From a conversation to stored memories: segment, extract, and hand each candidate to the same gate as everybody.
+"""From a conversation to stored memories: split it into episodes, extract candidates, write each through the gate.
 
 Extraction proposes, the writer decides: every candidate is an extracted claim with a verbatim quote, passes the gate,
 and is reconciled with what is known. Each write carries a request made of the conversation and the candidate, so that
-replaying a conversation adds nothing. Recalled and fenced text was stripped before anything was looked for.
+replaying a conversation adds nothing. Recalled and fenced text was removed before extraction. Who may read a memory
+follows what it is about: the user's facts are shared by that user's agents, an agent's memories are private to it, what
+concerns the project is the project's.
 
-Whose a memory is follows what it is about: the user's facts are shared by that user's agents, an agent's own memories
-are its own, what concerns the project is the project's.
+When a conversation has ended, its logged events are read again the same way, for topics and for facts that were never
+saved. Events that were themselves extracted, or came from a document, are not; those that only one conversation or
+agent may see give no facts to others.
 
-Reading a conversation's events again when it has ended: its topics, and the facts that were never saved.
-
-What was logged is primary text and goes through the same rules, gate and reconciling as a conversation. What was itself
-extracted, or came from a document, is never read again as if somebody had said it; what only one conversation or agent
-may see gives no facts to others.
-
-Episodes: where one topic of a conversation ends and the next begins, so that each memory unit is whole.
-
-Two channels, as in HiMem. Topic shift: how far what follows a point is from what was said before it (means of a few
-messages, so that one odd remark is no new topic). Surprise: how unusual that is in this conversation, in standard
-deviations. A boundary is a peak of the shift that is clear by itself, or smaller and surprising. All cosines are
-centred: on raw e5 cosines, which lie between 0.75 and 0.95 whatever is said, the 0.7 and 0.8 of the design documents
-would never fire or always fire. The thresholds were chosen on one half of tests/corpora/topics.txt
-(`scripts/bench_writepath.py`, docs/write-path.md).
-
-Rejected: a fixed number of turns (cuts topics in two), and comparing each message with a running mean (F1 0.72 where
-this has more, docs/write-path.md). Invariant: episodes cover the conversation, in order, without
-gaps or overlap, each with 1 to `MAX_TURNS` messages.
+Episodes are found as in HiMem, by topic shift (how far what follows a point is from what was said before it, on means
+of a few messages, so that one odd remark is no new topic) and surprise (how unusual that shift is in this conversation,
+in standard deviations). A boundary is a peak of the shift that is large, or smaller and surprising. All cosines are
+centred: raw e5 cosines lie between 0.75 and 0.95 whatever is said. The thresholds were chosen on one half of
+tests/corpora/topics.txt (`scripts/bench_writepath.py`, docs/write-path.md). Rejected: a fixed number of turns (cuts
+topics in two), and comparing each message with a running mean (lower F1, docs/write-path.md). Invariant: episodes cover
+the conversation, in order, without gaps or overlap, each with 1 to `MAX_TURNS` messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from memory_anchor.errors import BadInput
 from memory_anchor.hashing import stable_hash
 from memory_anchor.ingest.candidates import Candidate
+from memory_anchor.ingest.extraction import Rows
 from memory_anchor.ingest.messages import Message
 from memory_anchor.ingest.model_calls import Extraction, Style, extract_with_model, extract_without_model
 from memory_anchor.ingest.naming import naming_rules
@@ -66,7 +59,7 @@ if TYPE_CHECKING:
 
 MIN_TURNS, MAX_TURNS = 2, 40
 SHORT_CHARS = 12
-"""Shorter messages ("yes", "好的") say nothing about the topic and never open an episode."""
+"""Shorter messages ("yes"; of Chinese, half of it: "好的") say nothing about the topic and never open an episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,61 +110,55 @@ def episodes(
     usual, spread = float(np.mean(shifts or [0.0])), float(np.std(shifts or [0.0])) or 1.0
     found: list[Episode] = []
     start = 0
-    for place in range(1, len(messages)):
-        shift = shifts[place - 1]
+    for index in range(1, len(messages)):
+        shift = shifts[index - 1]
         surprise = (shift - usual) / spread
         why: Literal["topic", "surprise", "length"] | None = None
-        if place - start >= MAX_TURNS:
+        if index - start >= MAX_TURNS:
             why = "length"
-        elif place - start >= MIN_TURNS and _opens(messages[place]) and _peak(shifts, place - 1):
+        elif index - start >= MIN_TURNS and _may_open(messages[index]) and _is_peak(shifts, index - 1):
             if shift >= boundaries.shift:
                 why = "topic"
             elif shift >= boundaries.least_shift and surprise >= boundaries.surprise:
                 why = "surprise"
         if why is not None:
-            found.append(Episode(start, place, why, round(shift, 3), round(surprise, 3)))
-            start = place
+            found.append(Episode(start, index, why, round(shift, 3), round(surprise, 3)))
+            start = index
     found.append(Episode(start, len(messages), "end"))
     return found
 
 
 def _shifts(vectors: Matrix, window: int) -> list[float]:
-    """Return, for each point between two messages, 1 - cosine of the mean before it and the mean after it."""
+    """Return, for each point between two messages, 1 - cosine of the means before and after it."""
     import numpy as np
 
-    found = []
-    for place in range(1, len(vectors)):
-        before = vectors[max(0, place - window) : place].sum(axis=0)
-        after = vectors[place : place + window].sum(axis=0)
-        found.append(1.0 - float(before @ after / (np.linalg.norm(before) * np.linalg.norm(after) + 1e-9)))
-    return found
+    shifts = []
+    for index in range(1, len(vectors)):
+        before = vectors[max(0, index - window) : index].sum(axis=0)
+        after = vectors[index : index + window].sum(axis=0)
+        shifts.append(1.0 - float(before @ after / (np.linalg.norm(before) * np.linalg.norm(after) + 1e-9)))
+    return shifts
 
 
-def _peak(shifts: Sequence[float], at: int) -> bool:
-    """Return whether the shift is the largest within `MIN_TURNS` points: a change is felt on both sides of it."""
+def _is_peak(shifts: Sequence[float], at: int) -> bool:
+    """Return whether the shift is the largest within `MIN_TURNS` points: a change shows on both sides of it."""
     return shifts[at] >= max(shifts[max(0, at - MIN_TURNS + 1) : at + MIN_TURNS])
 
 
-def _opens(message: Message) -> bool:
+def _may_open(message: Message) -> bool:
     """Return whether a message may open an episode: no tool's answer, no mere yes or no."""
-    return message.role != "tool" and len(message.content.strip()) >= SHORT_CHARS * _width(message)
-
-
-def _width(message: Message) -> float:
-    """Return the size of a character against a Latin one: a Chinese one says about twice as much."""
-    return 0.5 if any("\u4e00" <= character <= "\u9fff" for character in message.content[:40]) else 1.0
+    chinese = any("\u4e00" <= character <= "\u9fff" for character in message.content[:40])
+    return message.role != "tool" and len(message.content.strip()) >= SHORT_CHARS * (0.5 if chinese else 1.0)
 
 
 EMBEDDED_MAX = 400
 """Messages whose topic is compared; a longer conversation is cut by length alone."""
 KNOWN_MAX = 200
-STANDS = frozenset({Outcome.ADDED, Outcome.SUPERSEDED, Outcome.UPDATED, Outcome.SKIPPED})
+STORED = frozenset({Outcome.ADDED, Outcome.SUPERSEDED, Outcome.UPDATED, Outcome.SKIPPED})
 VISIBLE_TO = {"user": Visibility.USER, "agent": Visibility.AGENT, "project": Visibility.PROJECT}
 
-Rows = Callable[[Sequence[str]], "Matrix | None"]
-"""Centred rows of texts, None when nothing can embed now."""
-Extract = Callable[[Sequence[Message], Sequence[str], "Rows | None", Sequence[int]], Extraction]
-"""messages, contents known already, rows of sentences, where episodes begin -> candidates, with who found them."""
+Extract = Callable[[Sequence[Message], Sequence[str], Rows | None, Sequence[int]], Extraction]
+"""messages, known contents, rows of sentences, where episodes begin -> candidates, with who found them."""
 
 
 def extract_through(
@@ -193,7 +180,7 @@ def extract_through(
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What became of one candidate, and the episode (its number and messages) it came from."""
+    """The outcome of one candidate, and its episode: number, first and last message."""
 
     outcome: WriteOutcome
     episode: int
@@ -204,23 +191,22 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What a conversation holds, before anything is written."""
+    """Episodes and candidates of a conversation, before anything is written. by: `rules` or a model's name.
+
+    known: live facts of this reader, newest first, which a later rule may end.
+    """
 
     episodes: tuple[Episode, ...]
     candidates: tuple[Candidate, ...]
     by: str
     notes: tuple[str, ...] = ()
     known: tuple[Memory, ...] = ()
-    """Live facts of this reader, newest first: what a later rule may end."""
 
 
 class Rememberer:
     def __init__(self, facts: FactWriter, events: EventLog, rows: Rows, embedder: str) -> None:
-        """embedder: whose rows they are; sentences are weighed by their meaning only on those it was trained on."""
-        self._facts = facts
-        self._events = events
-        self._rows = rows
-        self._embedder = embedder
+        """embedder: whose rows they are; sentences are judged by embeddings only of one the models were trained on."""
+        self._facts, self._events, self._rows, self._embedder = facts, events, rows, embedder
 
     def find(
         self, messages: Sequence[Message], known: Sequence[Memory], *, user_facts_only: bool, extract: Extract | None
@@ -228,99 +214,91 @@ class Rememberer:
         """Return the episodes and candidates of a conversation; nothing is written."""
         contents = [memory.content for memory in known[:KNOWN_MAX]]
         rows = self._rows if is_trained_on(self._embedder) else None
-        whole = tuple(self._episodes(messages))
-        starts = [one.start for one in whole]
-        extracted = (
-            extract(messages, contents, rows, starts)
-            if extract
-            else extract_without_model(
-                messages, known=contents, rows=rows, expected=[line.text for line in profile_of(known)]
-            )
-        )
-        found = extracted.candidates
+        texts = [message.content if message.role != "tool" else "" for message in messages]
+        vectors = self._rows(texts) if len(messages) <= EMBEDDED_MAX else None
+        split = [Episode(0, len(messages), "end")] if vectors is None else episodes(messages, vectors)
+        if extract:
+            extraction = extract(messages, contents, rows, [episode.start for episode in split])
+        else:
+            expected = [line.text for line in profile_of(known)]
+            extraction = extract_without_model(messages, known=contents, rows=rows, expected=expected)
+        candidates = extraction.candidates
         if user_facts_only:
-            found = tuple(c for c in found if c.about == "user" and LAYER_OF_TYPE[c.type] is Layer.VERIFIED_FACT)
-        return Extracted(whole, found, extracted.by, extracted.notes, tuple(known))
+            candidates = tuple(
+                c for c in candidates if c.about == "user" and LAYER_OF_TYPE[c.type] is Layer.VERIFIED_FACT
+            )
+        return Extracted(tuple(split), candidates, extraction.by, extraction.notes, tuple(known))
 
     def store(self, actor: Actor, found: Extracted, *, gate: ConfidenceGate, mode: WriteMode) -> list[Remembered]:
         """Write each candidate, in the order it was said; a candidate stored before gets its first answer."""
         model = None if found.by == "rules" else found.by
-        done = []
+        remembered = []
         rules = _NamingRules(found.known, actor)
-        for one in found.candidates:
+        for candidate in found.candidates:
             number, episode = next(
-                ((n, e) for n, e in enumerate(found.episodes) if e.start <= one.seq < e.end), (0, found.episodes[-1])
+                ((n, e) for n, e in enumerate(found.episodes) if e.start <= candidate.seq < e.end),
+                (0, found.episodes[-1]),
             )
-            names = naming_rules(one.content) if one.type is MemoryType.INSTRUCTION else {}
-            ended = rules.ended_by(names) if one.confidence >= gate.active else []
-            outcome = self._write(actor, one, gate, mode, model, ended)
+            names = naming_rules(candidate.content) if candidate.type is MemoryType.INSTRUCTION else {}
+            ended = rules.ended_by(names) if candidate.confidence >= gate.active else []
+            outcome = self._write(actor, candidate, gate, mode, model, ended)
             if outcome.outcome is Outcome.SUPERSEDED and outcome.target_id:
                 rules.drop(outcome.target_id)
-            if names and outcome.id and outcome.outcome in STANDS:
+            if names and outcome.id and outcome.outcome in STORED:
                 rules.add(outcome.id, names)
-            done.append(Remembered(outcome, number, episode.start, episode.end, one.quote))
-        return done
+            remembered.append(Remembered(outcome, number, episode.start, episode.end, candidate.quote))
+        return remembered
 
     def _write(
         self,
         actor: Actor,
-        one: Candidate,
+        candidate: Candidate,
         gate: ConfidenceGate,
         mode: WriteMode,
         model: str | None,
-        ended: Sequence[str] = (),
+        ended: Sequence[str],
     ) -> WriteOutcome:
-        cited = Citation("conversation", actor.scope.conversation or "unnamed", title=one.key or None)
-        tags = tuple(Tag(name) for name in one.tags)
-        visibility = VISIBLE_TO[one.about]
-        if visibility is Visibility.PROJECT and actor.scope.collection:
+        scope = actor.scope
+        citation = Citation("conversation", scope.conversation or "unnamed", title=candidate.key or None)
+        visibility = VISIBLE_TO[candidate.about]
+        if visibility is Visibility.PROJECT and scope.collection:
             visibility = Visibility.AGENT
-        key = stable_hash("remembered", *_whose(actor), one.type.value, one.content)
+        # Of this agent's conversation: no answer to one agent is given to another.
+        owner = (scope.account, scope.project, scope.user, scope.agent, scope.conversation)
+        key = stable_hash("remembered", *owner, candidate.type.value, candidate.content)
         request = Request(key, key, explicit=False)
-        if LAYER_OF_TYPE[one.type] is Layer.EVENT_LOG:
-            draft = replace(
-                EventDraft.like(one, one.content, self._events.now()),
-                type=one.type,
-                tags=tags,
-                citations=(cited,),
-                confidence=one.confidence,
-                sentiment=one.sentiment,
-                visibility=visibility,
-                origin=Origin.EXTRACTED,
-                write_mode=mode,
-                extractor_model=model,
-                questions=one.questions,
-                redactions=one.redactions,
-            )
-            return self._events.log(replace(actor, nonce=""), draft, request)
+        common: dict[str, Any] = {
+            "type": candidate.type,
+            "tags": tuple(Tag(name) for name in candidate.tags),
+            "citations": (citation,),
+            "confidence": candidate.confidence,
+            "sentiment": candidate.sentiment,
+            "visibility": visibility,
+            "origin": Origin.EXTRACTED,
+            "write_mode": mode,
+            "extractor_model": model,
+            "questions": candidate.questions,
+            "redactions": candidate.redactions,
+        }
+        if LAYER_OF_TYPE[candidate.type] is Layer.EVENT_LOG:
+            event = replace(EventDraft.like(candidate, candidate.content, self._events.now()), **common)
+            return self._events.log(replace(actor, nonce=""), event, request)
         fact = replace(
-            FactDraft.like(one, one.content),
-            type=one.type,
-            tags=tags,
-            confidence=one.confidence,
-            visibility=visibility,
-            citations=(cited,),
-            origin=Origin.EXTRACTED,
-            write_mode=mode,
-            quoted=bool(one.quote),
-            extractor_model=model,
-            questions=one.questions,
-            sentiment=one.sentiment,
-            gap=one.gap,
-            redactions=one.redactions,
+            FactDraft.like(candidate, candidate.content),
+            **common,
+            quoted=bool(candidate.quote),
+            gap=candidate.gap,
             replaces=ended[0] if ended else None,
             ends=tuple(ended[1:]),
         )
         return self._facts.save(actor, fact, request, gate=gate)
 
-    def _episodes(self, messages: Sequence[Message]) -> list[Episode]:
-        said = [message.content if message.role != "tool" else "" for message in messages]
-        rows = self._rows(said) if len(messages) <= EMBEDDED_MAX else None
-        return [Episode(0, len(messages), "end")] if rows is None else episodes(messages, rows)
-
 
 class _NamingRules:
-    """The extracted rules of names in this project: the later word on one part of one kind of names ends the first."""
+    """The extracted naming rules of this project; a later one on the same part of the same names ends the first.
+
+    Kept as (kind of names, part of the name) -> memory id -> the sign that it asks for.
+    """
 
     def __init__(self, known: Sequence[Memory], actor: Actor) -> None:
         """known: newest first."""
@@ -331,34 +309,27 @@ class _NamingRules:
             if extracted and here and not memory.pinned:
                 self.add(memory.id, naming_rules(memory.content))
 
-    def add(self, name: str, rules: Mapping[tuple[str, str], str]) -> None:
-        """Take the rules of a memory, which count from now on."""
+    def add(self, memory_id: str, rules: Mapping[tuple[str, str], str]) -> None:
+        """Take in the rules of a memory; those with another sign in the same slot are dropped."""
         for slot, sign in rules.items():
-            same = {other: held for other, held in self._signs.get(slot, {}).items() if held == sign}
-            self._signs[slot] = {**same, name: sign}
+            same = {other: known for other, known in self._signs.get(slot, {}).items() if known == sign}
+            self._signs[slot] = {**same, memory_id: sign}
 
-    def drop(self, name: str) -> None:
-        """Forget a memory that does not stand any more."""
-        for held in self._signs.values():
-            held.pop(name, None)
+    def drop(self, memory_id: str) -> None:
+        for signs in self._signs.values():
+            signs.pop(memory_id, None)
 
     def ended_by(self, rules: Mapping[tuple[str, str], str]) -> list[str]:
-        """Return the memories of which no rule would be left beside these."""
+        """Return the memories that these rules would leave without a rule."""
         ended: dict[str, None] = {}
         left: set[str] = set()
-        for slot, held in self._signs.items():
-            for name, sign in held.items():
+        for slot, signs in self._signs.items():
+            for memory_id, sign in signs.items():
                 if slot in rules and sign != rules[slot]:
-                    ended[name] = None
+                    ended[memory_id] = None
                 else:
-                    left.add(name)
-        return [name for name in ended if name not in left]
-
-
-def _whose(actor: Actor) -> tuple[str, ...]:
-    """Return what a candidate's request belongs to: no answer of one agent is told to another."""
-    scope = actor.scope
-    return (scope.account, scope.project, scope.user, scope.agent, scope.conversation)
+                    left.add(memory_id)
+        return [memory_id for memory_id in ended if memory_id not in left]
 
 
 CLIENT = "consolidation"
@@ -369,37 +340,35 @@ NEW = frozenset({Outcome.ADDED, Outcome.UPDATED, Outcome.SUPERSEDED, Outcome.PEN
 
 @dataclass(frozen=True, slots=True)
 class EventReader:
-    """rows: centred rows of texts, None when nothing can embed now. gate: what a claim must pass."""
+    """Reads the logged events of an ended conversation again."""
 
     rememberer: Rememberer
     rows: Rows
     gate: Callable[[], ConfidenceGate]
 
     def topics(self, events: Sequence[Memory]) -> list[Sequence[Memory]]:
-        """Return one conversation's events in whole topics, in order; one topic when nothing can embed now."""
+        """Return one conversation's events by topic, in order; one topic when nothing can embed now."""
         rows = self.rows([event.content for event in events]) if len(events) <= EMBEDDED_MAX else None
         if rows is None or not events:
             return [events]
-        return [events[one.start : one.end] for one in episodes(_messages(events), rows)]
+        return [events[episode.start : episode.end] for episode in episodes(_messages(events), rows)]
 
     def save_facts(self, events: Sequence[Memory]) -> int:
-        """Save the facts that the events of one conversation hold; return how many were new. A repeat saves none."""
+        """Save the facts in the events of one conversation; return how many were new. A second call saves none."""
         spoken = [event for event in events if event.origin in SPOKEN and event.visibility in SHARED]
         if not spoken:
             return 0
         found = self.rememberer.find(_messages(spoken), (), user_facts_only=False, extract=None)
-        facts = tuple(one for one in found.candidates if LAYER_OF_TYPE[one.type] is Layer.VERIFIED_FACT)
+        facts = tuple(c for c in found.candidates if LAYER_OF_TYPE[c.type] is Layer.VERIFIED_FACT)
         actor = Actor(Caller.SYSTEM, spoken[-1].scope, client=CLIENT)
-        done = self.rememberer.store(
-            actor, Extracted(found.episodes, facts, found.by), gate=self.gate(), mode=WriteMode.FACTUAL
-        )
-        return sum(one.outcome.outcome in NEW for one in done)
+        extracted = Extracted(found.episodes, facts, found.by)
+        remembered = self.rememberer.store(actor, extracted, gate=self.gate(), mode=WriteMode.FACTUAL)
+        return sum(one.outcome.outcome in NEW for one in remembered)
 
 
 def _messages(events: Sequence[Memory]) -> list[Message]:
     """Return events as turns: a human's as the user's, any other as the assistant's."""
-    turn = Message("assistant", "")
     return [
-        replace(turn, role="user" if event.origin is Origin.HUMAN else "assistant", content=event.content, seq=number)
+        Message("user" if event.origin is Origin.HUMAN else "assistant", event.content, seq=number)
         for number, event in enumerate(events)
     ]

@@ -1,8 +1,8 @@
 """Writing facts: gate -> exact repeat -> neighbours -> decision -> one atomic commit.
 
 The only way into L3, whether an agent saves, an event is promoted or a conversation is extracted. Embedding runs before
-the write lock; everything that is checked and then written runs inside it. What a human wrote is never superseded by
-an agent: both stand as disputed until a human has looked.
+the write lock; everything that is checked and then written runs inside it. An agent never supersedes what a human
+wrote: both stay, disputed, until a human has looked.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from memory_anchor.versions import Revision, revise
 from memory_anchor.where import OneOf, Where
 
 SIMILAR_SHOWN = 3
-BESIDE_MAX = 32
+REPEATS_ADD_UP_TO = 32
 """Tags, and sources, of one memory up to which repeats add theirs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactDraft(Weight):
-    """A checked wish to store a fact; text already redacted."""
+    """A checked request to store a fact; text already redacted."""
 
     content: str
     type: MemoryType = MemoryType.FACT
@@ -59,7 +59,7 @@ class FactDraft(Weight):
     citations: tuple[Citation, ...] = ()
     replaces: str | None = None
     ends: tuple[str, ...] = ()
-    """Further memories that what replaces the first leaves nothing of."""
+    """Further memories that it supersedes with the one it replaces."""
     origin: Origin = Origin.AGENT
     write_mode: WriteMode = WriteMode.TOOL_CALL
     quoted: bool = False
@@ -74,9 +74,9 @@ class FactDraft(Weight):
     redactions: tuple[str, ...] = ()
 
     @classmethod
-    def like(cls, one: HasImportance, content: str) -> FactDraft:
-        """Return a wish to store this text under the key and with the weight of what says it."""
-        return cls(content, key=one.key).with_importance_of(one)
+    def like(cls, source: HasImportance, content: str) -> FactDraft:
+        """Return a draft of this text with the key and weight of `source`."""
+        return cls(content, key=source.key).with_importance_of(source)
 
 
 Neighbours = Callable[[Actor, Memory], Sequence[tuple[Memory, float]]]
@@ -86,9 +86,9 @@ Decide = Callable[[Memory, Sequence[tuple[Memory, float]]], Decision]
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One save on its way: who asks, what for, and what the gate said. entry: the memory it would become.
+    """One save in progress. entry: the memory it would become. verdict: of the confidence gate.
 
-    looked: how often the store had been written to when repeats were looked for, None where nobody knows.
+    writes_seen: `records.written()` when repeats were looked for, None where that is not known.
     """
 
     actor: Actor
@@ -97,7 +97,7 @@ class _Write:
     verdict: Verdict
     gate: ConfidenceGate
     request: Request | None
-    looked: int | None
+    writes_seen: int | None
 
 
 class FactWriter:
@@ -111,36 +111,35 @@ class FactWriter:
         ponder: Decide | None = None,
     ) -> None:
         """decide: at once, under the writers' lock. ponder: may take seconds (a language model), outside it."""
-        self._records = records
-        self._gate = gate
-        self._neighbours = neighbours
-        self._decide = decide
-        self._ponder = ponder
+        self._records, self._gate, self._neighbours = records, gate, neighbours
+        self._decide, self._ask_model = decide, ponder
 
     def save(
         self, actor: Actor, draft: FactDraft, request: Request | None = None, *, gate: ConfidenceGate | None = None
     ) -> WriteOutcome:
         """Store a fact, or say why not; a repeated request gets its first answer."""
-        judge = gate or self._gate
-        verdict, memory = self._judged(actor, draft, judge)
+        gate = gate or self._gate
+        verdict, memory = self._judged(actor, draft, gate)
         if memory is None:
             return WriteOutcome(
                 Outcome.REJECTED, None, Layer.VERIFIED_FACT, None, verdict.reason, redactions=draft.redactions
             )
-        looked = self._records.written()
-        known = self._known(actor, draft, memory, request, judge)
+        writes_seen = self._records.written()
+        known = self._known(actor, draft, memory, request, gate)
         if known is not None:
             return known
         entry = self._records.entry(memory, embed=True)
-        pondered = None if self._ponder is None or draft.replaces else self._pondered(self._ponder, actor, memory)
-        write = _Write(actor, draft, entry, verdict, judge, request, looked)
+        by_model = None
+        if self._ask_model is not None and not draft.replaces and (near := self._near(actor, memory)):
+            by_model = self._ask_model(memory, near)
+        write = _Write(actor, draft, entry, verdict, gate, request, writes_seen)
         with self._records.lock:
-            return retry_on_conflict(lambda: self._decided(write, pondered))
+            return retry_on_conflict(lambda: self._decided(write, by_model))
 
-    def _decided(self, write: _Write, pondered: Decision | None) -> WriteOutcome:
+    def _decided(self, write: _Write, by_model: Decision | None) -> WriteOutcome:
         """Decide by what is stored now, carry it out and return the answer. The caller holds the lock."""
         actor, draft, memory = write.actor, write.draft, write.entry.memory
-        if write.looked is None or write.looked != self._records.written():  # while it was embedded, others wrote
+        if write.writes_seen is None or write.writes_seen != self._records.written():  # others wrote meanwhile
             known = self._known(actor, draft, memory, write.request, write.gate)
             if known is not None:
                 return known
@@ -149,14 +148,17 @@ class FactWriter:
             decision = _replacement(target)
         else:
             near = self._near(actor, memory)
-            decision = self._decide(memory, near) if pondered is None else self._still(pondered, memory, near)
+            decision = by_model if by_model and _is_up_to_date(by_model, near) else self._decide(memory, near)
         target, outcome, similar = decision.target, decision.outcome, tuple(decision.similar[:SIMILAR_SHOWN])
         if target is not None and memory.status is Status.PENDING and outcome is not Outcome.SKIPPED:
-            # What itself waits for a human can neither displace nor dispute what stands.
+            # What itself waits for a human can neither displace nor dispute a stored fact.
             return self._add(write, Outcome.PENDING, similar, target_id=target.id)
         match outcome:
             case Outcome.SKIPPED if target is not None and decision.relation is Relation.CONFLICT:
-                return _kept_old(write, target, decision, similar)
+                # The settings keep the old version: it is not touched, a contradiction is no support.
+                return _answer(
+                    write, outcome, target, f"nothing stored: {decision.reason}", similar, target_id=target.id
+                )
             case Outcome.SKIPPED if target is not None:
                 why = "a fact that says the same"
                 return self._strengthen(actor, draft, target, write.request, write.gate, why)
@@ -174,9 +176,7 @@ class FactWriter:
     def foreseen(
         self, actor: Actor, draft: FactDraft, request: Request | None, *, gate: ConfidenceGate | None = None
     ) -> Outcome:
-        """Return what `save` would find, what waits for review included: added, skipped, updated, superseded,
-        needs_review or rejected. Nothing is written.
-        """
+        """Return the outcome that `save` would have, pending memories counted in; nothing is written."""
         _, memory = self._judged(actor, draft, gate or self._gate)
         if memory is None:
             return Outcome.REJECTED
@@ -186,77 +186,61 @@ class FactWriter:
             return self._decide(memory, self._near(actor, memory)).outcome
 
     def _near(self, actor: Actor, memory: Memory) -> list[tuple[Memory, float]]:
-        """Return the neighbours that the very same readers see: only those may be displaced or repeated."""
+        """Return the neighbours with the same readers: only those may be displaced or repeated."""
         return [(m, score) for m, score in self._neighbours(actor, memory) if m.audience == memory.audience]
-
-    def _pondered(self, ponder: Decide, actor: Actor, memory: Memory) -> Decision | None:
-        near = self._near(actor, memory)
-        return ponder(memory, near) if near else None
-
-    def _still(self, pondered: Decision, memory: Memory, near: list[tuple[Memory, float]]) -> Decision:
-        """Return what was pondered, unless its target changed meanwhile: then what rules say now."""
-        target = pondered.target
-        if target is None or any(m.version_id == target.version_id for m, _ in near):
-            return pondered
-        return self._decide(memory, near)
 
     def _known(
         self, actor: Actor, draft: FactDraft, memory: Memory, request: Request | None, gate: ConfidenceGate
     ) -> WriteOutcome | None:
-        """Return the answer to a repeat: of the request, or of the very same fact."""
+        """Return the answer to a repeat: of the request, or of the same text."""
         with self._records.lock:
-            done = self._records.replayed(request)
-            if done is not None:
-                return done
+            first_answer = self._records.replayed(request)
+            if first_answer is not None:
+                return first_answer
             same = None if draft.replaces else self._records.same_content(memory)
             return None if same is None else self._strengthen(actor, draft, same, request, gate, "the same text")
 
     def _strengthen(
         self, actor: Actor, draft: FactDraft, known: Memory, request: Request | None, gate: ConfidenceGate, why: str
     ) -> WriteOutcome:
-        """Count a repeat as one more use of what is known; another origin also raises its confidence."""
+        """Count a repeat as one more use of the known memory; another origin also raises its confidence."""
         at = self._records.clock.now()
         confidence = gate.corroborated(known.confidence, known.origin, draft.confidence, draft.origin)
+        is_corroborated = confidence != known.confidence
         priority = merged_priority(known.priority)
-        tags, cited = _news_beside(known, actor, draft)
+        tags, citations = _added_by_repeat(known, actor, draft)
         status = known.status
         if status is Status.PENDING and may(Deed.ACCEPT, actor.caller):
             status = Status.ACTIVE
-        outcome = WriteOutcome(
-            Outcome.SKIPPED,
-            known.id,
-            known.layer,
-            status,
-            f"nothing new: {why} is already known and was strengthened{_with_news(tags, cited)}",
-            redactions=draft.redactions,
-        )
-        receipt = Receipt(request.key, request.fingerprint, outcome_to(outcome)) if request else None
-        if confidence == known.confidence and status is known.status and not tags and not cited:
+        parts = [f"{len(added)} {what}" for added, what in ((tags, "tags"), (citations, "sources")) if added]
+        reason = f"nothing new: {why} is already known and was strengthened"
+        reason += f", and has {' and '.join(parts)} more" if parts else ""
+        answer = WriteOutcome(Outcome.SKIPPED, known.id, known.layer, status, reason, redactions=draft.redactions)
+        receipt = Receipt(request.key, request.fingerprint, outcome_to(answer)) if request else None
+        if not is_corroborated and status is known.status and not parts:
             self._records.touch(replace(known, priority=priority), at=at, receipt=receipt)
-            return outcome
+            return answer
         stronger = replace(
             known,
             confidence=confidence,
             priority=priority,
-            corroborated_at=at if confidence != known.confidence else known.corroborated_at,
+            corroborated_at=at if is_corroborated else known.corroborated_at,
             status=status,
             tags=(*known.tags, *tags),
-            citations=(*known.citations, *cited),
+            citations=(*known.citations, *citations),
         )
-        why = "corroborated by another origin" if confidence != known.confidence else "said again"
+        why = "corroborated by another origin" if is_corroborated else "said again"
         step = self._revised(actor, known, stronger, at, why)
-        told = replace(step, new=with_receipt(step.new, request, outcome))
-        self._records.commit(revisions=[told], kind="corroborate", by=step.new.author)
-        return outcome
+        step = replace(step, new=with_receipt(step.new, request, answer))
+        self._records.commit(revisions=[step], kind="corroborate", by=step.new.author)
+        return answer
 
     def _add(
         self, write: _Write, outcome: Outcome, similar: tuple[Similar, ...], target_id: str | None = None
     ) -> WriteOutcome:
-        memory, redactions = write.entry.memory, write.draft.redactions
-        reason = write.verdict.reason
-        answer = WriteOutcome(outcome, memory.id, memory.layer, memory.status, reason, target_id, similar, redactions)
-        stored = replace(write.entry, memory=with_receipt(memory, write.request, answer))
-        self._records.commit([stored], kind="save", by=memory.author)
+        answer = _answer(write, outcome, write.entry.memory, write.verdict.reason, similar, target_id=target_id)
+        stored = replace(write.entry, memory=with_receipt(write.entry.memory, write.request, answer))
+        self._records.commit([stored], kind="save", by=stored.memory.author)
         return answer
 
     def _update(self, write: _Write, target: Memory, decision: Decision) -> WriteOutcome:
@@ -273,52 +257,42 @@ class FactWriter:
             corroborated_at=at,
         )
         step = self._revised(write.actor, target, with_highest_importance(both, (target, draft)), at, decision.reason)
-        answer = WriteOutcome(
-            Outcome.UPDATED,
-            target.id,
-            target.layer,
-            step.new.status,
-            decision.reason,
-            target.id,
-            redactions=draft.redactions,
-        )
-        told = replace(step, new=with_receipt(step.new, write.request, answer))
-        self._records.commit(revisions=[told], kind="update", by=step.new.author)
+        answer = _answer(write, Outcome.UPDATED, step.new, decision.reason, (), target_id=target.id)
+        step = replace(step, new=with_receipt(step.new, write.request, answer))
+        self._records.commit(revisions=[step], kind="update", by=step.new.author)
         return answer
 
     def _supersede(
         self, write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]
     ) -> WriteOutcome:
-        """End the target for the new fact, which takes over what speaks against it: a change is no verdict on that."""
+        """Supersede the target by the new fact, which takes over the target's disputes: a change settles none."""
         at, new = self._records.clock.now(), replace(write.entry.memory, previous_version_id=target.version_id)
-        others = self._speaking_against(target)
+        opponents = self._opponents(target)
         outcome, reason = Outcome.SUPERSEDED, decision.reason
-        if others:
-            new = replace(new, status=Status.DISPUTED, disputes=tuple(other.id for other in others))
+        if opponents:
+            new = replace(new, status=Status.DISPUTED, disputes=tuple(other.id for other in opponents))
             against = " and ".join(new.disputes)
             outcome = Outcome.NEEDS_REVIEW
             reason += f"; {against} speaks against it too, they stand as disputed until `memory-anchor review`"
-        steps = [
-            self._revised(write.actor, one, ended, at, f"superseded by {new.id}")
-            for one in (target, *self._ended_too(write, target))
-            for ended in (replace(one, status=Status.SUPERSEDED, valid_to=at),)
+        named = [self._records.read(name, write.actor.scope) for name in write.draft.ends if name != target.id]
+        also_ended = [
+            old
+            for old in named
+            if old.status in (Status.ACTIVE, Status.PENDING) and may(Deed.DISPLACE, write.actor.caller, [old])
         ]
-        for other in others:
-            disputes = tuple(dict.fromkeys(new.id if one == target.id else one for one in other.disputes))
+        steps = []
+        for old in (target, *also_ended):
+            ended = replace(old, status=Status.SUPERSEDED, valid_to=at)
+            steps.append(self._revised(write.actor, old, ended, at, f"superseded by {new.id}"))
+        for other in opponents:
+            disputes = tuple(dict.fromkeys(new.id if name == target.id else name for name in other.disputes))
             why = f"disputed by {new.id}, which superseded {target.id}"
             disputed = replace(other, status=Status.DISPUTED, disputes=disputes)
             steps.append(self._revised(write.actor, other, disputed, at, why))
-        redactions = write.draft.redactions
-        answer = WriteOutcome(outcome, new.id, new.layer, new.status, reason, target.id, similar, redactions)
-        return self._commit_beside(write, new, steps, answer, kind="supersede")
+        answer = _answer(write, outcome, new, reason, similar, target_id=target.id)
+        return self._commit_together(write, new, steps, answer, kind="supersede")
 
-    def _ended_too(self, write: _Write, target: Memory) -> list[Memory]:
-        """Return what a new fact ends beside its target: undisputed and this caller's to displace."""
-        named = [self._records.read(name, write.actor.scope) for name in write.draft.ends if name != target.id]
-        may_end = [one for one in named if may(Deed.DISPLACE, write.actor.caller, [one])]
-        return [one for one in may_end if one.status in (Status.ACTIVE, Status.PENDING)]
-
-    def _speaking_against(self, memory: Memory) -> list[Memory]:
+    def _opponents(self, memory: Memory) -> list[Memory]:
         """Return the live memories with which this one is in dispute."""
         if memory.status is not Status.DISPUTED or not memory.disputes:
             return []
@@ -328,19 +302,18 @@ class FactWriter:
     def _dispute(self, write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]) -> WriteOutcome:
         new = replace(write.entry.memory, status=Status.DISPUTED, disputes=(target.id,))
         reason = f"{decision.reason}; both stand as disputed until `memory-anchor review`"
-        redactions, review = write.draft.redactions, Outcome.NEEDS_REVIEW
-        answer = WriteOutcome(review, new.id, new.layer, new.status, reason, target.id, similar, redactions)
+        answer = _answer(write, Outcome.NEEDS_REVIEW, new, reason, similar, target_id=target.id)
         disputes = tuple(dict.fromkeys((*target.disputes, new.id)))
         disputed = replace(target, status=Status.DISPUTED, disputes=disputes)
         step = self._revised(write.actor, target, disputed, self._records.clock.now(), f"disputed by {new.id}")
-        return self._commit_beside(write, new, [step], answer, kind="dispute")
+        return self._commit_together(write, new, [step], answer, kind="dispute")
 
-    def _commit_beside(
+    def _commit_together(
         self, write: _Write, new: Memory, steps: Sequence[Revision], answer: WriteOutcome, *, kind: str
     ) -> WriteOutcome:
-        """Write a new memory and the next version of each that it speaks against, in one batch and at one instant.
+        """Write a new memory and the next version of each memory it changes, in one batch and at one instant.
 
-        One instant is what makes them one change to undo; the new memory was stamped before it was embedded.
+        One instant makes them one change to undo; the new memory was stamped before it was embedded.
         """
         at = max(step.new.recorded_at for step in steps)
         new = replace(new, recorded_at=at, valid_from=at if new.valid_from == new.recorded_at else new.valid_from)
@@ -352,7 +325,7 @@ class FactWriter:
         return revise(target, changed, at=at, author=author_of(actor), reason=why, written_in=actor.scope.conversation)
 
     def _judged(self, actor: Actor, draft: FactDraft, gate: ConfidenceGate) -> tuple[Verdict, Memory | None]:
-        """Return what the gate says of a draft, and the memory it would become; None where it is turned away."""
+        """Return the gate's verdict on a draft, and the memory it would become; None where it is rejected."""
         verdict = gate.judge(
             draft.confidence,
             origin=draft.origin,
@@ -395,30 +368,39 @@ class FactWriter:
         return verdict, with_highest_importance(memory, [draft])
 
 
-def _news_beside(known: Memory, actor: Actor, draft: FactDraft) -> tuple[tuple[Tag, ...], tuple[Citation, ...]]:
-    """Return the tags and sources that a repeat brings and the known one lacks, conversations left aside."""
+def _added_by_repeat(known: Memory, actor: Actor, draft: FactDraft) -> tuple[tuple[Tag, ...], tuple[Citation, ...]]:
+    """Return the tags and sources (no conversations) that a repeat adds to the known memory."""
     names = {tag.name for tag in known.tags}
-    there = {one.place for one in known.citations}
-    cited = [
-        one
-        for one in cited_by(actor, draft.origin, draft.citations)
-        if one.kind != "conversation" and one.place not in there
+    places = {citation.place for citation in known.citations}
+    citations = [
+        citation
+        for citation in cited_by(actor, draft.origin, draft.citations)
+        if citation.kind != "conversation" and citation.place not in places
     ]
     tags = [tag for tag in draft.tags if tag.name not in names]
-    room = max(0, BESIDE_MAX - len(known.citations))
-    return tuple(tags[: max(0, BESIDE_MAX - len(known.tags))]), tuple(cited[:room])
+    return (
+        tuple(tags[: max(0, REPEATS_ADD_UP_TO - len(known.tags))]),
+        tuple(citations[: max(0, REPEATS_ADD_UP_TO - len(known.citations))]),
+    )
 
 
-def _with_news(tags: Sequence[Tag], cited: Sequence[Citation]) -> str:
-    """Return what a repeat added, for the answer."""
-    parts = [f"{len(found)} {what}" for found, what in ((tags, "tags"), (cited, "sources")) if found]
-    return f", and has {' and '.join(parts)} more" if parts else ""
+def _answer(
+    write: _Write,
+    outcome: Outcome,
+    memory: Memory,
+    reason: str,
+    similar: tuple[Similar, ...],
+    *,
+    target_id: str | None = None,
+) -> WriteOutcome:
+    redactions = write.draft.redactions
+    return WriteOutcome(outcome, memory.id, memory.layer, memory.status, reason, target_id, similar, redactions)
 
 
-def _kept_old(write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]) -> WriteOutcome:
-    """Return the answer where the settings keep the old version: it is not touched, a contradiction is no support."""
-    reason, redactions = f"nothing stored: {decision.reason}", write.draft.redactions
-    return WriteOutcome(Outcome.SKIPPED, target.id, target.layer, target.status, reason, target.id, similar, redactions)
+def _is_up_to_date(decision: Decision, near: Sequence[tuple[Memory, float]]) -> bool:
+    """Return whether a decision's target is still the version that it was made about."""
+    target = decision.target
+    return target is None or any(memory.version_id == target.version_id for memory, _ in near)
 
 
 def _replacement(target: Memory) -> Decision:
