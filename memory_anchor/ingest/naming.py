@@ -1,8 +1,9 @@
-"""Which kind of thing a rule names, on which part of the name, and by which sign: the slot that a later rule replaces.
+"""Naming rules ("end function names with '_fn'"): for which things, on which part of the name, with which sign.
 
-Read beside a quoted sign, in English and Chinese: the things of a program that people name are a small closed class,
-so no verb and no turn of phrase is listed. Rejected: what stands before the word "names" (missed 10 of 14 changes).
-Invariant: a text without a sign, or with one for some of these things alone, names no slot.
+A later rule for the same things and part replaces the first. Read around a quoted sign, in English and Chinese: the
+things of a program that people name are a small closed class, so no phrases are listed. Rejected: the text before the
+word "names" (missed 10 of 14 changes).
+Invariant: a text without a sign, or with a rule for only some of these things, gives none.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _THINGS = bounded(
     re.I,
 )
 _SOME = bounded(r"\s(?:that|which|whose|inside|within)(?![a-z])", re.I)
-"""Behind a thing: the rule is for some of them alone."""
+"""After a thing: the rule is only for some of them."""
 _OF_COURSE = re.compile(r"(?<=argument) variable|(?<=parameter) variable")
 _NAMING = bounded(r"(?<![a-z])(?:re)?nam(?:e|es|ed|ing)(?![a-z])|名", re.I)
 _SENTENCE = re.compile(r"[.!?]\s|[。！？；\n]")
@@ -41,40 +42,38 @@ _AT_END = bounded(r"(?<![a-z])(?:end|suffix|close|finish)|结尾|后缀|收尾|�
 
 
 def naming_rules(text: str) -> dict[tuple[str, str], str]:
-    """Return (what is named, where the sign stands) -> the sign, for each rule of names in a text.
-
-    A prefix, a suffix, a part and a way of capitals can all hold for one name; another prefix ends the first.
+    """Return (things, part of the name) -> the sign, for each naming rule in a text. Parts: start, end, part, case.
 
     >>> naming_rules("End your function names with '_fn' and your method names with '_ud'.")
     {('function', 'end'): '_fn', ('method', 'end'): '_ud'}
     >>> naming_rules("Columns that come from the bank start with 'b_'.")
     {}
     """
-    found: dict[tuple[str, str], str] = {}
-    begins = 0
+    rules: dict[tuple[str, str], str] = {}
+    start = 0
     signs = [sign for sign in _AFFIX.finditer(text) if not (sign[1] or "").startswith(("@", "--"))]
     for number, sign in enumerate(signs):
-        follows = signs[number + 1].start() if number + 1 < len(signs) else len(text)
-        ends = [one.end() for one in _SENTENCE.finditer(text, begins, sign.start())]
-        spans = [(ends[-1], sign.start())] if ends else []
-        spans += [(begins, sign.start()), (sign.end(), follows)]
+        end = signs[number + 1].start() if number + 1 < len(signs) else len(text)
+        sentence_ends = [match.end() for match in _SENTENCE.finditer(text, start, sign.start())]
+        spans = [(sentence_ends[-1], sign.start())] if sentence_ends else []
+        spans += [(start, sign.start()), (sign.end(), end)]
         things = next(filter(None, (list(_THINGS.finditer(text, *span)) for span in spans)), [])
-        said, begins = text[begins:follows], max(sign.end(), things[-1].end() if things else 0)
-        where = _where(sign, said)
-        if not things or any(_SOME.match(text, one.end()) for one in things):
+        around, start = text[start:end], max(sign.end(), things[-1].end() if things else 0)
+        part = _part(sign, around)
+        if not things or any(_SOME.match(text, thing.end()) for thing in things):
             continue
-        if where != "case" and not any(one.search(said) for one in (_NAMING, _AT_START, _AT_END)):
+        if part != "case" and not any(pattern.search(around) for pattern in (_NAMING, _AT_START, _AT_END)):
             continue
-        named = [one for one in things if one["name"] or one["named"] or one["han_named"]] or things
-        what = " ".join(dict.fromkeys(_OF_COURSE.sub("", (one["what"] or one["han"]).lower()) for one in named))
-        found.setdefault((what, where), (sign[1] or sign[2]).lower())
-    return found
+        named = [thing for thing in things if thing["name"] or thing["named"] or thing["han_named"]] or things
+        what = " ".join(dict.fromkeys(_OF_COURSE.sub("", (thing["what"] or thing["han"]).lower()) for thing in named))
+        rules.setdefault((what, part), (sign[1] or sign[2]).lower())
+    return rules
 
 
-def _where(sign: re.Match[str], said: str) -> str:
+def _part(sign: re.Match[str], around: str) -> str:
     """Return which part of a name a sign is."""
     if sign[2]:
         return "case"
     if sign[1][-1] in "_-" or sign[1][0] in "_-":
         return "start" if sign[1][-1] in "_-" else "end"
-    return "start" if _AT_START.search(said) else "end" if _AT_END.search(said) else "part"
+    return "start" if _AT_START.search(around) else "end" if _AT_END.search(around) else "part"

@@ -1,8 +1,7 @@
-"""Who is this, what do they use, how do they work: one page per person and per project, derived from live facts.
+"""A page about the person and one about the project, derived from live facts.
 
-Nothing is stored: the page is made from the facts when it is asked for, each line is a fact's opening sentence with the
-id that it cites, so what is forgotten or superseded is gone from it at once. What a conversation is expected to show
-(`prediction gap`) is taken from these lines.
+Nothing is stored: each line is a fact's first sentence with its id, so what is forgotten or superseded leaves the page
+at once. Extraction takes from these lines what a conversation is expected to show.
 Rejected: a page that a model rewrites at night (it drifts from its sources, and a stale line cites nothing).
 Invariant: every line names a live fact that its reader may read; the page is at most `PAGE_LINES` lines.
 """
@@ -49,42 +48,43 @@ class ProfileLine:
 
 
 def profile_of(facts: Sequence[Memory]) -> tuple[ProfileLine, ...]:
-    """Return both pages from facts that one reader may read, the weightiest of each section first.
+    """Return both pages from facts that one reader may read, the most important of each section first.
 
-    Only what stands counts: no pending claim; both sides of a dispute, since each is believed by somebody.
+    Pending claims are left out; both sides of a dispute are shown, since each is believed by somebody.
     """
     lines: list[ProfileLine] = []
-    standing = [one for one in facts if one.state in FOUND_STATES]
+    searchable = [fact for fact in facts if fact.state in FOUND_STATES]
+    searchable.sort(key=lambda fact: (-fact.pinned, -fact.priority * fact.confidence, -fact.happened_at.timestamp()))
     for page, sections in SECTIONS.items():
-        own = [one for one in standing if (one.visibility in _WHO) is (page == "person")]
+        of_page = [fact for fact in searchable if (fact.visibility in _WHO) is (page == "person")]
         for name, _, types in sections:
-            chosen = [one for one in own if one.type in types]
-            chosen.sort(key=lambda one: (-one.pinned, -one.priority * one.confidence, -one.happened_at.timestamp()))
-            seen: dict[str, str] = {}
-            for one in chosen:
-                seen.setdefault(_opening(one.content), one.id)
-            lines += [ProfileLine(page, name, text, of) for text, of in list(seen.items())[:SECTION_LINES] if text]
+            id_of: dict[str, str] = {}
+            for fact in of_page:
+                if fact.type in types:
+                    id_of.setdefault(_first_sentence(fact.content), fact.id)
+            cited = list(id_of.items())[:SECTION_LINES]
+            lines += [ProfileLine(page, name, text, memory_id) for text, memory_id in cited if text]
     return tuple(lines[:PAGE_LINES])
 
 
 def told(lines: Sequence[ProfileLine]) -> str:
     """Return the page as Markdown, in Chinese where most of it is; "" for an empty one."""
-    chinese = is_chinese("".join(one.text for one in lines))
+    chinese = is_chinese("".join(line.text for line in lines))
     titles = {"person": "用户" if chinese else "The user", "project": "项目" if chinese else "The project"}
     named = {(page, name): han if chinese else name for page, parts in SECTIONS.items() for name, han, _ in parts}
     page = section = ""
-    said: list[str] = []
+    markdown: list[str] = []
     for line in lines:
         if line.of != page:
             page, section = line.of, ""
-            said.append(f"# {titles[page]}")
+            markdown.append(f"# {titles[page]}")
         if line.section != section:
             section = line.section
-            said.append(f"## {named[page, section]}")
-        said.append(f"- {line.text} [{line.id}]")
-    return "\n".join(said)
+            markdown.append(f"## {named[page, section]}")
+        markdown.append(f"- {line.text} [{line.id}]")
+    return "\n".join(markdown)
 
 
-def _opening(text: str) -> str:
+def _first_sentence(text: str) -> str:
     first = next((part.strip() for part in _ENDS.split(text) if part.strip()), "")
     return first if len(first) <= LINE_CHARS else f"{first[: LINE_CHARS - 1].rstrip()}…"

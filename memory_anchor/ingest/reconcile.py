@@ -1,19 +1,18 @@
-"""What becomes of a new memory beside those it resembles: add, update, supersede, skip, or ask.
+"""What becomes of a new memory that resembles stored ones: add, update, supersede, skip, or ask.
 
-Two proofs first: a text that stands in a stored one word for word is skipped, one that holds a stored one replaces it
-(`language/coverage`). Else a small model says of each neighbour whether it repeats, contradicts or neither
-(docs/write-path.md has its scores), and nothing it says loses a word. It supersedes only where the new statement
-says itself that something changed.
+Two certain cases first: a text that a stored one contains word for word is skipped, one that contains a stored one
+replaces it (`language/coverage`). Else a small model says of each neighbour whether it is a repeat, a contradiction, a
+contradiction that itself says that something changed, or neither (docs/write-path.md has its scores). Only a stated
+change supersedes, and no decision loses a word.
 
-The model knows four classes: a repeat, a contradiction, one that says itself that something changed, neither. Sixty
-figures that the engine computes anyway (cosine, words the one has and the other lacks, numbers, names, denials, where
-the wordings differ) are weighed once, and the likeliest class follows. The numbers (4 KB) and what they scored on pairs
-they never saw stand in `pair_model.json`; `scripts/train_pairs.py` makes them.
+The model is linear over sixty features of a pair: cosine, words that one has and the other lacks, numbers, names,
+denials, where the wordings differ. Its weights (4 KB) and scores on unseen pairs are in `pair_model.json`, made by
+`scripts/train_pairs.py`.
 
 Rejected: one similarity threshold (no cosine tells a duplicate from a contradiction; the contradiction is often
-closer); nine of them (tuned on our own pairs, they lost 17 of 60 contradictions written in another voice); trees
-(better on what they saw, worse on the rest); the vectors themselves (1,152 more numbers, no gain on unseen pairs).
-Invariant: a decision names only a memory among the neighbours it was shown; nothing is ever decided to be destroyed.
+closer); nine of them (tuned on our own pairs, they lost 17 of 60 contradictions by another author); trees (better on
+seen pairs, worse on unseen ones); the vectors themselves (1,152 more weights, no gain on unseen pairs).
+Invariant: a decision names only a memory among the neighbours it was shown; none destroys a memory.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ if TYPE_CHECKING:
 
 NUMBERS = Path(__file__).with_name("pair_model.json")
 JUDGED_KEPT = 4_096
-COSINE_MOST = 0.9
-"""Above it a cosine says no more: a denial of a short statement is as near as its repeat."""
+COSINE_MAX = 0.9
+"""Higher cosines are cut to this: a denial of a short statement is as near as its repeat."""
 CLASSES = ("repeat", "contradiction", "change", "other")
-CONTRAST_FIGURES = (
+CONTRAST_FEATURES = (
     "overlap",
     "wording",
     "other_subject",
@@ -69,7 +68,7 @@ _MOVED = re.compile(r"[改换搬迁升降涨调]")
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How likely each class is, 0 to 1, together 1. marked: the new statement has a word of something that happened."""
+    """How likely each class is; they sum to 1. marked: the new statement has a word for something that happened."""
 
     repeat: float
     contradiction: float
@@ -81,23 +80,23 @@ class Judgement:
 @lru_cache(maxsize=JUDGED_KEPT)
 def judge_pair(old: str, new: str, cosine: float) -> Judgement:
     """Return how the new statement relates to the old one. cosine: centred, -1 to 1."""
-    found, (names, weights) = pair_features(old, new, cosine), _model()
-    scores = weights @ np.asarray([1.0, *(found[name] for name in names)])
+    features, (names, weights) = pair_features(old, new, cosine), _model()
+    scores = weights @ np.asarray([1.0, *(features[name] for name in names)])
     shares = np.exp(scores - scores.max())
     repeat, contradiction, change, other = (shares / shares.sum()).tolist()
-    if found["counted"] or (found["crossed"] and found["opposites"]):
-        # The same unit with another number, or an opposite in the other language: whatever is alike, no repeat.
+    if features["counted"] or (features["crossed"] and features["opposites"]):
+        # The same unit with another number, or an opposite in the other language: however alike, no repeat.
         repeat, contradiction = 0.0, contradiction + repeat
-    marked = any(found[name] for name in ("news", "has_le", "has_done", "has_moved"))
+    marked = any(features[name] for name in ("news", "has_le", "has_done", "has_moved"))
     return Judgement(repeat, contradiction, change, other, marked)
 
 
 def pair_features(old: str, new: str, cosine: float) -> dict[str, float]:
-    """Return the figures of a pair by name, in the order in which they are weighed."""
+    """Return the features of a pair by name, in the model's order."""
     before, after = read(old), read(new)
-    seen, cosine = contrast(before, after), min(cosine, COSINE_MOST)
+    difference, cosine = contrast(before, after), min(cosine, COSINE_MAX)
     crossed = float(is_chinese(old) != is_chinese(new))
-    found = {
+    features = {
         "cosine": cosine,
         "cosine_5": max(0.0, cosine - 0.5),
         "cosine_7": max(0.0, cosine - 0.7),
@@ -106,8 +105,8 @@ def pair_features(old: str, new: str, cosine: float) -> dict[str, float]:
         "crossed_cosine": crossed * cosine,
         "chinese": float(is_chinese(new)),
     }
-    found |= {name: float(getattr(seen, name)) for name in CONTRAST_FIGURES}
-    found |= {
+    features |= {name: float(getattr(difference, name)) for name in CONTRAST_FEATURES}
+    features |= {
         "changed": float(after.changed),
         "was_changed": float(before.changed),
         "one_denies": float(before.denied != after.denied),
@@ -123,29 +122,29 @@ def pair_features(old: str, new: str, cosine: float) -> dict[str, float]:
         "names_went": float(bool(before.names - after.names)),
         "refuses": float(bool(before.refused & after.content or after.refused & before.content)),
     }
-    found |= _places(before, after) | _words(old, new) | _happened(before.folded, after.folded)
-    if seen.counted or seen.opposites or seen.denied or seen.news:
-        found["listed"] = 0.0
+    features |= _edit_features(before, after) | _word_features(old, new) | _tense_features(before.folded, after.folded)
+    if difference.counted or difference.opposites or difference.denied or difference.news:
+        features["listed"] = 0.0
     for name in ("denied", "one_denies", "counted", "opposites", "one_swap", "news"):
-        found[f"{name}_shared"] = found[name] * found["shared"]
-    found["counted_elsewhere"] = found["counted"] * found["other_subject"]
-    return found
+        features[f"{name}_shared"] = features[name] * features["shared"]
+    features["counted_elsewhere"] = features["counted"] * features["other_subject"]
+    return features
 
 
-def _words(old: str, new: str) -> dict[str, float]:
-    """Return how many words of either the other lacks."""
-    mine, theirs = words(old), words(new)
-    common = len(mine & theirs)
+def _word_features(old: str, new: str) -> dict[str, float]:
+    """Return how many words each text has that the other lacks."""
+    before, after = words(old), words(new)
+    common = len(before & after)
     return {
-        "uncovered_new": 1 - common / (len(theirs) or 1),
-        "uncovered_old": 1 - common / (len(mine) or 1),
-        "shared": common / (len(mine | theirs) or 1),
-        "longer": math.log((len(theirs) + 1) / (len(mine) + 1)),
+        "uncovered_new": 1 - common / (len(after) or 1),
+        "uncovered_old": 1 - common / (len(before) or 1),
+        "shared": common / (len(before | after) or 1),
+        "longer": math.log((len(after) + 1) / (len(before) + 1)),
     }
 
 
-def _places(before: Reading, after: Reading) -> dict[str, float]:
-    """Return where the two wordings differ: at the head, in the subject, behind it, in one stretch or in several."""
+def _edit_features(before: Reading, after: Reading) -> dict[str, float]:
+    """Return where the two wordings differ: at the start, in the subject, after it, in one stretch or in several."""
     matcher = SequenceMatcher(None, before.tokens, after.tokens, autojunk=False)
     edits = [edit for edit in matcher.get_opcodes() if edit[0] != "equal"]
     swaps = [edit for edit in edits if edit[0] == "replace"]
@@ -174,8 +173,8 @@ def _places(before: Reading, after: Reading) -> dict[str, float]:
     }
 
 
-def _happened(old: str, new: str) -> dict[str, float]:
-    """Return the words of something that happened: in the new one alone, or in the old one."""
+def _tense_features(old: str, new: str) -> dict[str, float]:
+    """Return whether words for something that happened are in the new text alone, or in the old one."""
     done = _DONE.search(old) is not None
     return {
         "has_le": float("了" in new and "了" not in old),
@@ -187,7 +186,7 @@ def _happened(old: str, new: str) -> dict[str, float]:
 
 @cache
 def _model() -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """Return the figures' names, and (classes, 1 + figures): for each class its constant and one weight a figure."""
+    """Return the features' names, and weights (classes, 1 + features), the constants first."""
     stored = json.loads(NUMBERS.read_text(encoding="utf-8"))
     return tuple(stored["figures"]), np.asarray(stored["weights"], dtype=np.float64)
 
@@ -197,14 +196,14 @@ SIMILAR_SHOWN = 5
 NEIGHBOURS_READ = 10
 """Neighbours compared word by word; further ones are less similar than these."""
 CONTRADICTS_FROM = 0.53
-"""Share of the model's belief from which it is a contradiction, marked as a change or not."""
+"""Probability from which it is a contradiction, marked as a change or not."""
 FAR = 0.5
 FAR_CONTRADICTS_FROM = 0.8
-"""Below that centred cosine the model has to be this sure: most neighbours of a real store lie there, and none of 117
-bundled facts may end another (at 0.5, nine of them did)."""
+"""The same below that centred cosine, where most neighbours in a real store are: none of 117 bundled facts may end
+another (at 0.5, nine of them did)."""
 JOINED_CHARS = 600
-"""Two wordings of one thing stand together up to this length; longer ones stay two memories."""
-ENDS = (".", "。", "!", "！", "?", "？", ";", "；", "…")
+"""Two wordings of one thing are joined up to this length; longer ones stay two memories."""
+SENTENCE_ENDS = (".", "。", "!", "！", "?", "？", ";", "；", "…")
 
 
 class Resolution(StrEnum):
@@ -225,8 +224,8 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Centred cosines, -1 to 1. compared: below it two statements have nothing to do with each other. related: from it
-    a neighbour is shown. same: what counts as the same slot where no cosine is at hand.
+    """Centred cosines, -1 to 1. compared: below it two statements are unrelated. related: from it a neighbour is shown.
+    same: assumed for two statements of the same slot where no cosine is known.
     """
 
     compared: float = 0.3
@@ -249,27 +248,25 @@ def relation(
         return Relation.DUPLICATE, False
     if cosine < thresholds.compared:
         return Relation.UNRELATED, False
-    seen = judge_pair(old, new, round(cosine, 3))
-    if seen.contradiction + seen.change >= (CONTRADICTS_FROM if cosine >= FAR else FAR_CONTRADICTS_FROM):
-        return Relation.CONFLICT, seen.marked and seen.change > seen.contradiction
-    if seen.repeat >= seen.other:
+    judgement = judge_pair(old, new, round(cosine, 3))
+    least = CONTRADICTS_FROM if cosine >= FAR else FAR_CONTRADICTS_FROM
+    if judgement.contradiction + judgement.change >= least:
+        return Relation.CONFLICT, judgement.marked and judgement.change > judgement.contradiction
+    if judgement.repeat >= judgement.other:
         return Relation.DUPLICATE, False
     return (Relation.RELATED if cosine >= thresholds.related else Relation.UNRELATED), False
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How contradictions are settled. by_type: the type of the new memory -> resolution; unlisted types ask the user.
+    """How contradictions are settled. by_type: type of the new memory -> resolution; unlisted types ask the user.
 
-    KEEP_NEW supersedes also without a change marker and KEEP_OLD skips: a human chose so in the settings. MERGE needs
-    words that rules do not have, so without a model it asks.
+    By the user's settings KEEP_NEW supersedes also where no change is stated, and KEEP_OLD skips. MERGE needs a model;
+    without one it asks.
     """
 
     thresholds: Thresholds = DEFAULT_THRESHOLDS
     by_type: Mapping[MemoryType, Resolution] = field(default_factory=dict)
-
-    def resolution(self, kind: MemoryType) -> Resolution:
-        return self.by_type.get(kind, Resolution.ASK_USER)
 
 
 DEFAULT_POLICY = Policy()
@@ -279,8 +276,8 @@ DEFAULT_POLICY = Policy()
 class Decision:
     """What to do with one new memory. target: the neighbour it concerns, always one of those shown.
 
-    merged_content: the target's next text when the outcome is `updated`. relation: why. by: `rules` or a model's name.
-    note: one sentence when something other than the usual way was taken.
+    merged_content: the target's next text where it is updated. by: `rules` or a model's name. note: one sentence where
+    a model was asked in vain.
     """
 
     outcome: Outcome
@@ -294,10 +291,9 @@ class Decision:
 
 
 def decide(new: Memory, neighbours: Sequence[tuple[Memory, float]], *, policy: Policy = DEFAULT_POLICY) -> Decision:
-    """Return what becomes of `new` beside its neighbours, by rules alone.
+    """Return what becomes of `new`, by rules alone. An event is always added: it happened whatever else did.
 
-    neighbours: live memories of the same layer and audience, each with its centred cosine to `new` (-1 to 1), any
-    order. An event is never reconciled: it happened whatever else did.
+    neighbours: live memories of the same layer and audience, in any order, with their centred cosines to `new`.
     """
     if new.layer is Layer.EVENT_LOG:
         return Decision(Outcome.ADDED, reason="an event is kept beside every other")
@@ -333,23 +329,17 @@ def similar_to(nearest: Sequence[tuple[Memory, float]], *, floor: float) -> tupl
 def _contradiction(
     new: Memory, old: Memory, *, changed: bool, policy: Policy, similar: tuple[Similar, ...]
 ) -> Decision:
-    """Return how a contradiction is settled: superseded only on the statement's own word, or the settings'."""
-    guarded = why_not_replace(new, old)
-    resolution = policy.resolution(new.type)
-    if guarded:
+    """Return how a contradiction is settled: superseded only where the new statement or the settings say so."""
+    resolution = policy.by_type.get(new.type)
+    if guarded := why_not_replace(new, old):
         outcome, reason = Outcome.NEEDS_REVIEW, guarded
     elif changed:
         outcome, reason = Outcome.SUPERSEDED, "it contradicts this memory and says that something changed"
-    elif resolution is Resolution.KEEP_NEW:
-        outcome, reason = (
-            Outcome.SUPERSEDED,
-            f"it contradicts this memory, and the policy for {new.type} keeps the new one",
-        )
-    elif resolution is Resolution.KEEP_OLD:
-        outcome, reason = (
-            Outcome.SKIPPED,
-            f"it contradicts this memory, and the policy for {new.type} keeps the old one",
-        )
+    elif resolution in (Resolution.KEEP_NEW, Resolution.KEEP_OLD):
+        keeps_new = resolution is Resolution.KEEP_NEW
+        outcome = Outcome.SUPERSEDED if keeps_new else Outcome.SKIPPED
+        which = "new" if keeps_new else "old"
+        reason = f"it contradicts this memory, and the policy for {new.type} keeps the {which} one"
     else:
         outcome = Outcome.NEEDS_REVIEW
         reason = "it contradicts this memory without saying that something changed"
@@ -357,7 +347,7 @@ def _contradiction(
 
 
 def why_not_replace(new: Memory, old: Memory) -> str:
-    """Return why `new` may not replace `old` by itself, or "" when it may."""
+    """Return why `new` may not replace `old` without a human, "" when it may."""
     if old.pinned:
         return "it contradicts a pinned memory"
     if new.origin is Origin.DOCUMENT:
@@ -368,19 +358,19 @@ def why_not_replace(new: Memory, old: Memory) -> str:
 
 
 def decide_repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Decision:
-    """Return what becomes of what is taken for the same thing in other words; not a word of either is lost.
+    """Return what becomes of a memory that says the same in other words; no word of either is lost.
 
-    Skipped only where the stored text provably holds the new one. Else the fuller text stands; where neither holds the
-    other both do, one after the other, as long as that is short.
+    Skipped only where the stored text provably contains the new one. Else the fuller text stays, or where neither
+    contains the other both, one after the other, as long as that is short.
     """
     if covers(old.content, new.content):
         return Decision(Outcome.SKIPPED, old, "this memory says the same", None, similar, Relation.DUPLICATE)
     both = joined_texts(old.content, new.content)
-    fuller = contains(new.content, old.content)
-    if why_not_replace(new, old) or (len(both) > JOINED_CHARS and not fuller):
+    is_fuller = contains(new.content, old.content)
+    if why_not_replace(new, old) or (len(both) > JOINED_CHARS and not is_fuller):
         reason = "much like a stored memory, with details of its own"
         return Decision(Outcome.ADDED, None, reason, None, similar, Relation.RELATED)
-    if fuller or words(old.content) <= words(new.content):
+    if is_fuller or words(old.content) <= words(new.content):
         reason = "the new wording says what this memory says, and more"
         return Decision(Outcome.UPDATED, old, reason, new.content, similar, Relation.DUPLICATE)
     reason = "this memory says the same in other words; both wordings stand"
@@ -390,6 +380,6 @@ def decide_repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Dec
 def joined_texts(old: str, new: str) -> str:
     """Return two texts one after the other."""
     first = old.rstrip()
-    if first[-1:] not in ENDS:
+    if first[-1:] not in SENTENCE_ENDS:
         first += "。" if is_chinese(first) else "."
     return first + ("" if first.endswith("。") else " ") + new.strip()
