@@ -1,8 +1,8 @@
-"""A conversation as the write path reads it: checked once, bounded, free of what must never be extracted.
+"""A conversation as the write path reads it: checked once, bounded, without what must never be extracted.
 
-`conversation` takes what a client sends and raises one sentence for the first thing wrong, before anything is read
-further. `plain` is what may be learned from of one message: without private and recalled text, code, logs, quoted
-lines and binary junk. Invariant: nothing recalled reaches an extractor, whether a model or rules do the work.
+`conversation` checks what a client sends and raises one sentence for the first thing wrong. `prose_of` is the part of a
+message to learn from: without private and recalled text, code, logs, quoted lines and binary junk. Invariant: nothing
+recalled reaches an extractor, by model or by rules.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROLE_ALIASES: Mapping[str, Role] = {
 MAX_MESSAGES = 5_000
 MAX_MESSAGE_CHARS = 200_000
 READ_CHARS = 20_000
-"""Of one message this much is read; what a person says to an agent is shorter, what is longer was pasted."""
+"""Read of one message; what people say to an agent is shorter, longer text was pasted."""
 MAX_TOOL_CALLS = 200
 MEMORY_TOOLS = re.compile(
     r"(?:search|save|get|list|recall|build|read|add|log|find|promote|forget|end|remember|resolve)_?"
@@ -38,7 +38,7 @@ MEMORY_TOOLS = re.compile(
     r"|conflict)|memory[-_]anchor",
     re.I,
 )
-"""Names of our tools, also behind a client's prefix: what they answer is recalled, never new."""
+"""Names of our tools, also after a client's prefix: what they answer is recalled, never new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn. tool_calls: what an assistant's turn asked for; seq: its place in the conversation, from 0."""
+    """One turn. seq: its index in the conversation."""
 
     role: Role
     content: str
@@ -72,11 +72,11 @@ def conversation(messages: Json, *, most: int = MAX_MESSAGES) -> tuple[Message, 
             "Longer files go through `memory-anchor extract`."
         )
     checked: list[Message] = []
-    asked = False
+    called = False
     for seq, raw in enumerate(messages):
         message = _message(raw, seq)
-        asked = asked or bool(message.tool_calls)
-        if message.role == "tool" and not asked:
+        called = called or bool(message.tool_calls)
+        if message.role == "tool" and not called:
             raise BadInput(f"messages[{seq}] is a tool's answer, but no assistant turn before it has tool_calls.")
         checked.append(message)
     return tuple(checked)
@@ -85,11 +85,11 @@ def conversation(messages: Json, *, most: int = MAX_MESSAGES) -> tuple[Message, 
 def _message(raw: Json, seq: int) -> Message:
     if not isinstance(raw, Mapping):
         raise BadInput(f"messages[{seq}] is {kind_of(raw)}; allowed is an object with role and content.")
-    said = str(raw.get("role", "")).lower()[:40]
-    said = ROLE_ALIASES.get(said, said)
-    role = next((one for one in ROLES if one == said), None)
+    name = str(raw.get("role", "")).lower()[:40]
+    name = ROLE_ALIASES.get(name, name)
+    role = next((role for role in ROLES if role == name), None)
     if role is None:
-        raise BadInput(f"messages[{seq}].role is {said!r}; allowed are {', '.join(ROLES)}.")
+        raise BadInput(f"messages[{seq}].role is {name!r}; allowed are {', '.join(ROLES)}.")
     text, calls = _content(raw.get("content"), seq)
     calls += _calls(raw.get("tool_calls"), seq)
     if len(text) > MAX_MESSAGE_CHARS:
@@ -110,11 +110,11 @@ def _content(content: Json, seq: int) -> tuple[str, list[ToolCall]]:
     for block in content:
         if not isinstance(block, Mapping):
             continue
-        said, given = block.get("text"), block.get("input")
-        if block.get("type") in {"text", "input_text", "output_text"} and isinstance(said, str):
-            parts.append(said)
-        elif block.get("type") == "tool_use" and isinstance(given, Mapping):
-            calls.append(ToolCall(str(block.get("name", "")), given))
+        text, arguments = block.get("text"), block.get("input")
+        if block.get("type") in {"text", "input_text", "output_text"} and isinstance(text, str):
+            parts.append(text)
+        elif block.get("type") == "tool_use" and isinstance(arguments, Mapping):
+            calls.append(ToolCall(str(block.get("name", "")), arguments))
     return "\n".join(parts), calls
 
 
@@ -123,13 +123,13 @@ def _calls(calls: Json, seq: int) -> list[ToolCall]:
         return []
     if not isinstance(calls, Sequence) or isinstance(calls, (str, bytes)):
         raise BadInput(f"messages[{seq}].tool_calls is {kind_of(calls)}; allowed is a list of {{name, arguments}}.")
-    found = []
+    checked = []
     for call in calls:
         inner = call.get("function", call) if isinstance(call, Mapping) else None
         if not isinstance(inner, Mapping) or not isinstance(name := inner.get("name"), str):
             raise BadInput(f"messages[{seq}].tool_calls holds a call without a name; allowed is {{name, arguments}}.")
-        found.append(ToolCall(name, arguments_of(inner.get("arguments", inner.get("input")))))
-    return found
+        checked.append(ToolCall(name, arguments_of(inner.get("arguments", inner.get("input")))))
+    return checked
 
 
 def arguments_of(value: Json) -> Mapping[str, Json]:
@@ -160,10 +160,7 @@ JUNK_SHARE = 0.05
 
 
 def prose_of(message: Message) -> str:
-    """Return what may be learned from of a message's text: lines of prose, "" when there are none.
-
-    Among several lines an indented one is code, unless it is a bullet.
-    """
+    """Return the lines of prose in a message; among several lines an indented one is code, unless it is a bullet."""
     text = message.content[:READ_CHARS]
     if len(_CONTROL.findall(text)) > JUNK_SHARE * len(text):
         return ""
@@ -173,35 +170,32 @@ def prose_of(message: Message) -> str:
     text = _BLOB.sub(" ", _CONTROL.sub("", text))
     lines = text.splitlines()
     if len(lines) > 1:
-        changed = _diff_lines(lines, whole=_HUNK.search(text) is not None)
+        changed = _diff_lines(lines, has_hunk=_HUNK.search(text) is not None)
         lines = [line for at, line in enumerate(lines) if at not in changed and not _INDENTED.match(line)]
     return "\n".join(line for line in lines if not _NOISE_LINE.match(line))
 
 
-def _diff_lines(lines: Sequence[str], *, whole: bool) -> frozenset[int]:
-    """Return the places of lines that a diff adds or takes away; a list with one kind of bullet is no diff.
+def _diff_lines(lines: Sequence[str], *, has_hunk: bool) -> frozenset[int]:
+    """Return the indices of lines that a diff adds or removes; a list with one kind of bullet is no diff.
 
-    whole: a hunk's head stands in the text, so every signed line belongs to a diff.
+    has_hunk: the text has a hunk's header, so every signed line belongs to a diff.
     """
-    found: set[int] = set()
+    changed: set[int] = set()
     block: list[int] = []
     for at, line in enumerate((*lines, "")):
         if _SIGNED.match(line):
             block.append(at)
         elif not (block and line.startswith(" ")):
-            signs = {lines[place][0] for place in block}
-            bare = any(lines[place][1:2].strip() for place in block)
-            if whole or len(signs) > 1 or (len(block) > 1 and bare):
-                found.update(block)
+            signs = {lines[signed][0] for signed in block}
+            is_bare = any(lines[signed][1:2].strip() for signed in block)
+            if has_hunk or len(signs) > 1 or (len(block) > 1 and is_bare):
+                changed.update(block)
             block = []
-    return frozenset(found)
+    return frozenset(changed)
 
 
 def recalled_text(messages: Iterable[Message]) -> str:
-    """Return all text that came out of memory into this conversation, folded, to recognise it when it is repeated.
-
-    That is what tools of ours answered, and what stood in fences.
-    """
+    """Return all text that memory put into this conversation (our tools' answers, fences), folded, to find repeats."""
     parts: list[str] = []
     from_memory = False
     for message in messages:
@@ -216,5 +210,5 @@ def recalled_text(messages: Iterable[Message]) -> str:
 
 
 def fold(text: str) -> str:
-    """Return text as it is compared: lower case, single blanks, JSON escapes undone."""
+    """Return text for comparing: lower case, single blanks, JSON escapes undone."""
     return " ".join(text.replace("\\n", " ").replace('\\"', '"').lower().split())

@@ -1,17 +1,18 @@
 """Transcripts on disk as conversations: Claude Code's and Codex's JSON lines, and plain JSON.
 
-The two clients document neither format, so only what both have kept over their releases is read (type, role, content,
-tool calls), and every other line is passed over. What is refused is refused in one sentence, before anything is
-written: no transcript at all, binary junk, more lines or bytes than allowed. A broken last line is what a killed
-client leaves and is skipped; more than a few broken lines mean that this is no transcript.
+The clients document neither format, so only what has stayed the same over their releases is read (type, role, content,
+tool calls); other lines are skipped. No transcript, binary junk, too many lines or bytes: refused in one sentence,
+before anything is written. A killed client leaves a broken last line, which is skipped; more than a few broken lines
+mean that this is no transcript.
 
-Invariant: text the client put in itself (environment, summaries, side chains) is never read as the user's.
+Invariant: text that the client itself put in (environment, summaries, side chains) is never read as the user's.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -36,7 +37,7 @@ _INSERTED = bounded(
     r"|Caveat: The messages below|# AGENTS\.md"
     r"|This session is being continued from a previous|\[Request interrupted)"
 )
-"""How clients begin the text they put into a user's turn themselves."""
+"""How text begins that clients themselves put into a user's turn."""
 
 
 def read_transcript(path: Path) -> tuple[tuple[Message, ...], Format]:
@@ -58,7 +59,7 @@ def read_end(path: Path) -> tuple[Message, ...]:
 
 
 def codex_exit_code(path: Path, call_id: str) -> int:
-    """Return how a command ended that Codex just ran, as the end of its transcript says; 0 where it says nothing.
+    """Return the exit code of a command that Codex just ran, from the end of its transcript; 0 where that has none.
 
     Raises as `read_transcript` does.
     """
@@ -82,27 +83,27 @@ def parse_transcript(raw: bytes, *, name: str = "transcript") -> tuple[tuple[Mes
         raise BadInput(f"{name} is no UTF-8 text (byte {wrong.start}); allowed are JSON and JSON lines.") from wrong
     if "\x00" in text:
         raise BadInput(f"{name} holds binary data; allowed are JSON and JSON lines.")
-    whole = _whole(text)
-    if whole is not None:
-        return conversation(whole, most=MAX_MESSAGES), "json"
+    plain = _plain_json(text)
+    if plain is not None:
+        return conversation(plain, most=MAX_MESSAGES), "json"
     lines = list(_lines(text, name))
+    form: Format
     if any("payload" in line for line in lines):
-        found, form = _codex(lines), "codex"
+        messages, form = _codex(lines), "codex"
     elif any(isinstance(line.get("message"), Mapping) for line in lines):
-        found, form = _claude_code(lines), "claude-code"
+        messages, form = _claude_code(lines), "claude-code"
     elif lines and all("role" in line for line in lines):
         return conversation(lines, most=MAX_MESSAGES), "json"
     else:
         raise BadInput(f"{name} is no transcript of Claude Code or Codex, nor a JSON list of {{role, content}}.")
-    if not found:
+    if not messages:
         raise BadInput(f"{name} holds no message of a user or an assistant.")
-    if len(found) > MAX_MESSAGES:
-        raise BadInput(f"{name} holds {len(found)} messages; allowed are {MAX_MESSAGES}.")
-    numbered = (Message(message.role, message.content, message.tool_calls, seq) for seq, message in enumerate(found))
-    return tuple(numbered), form  # type: ignore[return-value]
+    if len(messages) > MAX_MESSAGES:
+        raise BadInput(f"{name} holds {len(messages)} messages; allowed are {MAX_MESSAGES}.")
+    return tuple(replace(message, seq=seq) for seq, message in enumerate(messages)), form
 
 
-def _whole(text: str) -> list[Json] | None:
+def _plain_json(text: str) -> list[Json] | None:
     """Return the list of a plain JSON file ([{role, content}], or {"messages": [...]}), else None."""
     if text.lstrip()[:1] not in {"[", "{"}:
         return None
@@ -137,7 +138,7 @@ def _lines(text: str, name: str) -> Iterator[Mapping[str, Json]]:
 
 
 def _claude_code(lines: Sequence[Mapping[str, Json]]) -> list[Message]:
-    found: list[Message] = []
+    messages: list[Message] = []
     for line in lines:
         if line.get("type") not in {"user", "assistant"} or line.get("isSidechain") or line.get("isMeta"):
             continue
@@ -149,25 +150,25 @@ def _claude_code(lines: Sequence[Mapping[str, Json]]) -> list[Message]:
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(blocks, Sequence):
             continue
-        _add_blocks(found, role, [block for block in blocks if isinstance(block, Mapping)])
-    return found
+        _add_turn(messages, role, [block for block in blocks if isinstance(block, Mapping)])
+    return messages
 
 
-def _add_blocks(found: list[Message], role: Role, blocks: Sequence[Mapping[str, Json]]) -> None:
-    """Add one turn: tool results as messages of their own, text and calls as the speaker's."""
+def _add_turn(messages: list[Message], role: Role, blocks: Sequence[Mapping[str, Json]]) -> None:
+    """Add one turn: tool results as separate messages, text and calls as the speaker's."""
     parts: list[str] = []
     calls: list[ToolCall] = []
     for block in blocks:
         kind = block.get("type")
-        if kind == "text" and isinstance(said := block.get("text"), str):
-            if not (role == "user" and _INSERTED.match(said)):
-                parts.append(said)
+        if kind == "text" and isinstance(text := block.get("text"), str):
+            if not (role == "user" and _INSERTED.match(text)):
+                parts.append(text)
         elif kind == "tool_use":
             calls.append(ToolCall(str(block.get("name", "")), arguments_of(block.get("input"))))
         elif kind == "tool_result":
-            found.append(Message("tool", _text_of(block.get("content"))))
+            messages.append(Message("tool", _text_of(block.get("content"))))
     if parts or calls:
-        found.append(Message(role, "\n".join(parts), tuple(calls)))
+        messages.append(Message(role, "\n".join(parts), tuple(calls)))
 
 
 def _text_of(content: Json) -> str:
@@ -180,7 +181,7 @@ def _text_of(content: Json) -> str:
 
 
 def _codex(lines: Sequence[Mapping[str, Json]]) -> list[Message]:
-    found: list[Message] = []
+    messages: list[Message] = []
     for line in lines:
         item = line.get("payload")
         if line.get("type") != "response_item" or not isinstance(item, Mapping):
@@ -190,11 +191,13 @@ def _codex(lines: Sequence[Mapping[str, Json]]) -> list[Message]:
             role: Role = "user" if item["role"] == "user" else "assistant"
             text = _text_of(item.get("content"))
             if text.strip() and not (role == "user" and _INSERTED.match(text)):
-                found.append(Message(role, text))
+                messages.append(Message(role, text))
         elif kind in {"function_call", "custom_tool_call", "local_shell_call"}:
             arguments = item.get("arguments", item.get("input", item.get("action")))
-            found.append(Message("assistant", "", (ToolCall(str(item.get("name", kind)), arguments_of(arguments)),)))
+            messages.append(Message("assistant", "", (ToolCall(str(item.get("name", kind)), arguments_of(arguments)),)))
         elif kind in {"function_call_output", "custom_tool_call_output"}:
             output = item.get("output")
-            found.append(Message("tool", output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)))
-    return found
+            messages.append(
+                Message("tool", output if isinstance(output, str) else json.dumps(output, ensure_ascii=False))
+            )
+    return messages

@@ -1,8 +1,8 @@
 """The one process that owns a data directory. Light until it holds the lock.
 
-Order matters: detach, take the OS lock, listen, say so in the state file, and only then import what is heavy (1.3 s):
-of six engines started at once five are gone after 30 ms, and a bridge connects while the winner is still loading.
-The serving itself is in `service`; what is served is a `Backend`, the memory in production and a small lab in tests.
+Order matters: detach, take the OS lock, listen, write the state file, and only then import what is heavy (1.3 s): of
+six engines started at once five are gone after 30 ms, and a bridge connects while the winner is still loading.
+The serving is in `service`; what is served is a `Backend`, the memory in production and a small lab in tests.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 ROLE = "engine"
 SERVER = "HTTP server"
-"""A server of another kind that is the engine as well: an engine hands over to it, it to nobody."""
+"""A server that is the engine as well: an engine hands over to it, it to nobody."""
 CLAIM_FILE = "run/server.lock"
-"""Locked by a server from before it waits for the data directory until it ends: no engine starts meanwhile."""
+"""Locked by a server from before it waits for the data directory until it ends, so that no engine starts meanwhile."""
 CLAIM_TRIES = 100
-"""An engine holds the claim for an instant, to see whether it is held."""
+"""An engine locks it for an instant, to see whether a server does."""
 SOCKET_FILE = "engine.sock"
 BACKLOG = 128
 LOCK_WAIT_S = 30.0
@@ -53,7 +53,7 @@ LOG_BYTES, LOGS_KEPT = 1_000_000, 3
 STOP_WAIT_S = 30.0
 STOP_ASK_S = 5.0
 STATUS_WAIT_S = 10.0
-"""What is alive tells its state at once, whatever it works on: this is for a machine under load."""
+"""A live engine answers at once, whatever it works on: this is for a machine under load."""
 KILL_WAIT_S = 3.0
 SWITCH_S = 0.0005
 """A request passes between some five threads and waits this long for each that computes (Python's default: 5 ms)."""
@@ -66,11 +66,11 @@ def main(make_backend: Callable[[DirectoryLock], Backend], *, detach: bool = Tru
     """
     data = Path(wire.data_dir(os.environ))
     if detach and hasattr(os, "fork") and os.fork():
-        os._exit(0)  # the first half: the bridge reaps it, and the engine is nobody's child
+        os._exit(0)  # the parent: the bridge reaps it, and the engine is nobody's child
     os.umask(0o077)
     run = Path(wire.run_dir(str(data)))
     try:
-        lock = _elected(data)
+        lock = _lock_for_engine(data)
     except MemoryAnchorError as error:
         write_failure(run, error)
         return 1
@@ -82,41 +82,31 @@ def main(make_backend: Callable[[DirectoryLock], Backend], *, detach: bool = Tru
         except OSError as error:
             write_failure(run, error)
             return 1
-        post = StateFile(run, address, took=environment.digests(environment.governed(os.environ)))
-        post.publish("loading")
+        state_file = StateFile(run, address, took=environment.digests(environment.governed(os.environ)))
+        state_file.publish("loading")
         try:
-            return _serve(data, lock, listener, post, make_backend)
+            _log_to(data / "logs")
+            sys.setswitchinterval(SWITCH_S)
+            one_for_algebra()
+            gc.disable()  # importing makes a million lasting objects: collecting among them costs 7 % of a cold start
+            from memory_anchor.runtime import service
+
+            service.run(lambda: make_backend(lock), data=data, listener=listener, state_file=state_file)
         except MemoryAnchorError:
-            return 1  # told in the failure file
+            return 1  # its reason is in the failure file
         finally:
             listener.close()
-            post.remove()
-
-
-def _serve(
-    data: Path,
-    lock: DirectoryLock,
-    listener: socket.socket,
-    post: StateFile,
-    make_backend: Callable[[DirectoryLock], Backend],
-) -> int:
-    _log_to(data / "logs")
-    sys.setswitchinterval(SWITCH_S)
-    one_for_algebra()
-    gc.disable()  # importing makes a million lasting objects: collecting among them costs 7 % of a cold start
-    from memory_anchor.runtime import service
-
-    service.run(lambda: make_backend(lock), data=data, listener=listener, post=post)
-    return 0
+            state_file.remove()
+        return 0
 
 
 @contextlib.contextmanager
 def beside(lock: DirectoryLock, make_backend: Callable[[], B]) -> Iterator[B]:
-    """Serve bridges, hooks and commands from a thread of this process while the block runs, as its engine would.
+    """Serve bridges, hooks and commands from a thread of this process while the block runs, as an engine would.
 
     lock: taken as `ROLE`. make_backend: builds what is served, after the socket listens, so that bridges wait for it;
-    what it made is closed on leaving. When the engine's side ends first (`engine stop`), this process is told by
-    SIGTERM. To be used in the main thread. Raises OSError: no socket can be had. Raises what `make_backend` raises.
+    closed on leaving. When the engine ends first (`engine stop`), this process gets a SIGTERM. To be used in the main
+    thread. Raises OSError: no socket can be had. Raises what `make_backend` raises.
     """
     import threading
     from concurrent.futures import Future
@@ -125,55 +115,54 @@ def beside(lock: DirectoryLock, make_backend: Callable[[], B]) -> Iterator[B]:
 
     from memory_anchor.runtime.service import Service
 
-    built: Future[B] = Future()
+    backend: Future[B] = Future()
 
     def build() -> B:
-        made = make_backend()
-        built.set_result(made)
-        return made
+        backend.set_result(make_backend())
+        return backend.result()
 
     run = Path(wire.run_dir(str(lock.directory)))
     listener, address = listen(run)
-    post = StateFile(run, address)
-    post.publish("loading")
-    service = Service(build, data=lock.directory, listener=listener, post=post)
+    state_file = StateFile(run, address)
+    state_file.publish("loading")
+    service = Service(build, data=lock.directory, listener=listener, state_file=state_file)
     leaving = threading.Event()
 
     def serve() -> None:
         try:
             anyio.run(service.serve)
         except Exception as error:
-            if built.done():
+            if backend.done():
                 raise
-            built.set_exception(error)
+            backend.set_exception(error)
             return
         finally:
-            if built.done() and not built.exception() and not leaving.is_set():
+            if backend.done() and not backend.exception() and not leaving.is_set():
                 os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=serve, name="engine", daemon=True)
-    before = signal.signal(signal.SIGTERM, _leave)
+    old_handler = signal.signal(signal.SIGTERM, _exit_on_signal)
     thread.start()
     try:
-        yield built.result()
+        yield backend.result()
     finally:
         leaving.set()
         service.end("the server ends")
         thread.join(STOP_WAIT_S)
-        if built.done() and not built.exception():
-            built.result().close()
+        if backend.done() and not backend.exception():
+            backend.result().close()
         listener.close()
-        post.remove()
-        signal.signal(signal.SIGTERM, before)
+        state_file.remove()
+        signal.signal(signal.SIGTERM, old_handler)
 
 
-def _leave(number: int, _: FrameType | None) -> None:
+def _exit_on_signal(number: int, _: FrameType | None) -> None:
     # A web server restores the handler it found and raises the signal again: ours unwinds, the default one would not.
     raise SystemExit(128 + number)
 
 
-def _elected(data: Path) -> DirectoryLock | None:
-    """Return the lock, or None when another engine holds it and serves, or a server does or is about to.
+def _lock_for_engine(data: Path) -> DirectoryLock | None:
+    """Return the lock, or None when another engine serves, or a server does or is about to.
 
     Raises StoreBusy: something that is no engine holds it. Raises Refused, DiskFull, Unavailable: see `lock`.
     """
@@ -193,27 +182,27 @@ def _elected(data: Path) -> DirectoryLock | None:
 
 @contextlib.contextmanager
 def taken_over(data: Path, *, wait_s: float = LOCK_WAIT_S) -> Iterator[DirectoryLock]:
-    """Hold the lock for a server that is the engine as well; an engine that holds it is asked to hand over.
+    """Hold the lock for a server that is the engine as well; a running engine is asked to hand over.
 
-    The engine answers what is in work and ends; its bridges wait for the server and resend the rest.
+    That one answers the requests in progress and ends; its bridges wait for the server and resend the rest.
     Raises StoreBusy: another server, or something that is no engine, holds it, or the engine keeps it for `wait_s`.
     """
-    with _claimed(data), _left(data, wait_s) as lock:
+    with _claim(data), _handed_over(data, wait_s) as lock:
         yield lock
 
 
-def _claimed(data: Path) -> DirectoryLock:
+def _claim(data: Path) -> DirectoryLock:
     wire.run_dir(str(data))
     for _ in range(CLAIM_TRIES):
         try:
             return DirectoryLock.acquire(data, role=SERVER, file=CLAIM_FILE)
         except StoreBusy as error:
-            told, busy = str(error), error
-        if f"({SERVER}," in told:
+            busy = error
+        if f"({SERVER}," in str(busy):
             break
         time.sleep(HAND_OVER_PAUSE_S)
     raise StoreBusy(
-        f"{told.partition(';')[0]}; nothing was changed. Use the address it printed, or end it with "
+        f"{str(busy).partition(';')[0]}; nothing was changed. Use the address it printed, or end it with "
         "`memory-anchor engine stop` and try again."
     ) from busy
 
@@ -229,25 +218,25 @@ def _is_claimed(data: Path) -> bool:
     return False
 
 
-def _left(data: Path, wait_s: float) -> DirectoryLock:
+def _handed_over(data: Path, wait_s: float) -> DirectoryLock:
     until = time.monotonic() + wait_s
     asked: list[tuple[Json, Json]] = []
     while True:
         try:
             return DirectoryLock.acquire(data, role=ROLE)
         except StoreBusy as error:
-            told, busy = str(error), error
+            holder, busy = str(error), error
         late = time.monotonic() > until
-        if f"({ROLE}," not in told and (late or not asked):
+        if f"({ROLE}," not in holder and (late or not asked):
             raise busy
         if late:
             raise StoreBusy(
-                f"{told.partition(';')[0]} and was not handed over within {wait_s:g} s; nothing was changed. "
+                f"{holder.partition(';')[0]} and was not handed over within {wait_s:g} s; nothing was changed. "
                 "Run `memory-anchor engine stop`, then try again."
             ) from busy
         state = wire.read_state(str(data)) or {}
         engine = (state.get("pid"), state.get("started_at"))
-        if engine not in asked and f"pid {engine[0]} (" in told:
+        if engine not in asked and f"pid {engine[0]} (" in holder:
             with contextlib.suppress(OSError):  # it may be about to listen, or ending already
                 wire.ask(str(data), "stop", wire.Preamble(), timeout_s=min(wait_s, STOP_ASK_S))
                 asked.append(engine)
@@ -255,11 +244,9 @@ def _left(data: Path, wait_s: float) -> DirectoryLock:
 
 
 def listen(run: Path) -> tuple[socket.socket, Record]:
-    """Return a listening socket in the 0700 folder `run` and the address to publish.
+    """Return a listening socket and the address to publish. Raises OSError: none can be had.
 
-    A Unix socket where there are any; a path too long for the kernel goes to a private folder under /tmp. Otherwise a
-    loopback port with a random token, which every greeting must repeat.
-    Raises OSError: neither can be had.
+    A Unix socket where there are any, else a loopback port with a random token, which every greeting must repeat.
     """
     if hasattr(socket, "AF_UNIX") and sys.platform != "win32" and os.environ.get("ANCHOR_WIRE") != "tcp":
         path = socket_path(run)
@@ -275,9 +262,9 @@ def listen(run: Path) -> tuple[socket.socket, Record]:
 
 
 def socket_path(run: Path) -> Path:
-    """Return where the socket goes: inside `run`, or in a private folder when that path is too long for the kernel.
+    """Return where the socket goes: the 0700 folder `run`, or one in /tmp when that path is too long for the kernel.
 
-    Raises PermissionError: the private folder is not ours alone.
+    Raises PermissionError: the one in /tmp is not ours alone.
     """
     path = run / SOCKET_FILE
     if len(os.fsencode(path)) <= wire.MAX_SOCKET_PATH_BYTES:
@@ -294,9 +281,9 @@ def socket_path(run: Path) -> Path:
 
 
 class StateFile:
-    """The state file of this engine: written by the holder of the lock alone.
+    """The state file of this engine, written only by the holder of the lock.
 
-    took: the settings that came from its environment, as digests; none for a server that a human started.
+    took: digests of the settings that came from its environment; none for a server that a human started.
     """
 
     def __init__(self, run: Path, address: Record, *, took: dict[str, str] | None = None) -> None:
@@ -306,8 +293,8 @@ class StateFile:
         self.started_at = time.time()
 
     def publish(self, state: str) -> None:
-        """Publish what this engine is doing: loading, serving or draining."""
-        told = {
+        """Publish the engine's state: loading, serving or draining."""
+        content = {
             "pid": os.getpid(),
             "version": wire.VERSION,
             "wire": wire.WIRE,
@@ -317,20 +304,16 @@ class StateFile:
             "took": self.took,
             "data": str(self.run.parent.resolve()),
         }
-        wire.write_private(str(self.run / wire.STATE_FILE), json.dumps(told))
+        wire.write_private(str(self.run / wire.STATE_FILE), json.dumps(content))
         if state == "serving":
             (self.run / wire.FAILURE_FILE).unlink(missing_ok=True)
 
     def is_ours(self) -> bool:
-        """Return whether the state file still names this process; it goes with the data directory."""
+        """Return whether the state file still names this process; False when the data directory was deleted."""
         return (wire.read_json(str(self.run / wire.STATE_FILE)) or {}).get("pid") == os.getpid()
 
-    def publish_failure(self, error: Exception) -> None:
-        """Leave the reason why this engine cannot serve."""
-        write_failure(self.run, error)
-
     def remove(self) -> None:
-        """Take the socket and the file away; the lock is still held, so they are nobody else's yet."""
+        """Remove the socket and the file, while the lock is still held: they are nobody else's yet."""
         if path := self.address.get("unix"):
             Path(str(path)).unlink(missing_ok=True)
         (self.run / wire.STATE_FILE).unlink(missing_ok=True)
@@ -340,9 +323,9 @@ def write_failure(run: Path, error: Exception) -> None:
     """Write why no engine could start, for the bridges that wait for one."""
     ours = isinstance(error, MemoryAnchorError | OSError)
     message = str(error) if ours else f"a bug ended it ({type(error).__name__}); see {run.parent / 'logs'}"
-    told = {"at": time.time(), "pid": os.getpid(), "code": report(error).code, "message": message}
+    content = {"at": time.time(), "pid": os.getpid(), "code": report(error).code, "message": message}
     with contextlib.suppress(OSError):  # a full disk: the bridge then reports that nothing started
-        wire.write_private(str(run / wire.FAILURE_FILE), json.dumps(told))
+        wire.write_private(str(run / wire.FAILURE_FILE), json.dumps(content))
 
 
 def _log_to(folder: Path) -> None:
@@ -360,17 +343,17 @@ def _log_to(folder: Path) -> None:
         faulthandler.enable()
 
 
-# --- what the command line asks ----------------------------------------------------------------------------------
+# --- for the command line ----------------------------------------------------------------------------------------
 
 
 def status(data: Path, *, timeout_s: float = STATUS_WAIT_S) -> Record | None:
-    """Return what the running engine says: pid, version, state, uptime_s, bridges; None when none runs.
+    """Return the running engine's status: pid, version, state, uptime_s, bridges; None when none runs.
 
-    Raises Unavailable: one listens and says nothing, as when it was suspended or hangs.
+    Raises Unavailable: one listens and does not answer, as when it was suspended or hangs.
     """
     try:
         return wire.ask(str(data), "status", wire.Preamble(), timeout_s=timeout_s)
-    except (TimeoutError, BlockingIOError):  # the latter: as many wait for it as the kernel lets wait
+    except (TimeoutError, BlockingIOError):  # the latter: its queue of connections is full
         pid = (wire.read_state(str(data)) or {}).get("pid", "unknown")
         raise Unavailable(
             f"the engine (pid {pid}) does not answer; `memory-anchor engine stop` ends it, and the next command or "
@@ -381,19 +364,17 @@ def status(data: Path, *, timeout_s: float = STATUS_WAIT_S) -> Record | None:
 
 
 def stop(data: Path, *, wait_s: float = STOP_WAIT_S) -> bool:
-    """End the engine in order and return whether one ran; what it was asked before is answered first.
+    """Stop the engine and return whether one ran; requests in progress are answered first.
 
-    An engine that hangs is ended by force after `wait_s`: an answered write is durable, so nothing is lost. A process
-    is only killed while it holds the data directory: its number may be another's by now.
+    An engine that hangs is killed after `wait_s`: an answered write is durable, so nothing is lost. A process is only
+    killed while it holds the data directory, since its pid may be another's by now.
     Raises Unavailable: it could not be ended.
     """
     until = time.monotonic() + wait_s
     state = wire.read_state(str(data))
     try:
         wire.ask(str(data), "stop", wire.Preamble(), timeout_s=min(wait_s, STOP_ASK_S))
-    except ConnectionRefusedError:
-        return False
-    except FileNotFoundError:
+    except (ConnectionRefusedError, FileNotFoundError):
         return False
     except OSError:
         pass  # it runs and does not answer: the wait below decides

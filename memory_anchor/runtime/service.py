@@ -31,7 +31,7 @@ from memory_anchor.json_values import Record, kind_of, parsed
 from memory_anchor.runtime import connections, handshake, spool, wire
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.connections import BridgeAnswers, BridgeLines, Connection
-from memory_anchor.runtime.engine import StateFile
+from memory_anchor.runtime.engine import StateFile, write_failure
 from memory_anchor.runtime.recording import ClientConnection, memory_streams, record_handshake, repair_lines
 
 log = logging.getLogger("memory_anchor.engine")
@@ -90,17 +90,17 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-def run(make_backend: Callable[[], Backend], *, data: Path, listener: socket.socket, post: StateFile) -> None:
+def run(make_backend: Callable[[], Backend], *, data: Path, listener: socket.socket, state_file: StateFile) -> None:
     """Serve until idle, stopped or replaced; every conversation's active context is stored before it returns."""
-    anyio.run(Service(make_backend, data=data, listener=listener, post=post).serve)
+    anyio.run(Service(make_backend, data=data, listener=listener, state_file=state_file).serve)
 
 
 class Service:
     def __init__(
-        self, make_backend: Callable[[], Backend], *, data: Path, listener: socket.socket, post: StateFile
+        self, make_backend: Callable[[], Backend], *, data: Path, listener: socket.socket, state_file: StateFile
     ) -> None:
         self._make_backend = make_backend
-        self._data, self._listener, self._post = data, listener, post
+        self._data, self._listener, self._state_file = data, listener, state_file
         self._backend: Backend | None = None
         self._loaded = anyio.Event()
         self._ending = anyio.Event()
@@ -134,19 +134,19 @@ class Service:
         try:
             backend = await anyio.to_thread.run_sync(self._make_backend)
         except Exception as error:
-            self._post.publish_failure(error)  # before the connections close: who waits on one reads why
+            write_failure(self._state_file.run, error)  # before the connections close: who waits on one reads why
             raise
         self._backend = backend
         self._busy_at = time.monotonic()
         self._loaded.set()
-        self._post.publish("serving")
+        self._state_file.publish("serving")
         log.info("serving %s, version %s, pid %d", self._data, wire.VERSION, os.getpid())
         try:
             async with self._stack, anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 tasks.start_soon(self._tend, backend)
                 await self._ending.wait()
-                self._post.publish("draining")
+                self._state_file.publish("draining")
                 log.info("draining: %s", self._reason)
                 server.close()
                 await self._drain()
@@ -181,7 +181,7 @@ class Service:
         while True:
             await self._take_in(backend)
             now = time.monotonic()
-            if not self._post.is_ours():
+            if not self._state_file.is_ours():
                 self._end("its data directory is gone")
                 return
             if self._connections or self._open:
@@ -271,7 +271,7 @@ class Service:
                     writer, f"the greeting is for protocol {str(told)[:20]!r}; this engine speaks {wire.WIRE}"
                 )
                 return None
-            token = self._post.address.get("token")
+            token = self._state_file.address.get("token")
             if token is not None and not hmac.compare_digest(str(line.get("token")), str(token)):
                 log.warning("a connection without the token was refused")
                 return None
@@ -311,7 +311,7 @@ class Service:
             "pid": os.getpid(),
             "version": wire.VERSION,
             "state": state,
-            "uptime_s": round(time.time() - self._post.started_at, 1),
+            "uptime_s": round(time.time() - self._state_file.started_at, 1),
             "bridges": len(self._connections),
         }
 

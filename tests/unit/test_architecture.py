@@ -87,7 +87,7 @@ BUDGETS: dict[str, int] = {
     "recall": 5032,
     "identity": 3777,
     "upkeep": 3045,
-    "ingest": 3384,
+    "ingest": 3295,
     "care": 3601,
     "context": 2338,
     "evaluation": 1929,

@@ -141,7 +141,7 @@ def with_engine(tmp_path: Path) -> Callable[[Callable[[Engine], Awaitable[None]]
         listener.bind(str(path))
         listener.listen()
         backend = Scripted()
-        service = Service(lambda: backend, data=tmp_path, listener=listener, post=StateFile(tmp_path, {}))
+        service = Service(lambda: backend, data=tmp_path, listener=listener, state_file=StateFile(tmp_path, {}))
         serving = asyncio.create_task(service.serve())
         try:
             await asyncio.wait_for(work(Engine(service, backend, path)), 3 * WAIT_S)

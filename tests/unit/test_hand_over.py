@@ -20,11 +20,11 @@ class Holder:
 
     def __init__(self, data: Path) -> None:
         self.lock = DirectoryLock.acquire(data, role=engine.ROLE)
-        self.post = engine.StateFile(Path(wire.run_dir(str(data))), {"unix": "/nowhere"})
-        self.post.publish("serving")
+        self.state_file = engine.StateFile(Path(wire.run_dir(str(data))), {"unix": "/nowhere"})
+        self.state_file.publish("serving")
 
     def leave(self) -> None:
-        self.post.remove()
+        self.state_file.remove()
         self.lock.release()
 
 
@@ -84,14 +84,14 @@ def test_no_engine_starts_while_a_server_waits_for_the_directory(
 
     def ask(*_: object, **__: object) -> dict[str, Any]:
         holder.leave()
-        elected.append(engine._elected(tmp_path))
+        elected.append(engine._lock_for_engine(tmp_path))
         return {}
 
     monkeypatch.setattr(wire, "ask", ask)
     with engine.taken_over(tmp_path):
         assert elected == [None]
-        assert engine._elected(tmp_path) is None
-    with engine._elected(tmp_path) or pytest.fail("nobody holds it"):
+        assert engine._lock_for_engine(tmp_path) is None
+    with engine._lock_for_engine(tmp_path) or pytest.fail("nobody holds it"):
         pass
 
 

@@ -21,7 +21,7 @@ from memory_anchor.runtime.service import Service
 def service(core: Core) -> Service:
     with socket.socket() as listener:
         post = StateFile(core.data_dir, {})
-        return Service(lambda: MemoryBackend(core), data=core.data_dir, listener=listener, post=post)
+        return Service(lambda: MemoryBackend(core), data=core.data_dir, listener=listener, state_file=post)
 
 
 def kept(core: Core, project: Path, event: str, number: int = 0, **payload: object) -> None:
