@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from memory_anchor.errors import BadInput
 from memory_anchor.hashing import stable_hash
@@ -267,25 +267,36 @@ class Rememberer:
         owner = (scope.account, scope.project, scope.user, scope.agent, scope.conversation)
         key = stable_hash("remembered", *owner, candidate.type.value, candidate.content)
         request = Request(key, key, explicit=False)
-        common: dict[str, Any] = {
-            "type": candidate.type,
-            "tags": tuple(Tag(name) for name in candidate.tags),
-            "citations": (citation,),
-            "confidence": candidate.confidence,
-            "sentiment": candidate.sentiment,
-            "visibility": visibility,
-            "origin": Origin.EXTRACTED,
-            "write_mode": mode,
-            "extractor_model": model,
-            "questions": candidate.questions,
-            "redactions": candidate.redactions,
-        }
+        tags = tuple(Tag(name) for name in candidate.tags)
         if LAYER_OF_TYPE[candidate.type] is Layer.EVENT_LOG:
-            event = replace(EventDraft.like(candidate, candidate.content, self._events.now()), **common)
+            event = replace(
+                EventDraft.like(candidate, candidate.content, self._events.now()),
+                type=candidate.type,
+                tags=tags,
+                citations=(citation,),
+                confidence=candidate.confidence,
+                sentiment=candidate.sentiment,
+                visibility=visibility,
+                origin=Origin.EXTRACTED,
+                write_mode=mode,
+                extractor_model=model,
+                questions=candidate.questions,
+                redactions=candidate.redactions,
+            )
             return self._events.log(replace(actor, nonce=""), event, request)
         fact = replace(
             FactDraft.like(candidate, candidate.content),
-            **common,
+            type=candidate.type,
+            tags=tags,
+            citations=(citation,),
+            confidence=candidate.confidence,
+            sentiment=candidate.sentiment,
+            visibility=visibility,
+            origin=Origin.EXTRACTED,
+            write_mode=mode,
+            extractor_model=model,
+            questions=candidate.questions,
+            redactions=candidate.redactions,
             quoted=bool(candidate.quote),
             gap=candidate.gap,
             replaces=ended[0] if ended else None,
