@@ -1,22 +1,16 @@
-"""A user's own questions, asked of their own memory, under these settings or others.
+"""Golden questions: what a user asks of their own memory, which memories must answer, and under which settings.
 
-Golden questions: what a user asks of their own memory, and which memories must answer.
+The questions are kept beside the store, one JSON line each, and are asked through the same `MemoryAnchor` as an agent's
+searches. Memories merged or superseded since are not followed: the question counts as lost, and the comparison with the
+last run says so. Lines that cannot be read are refused, not skipped: a question that silently vanished would look like
+better recall.
 
-They live beside the store, one JSON line each, and are asked through the same `MemoryAnchor` as an agent's searches, so
-that the figures are those of the user's own store. A memory that was merged or superseded since is followed by nobody:
-the question then counts as lost, and the comparison with the last run says so. Lines that cannot be read are refused,
-not skipped: a question that silently vanished would look like better recall.
-
-Settings under test: the user's own, with what a `--variant` changes, and a copy of the memory to ask under them.
-
-A variant is a settings file (YAML), or `name=value,name=value` with dotted names; values are read as YAML, so numbers,
-booleans and lists mean what they look like. It is merged last, over files and environment, and checked as all settings.
-
-An engine holds its store and goes by the settings it started with, so settings are compared on a backup that it makes
-while it serves, restored into a scratch directory of this process. Nothing is written to the user's store; the data
-directory's list of backups names the copy as long as it exists, so that a purge meanwhile, or after a kill, says where
-it may still be. Rejected: a second searcher inside the engine, whose caches and measured times would be shared with
-whoever works there.
+A variant is a settings file (YAML), or `name=value,name=value` with dotted names and YAML values. It is merged last,
+over files and environment, and checked like all settings. An engine uses the settings it started with, so variants are
+compared on a backup that it makes while it serves, restored into a scratch directory of this process. Nothing is
+written to the user's store; the data directory's list of backups names the copy as long as it exists, so that a purge
+meanwhile, or after a kill, says where it may still be. Rejected: a second searcher inside the engine, whose caches and
+measured times would be shared with its clients.
 """
 
 from __future__ import annotations
@@ -56,7 +50,7 @@ FILE_BYTES_MAX = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class GoldenQuestion:
-    """expects: ids of the memories that must answer; none: nothing may."""
+    """expects: ids of the memories that must answer; empty: nothing may."""
 
     query: str
     expects: tuple[str, ...]
@@ -79,27 +73,27 @@ def load(folder: Path) -> list[GoldenQuestion]:
 
 def save(folder: Path, query: Json, expects: Json) -> GoldenQuestion:
     """Save one question; the same query again gets the new ids. Raises BadInput: too many, or not a question."""
-    asked = checked(query, expects)
+    new = checked(query, expects)
     with file_lock(folder / f"{FILE}.lock"):
-        kept = [one for one in load(folder) if one.query != asked.query]
-        if len(kept) >= QUESTIONS_MAX:
-            raise BadInput(f"there are {len(kept)} golden questions; allowed are {QUESTIONS_MAX}")
-        _write(folder, [*kept, asked])
-    return asked
+        others = [golden for golden in load(folder) if golden.query != new.query]
+        if len(others) >= QUESTIONS_MAX:
+            raise BadInput(f"there are {len(others)} golden questions; allowed are {QUESTIONS_MAX}")
+        _write(folder, [*others, new])
+    return new
 
 
 def remove(folder: Path, query: str) -> bool:
-    """Take one question away again; return whether there was one."""
+    """Remove one question; return whether there was one."""
     with file_lock(folder / f"{FILE}.lock"):
         before = load(folder)
-        kept = [one for one in before if one.query != query.strip()]
-        if len(kept) < len(before):
-            _write(folder, kept)
-    return len(kept) < len(before)
+        others = [golden for golden in before if golden.query != query.strip()]
+        if len(others) < len(before):
+            _write(folder, others)
+    return len(others) < len(before)
 
 
 def checked(query: Json, expects: Json) -> GoldenQuestion:
-    """Return a question of checked parts. Raises BadInput."""
+    """Return the question. Raises BadInput."""
     return GoldenQuestion(
         inputs.text("query", query, most=inputs.QUERY_MAX),
         inputs.strings("expects", expects, most=EXPECTED_MAX, each=inputs.NAME_MAX),
@@ -109,38 +103,37 @@ def checked(query: Json, expects: Json) -> GoldenQuestion:
 def ask(anchor: MemoryAnchor, questions: Json) -> dict[str, Json]:
     """Ask the caller's own store; return for each question ids best first, milliseconds, and tokens of the answer.
 
-    questions: a list of texts. A time is that of the first search for a text in a process that has searched before: one
-    is asked unmeasured, and what is kept of each is forgotten first. Raises BadInput.
+    questions: a list of texts. Times are of a first search for a text in a warm process: one search goes unmeasured,
+    and the cached answer of each is dropped first. Raises BadInput.
     """
-    asked = inputs.strings("questions", questions, most=QUESTIONS_MAX, each=inputs.QUERY_MAX)
+    queries = inputs.strings("questions", questions, most=QUESTIONS_MAX, each=inputs.QUERY_MAX)
     answers: list[Record] = []
-    for query in asked[:1]:
-        anchor.search(query, limit=1)  # the first search of a process loads what the others find loaded
-    for query in asked:
+    for query in queries[:1]:
+        anchor.search(query, limit=1)
+    for query in queries:
         anchor.services.searcher.forget(query)
         started = time.perf_counter()
-        found = anchor.search(query, limit=ASKED_DEPTH)
+        answer = anchor.search(query, limit=ASKED_DEPTH)
         ms = (time.perf_counter() - started) * 1000
         shown = anchor.search(query, limit=SHOWN)
-        tokens = count_tokens(
-            shapes.lines(shapes.search_answer(shown, reader=anchor.actor.scope), now=anchor.services.clock.now())
-        )
-        own = sum(count_tokens(one.text) for one in shown.snippets)
-        answers.append({"ids": ranked_names(found.snippets, {}), "ms": ms, "tokens": tokens, "own": own})
+        as_json = shapes.search_answer(shown, reader=anchor.actor.scope)
+        tokens = count_tokens(shapes.lines(as_json, now=anchor.services.clock.now()))
+        own = sum(count_tokens(snippet.text) for snippet in shown.snippets)
+        answers.append({"ids": ranked_names(answer.snippets, {}), "ms": ms, "tokens": tokens, "own": own})
     return {"answers": answers}
 
 
 def answered(questions: Sequence[GoldenQuestion], answers: Sequence[Mapping[str, Json]]) -> list[Answered]:
-    """Return the questions with what `ask` said of them, in the same order."""
+    """Return the questions with their answers by `ask`, in the same order."""
     return [
         Answered(
-            golden.question(place),
+            golden.question(index),
             tuple(texts(answer["ids"])),
             number(answer["ms"]),
             whole(answer["tokens"]),
             max(0, whole(answer["tokens"]) - whole(answer["own"])),
         )
-        for place, (golden, answer) in enumerate(zip(questions, answers, strict=True), 1)
+        for index, (golden, answer) in enumerate(zip(questions, answers, strict=True), 1)
     ]
 
 
@@ -164,17 +157,17 @@ Ask = Callable[[Core, Sequence[str]], Record]
 
 @dataclass(frozen=True, slots=True)
 class MemoryCopy:
-    """A memory of its own: the data directory, with its lock held."""
+    """A data directory with its lock held."""
 
     home: Path
     lock: DirectoryLock
 
     def answers(self, settings: Settings, questions: Sequence[str], ask: Ask) -> Record:
-        """Return what `ask` says of the questions under these settings, L0 and L4 embedded before. Raises our errors.
-
-        ask(core, questions): as the caller would be answered.
-        """
-        core = build_core(_here(settings), data_dir=self.home, lock=self.lock)
+        """Return ask(core, questions) under these settings, with L0 and L4 embedded before. Raises our errors."""
+        # Over an embedded store, without cached answers: every question is searched for.
+        changed = settings.model_dump() | {"data_dir": "", "store": {}}
+        changed["retrieval"] = {**changed["retrieval"], "cache_ttl_s": 0}
+        core = build_core(Settings.model_validate(changed), data_dir=self.home, lock=self.lock)
         try:
             ask(core, questions[:1])
             for _ in range(WARM_ROUNDS_MAX):
@@ -188,8 +181,8 @@ class MemoryCopy:
 @contextmanager
 def copied(data_dir: Path, make_backup: Callable[[str], object]) -> Iterator[MemoryCopy]:
     """Yield a copy of the memory in `data_dir`. make_backup(path): writes a backup of it there. Raises our errors."""
-    room = Path(tempfile.mkdtemp(prefix="memory-anchor-eval-")).resolve()
-    file, home = room / "memory.tar.gz", room / "data"
+    scratch = Path(tempfile.mkdtemp(prefix="memory-anchor-eval-")).resolve()
+    file, home = scratch / "memory.tar.gz", scratch / "data"
     try:
         make_backup(str(file))
         with DirectoryLock.acquire(home, role="evaluation") as lock:
@@ -204,15 +197,8 @@ def copied(data_dir: Path, make_backup: Callable[[str], object]) -> Iterator[Mem
             file.unlink()
             yield MemoryCopy(home, lock)
     finally:
-        shutil.rmtree(room)
+        shutil.rmtree(scratch)
         backup.forget_known(data_dir, file)
-
-
-def _here(settings: Settings) -> Settings:
-    """Return the settings over an embedded store, without cached answers: every question is searched for."""
-    plain = settings.model_dump() | {"data_dir": "", "store": {}}
-    plain["retrieval"] = {**plain["retrieval"], "cache_ttl_s": 0}
-    return Settings.model_validate(plain)
 
 
 DEFAULT = "as set"
@@ -227,14 +213,14 @@ class Variant:
 
 
 def as_set(env: Mapping[str, str], project_dir: str = "") -> Variant:
-    """Return the settings as they hold here. Raises BadInput."""
+    """Return the current settings. Raises BadInput."""
     return Variant(DEFAULT, loaded_settings(env, project_dir).settings)
 
 
 def variant(text: str, env: Mapping[str, str], project_dir: str = "") -> Variant:
-    """Return the settings with one variant's changes; a name of `variants` in the settings stands for what is there.
+    """Return the settings with one variant's changes.
 
-    text: path of a YAML file, `name=value,...`, a configured variant's name, or `as set` for no change. Raises
+    text: path of a YAML file, `name=value,...`, a name in the setting `variants`, or `as set` for no change. Raises
     BadInput: none of these.
     """
     if text.strip() == DEFAULT:
@@ -247,7 +233,7 @@ def variant(text: str, env: Mapping[str, str], project_dir: str = "") -> Variant
 
 
 def chosen_of(texts: Sequence[str] | None, env: Mapping[str, str], project_dir: str = "") -> list[Variant]:
-    """Return the variants of these texts, the settings as they are for none. Raises BadInput."""
+    """Return the variants of these texts; for none the current settings. Raises BadInput."""
     return [variant(text, env, project_dir) for text in texts] if texts else [as_set(env, project_dir)]
 
 
@@ -277,11 +263,10 @@ def _of_pairs(pairs: str) -> dict[str, Json]:
         *parents, last = name.strip().split(".")
         inner = changes
         for parent in parents:
-            below = inner.setdefault(parent, {})
-            if isinstance(below, dict):
-                inner = below
-            else:
+            group = inner.setdefault(parent, {})
+            if not isinstance(group, dict):
                 raise BadInput(f"variant names {name.strip()!r} below a name it gives a value; allowed is one of them")
+            inner = group
         try:
             inner[last] = yaml.safe_load(value)
         except yaml.YAMLError:

@@ -1,23 +1,15 @@
-"""The figures of an evaluation: how they are computed, kept, and compared with the last ones.
+"""The figures of an evaluation: how they are computed, stored, and compared with the last ones.
 
-Retrieval metrics as arithmetic on ids: recall, any and all hit, reciprocal rank, nDCG, percentiles.
+Metrics are arithmetic on ids: `ranked` is what came back, best first; `gold` what was wanted, at least one id. A
+question that nothing answers has no gold and is counted separately. nDCG: Jarvelin and Kekalainen, 2002, with binary
+gain; MRR is over the whole list.
 
-`ranked` is what came back, best first; `gold` what was wanted, at least one id. A question that nothing answers has no
-gold: there the one right answer is nothing at all, so it counts apart (`quiet`) and never in the means.
-Source of nDCG: Jarvelin and Kekalainen, 2002, with binary gain; MRR over the whole list that came back.
+Embeddings of memories are kept in a file, so that a second evaluation embeds only its questions, whose embedding is
+part of the measured time. A row's key is a hash of the text; no text is written. An unreadable file is rebuilt.
 
-What is kept of an evaluation: its figures, and the rows of the memories it embedded.
-
-An embedder whose rows of memories are kept in a file, so that a second evaluation embeds only its questions.
-
-Questions are never kept: their embedding is part of the time that is measured. A row is found again by the model's
-name and a hash of the text; no text is written. A file that cannot be read is simply made anew.
-
-Runs that were kept, and what changed since the last one of the same kind.
-
-A kind names what was asked (the bundled questions, the golden ones, one file of one content), so only like is compared
-with like. A comparison says which questions were lost and found, question by question: means hide that one answer was
-traded for another.
+Runs are kept by kind, which names what was asked (the bundled questions, the golden ones, one file of one content). A
+comparison with the last run of the kind lists the questions lost and found: means hide that one answer was traded for
+another.
 """
 
 from __future__ import annotations
@@ -57,27 +49,27 @@ def question_metrics(ranked: Sequence[str], gold: Collection[str]) -> dict[str, 
     """
     wanted = set(gold)
     if not wanted:
-        raise ValueError("a question without gold has no recall; see `quiet`")
+        raise ValueError("a question without gold has no recall")
     row: dict[str, float] = {}
     for depth in DEPTHS:
         hits = len(wanted.intersection(ranked[:depth]))
         row[f"R@{depth}"] = hits / len(wanted)
         row[f"any@{depth}"] = float(hits > 0)
         row[f"all@{depth}"] = float(hits == len(wanted))
-    row["MRR"] = next((1 / place for place, found in enumerate(ranked, 1) if found in wanted), 0.0)
+    row["MRR"] = next((1 / rank for rank, name in enumerate(ranked, 1) if name in wanted), 0.0)
     row[f"nDCG@{NDCG_DEPTH}"] = ndcg(ranked, wanted)
     return row
 
 
 def ndcg(ranked: Sequence[str], gold: Collection[str], *, depth: int = NDCG_DEPTH) -> float:
-    """Return binary nDCG of the first `depth`, 0 to 1; an id that came twice gains once.
+    """Return binary nDCG of the first `depth`, 0 to 1; an id that comes twice counts once.
 
     >>> round(ndcg(["x", "a"], {"a"}), 4)
     0.6309
     """
-    first = {found: place for place, found in reversed(list(enumerate(ranked[:depth])))}
-    gained = sum(1 / math.log2(place + 2) for found, place in first.items() if found in gold)
-    best = sum(1 / math.log2(place + 2) for place in range(min(len(gold), depth)))
+    first = {name: at for at, name in reversed(list(enumerate(ranked[:depth])))}
+    gained = sum(1 / math.log2(at + 2) for name, at in first.items() if name in gold)
+    best = sum(1 / math.log2(at + 2) for at in range(min(len(gold), depth)))
     return gained / best
 
 
@@ -88,7 +80,7 @@ def mean(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value that `share` (0 to 1) of the values do not exceed (nearest rank); 0 of none.
+    """Return the value that `share` (0 to 1) of the values do not exceed (nearest rank); 0 for none.
 
     >>> percentile([4, 1, 3, 2], 0.5), percentile([4, 1, 3, 2], 0.95)
     (2, 4)
@@ -99,14 +91,11 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def pooled_tokens(counts: Sequence[int]) -> dict[str, float]:
     """Return mean and 95th percentile of token counts."""
-    return {
-        "mean": round(sum(counts) / len(counts), 1) if counts else 0.0,
-        "p95": percentile(counts, 0.95),
-    }
+    return {"mean": round(sum(counts) / len(counts), 1) if counts else 0.0, "p95": percentile(counts, 0.95)}
 
 
 def share_interval(hits: int, tries: int) -> tuple[float, float, float]:
-    """Return the share with its 95 % interval (Wilson), 0 to 1; (0, 0, 1) of no tries.
+    """Return the share with its 95 % interval (Wilson), 0 to 1; (0, 0, 1) for no tries.
 
     >>> [round(one, 3) for one in share_interval(8, 10)]
     [0.8, 0.49, 0.943]
@@ -120,9 +109,9 @@ def share_interval(hits: int, tries: int) -> tuple[float, float, float]:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median with a 95 % interval that asks nothing of how the values lie (order statistics); 0s of none.
+    """Return the median with its distribution-free 95 % interval (order statistics); zeros for no values.
 
-    Of fewer than six values the interval is all of them, which holds the median less often.
+    For fewer than six values the interval is all of them, which covers the median less often.
 
     >>> median_interval([5, 1, 4, 2, 3, 6, 7, 8, 9, 10])
     (5, 2, 9)
@@ -137,7 +126,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def paired_interval(won: int, lost: int, both: int) -> tuple[float, float, float]:
-    """Return by how much of the questions another way is better, with its 95 % interval (paired, Agresti and Min).
+    """Return by which share of the questions another way is better, with its 95 % interval (paired, Agresti and Min).
 
     won: questions that only the other way answers. lost: that only the first one does. both: all questions.
 
@@ -157,7 +146,7 @@ ROWS_MAX = 50_000
 
 
 class KeptRows:
-    """One file for one model. `save` writes what is new."""
+    """An embedder that keeps its rows of documents in a file; `save` writes it."""
 
     def __init__(self, inner: Embedder, folder: Path) -> None:
         self._inner = inner
@@ -185,13 +174,13 @@ class KeptRows:
         return rows
 
     def save(self) -> None:
-        """Write the file if there is something new. Raises our errors: it cannot be written."""
+        """Write the file if there are new rows. Raises our errors: it cannot be written."""
         if len(self._rows) == self._saved:
             return
-        packed = io.BytesIO()
-        np.savez(packed, keys=np.array(list(self._rows)), rows=np.stack(list(self._rows.values())))
+        archive = io.BytesIO()
+        np.savez(archive, keys=np.array(list(self._rows)), rows=np.stack(list(self._rows.values())))
         make_private(self._file.parent)
-        write_atomic(self._file, packed.getvalue())
+        write_atomic(self._file, archive.getvalue())
         self._saved = len(self._rows)
 
     def _read(self) -> dict[str, Matrix]:
@@ -237,24 +226,23 @@ def last(folder: Path, kind: str) -> Record | None:
     """Return the newest run of this kind; None where there is none that can be read."""
     for path in reversed(_of(folder, kind)):
         try:
-            found = record(parsed(read_bounded(path, most_bytes=RUN_BYTES_MAX) or b""))
+            run = record(parsed(read_bounded(path, most_bytes=RUN_BYTES_MAX) or b""))
         except (OSError, ValueError):
             continue
-        if {"overall", "results", "ms"} <= found.keys():
-            return found
+        if {"overall", "results", "ms"} <= run.keys():
+            return run
     return None
 
 
 def compared(before: Mapping[str, Json], after: Mapping[str, Json]) -> dict[str, Json]:
-    """Return what changed: metrics that moved, questions lost and found, times, tokens, and settings that differ.
-
-    A question is told by its id; only those in both runs count as lost or found.
-    """
+    """Return what changed: metrics, questions lost and found (of those in both runs), times, tokens, settings."""
     old_results, results = records(before["results"]), records(after["results"])
-    was = {text(result["id"]): result for result in old_results}
-    both = [(was[name], result) for result in results if (name := text(result["id"])) in was]
-    now, then = record(after["overall"]), record(before["overall"])
-    moved = {name: _grown(now, then, name, 4) for name in COMPARED if name in now and name in then}
+    old = {text(result["id"]): result for result in old_results}
+    both = [(old[name], result) for result in results if (name := text(result["id"])) in old]
+    overall, old_overall = record(after["overall"]), record(before["overall"])
+    moved = {
+        name: _difference(overall, old_overall, name, 4) for name in COMPARED if name in overall and name in old_overall
+    }
     ms, old_ms = record(after["ms"]), record(before["ms"])
     tokens, old_tokens = record(after["answer_tokens"]), record(before["answer_tokens"])
     return {
@@ -267,29 +255,29 @@ def compared(before: Mapping[str, Json], after: Mapping[str, Json]) -> dict[str,
         ],
         "new_questions": len(results) - len(both),
         "gone_questions": len(old_results) - len(both),
-        "ms_p50": _grown(ms, old_ms, "p50", 2),
-        "ms_p95": _grown(ms, old_ms, "p95", 2),
-        "answer_tokens": _grown(tokens, old_tokens, "mean", 1),
+        "ms_p50": _difference(ms, old_ms, "p50", 2),
+        "ms_p95": _difference(ms, old_ms, "p95", 2),
+        "answer_tokens": _difference(tokens, old_tokens, "mean", 1),
         "settings": _differences(record(before.get("settings")), record(after.get("settings"))),
     }
 
 
-def _grown(after: Record, before: Record, name: str, digits: int) -> float:
+def _difference(after: Record, before: Record, name: str, digits: int) -> float:
     return round(number(after[name]) - number(before[name]), digits)
 
 
 def changed_settings(settings: Mapping[str, Json], defaults: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
-    """Return the settings that are not at their default, by dotted name; nothing secret."""
-    told: dict[str, Json] = {}
+    """Return the settings that are not at their default, by dotted name, without secrets."""
+    changed: dict[str, Json] = {}
     for name, value in settings.items():
-        usual = defaults.get(name)
+        default = defaults.get(name)
         if any(part in name for part in ("key", "token")):
             continue
-        if isinstance(value, Mapping) and isinstance(usual, Mapping):
-            told |= changed_settings(value, usual, f"{prefix}{name}.")
-        elif value != usual:
-            told[f"{prefix}{name}"] = value
-    return told
+        if isinstance(value, Mapping) and isinstance(default, Mapping):
+            changed |= changed_settings(value, default, f"{prefix}{name}.")
+        elif value != default:
+            changed[f"{prefix}{name}"] = value
+    return changed
 
 
 def _change(old: Mapping[str, Json], new: Mapping[str, Json]) -> dict[str, Json]:

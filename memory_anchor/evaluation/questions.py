@@ -1,31 +1,28 @@
 """Questions with known answers: the bundled ones, and those of LoCoMo and LongMemEval files.
 
-What an evaluation is made of: memories to store, questions to ask, and which memories answer each.
+A `Case` is one store: memories in the order they were learned, and questions asked at one instant, so that "last week"
+means the same on every day it is run. The bundled case is our own writing (`data/`), a year in the life of a small
+team, Chinese and English in one store.
 
-A `Case` is one store. Its memories go in by the same door an agent uses and in the order they were learned; its
-questions are asked at one instant, so that "last week" means the same on every day it is run. The bundled case is our
-own writing (`data/`), a year in the life of a small team, Chinese and English in one store.
-
-LoCoMo and LongMemEval files, given by path, as cases. Nothing of either is shipped or special-cased.
-
-LoCoMo (Maharana et al., 2024): one case a conversation, its turns as dated events, gold are the turns its evidence
-names; categories 1 to 4, because the fifth has no answer to find. LongMemEval (Wu et al., 2025): one case a question,
-gold are the turns marked `has_answer`; abstention questions have none and must stay unanswered.
+LoCoMo and LongMemEval files are given by path; nothing of either is shipped or special-cased. LoCoMo (Maharana et al.,
+2024): one case a conversation, its turns as dated events, gold are the turns its evidence names; categories 1 to 4,
+since the fifth has no answer. LongMemEval (Wu et al., 2025): one case a question, gold are the turns marked
+`has_answer`; abstention questions have none and must stay unanswered.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, items, record, records
+from memory_anchor.json_values import Json, Record, items, record, records, texts
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import LAYER_OF_TYPE, Layer, MemoryType
 
@@ -37,16 +34,16 @@ DATA = Path(__file__).parent / "data"
 LEARNED_AT = time(9, 0, tzinfo=UTC)
 SERIES_STEP = timedelta(days=3)
 OWN_FIELDS = frozenset(("id", "text", "at", "type", "key", "who", "where", "in", "tags"))
-"""What a file says of a memory in words of its own."""
+"""Names in a file that are no fields of the request."""
 TOLD = (3, 10)
-"""How often each series is told, in a store each."""
+"""How many versions of each series a store has."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseMemory:
     """One memory to be stored. name: what gold refers to; on: when it happened and was learned, aware UTC.
 
-    more: further fields of the request that stores it, as they stand in the file.
+    more: further fields of the request that stores it, as in the file.
     """
 
     name: str
@@ -66,15 +63,15 @@ class CaseMemory:
 
     def fields(self) -> dict[str, Json]:
         """Return the fields of the request that stores it."""
-        said = {"content": self.text, "type": self.type.value, "key": self.key, "tags": list(self.tags)}
-        when = {"when": self.on.isoformat(), "where": self.where, "who": list(self.who)}
-        given = said | (when if self.layer is Layer.EVENT_LOG else {})
-        return {**self.more, **{name: value for name, value in given.items() if value}}
+        fields = {"content": self.text, "type": self.type.value, "key": self.key, "tags": list(self.tags)}
+        if self.layer is Layer.EVENT_LOG:
+            fields |= {"when": self.on.isoformat(), "where": self.where, "who": list(self.who)}
+        return {**self.more, **{name: value for name, value in fields.items() if value}}
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """gold: names of the memories that answer it, all of them; none when nothing does."""
+    """gold: names of all memories that answer it; empty when nothing does."""
 
     id: str
     text: str
@@ -108,56 +105,44 @@ class Case:
 @cache
 def bundled() -> Case:
     """Return our own case: at least 50 questions in each language over one store."""
-    world = _yaml("memories.yaml")
-    memories = tuple(_material(entry) for entry in world["memories"])
-    questions = []
-    for language in LANGUAGES:
-        for number, entry in enumerate(_yaml(f"questions_{language}.yaml"), 1):
-            questions.append(
-                Question(
-                    id=f"{language}-{number:02d}",
-                    text=entry["ask"],
-                    gold=frozenset(entry["gold"]),
-                    category=entry["about"],
-                    language=language,
-                )
-            )
-    case = Case(
-        BUNDLED,
-        memories,
-        tuple(questions),
-        datetime.fromisoformat(world["now"]),
-        constitution=world["constitution"],
-        operations=world["operations"],
-    )
-    check_case(case)
-    return case
+    questions = [
+        _question(f"{language}-{number:02d}", entry, language)
+        for language in LANGUAGES
+        for number, entry in enumerate(_yaml(f"questions_{language}.yaml"), 1)
+    ]
+    return _case(BUNDLED, _yaml("memories.yaml"), questions)
 
 
 @cache
 def week() -> Case:
     """Return our own week: sixty memories in two languages, asked in both, procedures of L4 among the answers."""
-    world = _yaml("week.yaml")
-    asked = tuple(
-        Question(
-            id=f"week-{number:02d}",
-            text=entry["ask"],
-            gold=frozenset(entry["gold"]),
-            category=entry["about"],
-            language="zh" if is_chinese(entry["ask"]) else "en",
-            before=entry.get("before", ""),
-        )
-        for number, entry in enumerate(world["questions"], 1)
+    file = _yaml("week.yaml")
+    questions = [
+        _question(f"week-{number:02d}", entry, "zh" if is_chinese(entry["ask"]) else "en")
+        for number, entry in enumerate(file["questions"], 1)
+    ]
+    return _case("week", file, questions)
+
+
+def _question(name: str, entry: Record, language: str) -> Question:
+    gold, before = frozenset(texts(entry["gold"])), str(entry.get("before", ""))
+    return Question(name, str(entry["ask"]), gold, str(entry["about"]), language, before)
+
+
+def _case(name: str, file: Record, questions: Sequence[Question]) -> Case:
+    memories = tuple(map(_memory, records(file["memories"])))
+    constitution, operations = (
+        {name: str(text) for name, text in record(file.get(layer)).items()} for layer in ("constitution", "operations")
     )
-    memories = tuple(_material(entry) for entry in world["memories"])
-    case = Case("week", memories, asked, datetime.fromisoformat(world["now"]), operations=world["operations"])
+    now = datetime.fromisoformat(str(file["now"]))
+    case = Case(name, memories, tuple(questions), now, constitution, operations)
     check_case(case)
     return case
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What happens again and again. ask: whether the newest or the oldest is meant, and the question."""
+    """Something that happens repeatedly. ask: ("newest" or "oldest", question) pairs."""
 
     id: str
     part: str
@@ -175,12 +160,9 @@ class Series:
         last = before - timedelta(days=1)
         return tuple(
             CaseMemory(
-                f"{self.id}-{place}",
-                self.text.format(value),
-                last - SERIES_STEP * (versions - 1 - place),
-                self.type,
+                f"{self.id}-{index}", self.text.format(value), last - SERIES_STEP * (versions - 1 - index), self.type
             )
-            for place, value in enumerate(self.values[:versions])
+            for index, value in enumerate(self.values[:versions])
         )
 
 
@@ -189,58 +171,54 @@ def series() -> tuple[Series, ...]:
     """Return our own series, twenty of them with two questions each."""
     return tuple(
         Series(
-            one["id"],
-            one["part"],
-            MemoryType(one["type"]),
-            one["text"],
-            tuple(map(str, one["values"])),
-            tuple((end, ask) for end, ask in one["ask"]),
+            entry["id"],
+            entry["part"],
+            MemoryType(entry["type"]),
+            entry["text"],
+            tuple(map(str, entry["values"])),
+            tuple((end, ask) for end, ask in entry["ask"]),
         )
-        for one in _yaml("recency.yaml")
+        for entry in _yaml("recency.yaml")
     )
 
 
 @cache
 def repeated(versions: int) -> Case:
-    """Return a case of all series, each told so often beside the bundled memories."""
+    """Return a case of all series in so many versions each, stored with the bundled memories."""
     case = bundled()
-    told = {one: one.memories(versions, before=case.now) for one in series()}
-    asked = [
-        Question(
-            id=f"{one.id}-{place}",
-            text=ask,
-            gold=frozenset({told[one][-1 if end == "newest" else 0].name}),
-            category=end,
-            language=one.language,
-        )
-        for one in told
-        for place, (end, ask) in enumerate(one.ask, 1)
-    ]
-    every = sorted((*case.memories, *(memory for group in told.values() for memory in group)), key=lambda m: m.on)
-    made = Case(f"newest of {versions}", tuple(every), tuple(asked), case.now)
-    check_case(made)
-    return made
+    memories = list(case.memories)
+    questions = []
+    for each in series():
+        repeats = each.memories(versions, before=case.now)
+        memories += repeats
+        for number, (end, ask) in enumerate(each.ask, 1):
+            gold = frozenset({repeats[-1 if end == "newest" else 0].name})
+            questions.append(Question(f"{each.id}-{number}", ask, gold, end, each.language))
+    memories.sort(key=lambda memory: memory.on)
+    result = Case(f"newest of {versions}", tuple(memories), tuple(questions), case.now)
+    check_case(result)
+    return result
 
 
 def check_case(case: Case) -> None:
-    """Raise BadInput where a question's gold names what the case does not hold, or a name stands twice."""
+    """Raise BadInput where a question's gold names a memory that the case lacks, or two have one name."""
     names = [memory.name for memory in case.memories] + [*case.constitution, *case.operations]
     known = set(names)
     if len(known) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise BadInput(f"case {case.name} has two memories named {twice[0]!r}; allowed is one each")
     for question in case.questions:
-        strange = sorted(question.gold - known)
-        if strange:
-            raise BadInput(f"question {question.id} of case {case.name} wants {strange[0]!r}, which it does not hold")
+        unknown = sorted(question.gold - known)
+        if unknown:
+            raise BadInput(f"question {question.id} of case {case.name} wants {unknown[0]!r}, which it does not hold")
 
 
-def _material(entry: Mapping[str, Any]) -> CaseMemory:
-    kind = MemoryType(entry.get("type", "event"))
+def _memory(entry: Mapping[str, Any]) -> CaseMemory:
+    kind, at = MemoryType(entry.get("type", "event")), entry["at"]
     return CaseMemory(
         name=entry["id"],
         text=entry["text"],
-        on=_instant(entry["at"]),
+        on=datetime.fromisoformat(at) if isinstance(at, str) else datetime.combine(at, LEARNED_AT),
         type=kind,
         key=entry.get("key", ""),
         who=tuple(entry.get("who", ())),
@@ -251,11 +229,6 @@ def _material(entry: Mapping[str, Any]) -> CaseMemory:
     )
 
 
-def _instant(value: date | str) -> datetime:
-    """Return a date at nine o'clock UTC, an ISO instant as it is."""
-    return datetime.fromisoformat(value) if isinstance(value, str) else datetime.combine(value, LEARNED_AT)
-
-
 def _yaml(name: str) -> Any:
     import yaml
 
@@ -264,7 +237,7 @@ def _yaml(name: str) -> Any:
 
 FILE_BYTES_MAX = 4 << 30
 TEXT_CHARS_MAX = 8_000
-"""What one memory may hold; a longer turn is cut there."""
+"""Of one memory; longer turns are cut."""
 SESSIONS_MAX = 1_000
 LOCOMO_CATEGORIES: Mapping[int, str] = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 _LOCOMO_DATE = re.compile(r"(\d{1,2}):(\d{1,2})\s{0,8}([ap]m) on (\d{1,2}) (\w{1,20}),? (\d{4})")
@@ -285,22 +258,22 @@ def _conversations(path: Path, stores: int | None) -> Iterator[Case]:
 
 
 def _conversation(path: Path, sample: Mapping[str, Json], name: str) -> Case:
-    talk = record(sample["conversation"])
+    sessions = record(sample["conversation"])
     turns: list[CaseMemory] = []
     for number in range(1, SESSIONS_MAX):
-        if f"session_{number}" not in talk:
+        if f"session_{number}" not in sessions:
             continue
-        at = _locomo_date(path, str(talk.get(f"session_{number}_date_time", "")))
-        turns += [_turn(turn, at, conversation=str(number)) for turn in records(talk[f"session_{number}"])]
-    held = {turn.name for turn in turns}
+        at = _locomo_date(path, str(sessions.get(f"session_{number}_date_time", "")))
+        turns += [_turn(turn, at, conversation=str(number)) for turn in records(sessions[f"session_{number}"])]
+    known = {turn.name for turn in turns}
     questions = []
-    for place, asked in enumerate(records(sample["qa"])):
-        kind = asked.get("category")
+    for index, entry in enumerate(records(sample["qa"])):
+        kind = entry.get("category")
         category = LOCOMO_CATEGORIES.get(kind) if isinstance(kind, int) else None
-        named = _EVIDENCE.findall(" ".join(map(str, items(asked.get("evidence")))).replace("D:", "D"))
-        gold = frozenset(f"D{int(session)}:{int(turn)}" for session, turn in named) & held
+        evidence = _EVIDENCE.findall(" ".join(map(str, items(entry.get("evidence")))).replace("D:", "D"))
+        gold = frozenset(f"D{int(session)}:{int(turn)}" for session, turn in evidence) & known
         if category and gold:
-            questions.append(Question(f"{name}#{place}", str(asked["question"]), gold, category, "en"))
+            questions.append(Question(f"{name}#{index}", str(entry["question"]), gold, category, "en"))
     now = max((turn.on for turn in turns), default=datetime.now(UTC)) + timedelta(days=1)
     return Case(name, tuple(turns), tuple(questions), now)
 
@@ -313,10 +286,10 @@ def _turn(turn: Mapping[str, Json], at: datetime, *, conversation: str) -> CaseM
 
 
 def _locomo_date(path: Path, text: str) -> datetime:
-    found = _LOCOMO_DATE.search(text)
-    if found is None:
+    match = _LOCOMO_DATE.search(text)
+    if match is None:
         raise BadInput(f"{path} has the session date {text[:40]!r}; allowed are dates like '1:56 pm on 8 May, 2023'")
-    hour, minute, half, day, month, year = found.groups()
+    hour, minute, half, day, month, year = match.groups()
     at = datetime.strptime(f"{day} {month} {year}", "%d %B %Y").replace(tzinfo=UTC)
     return at.replace(hour=int(hour) % 12 + (12 if half == "pm" else 0), minute=int(minute))
 
@@ -337,15 +310,15 @@ def _haystacks(path: Path, stores: int | None) -> Iterator[Case]:
 def _haystack(path: Path, sample: Mapping[str, Json]) -> Case:
     turns, gold = [], set()
     parts = (items(sample[f"haystack_{part}"]) for part in ("session_ids", "dates", "sessions"))
-    for place, (session, day, said) in enumerate(zip(*parts, strict=False)):
+    for index, (session, day, said) in enumerate(zip(*parts, strict=False)):
         at = _long_date(path, str(day))
         for number, turn in enumerate(records(said)):
             text = str(turn.get("content", "")).strip()[:TEXT_CHARS_MAX]
             if not text:
                 continue
-            # The same session may stand twice in one haystack, so its place is part of the name.
-            name = f"{place}:{session}_{number}"
-            turns.append(CaseMemory(name, text, at, who=(str(turn["role"]),), conversation=f"{place}:{session}"))
+            # A haystack may have the same session twice, so its index is part of the name.
+            name = f"{index}:{session}_{number}"
+            turns.append(CaseMemory(name, text, at, who=(str(turn["role"]),), conversation=f"{index}:{session}"))
             if turn.get("has_answer"):
                 gold.add(name)
     name = str(sample["question_id"])
@@ -363,20 +336,20 @@ def _haystack(path: Path, sample: Mapping[str, Json]) -> Case:
 
 
 def _long_date(path: Path, text: str) -> datetime:
-    found = _LONG_DATE.search(text)
-    if found is None:
+    match = _LONG_DATE.search(text)
+    if match is None:
         raise BadInput(f"{path} has the date {text[:40]!r}; allowed are dates like '2023/05/20 (Sat) 02:21'")
-    year, month, day, hour, minute = (int(part or 0) for part in found.groups())
+    year, month, day, hour, minute = (int(part or 0) for part in match.groups())
     return datetime(year, month, day, hour, minute, tzinfo=UTC)
 
 
 def _with_questions(path: Path, kind: str, cases: Iterable[Case]) -> Iterator[Case]:
-    """Yield the cases. Raises BadInput behind the last: none of them asks anything, which would measure nothing."""
-    asked = 0
+    """Yield the cases. Raises BadInput after the last: none of them has a question, so nothing would be measured."""
+    questions = 0
     for case in cases:
-        asked += len(case.questions)
+        questions += len(case.questions)
         yield case
-    if not asked:
+    if not questions:
         raise BadInput(f"{path} holds no question that can be measured; allowed is a {kind} file with one")
 
 

@@ -1,31 +1,22 @@
-"""What is measured in a scratch memory: answers to questions, and how much of a conversation is kept.
+"""Evaluations in a scratch memory: answers to questions, knowledge, and how much of a conversation is kept.
 
-Bundled and given questions asked of a scratch memory, and what came back, measured.
-
-Run a case through the whole memory and measure what comes back: recall, time, tokens.
-
-Each case gets a scratch data directory and project of its own, the settings under test and the embedder they name; its
-memories go in through `MemoryAnchor` as an agent's would, redaction, gate and reconciling included, and what became of
-the writes is part of the result. The clock is moved by hand, so that recency and "last week" mean the same on any day.
-
+Questions: each case gets a scratch data directory and project, the settings under test and their embedder. Its memories
+go in through `MemoryAnchor` as an agent's would, redaction, gate and reconciling included, and the outcomes of the
+writes are part of the result. The clock is moved by hand, so that recency and "last week" mean the same on any day.
 Rejected: asking the searcher directly (routing to L0 and L4, and the tokens of an answer, would go unmeasured), and
 writing into the user's store (an evaluation must leave no trace there).
 
-Knowledge asked bundled questions: 60 about the project's own `docs/`, half of them in Chinese.
+Knowledge: 60 questions about the project's own `docs/`, half of them in Chinese. Each names the document and the
+heading that must answer. They were written from the headings alone, before any was asked; another place that states the
+same fact is named too, with words that the passage must have. The documents are not in the wheel: this runs in a
+checkout of the project.
 
-Each question names the document and the heading that must answer. They were written from the headings alone, before any
-was asked; where another place states the same fact, it is named beside it with words that the passage must hold. The
-documents are not in the wheel: this runs in a checkout of the project.
-
-How much of a conversation is kept: bundled working sessions with what a careful reader keeps, and own transcripts.
-
-Each session goes through `remember_conversation` into a scratch memory of its own, under the settings that are asked
-about. Recall: wanted items of which one live memory holds every literal and half of the words. Precision: live memories
-that share a literal or most of their words with a wanted item; what the session itself replaced is a wrong one. A
-transcript has no such list: it is told what would be kept of it.
-
-A session file: `U:` and `A:` lines, then under the message where it was said `+ type | text | literals` for what a
-careful reader keeps, `~` for what a later message of the session replaces. The sessions and their lists are our own.
+Capture: bundled working sessions, each with a list of what a careful reader keeps, go through `remember_conversation`
+into a scratch memory. Recall: wanted items of which one live memory has every literal and half of the words. Precision:
+live memories that share a literal or most of their words with a wanted item; what the session itself replaced is wrong.
+A session file has `U:` and `A:` lines, and under a message `+ type | text | literals` for what a careful reader keeps
+of it, `~` for what a later message replaces. A user's own transcript has no such list: it gets a preview of what would
+be kept.
 """
 
 from __future__ import annotations
@@ -58,11 +49,11 @@ from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 
 ASKED_DEPTH = 10
-"""What recall is measured on."""
+"""Results that recall is measured on."""
 SHOWN = 5
-"""The default limit of `search_memory`: what tokens are counted on, and within which a question counts as found."""
+"""The default limit of `search_memory`: for counting tokens, and within which a question counts as found."""
 EMBED_BATCH = 64
-TOLD_EVERY = 200
+PROGRESS_EVERY = 200
 """Memories embedded between two lines of progress: some 20 s on a laptop."""
 CLIENT = "evaluation"
 
@@ -71,8 +62,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One question and what came back. ranked: names, best first. tokens: of the answer as a tool gives it; beyond:
-    those of them that are not the memories' own text; structured: those of the JSON beside it that are not."""
+    """One question and its answer. ranked: names, best first. tokens: of the answer as a tool gives it; beyond: those
+    that are not the memories' own text; structured: the same of the JSON beside it."""
 
     question: Question
     ranked: tuple[str, ...]
@@ -83,18 +74,18 @@ class Answered:
 
     @property
     def rank(self) -> int | None:
-        """Place of the first wanted memory, from 1; None where none came."""
-        return next((place for place, name in enumerate(self.ranked, 1) if name in self.question.gold), None)
+        """Rank of the first wanted memory, from 1; None where none came."""
+        return next((rank for rank, name in enumerate(self.ranked, 1) if name in self.question.gold), None)
 
     @property
     def found(self) -> bool:
-        """Whether the default answer holds what was wanted: one of the gold, or nothing where there is none."""
+        """Whether the default answer has one of the wanted memories, or is empty where there are none."""
         return not self.ranked if not self.question.answerable else (self.rank or SHOWN + 1) <= SHOWN
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a run adds up. writes: outcome -> count."""
+    """The results of a run so far. writes: outcome -> count."""
 
     answers: list[Answered] = field(default_factory=list)
     writes: Counter[str] = field(default_factory=Counter)
@@ -112,10 +103,7 @@ def run(
     say: Say,
     make_store: Callable[[], MemoryStore] | None = None,
 ) -> dict[str, Json]:
-    """Return the figures over all cases. settings: those under test, the user's own places left out by `scratch`.
-
-    make_store: gives each case its store; None: an embedded one in the case's scratch folder.
-    """
+    """Return the figures over all cases. make_store: default: an embedded store in the case's scratch folder."""
     tally = Tally()
     for case in cases:
         if not case.questions:
@@ -136,19 +124,16 @@ def run_case(
 ) -> None:
     """Add one case to the tally. Raises our errors: a store or a model that fails."""
     with tempfile.TemporaryDirectory(prefix="memory-anchor-eval-") as folder:
-        room = Path(folder).resolve()
-        project = _project(case, room / "project")
+        project, data = _project(case, Path(folder).resolve() / "project"), Path(folder).resolve() / "data"
         clock = ManualClock(case.now)
-        with DirectoryLock.acquire(room / "data", role="evaluation") as lock:
-            core = build_core(
-                scratch(settings), data_dir=room / "data", lock=lock, clock=clock, store=store, embedder=embedder
-            )
+        with DirectoryLock.acquire(data, role="evaluation") as lock:
+            core = build_core(scratch(settings), data_dir=data, lock=lock, clock=clock, store=store, embedder=embedder)
             try:
                 names = _write(core, clock, case, project, tally, say)
                 reader = core.anchor(_actor(project, ""))
                 if case.constitution:
                     approve(reader.room.identity)
-                _warm(core, reader, case)
+                _warm_up(core, reader, case)
                 for question in case.questions:
                     asker = core.anchor(_actor(project, question.id))
                     core.services.said.note(asker.actor.scope, question.before)
@@ -159,7 +144,7 @@ def run_case(
 
 
 def scratch(settings: Settings) -> Settings:
-    """Return the settings without the user's own places, names and pauses: an embedded store, no cached answers."""
+    """Return the settings for an embedded store without the user's paths, names and pauses, and without a cache."""
     plain = settings.model_dump()
     plain |= {"data_dir": "", "project_dir": "", "paused": False, "read_only": False, "scope": {}, "store": {}}
     plain["retrieval"] = {**plain["retrieval"], "cache_ttl_s": 0}
@@ -167,42 +152,45 @@ def scratch(settings: Settings) -> Settings:
 
 
 def figures(answers: Sequence[Answered]) -> dict[str, Json]:
-    """Return metrics over all, by language and by category, times and tokens, and the place of each question."""
-    with_gold = [one for one in answers if one.question.answerable]
-    without = [one for one in answers if not one.question.answerable]
-    spent = [one.ms for one in answers]
+    """Return metrics over all, by language and by category, times and tokens, and the rank of each question."""
+    with_gold = [answer for answer in answers if answer.question.answerable]
+    without = [answer for answer in answers if not answer.question.answerable]
+    counted = [answer for answer in answers if answer.tokens]
+    tokens = [answer.tokens for answer in counted]
+    times = [answer.ms for answer in answers]
+    found = metrics.share_interval(sum(answer.found for answer in answers), len(answers))
     return {
         "questions": len(answers),
         "overall": _metrics(with_gold),
-        "by_language": _split(with_gold, lambda one: one.question.language),
-        "by_category": _split(with_gold, lambda one: one.question.category),
-        "unanswerable": {"questions": len(without), "empty": sum(one.found for one in without)},
-        "ms": {"p50": round(metrics.percentile(spent, 0.5), 2), "p95": round(metrics.percentile(spent, 0.95), 2)},
+        "by_language": _split(with_gold, lambda answer: answer.question.language),
+        "by_category": _split(with_gold, lambda answer: answer.question.category),
+        "unanswerable": {"questions": len(without), "empty": sum(answer.found for answer in without)},
+        "ms": {"p50": round(metrics.percentile(times, 0.5), 2), "p95": round(metrics.percentile(times, 0.95), 2)},
         "intervals": {
-            "found": [round(one, 4) for one in metrics.share_interval(sum(a.found for a in answers), len(answers))],
-            "ms": [round(one, 2) for one in metrics.median_interval(spent)],
-            "tokens": [round(one, 1) for one in metrics.median_interval([one.tokens for one in answers if one.tokens])],
+            "found": [round(share, 4) for share in found],
+            "ms": [round(ms, 2) for ms in metrics.median_interval(times)],
+            "tokens": [round(count, 1) for count in metrics.median_interval(tokens)],
         },
-        "answer_tokens": metrics.pooled_tokens([one.tokens for one in answers if one.tokens]),
-        "answer_tokens_beyond_text": metrics.pooled_tokens([one.beyond for one in answers if one.tokens]),
-        "structured_tokens_beyond_text": metrics.pooled_tokens([one.structured for one in answers if one.tokens]),
+        "answer_tokens": metrics.pooled_tokens(tokens),
+        "answer_tokens_beyond_text": metrics.pooled_tokens([answer.beyond for answer in counted]),
+        "structured_tokens_beyond_text": metrics.pooled_tokens([answer.structured for answer in counted]),
         "results": [
-            {"id": one.question.id, "query": one.question.text, "rank": one.rank, "found": one.found} for one in answers
+            {"id": answer.question.id, "query": answer.question.text, "rank": answer.rank, "found": answer.found}
+            for answer in answers
         ],
     }
 
 
 def _metrics(answers: Sequence[Answered]) -> dict[str, float]:
-    rows = [metrics.question_metrics(one.ranked, one.question.gold) for one in answers]
+    rows = [metrics.question_metrics(answer.ranked, answer.question.gold) for answer in answers]
     return {name: round(value, 4) for name, value in metrics.mean(rows).items()}
 
 
 def _split(answers: Sequence[Answered], part: Callable[[Answered], str]) -> dict[str, Json]:
-    return {
-        name: {"questions": len(chosen), **_metrics(chosen)}
-        for name in sorted({part(one) for one in answers})
-        if (chosen := [one for one in answers if part(one) == name])
-    }
+    groups: dict[str, list[Answered]] = {}
+    for answer in answers:
+        groups.setdefault(part(answer), []).append(answer)
+    return {name: {"questions": len(group), **_metrics(group)} for name, group in sorted(groups.items())}
 
 
 def _actor(project: Path, conversation: str) -> Actor:
@@ -210,7 +198,7 @@ def _actor(project: Path, conversation: str) -> Actor:
 
 
 def _project(case: Case, root: Path) -> Path:
-    """Make a project that holds the case's L0 and L4."""
+    """Make a project with the case's L0 and L4; return `root`."""
     import yaml
 
     (root / ".ai" / "operations").mkdir(parents=True)
@@ -229,25 +217,25 @@ def _write(
 ) -> dict[str, tuple[str, ...]]:
     """Store the memories in the order they were learned; return id -> names."""
     names: dict[str, tuple[str, ...]] = {}
-    for memory in sorted(case.memories, key=lambda one: one.on):
+    for memory in sorted(case.memories, key=lambda memory: memory.on):
         clock.set(memory.on)
         anchor = core.anchor(_actor(project, memory.conversation))
         store = anchor.log_event if memory.layer is Layer.EVENT_LOG else anchor.save_memory
-        done = store(**memory.fields())
-        tally.writes[done.outcome.value] += 1
-        if done.id is not None:
-            names[done.id] = (*names.get(done.id, ()), memory.name)
+        outcome = store(**memory.fields())
+        tally.writes[outcome.outcome.value] += 1
+        if outcome.id is not None:
+            names[outcome.id] = (*names.get(outcome.id, ()), memory.name)
     clock.set(case.now)
     embedded = 0
-    while done_now := core.services.searcher.embed_pending(EMBED_BATCH):
-        embedded += done_now
-        if embedded // TOLD_EVERY > (embedded - done_now) // TOLD_EVERY:
+    while batch := core.services.searcher.embed_pending(EMBED_BATCH):
+        embedded += batch
+        if embedded // PROGRESS_EVERY > (embedded - batch) // PROGRESS_EVERY:
             say(f"{case.name}: {embedded} of {len(case.memories)} embedded")
     return names
 
 
-def _warm(core: Core, reader: MemoryAnchor, case: Case) -> None:
-    """Let L0 and L4 be embedded, as an engine does behind the first question after a start."""
+def _warm_up(core: Core, reader: MemoryAnchor, case: Case) -> None:
+    """Have L0 and L4 embedded, as an engine does in the background after the first question."""
     reader.search(case.questions[0].text, limit=1)
     if case.constitution or case.operations:
         reader.search("identity", layers=[Layer.IDENTITY_SCHEMA.value, Layer.OPERATIONAL_KNOWLEDGE.value])
@@ -260,20 +248,17 @@ def _ask(reader: MemoryAnchor, question: Question, names: Mapping[str, tuple[str
     answer = reader.search(question.text, limit=ASKED_DEPTH)
     ms = (time.perf_counter() - started) * 1000
     shown = reader.search(question.text, limit=SHOWN)
-    told = shapes.search_answer(shown, reader=reader.actor.scope)
-    tokens = count_tokens(shapes.lines(told, now=reader.services.clock.now()))
-    structured = count_tokens(shapes.compact(shapes.lean(told)))
-    own = sum(count_tokens(one.text) for one in shown.snippets)
-    counted = [one for one in answer.snippets if question.answerable or not one.weak]
+    as_json = shapes.search_answer(shown, reader=reader.actor.scope)
+    tokens = count_tokens(shapes.lines(as_json, now=reader.services.clock.now()))
+    structured = count_tokens(shapes.compact(shapes.lean(as_json)))
+    own = sum(count_tokens(snippet.text) for snippet in shown.snippets)
+    counted = [snippet for snippet in answer.snippets if question.answerable or not snippet.weak]
     return Answered(question, ranked_names(counted, names), ms, tokens, max(0, tokens - own), max(0, structured - own))
 
 
 def ranked_names(snippets: Sequence[RetrievedSnippet], names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the names that the snippets stand for, each once, best first; what has no name keeps its id."""
-    told: dict[str, None] = {}
-    for one in snippets:
-        told.update(dict.fromkeys(names.get(one.id, (one.id,))))
-    return tuple(told)
+    """Return the names of the snippets' memories, each once, best first; the id of one without a name."""
+    return tuple(dict.fromkeys(name for snippet in snippets for name in names.get(snippet.id, (snippet.id,))))
 
 
 QUESTIONS = "knowledge_questions.tsv"
@@ -282,14 +267,14 @@ SYNC_MAX = 1_000
 
 
 class AnswerPlace(NamedTuple):
-    """Where an answer stands. words: what the passage must hold, "" for any passage under the heading."""
+    """Where an answer is written. words: what the passage must have, "" for any passage under the heading."""
 
     document: str
     heading: str
     words: str = ""
 
     def holds(self, found: RetrievedSnippet) -> bool:
-        """Return whether a passage found is of this place."""
+        """Return whether a passage is from this place."""
         cited = found.citations[0]
         return cited.ref == self.document and self.heading in cited.locator.heading and self.words in found.text
 
@@ -302,15 +287,14 @@ class DocsQuestion(NamedTuple):
 
 
 def questions() -> list[DocsQuestion]:
-    """Return the bundled questions: one a line, its document and heading, then other places and their words."""
+    """Return the bundled questions. A line: the question, its document and heading, then other places and words."""
     text = files("memory_anchor.evaluation").joinpath(QUESTIONS).read_text(encoding="utf-8")
-    return [_question(line.split("\t")) for line in text.splitlines() if line]
-
-
-def _question(cells: list[str]) -> DocsQuestion:
-    query, document, heading, *others = cells
-    also = [AnswerPlace(*others[start : start + 3]) for start in range(0, len(others), 3)]
-    return DocsQuestion(query, (AnswerPlace(document, heading), *also))
+    found = []
+    for line in filter(None, text.splitlines()):
+        query, document, heading, *others = line.split("\t")
+        also = [AnswerPlace(*others[start : start + 3]) for start in range(0, len(others), 3)]
+        found.append(DocsQuestion(query, (AnswerPlace(document, heading), *also)))
+    return found
 
 
 def run_knowledge(docs: Path, settings: Settings, embedder: Embedder | None) -> list[dict[str, Json]]:
@@ -318,15 +302,12 @@ def run_knowledge(docs: Path, settings: Settings, embedder: Embedder | None) -> 
 
     Raises BadInput: `docs` does not hold the documents that are asked for.
     """
-    from memory_anchor.adapters.dict_store import DictStore
-    from memory_anchor.app import build_core
-
     asked = questions()
     named = {place.document for question in asked for place in question.places}
     if missing := sorted(name for name in named if not (docs / name).is_file()):
         raise BadInput(f"{docs} lacks {', '.join(missing)}; run this in a checkout of the project")
     with tempfile.TemporaryDirectory(prefix="memory-anchor-eval-") as folder:
-        core = build_core(settings, data_dir=Path(folder), store=DictStore(), embedder=embedder)
+        core = in_memory(Path(folder), settings, embedder)
         try:
             anchor = core.anchor(Actor(Caller.HUMAN))
             anchor.knowledge_add(str(docs), "files")
@@ -335,34 +316,33 @@ def run_knowledge(docs: Path, settings: Settings, embedder: Embedder | None) -> 
                     break
             while core.knowledge.embed(64):
                 pass
-            return _figures(anchor, asked)
+            return _knowledge_figures(anchor, asked)
         finally:
             core.close()
 
 
-def _figures(anchor: MemoryAnchor, asked: list[DocsQuestion]) -> list[dict[str, Json]]:
-    found: dict[str, list[tuple[int, int, float]]] = {"en": [], "zh": []}
-    for query, answers in asked:
+def _knowledge_figures(anchor: MemoryAnchor, asked: list[DocsQuestion]) -> list[dict[str, Json]]:
+    ranks: dict[str, list[tuple[int, int, float]]] = {"en": [], "zh": []}
+    for query, places in asked:
         started = time.perf_counter()
         snippets = anchor.knowledge_search(query, limit=DEPTH)
-        took = 1000 * (time.perf_counter() - started)
-        places = [at for at, one in enumerate(snippets, 1) if any(place.holds(one) for place in answers)]
-        right = {place.document for place in answers}
-        documents = [at for at, one in enumerate(snippets, 1) if one.citations[0].ref in right]
-        row = (places[0] if places else 0, documents[0] if documents else 0, took)
-        found["zh" if is_chinese(query) else "en"].append(row)
+        ms = 1000 * (time.perf_counter() - started)
+        documents = {place.document for place in places}
+        by_place = (rank for rank, hit in enumerate(snippets, 1) if any(place.holds(hit) for place in places))
+        by_document = (rank for rank, hit in enumerate(snippets, 1) if hit.citations[0].ref in documents)
+        ranks["zh" if is_chinese(query) else "en"].append((next(by_place, 0), next(by_document, 0), ms))
     return [
         {
             "kind": "knowledge",
             "language": language,
             "questions": len(rows),
-            "R@1": round(sum(at == 1 for at, _, _ in rows) / len(rows), 3),
-            "R@5": round(sum(0 < at <= 5 for at, _, _ in rows) / len(rows), 3),
-            "MRR": round(sum(1 / at for at, _, _ in rows if at) / len(rows), 3),
-            "document@5": round(sum(0 < at <= 5 for _, at, _ in rows) / len(rows), 3),
-            "search_ms": round(sorted(took for _, _, took in rows)[len(rows) // 2], 1),
+            "R@1": round(sum(rank == 1 for rank, _, _ in rows) / len(rows), 3),
+            "R@5": round(sum(0 < rank <= 5 for rank, _, _ in rows) / len(rows), 3),
+            "MRR": round(sum(1 / rank for rank, _, _ in rows if rank) / len(rows), 3),
+            "document@5": round(sum(0 < rank <= 5 for _, rank, _ in rows) / len(rows), 3),
+            "search_ms": round(sorted(ms for _, _, ms in rows)[len(rows) // 2], 1),
         }
-        for language, rows in found.items()
+        for language, rows in ranks.items()
     ]
 
 
@@ -391,7 +371,7 @@ KINDS: dict[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class WantedItem:
-    """One thing a careful reader keeps. message: where it was said; replaced: a later message ends it."""
+    """One thing a careful reader keeps. message: index of the one that says it. replaced: by a later message."""
 
     kind: str
     text: str
@@ -410,7 +390,7 @@ class WorkingSession:
 
 
 def read_session(path: Path) -> WorkingSession:
-    """Return a session and what is wanted of it."""
+    """Return a session with its wanted items."""
     number = int(path.name[:2])
     half = "held" if path.name.startswith(HELD_OUT_PREFIXES) else "test" if number % 2 == 0 else "dev"
     session = WorkingSession(path.stem, path.parent.name[-2:], half)
@@ -427,29 +407,27 @@ def read_session(path: Path) -> WorkingSession:
 
 
 def sessions(half: str = "") -> list[WorkingSession]:
-    """Return the bundled sessions, or one half of them: `dev` has trained what ships, so has `test`; `held` never
-    trains."""
-    found = map(read_session, sorted(SESSIONS.glob("sessions_*/*.txt")))
-    return [one for one in found if half in ("", one.half)]
+    """Return the bundled sessions, or one half: the shipped model was trained on `dev` and `test`, not on `held`."""
+    all_sessions = map(read_session, sorted(SESSIONS.glob("sessions_*/*.txt")))
+    return [session for session in all_sessions if half in ("", session.half)]
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the stems of English words and the pairs of Chinese signs in a text."""
-    small = text.lower()
-    stems = {word[:5] for word in re.findall(r"[a-z][a-z_]{2,}|\d+", small)} - COMMON
-    return frozenset(
-        stems | {run[at : at + 2] for run in re.findall("[\u4e00-\u9fff]{2,}", small) for at in range(len(run) - 1)}
-    )
+    """Return the stems of English words and the Chinese bigrams of a text."""
+    lower = text.lower()
+    stems = {word[:5] for word in re.findall(r"[a-z][a-z_]{2,}|\d+", lower)} - COMMON
+    runs = re.findall("[\u4e00-\u9fff]{2,}", lower)
+    return frozenset(stems | {run[at : at + 2] for run in runs for at in range(len(run) - 1)})
 
 
 def holds(text: str, literal: str) -> bool:
-    """Return whether a text has a literal, blanks and case aside; `a|b` is either."""
+    """Return whether a text has a literal, blanks and case ignored; `a|b` is either."""
     folded = re.sub(r"\s", "", text).lower()
     return any(re.sub(r"\s", "", name).lower() in folded for name in literal.split("|"))
 
 
 def coverage(of: frozenset[str], by: frozenset[str]) -> float:
-    """Return how much of the words of one text another has, 0 to 1."""
+    """Return the share of the words `of` that are in `by`, 0 to 1."""
     return len(of & by) / (len(of) or 1)
 
 
@@ -460,15 +438,14 @@ def says_item(item: WantedItem, content: str) -> bool:
 
 def nearest(content: str, wanted: Sequence[WantedItem]) -> WantedItem | None:
     """Return the wanted item that a memory is about, None for none."""
-    said = words(content)
-    best, most = None, 0.0
-    for item in wanted:
-        asked = words(item.text)
-        share = max(coverage(said, asked), coverage(asked, said))
-        share += LITERAL_COUNTS if any(holds(content, name) for name in item.literals) else 0.0
-        if share > most:
-            best, most = item, share
-    return best if most >= IS_ABOUT else None
+
+    def score(item: WantedItem) -> float:
+        ours, theirs = words(content), words(item.text)
+        has_literal = any(holds(content, name) for name in item.literals)
+        return max(coverage(ours, theirs), coverage(theirs, ours)) + (LITERAL_COUNTS if has_literal else 0.0)
+
+    best = max(wanted, key=score, default=None)
+    return best if best is not None and score(best) >= IS_ABOUT else None
 
 
 def live_memories(core: Core) -> list[Memory]:
@@ -477,47 +454,44 @@ def live_memories(core: Core) -> list[Memory]:
 
 
 def run_capture(
-    found: Sequence[WorkingSession], settings: Settings, embedder: Embedder | None, *, say: Callable[[str], None]
+    chosen: Sequence[WorkingSession], settings: Settings, embedder: Embedder | None, *, say: Callable[[str], None]
 ) -> dict[str, Json]:
-    """Return recall and precision by language, with what was missed and what was too much.
-
-    say: told what is in work.
-    """
+    """Return recall and precision by language, and each session's missed items and wrong memories."""
     totals: dict[str, Counter[str]] = {}
-    told: list[dict[str, Json]] = []
-    for session in found:
+    reports: list[dict[str, Json]] = []
+    for session in chosen:
         say(f"{session.language}/{session.name}")
         kept = _kept(session.messages, session.name, settings, embedder)
         wanted = [item for item in session.wanted if not item.replaced]
-        hit = {item for item in wanted if any(says_item(item, one.content) for one in kept)}
-        about = {one.id: nearest(one.content, session.wanted) for one in kept}
-        right = [one for one in kept if (item := about[one.id]) is not None and not item.replaced]
-        typed = sum(one.type.value in KINDS[item.kind] for one in right if (item := about[one.id]) is not None)
+        hit = {item for item in wanted if any(says_item(item, memory.content) for memory in kept)}
+        about = {memory.id: nearest(memory.content, session.wanted) for memory in kept}
+        right = [memory for memory in kept if (item := about[memory.id]) is not None and not item.replaced]
+        typed = sum(memory.type.value in KINDS[item.kind] for memory in right if (item := about[memory.id]))
         counts = {"wanted": len(wanted), "found": len(hit), "kept": len(kept), "right": len(right), "typed": typed}
         for group in ("all", session.language):
             totals.setdefault(group, Counter()).update(counts)
-        told.append(
+        reports.append(
             {
                 "session": f"{session.language}/{session.name}",
                 **counts,
                 "missed": [{"kind": item.kind, "text": item.text} for item in wanted if item not in hit],
-                "too_much": [_line(one) for one in kept if one not in right],
-                "memories": [_line(one) for one in right],
+                "too_much": [_line(memory) for memory in kept if memory not in right],
+                "memories": [_line(memory) for memory in right],
             }
         )
-    return {"by_language": {name: _shares(total) for name, total in totals.items()}, "sessions": told}
+    return {"by_language": {name: _shares(total) for name, total in totals.items()}, "sessions": reports}
 
 
 def would_keep(messages: Sequence[Record], name: str, settings: Settings, embedder: Embedder | None) -> dict[str, Json]:
-    """Return what would be kept of one's own transcript, by kind and state; it is written nowhere."""
+    """Return what would be kept of a user's transcript, by type and status; nothing is stored."""
     kept = _kept(messages, name, settings, embedder)
     return {
         "transcript": name,
         "messages": len(messages),
         "kept": len(kept),
-        "by_type": dict(Counter(one.type.value for one in kept).most_common()),
-        "by_status": dict(Counter(one.status.value for one in kept).most_common()),
-        "memories": [_line(one) for one in kept],
+        "by_type": dict(Counter(memory.type.value for memory in kept).most_common()),
+        "by_status": dict(Counter(memory.status.value for memory in kept).most_common()),
+        "memories": [_line(memory) for memory in kept],
     }
 
 
@@ -532,7 +506,7 @@ def _shares(total: Counter[str]) -> dict[str, Json]:
 
 
 def _kept(messages: Sequence[Record], name: str, settings: Settings, embedder: Embedder | None) -> list[Memory]:
-    """Return what a memory of its own keeps of a conversation."""
+    """Return what a scratch memory keeps of a conversation."""
     with tempfile.TemporaryDirectory(prefix="memory-anchor-eval-") as folder:
         core = in_memory(Path(folder), settings, embedder)
         try:
@@ -545,7 +519,6 @@ def _kept(messages: Sequence[Record], name: str, settings: Settings, embedder: E
 def in_memory(folder: Path, settings: Settings, embedder: Embedder | None) -> Core:
     """Return a memory in RAM with these settings."""
     from memory_anchor.adapters.dict_store import DictStore
-    from memory_anchor.app import build_core
 
     return build_core(settings, data_dir=folder, store=DictStore(), embedder=embedder)
 

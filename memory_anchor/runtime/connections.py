@@ -1,17 +1,12 @@
-"""Connections of a process: how many, and the lines that are read from one.
-
-How many connections a process may hold, and how much it may say about them.
+"""Connections of a process: how many, how much is logged about them, and one bridge's lines as the SDK's two streams.
 
 A connection is a file descriptor, and a process that has none left can neither accept nor write; asyncio then logs each
-try, thousands a second. So the number is bounded below the descriptors, and the loggers that strangers can make speak
-are bounded by the minute.
+attempt, thousands a second. So the number of connections stays below the descriptors, and loggers that other processes
+can trigger are limited by the minute.
 
-One bridge's connection as the two streams that the SDK reads and writes: its lines, with nothing in between.
-
-A call's way through the engine is turns of the event loop, 20 to 50 µs each. Between a socket and the SDK there were
-two in-memory streams, each with a task that waits at its other end: four turns a call that did nothing else. So the
-SDK's loop reads the next line of the socket itself, and whoever has an answer writes it, as one piece; a bridge that
-reads slowly makes those wait that answer it, nobody else.
+A call costs turns of the event loop, 20 to 50 µs each. In-memory streams between socket and SDK, each with a task at
+its other end, took four turns a call. So the SDK's loop reads the next line from the socket itself, and an answer is
+written as one piece by the task that has it; a bridge that reads slowly delays only its own answers.
 """
 
 from __future__ import annotations
@@ -34,24 +29,24 @@ from memory_anchor.runtime.relay import INVALID_REQUEST, LISTEN, error_line
 
 DESCRIPTORS_WANTED = 4096
 DESCRIPTORS_RESERVED = 128
-"""For the store, logs, sockets that listen and what libraries open."""
+"""For the store, logs, listening sockets and what libraries open."""
 DESCRIPTORS_USUAL = 1024
-MOST_CONNECTIONS, LEAST_CONNECTIONS = 512, 32
+MAX_CONNECTIONS, MIN_CONNECTIONS = 512, 32
 RECORDS_A_MINUTE = 60
 MINUTE_S = 60.0
-SPEAKS_OF_STRANGERS = ("asyncio", "uvicorn.error", "memory_anchor.front", "memory_anchor.engine", "mcp")
+THROTTLED_LOGGERS = ("asyncio", "uvicorn.error", "memory_anchor.front", "memory_anchor.engine", "mcp")
 
 
 def connections() -> int:
-    """Return how many connections one listening socket of this process may hold; the soft limit is raised first.
+    """Return how many connections one listening socket of this process may have; the soft limit is raised first.
 
-    Half of what is left of the descriptors: an HTTP server holds the engine's socket beside its own.
+    Half of the free descriptors: an HTTP server has the engine's socket as well as its own.
     """
     soft = DESCRIPTORS_USUAL
     try:
         import resource
     except ImportError:  # Windows has no such limit worth naming
-        return MOST_CONNECTIONS
+        return MAX_CONNECTIONS
     try:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
@@ -61,33 +56,33 @@ def connections() -> int:
         if soft == resource.RLIM_INFINITY:
             soft = DESCRIPTORS_WANTED
     except (OSError, ValueError):
-        pass  # a sandbox forbids it: what there is counts
-    return max(LEAST_CONNECTIONS, min(MOST_CONNECTIONS, (soft - DESCRIPTORS_RESERVED) // 2))
+        pass  # a sandbox forbids it: the current limit counts
+    return max(MIN_CONNECTIONS, min(MAX_CONNECTIONS, (soft - DESCRIPTORS_RESERVED) // 2))
 
 
 class Throttle(logging.Filter):
-    """Lets `RECORDS_A_MINUTE` records through, then says how many were left out."""
+    """Lets so many records a minute through; the first of the next minute says how many were left out."""
 
-    def __init__(self, most: int = RECORDS_A_MINUTE) -> None:
+    def __init__(self, limit: int = RECORDS_A_MINUTE) -> None:
         super().__init__()
-        self._most, self._since, self._said, self._left = most, 0.0, 0, 0
+        self._limit, self._since, self._count = limit, 0.0, 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         now = time.monotonic()
         if now - self._since >= MINUTE_S:
-            left, self._since, self._said, self._left = self._left, now, 0, 0
-            if left:
-                record.msg, record.args = f"{record.getMessage()} ({left} records before it were left out)", ()
-        self._said += 1
-        self._left += self._said > self._most
-        return self._said <= self._most
+            left_out = max(0, self._count - self._limit)
+            self._since, self._count = now, 0
+            if left_out:
+                record.msg, record.args = f"{record.getMessage()} ({left_out} records before it were left out)", ()
+        self._count += 1
+        return self._count <= self._limit
 
 
 def throttle_logs() -> None:
-    """Bound what strangers can make this process write; more than once does nothing more."""
-    for name in SPEAKS_OF_STRANGERS:
+    """Limit what other processes can make this one log; a second call does nothing."""
+    for name in THROTTLED_LOGGERS:
         logger = logging.getLogger(name)
-        if not any(isinstance(one, Throttle) for one in logger.filters):
+        if not any(isinstance(present, Throttle) for present in logger.filters):
             logger.addFilter(Throttle())
 
 
@@ -95,7 +90,7 @@ NO_MESSAGE = "the line is no message of JSON-RPC 2.0: a method with its params, 
 
 
 class Connection:
-    """One bridge. unanswered: ids of its requests in work, without listening ones, which never end."""
+    """One bridge. unanswered: ids of its requests in progress, without subscriptions, which never end."""
 
     def __init__(self, preamble: wire.Preamble, writer: asyncio.StreamWriter) -> None:
         self.preamble = preamble
@@ -103,7 +98,7 @@ class Connection:
         self.unanswered: set[int | str] = set()
 
     def note_request(self, message: JSONRPCMessage) -> None:
-        """Note a request that came, and one that is given up."""
+        """Note a request as unanswered, and a cancelled one as done."""
         match message:
             case JSONRPCRequest() if message.method != LISTEN:
                 self.unanswered.add(message.id)
@@ -114,7 +109,7 @@ class Connection:
 
 
 class _Stream:
-    """What both directions have of a stream: a `with` block that closes it. The socket is closed by who opened it."""
+    """A `with` block that closes the stream; the socket is closed by the one that opened it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -133,7 +128,7 @@ class _Stream:
 
 
 class BridgeLines(_Stream):
-    """The messages a bridge sends, until it is gone. is_ending: what comes from then on is left to the next engine."""
+    """The messages a bridge sends, until it is gone. is_ending: from then on they are left to the next engine."""
 
     def __init__(self, connection: Connection, reader: asyncio.StreamReader, is_ending: Callable[[], bool]) -> None:
         super().__init__(connection)
@@ -149,7 +144,7 @@ class BridgeLines(_Stream):
             raise StopAsyncIteration from None
 
     async def receive(self) -> SessionMessage | Exception:
-        """Return the next message; heartbeats and what is no message are answered here. Raises EndOfStream."""
+        """Return the next message; heartbeats and invalid lines are answered here. Raises EndOfStream."""
         writer = self._connection.writer
         while True:
             try:
@@ -171,11 +166,10 @@ class BridgeLines(_Stream):
 
 
 class BridgeAnswers(_Stream):
-    """The messages a bridge is sent, each in one piece."""
+    """The messages to a bridge, each written in one piece."""
 
     async def send(self, item: SessionMessage) -> None:
-        """Write a message; return when the bridge has room for more. Raises ClosedResourceError, BrokenResourceError:
-        it was closed, the bridge is gone."""
+        """Write a message; return when the bridge can take more. Raises ClosedResourceError, BrokenResourceError."""
         if self._is_closed:
             raise anyio.ClosedResourceError
         message, writer = item.message, self._connection.writer
@@ -189,10 +183,10 @@ class BridgeAnswers(_Stream):
 
 
 def _id_of(line: bytes) -> int | str | None:
-    """Return the id on a line that is no message, so that whoever waits for it hears of it."""
+    """Return the id on a line that is no message, so that its sender gets an answer."""
     try:
-        found = parsed(line)
+        value = parsed(line)
     except (ValueError, RecursionError):
         return None
-    request = found.get("id") if isinstance(found, dict) else None
+    request = value.get("id") if isinstance(value, dict) else None
     return request if isinstance(request, str | int) and not isinstance(request, bool) else None

@@ -1,20 +1,20 @@
 """Which settings an engine may take from the environment of whoever starts it. Standard library only.
 
 One engine serves every project, and a bridge's environment comes from a client's configuration, which a cloned
-repository can bring along: taken as it is, one project would lower the gate and name the language model for all others.
-Two kinds of data directory are told apart:
+repository can contain: one project could lower the gate and choose the language model for all others. There are two
+kinds of data directory:
 
-- The user's own: the platform's folder, or the one that the user's file names. Settings come from that file alone. The
-  file is found without `MEMORY_ANCHOR_CONFIG_FILE` and noted in the directory at its first use, so that another
-  HOME or XDG_CONFIG_HOME does not lead to another file.
-- One that only an environment names (a check, a second memory). A variable counts there while every project that uses
-  the directory brings it with the same value; a project that brings another one takes it away from all.
+- The user's: the platform's folder, or the one that the user's file names. Settings come from that file alone. The file
+  is found without `MEMORY_ANCHOR_CONFIG_FILE` and noted in the directory at its first use, so that another HOME or
+  XDG_CONFIG_HOME does not lead to another file.
+- One that only an environment names (a check, a second memory). A variable counts there only while every project that
+  uses the directory sets it to the same value.
 
 What belongs to one caller travels in its preamble instead: project, scope, profile, answers, budget, and rights, which
-only become narrower. Invariant: a bridge is never served by an engine that took a setting which this bridge does not
-bring. Rejected: the first starter's environment for all (an attacker may be first) and environments per connection
-(store, embedder and model exist once in a process).
-Noted are names and digests, never values: an API key may be one.
+only become narrower. Invariant: an engine never serves a bridge whose environment lacks a setting that the engine took.
+Rejected: the first starter's environment for all (an attacker may be first) and environments per connection (store,
+embedder and model exist once in a process).
+Noted are names and digests, never values: one may be an API key.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ _Fields = namedtuple("_Fields", "env left reason")
 
 
 class Taken(_Fields):
-    """env: the variables an engine takes. left: names that are set and not taken, reason: why, "" when none is left."""
+    """env: the variables an engine takes. left: names that are set and not taken. reason: why not, "" for none."""
 
     __slots__ = ()
 
 
 def taken(env: Mapping[str, str], data: str) -> Taken:
-    """Return which `MEMORY_ANCHOR_` variables of `env` an engine for `data` takes. Notes nothing."""
-    brought, notes = _brought(env), _notes(data)
+    """Return which `MEMORY_ANCHOR_` variables of `env` an engine for `data` takes; nothing is noted."""
+    settings, notes = _settings_in(env), _notes(data)
     if own := own_file(env, data):
-        left = sorted(name for name, value in brought.items() if not (name == CONFIG_FILE and value == own))
+        left = sorted(name for name, value in settings.items() if not (name == CONFIG_FILE and value == own))
         why = f"an engine for {data} takes them from {own} alone" if left else ""
         return Taken({CONFIG_FILE: own}, left, why)
-    mine = digests(brought)
+    mine = digests(settings)
     agreed = {
         name: value
-        for name, value in brought.items()
+        for name, value in settings.items()
         if all(other.get(name) == mine[name] for other in _projects(notes).values())
     }
-    left = sorted(set(brought) - set(agreed))
+    left = sorted(set(settings) - set(agreed))
     why = f"projects that share {data} do not all bring the same; say it in {wire.user_config_file(env)}"
     if CONFIG_FILE in left:
         agreed[CONFIG_FILE] = os.devnull
@@ -79,58 +79,58 @@ def taken(env: Mapping[str, str], data: str) -> Taken:
 
 
 def note(env: Mapping[str, str], data: str, project: str) -> None:
-    """Keep what this project's bridge brings, or, in the user's own directory, which file governs. Raises OSError."""
+    """Note this project's settings, or for the user's directory, which file governs. Raises OSError."""
     notes = _notes(data)
     if own := own_file(env, data):
         if notes.get("user_file") != own:
-            _keep(data, {**notes, "user_file": own})
+            _write_notes(data, {**notes, "user_file": own})
         return
-    mine, projects = digests(_brought(env)), _projects(notes)
+    mine, projects = digests(_settings_in(env)), _projects(notes)
     if projects.get(project) == mine:
         return
-    others = {name: kept for name, kept in projects.items() if name != project}
+    others = {name: noted for name, noted in projects.items() if name != project}
     newest = dict(list(others.items())[-(MAX_PROJECTS - 1) :])
-    _keep(data, {**notes, "projects": {**newest, project: mine}})
+    _write_notes(data, {**notes, "projects": {**newest, project: mine}})
 
 
 def disagrees(state: Record, env: Mapping[str, str], data: str) -> bool:
-    """Return whether an engine took a setting that this caller does not bring. state: the engine's own file."""
+    """Return whether an engine took a setting that this caller does not have. state: the engine's state file."""
     took = state.get("took")
     if not isinstance(took, dict) or not took:
-        return False  # a server that a human started says nothing: its environment is the human's
+        return False  # a server that a human started, in the human's environment, lists none
     own = own_file(env, data)
-    allowed = digests({CONFIG_FILE: own} if own else _brought(env))
+    allowed = digests({CONFIG_FILE: own} if own else _settings_in(env))
     if not own and took.get(CONFIG_FILE) == digests({CONFIG_FILE: os.devnull})[CONFIG_FILE]:
         took = {name: digest for name, digest in took.items() if name != CONFIG_FILE}
     return any(allowed.get(str(name)) != digest for name, digest in took.items())
 
 
 def own_file(env: Mapping[str, str], data: str) -> str:
-    """Return the settings file that governs `data` when it is the user's own directory, else ""."""
+    """Return the settings file that governs `data` when it is the user's directory, else ""."""
     noted = _notes(data).get("user_file")
     if isinstance(noted, str) and noted:
         return noted
     bare = {name: value for name, value in env.items() if name not in (DATA_DIR, CONFIG_FILE)}
-    for told in (bare, _account()):
-        if told and _same(wire.data_dir(told), data):
-            return wire.user_config_file(told)
+    for home in (bare, _system_account()):
+        if home and _is_same_folder(wire.data_dir(home), data):
+            return wire.user_config_file(home)
     return ""
 
 
-def _account() -> dict[str, str]:
-    """Return the environment that the system's own record of this user says: no client sets that HOME."""
+def _system_account() -> dict[str, str]:
+    """Return HOME by the system's user database, which no client can set."""
     try:
         import pwd
     except ImportError:  # Windows
         return {}
     try:
         return {"HOME": pwd.getpwuid(os.getuid()).pw_dir}
-    except KeyError:  # a user of a container that nothing names
+    except KeyError:  # a container's user without an entry
         return {}
 
 
 def digests(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return name -> what tells two values apart without saying them."""
+    """Return name -> a digest that tells two values apart without revealing them."""
     if not variables:
         return {}
     import hashlib  # 4 ms, for those who set something
@@ -142,7 +142,7 @@ def digests(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def governed(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of an engine's own environment that are settings for all whom it serves."""
+    """Return the variables of an engine's environment that are settings for all its callers."""
     return {
         name: value
         for name, value in env.items()
@@ -153,12 +153,12 @@ def governed(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _brought(env: Mapping[str, str]) -> dict[str, str]:
-    brought = governed(env)
+def _settings_in(env: Mapping[str, str]) -> dict[str, str]:
+    settings = governed(env)
     path = wire.user_config_file(env)
-    if CONFIG_FILE in brought or os.path.exists(path):  # noqa: PTH110
-        brought[CONFIG_FILE] = path
-    return brought
+    if CONFIG_FILE in settings or os.path.exists(path):  # noqa: PTH110
+        settings[CONFIG_FILE] = path
+    return settings
 
 
 def _notes(data: str) -> Record:
@@ -169,16 +169,16 @@ def _projects(notes: Record) -> dict[str, Record]:
     projects = notes.get("projects")
     if not isinstance(projects, dict):
         return {}
-    return {str(name): kept for name, kept in projects.items() if isinstance(kept, dict)}
+    return {str(name): noted for name, noted in projects.items() if isinstance(noted, dict)}
 
 
-def _keep(data: str, notes: Record) -> None:
+def _write_notes(data: str, notes: Record) -> None:
     wire.run_dir(data)
     wire.write_private(os.path.join(data, NOTES_FILE), json.dumps(notes, ensure_ascii=False))  # noqa: PTH118
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_folder(first: str, second: str) -> bool:
     try:
-        return os.path.samefile(one, other)  # noqa: PTH121
+        return os.path.samefile(first, second)  # noqa: PTH121
     except OSError:
-        return os.path.realpath(one) == os.path.realpath(other)
+        return os.path.realpath(first) == os.path.realpath(second)

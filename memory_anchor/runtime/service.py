@@ -1,8 +1,8 @@
 """What an engine does once it holds the lock: connections, conversations, idle exit, draining.
 
-One asyncio loop answers greetings, pings and JSON-RPC; every call into the memory runs on a worker thread, so a long
-one cannot make the engine look hung. A connection is handed to the MCP SDK's own dual-era loop as the two streams of
-`connections`. The preamble travels in a context variable that the SDK carries along with each message.
+One asyncio loop answers greetings, pings and JSON-RPC; every call into the memory runs on a worker thread, so that a
+long one does not make the engine look hung. The MCP SDK's dual-era loop reads and writes a connection through the two
+streams of `connections`. The preamble is in a context variable that the SDK passes on with each message.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from memory_anchor.runtime.recording import ClientConnection, memory_streams, re
 log = logging.getLogger("memory_anchor.engine")
 
 LEARNING = ("PreCompact", "Stop", "SessionEnd")
-"""Hooks that may set off learning from the transcript, after they were answered."""
+"""Hooks after whose answer the transcript may be learned from, in the background."""
 GREETING_WAIT_S = 10.0
-SILENT_MOST = 32
-"""Connections that have not greeted; one more, and the oldest of them makes room."""
+SILENT_MAX = 32
+"""Connections that have not greeted; one more, and the oldest of them is closed."""
 HOOKS_AT_ONCE, LEARNING_AT_ONCE = 16, 4
-"""Threads of their own: a file that is slow to read keeps nobody else waiting."""
+"""Separate threads, so that a file that is slow to read delays nobody else."""
 LEARNING_WAITING = 256
-"""Hooks that wait for such a thread; what comes above that is kept on disk."""
+"""Hooks that wait for such a thread; further ones are spooled to disk."""
 GRACE_S = 20.0
 """From a bridge's end until its conversation is ended: a client that restarts its server reconnects in between."""
 DRAIN_WAIT_S = 10.0
@@ -53,15 +53,15 @@ SPOOL_EVERY_S = 60.0
 IDLE_CHECKS = 4
 """How often the idle time is looked at within one idle period; at most `SPOOL_EVERY_S` apart."""
 RECORD_AFTER_S = 0.5
-"""The handshake is recorded this long after a bridge came, so that its first calls go first."""
+"""The handshake is recorded this long after a bridge connects, so that its first calls go first."""
 RECORD_EVERY_S = 60.0
 SHOWN = 40
 COLD_MAX = 1_000
-"""Conversations noted whose bridge came while the engine was loading."""
+"""Conversations noted whose bridge connected while the engine was loading."""
 
 
 class Backend(Protocol):
-    """What an engine serves. All but `server` may block: they run on worker threads."""
+    """What an engine serves. All methods may block: they run on worker threads."""
 
     idle_exit_s: float
 
@@ -74,7 +74,7 @@ class Backend(Protocol):
         ...
 
     def hook_behind(self, preamble: wire.Preamble, event: str, payload: Record) -> None:
-        """Do what this hook sets off and nobody waits for."""
+        """Do what this hook starts and no client waits for."""
         ...
 
     def call(self, preamble: wire.Preamble, name: str, arguments: Record) -> Record:
@@ -84,7 +84,7 @@ class Backend(Protocol):
     def conversation_closed(self, preamble: wire.Preamble) -> None: ...
 
     def is_live(self) -> bool:
-        """Return whether a conversation still holds active context."""
+        """Return whether a conversation still has active context."""
         ...
 
     def close(self) -> None: ...
@@ -105,8 +105,8 @@ class Service:
         self._loaded = anyio.Event()
         self._ending = anyio.Event()
         self._connections: set[Connection] = set()
-        self._most = connections.connections()
-        self._links = 0
+        self._max_connections = connections.connections()
+        self._count = 0
         self._silent: dict[asyncio.StreamWriter, None] = {}
         self._hooks = anyio.CapacityLimiter(HOOKS_AT_ONCE)
         self._learning = anyio.CapacityLimiter(LEARNING_AT_ONCE)
@@ -124,7 +124,7 @@ class Service:
     async def serve(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Windows ends processes outright; beside another server, signals belong to the main thread.
+            # Windows ends processes outright; in another server's process, signals belong to the main thread.
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, self._end, f"signal {number.name}")
         connections.throttle_logs()
@@ -157,7 +157,7 @@ class Service:
         log.info("ended")
 
     def end(self, reason: str) -> None:
-        """Drain and end, asked from another thread; does nothing when it has ended."""
+        """Drain and end; for other threads. Does nothing when it has ended."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end, reason)
 
@@ -166,7 +166,7 @@ class Service:
         self._ending.set()
 
     async def _drain(self) -> None:
-        """Answer what is in work, then say goodbye: what came later is resent to the next engine."""
+        """Answer requests in progress, then say goodbye: later ones are resent to the next engine."""
         with anyio.move_on_after(DRAIN_WAIT_S):
             while any(connection.unanswered for connection in self._connections):
                 await anyio.sleep(DRAIN_POLL_S)
@@ -176,10 +176,16 @@ class Service:
                 connection.writer.close()
 
     async def _tend(self, backend: Backend) -> None:
-        """Take in what hooks left on disk, and end when idle."""
+        """Process spooled hooks, and end when idle."""
         every = min(SPOOL_EVERY_S, backend.idle_exit_s / IDLE_CHECKS)
         while True:
-            await self._take_in(backend)
+            now = time.monotonic()
+            if not self._spool_at or now - self._spool_at >= SPOOL_EVERY_S:
+                self._spool_at = now
+                try:
+                    await anyio.to_thread.run_sync(self._process_spool, backend)
+                except Exception as bug:
+                    log_bug("taking in spooled hooks", bug)
             now = time.monotonic()
             if not self._state_file.is_ours():
                 self._end("its data directory is gone")
@@ -191,22 +197,12 @@ class Service:
                 return
             await anyio.sleep(every)
 
-    async def _take_in(self, backend: Backend) -> None:
-        now = time.monotonic()
-        if self._spool_at and now - self._spool_at < SPOOL_EVERY_S:
-            return
-        self._spool_at = now
-        try:
-            await anyio.to_thread.run_sync(self._take_in_spool, backend)
-        except Exception as bug:
-            log_bug("taking in spooled hooks", bug)
-
-    def _take_in_spool(self, backend: Backend) -> None:
+    def _process_spool(self, backend: Backend) -> None:
         for item in spool.waiting(self._data):
             try:
                 backend.hook(item.preamble, item.event, item.payload)
                 if item.event in LEARNING:
-                    self._learn_late(backend, item)
+                    self._learn_from_spooled(backend, item)
             except MemoryAnchorError as error:
                 log.warning("a spooled %s hook stays on disk: %s", item.event, error)
                 item.failed()
@@ -216,19 +212,22 @@ class Service:
             else:
                 item.remove()
 
-    def _learn_late(self, backend: Backend, item: spool.SpooledHook) -> None:
+    def _learn_from_spooled(self, backend: Backend, item: spool.SpooledHook) -> None:
         try:
             backend.hook_behind(item.preamble, item.event, item.payload)
-        except (BadInput, NotFound) as error:  # the transcript went away or is none: later will not be better
+        except (BadInput, NotFound) as error:  # the transcript is gone or is none: trying again would not help
             log.warning("nothing was learned from a spooled %s: %s", item.event, error)
 
     # --- connections -------------------------------------------------------------------------------------------
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._links += 1
+        self._count += 1
         self._silent[writer] = None
-        if len(self._silent) > SILENT_MOST or self._links > self._most:
-            self._make_room()
+        if len(self._silent) > SILENT_MAX or self._count > self._max_connections:
+            # The connection that has been silent longest is closed; the new one itself when no other is.
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.transport.abort()
         try:
             try:
                 line = await self._greeted(reader, writer)
@@ -237,20 +236,14 @@ class Service:
             if line is not None:
                 await self._dispatch(line, reader, writer)
         except (OSError, asyncio.LimitOverrunError, asyncio.IncompleteReadError):
-            pass  # the other side is gone; what it waited for it asks again
+            pass  # the other side is gone, and asks again
         except asyncio.CancelledError:
             raise
         except Exception as bug:
             log_bug("a connection", bug)
         finally:
-            self._links -= 1
+            self._count -= 1
             writer.close()
-
-    def _make_room(self) -> None:
-        """End the connection that has been silent longest; the newcomer itself when no other is."""
-        oldest = next(iter(self._silent))
-        del self._silent[oldest]
-        oldest.transport.abort()
 
     async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Record | None:
         link = writer.get_extra_info("socket")
@@ -266,10 +259,8 @@ class Service:
                 await _refuse(writer, "the greeting is no JSON")
                 return None
             if not isinstance(line, dict) or line.get("anchor") != wire.WIRE:
-                told = line.get("anchor") if isinstance(line, dict) else None
-                await _refuse(
-                    writer, f"the greeting is for protocol {str(told)[:20]!r}; this engine speaks {wire.WIRE}"
-                )
+                number = str(line.get("anchor") if isinstance(line, dict) else None)[:20]
+                await _refuse(writer, f"the greeting is for protocol {number!r}; this engine speaks {wire.WIRE}")
                 return None
             token = self._state_file.address.get("token")
             if token is not None and not hmac.compare_digest(str(line.get("token")), str(token)):
@@ -290,7 +281,7 @@ class Service:
             case "ping" | "status":
                 await _say(writer, self._status())
             case "stop":
-                self._end("asked to stop")  # also when whoever asked has not waited for the answer
+                self._end("asked to stop")  # before answering: the other side may not wait for that
                 await _say(writer, self._status())
             case "hook":
                 answer = await self._hook(preamble, line)
@@ -316,7 +307,7 @@ class Service:
         }
 
     async def _hook(self, preamble: wire.Preamble, line: Record) -> Record:
-        cold = not self._loaded.is_set()  # then the bridge of this session was not told the constitution either
+        cold = not self._loaded.is_set()  # then this session's handshake had no constitution either
         await self._loaded.wait()
         backend = self._backend
         try:
@@ -335,12 +326,12 @@ class Service:
             return {"anchor": wire.WIRE, "ok": False, "error": str(error)}
         except Exception as bug:
             log_bug(f"a {event[:SHOWN]} hook", bug)
-            told = f"a bug ended this hook ({type(bug).__name__}); see the engine's log"
-            return {"anchor": wire.WIRE, "ok": False, "error": told}
+            reason = f"a bug ended this hook ({type(bug).__name__}); see the engine's log"
+            return {"anchor": wire.WIRE, "ok": False, "error": reason}
         return {"anchor": wire.WIRE, "ok": True, "text": text}
 
     def _learn(self, preamble: wire.Preamble, line: Record) -> None:
-        """Do what this hook sets off and nobody waits for; with too much of that waiting it is kept on disk."""
+        """Start learning in the background; with too many hooks waiting it is spooled to disk."""
         if self._learning.statistics().tasks_waiting < LEARNING_WAITING:
             self._tasks.start_soon(self._hook_behind, preamble, line)
         elif not spool.keep(str(self._data), preamble, event_of(line), payload_of(line)):
@@ -350,8 +341,8 @@ class Service:
         if self._backend is None:
             return
         try:
-            behind = self._backend.hook_behind
-            await anyio.to_thread.run_sync(behind, preamble, event_of(line), payload_of(line), limiter=self._learning)
+            learn = self._backend.hook_behind
+            await anyio.to_thread.run_sync(learn, preamble, event_of(line), payload_of(line), limiter=self._learning)
         except MemoryAnchorError as error:
             log.warning("nothing was learned at %s: %s", event_of(line), error)
         except Exception as bug:
@@ -374,8 +365,8 @@ class Service:
             return {"anchor": wire.WIRE, "error": {"code": report(error).code, "message": str(error)}}
         except Exception as error:
             log_bug("a call", error)
-            told = f"a bug ended this call ({type(error).__name__}); see the engine's log"
-            return {"anchor": wire.WIRE, "error": {"code": report(error).code, "message": told}}
+            reason = f"a bug ended this call ({type(error).__name__}); see the engine's log"
+            return {"anchor": wire.WIRE, "error": {"code": report(error).code, "message": reason}}
         return {"anchor": wire.WIRE, "result": result}
 
     async def _mcp(self, preamble: wire.Preamble, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -384,7 +375,7 @@ class Service:
             self._end(f"a bridge of version {preamble.version} came")
             return
         if not self._loaded.is_set() and len(self._cold) < COLD_MAX:
-            self._cold.add(preamble.conversation)  # its bridge answers from the package, which has no constitution
+            self._cold.add(preamble.conversation)  # its bridge answers from the packaged file, without constitution
         await self._loaded.wait()
         if self._backend is None or self._ending.is_set():
             return
@@ -393,7 +384,12 @@ class Service:
             server = await anyio.to_thread.run_sync(self._backend.server, preamble)
             state = await self._lifespan(server)
         except Exception as error:
-            await _say(writer, {"anchor": wire.WIRE, "refused": _in_words(error)})
+            if isinstance(error, MemoryAnchorError):
+                reason = str(error)
+            else:
+                log_bug("serving a connection", error)
+                reason = f"a bug kept it from serving this project ({type(error).__name__}); see the engine's log"
+            await _say(writer, {"anchor": wire.WIRE, "refused": reason})
             return
         connection = Connection(preamble, writer)
         conversation = (preamble.project_dir, preamble.conversation)
@@ -402,7 +398,9 @@ class Service:
         try:
             await _say(writer, {"anchor": wire.WIRE, "pid": os.getpid(), "version": wire.VERSION})
             self._tasks.start_soon(self._record, server, preamble, state)
-            await self._pump(connection, reader, server, state)
+            incoming, outgoing = BridgeLines(connection, reader, self._ending.is_set), BridgeAnswers(connection)
+            options = server.create_initialization_options()
+            await serve_dual_era_loop(server, incoming, outgoing, lifespan_state=state, init_options=options)
         finally:
             self._connections.discard(connection)
             if self._ending.is_set():
@@ -417,26 +415,15 @@ class Service:
                 self._states[id(server)] = await self._stack.enter_async_context(server.lifespan(server))
         return self._states[id(server)]
 
-    async def _pump(
-        self,
-        connection: Connection,
-        reader: asyncio.StreamReader,
-        server: Server[ClientConnection],
-        state: ClientConnection,
-    ) -> None:
-        asked, answered = BridgeLines(connection, reader, self._ending.is_set), BridgeAnswers(connection)
-        options = server.create_initialization_options()
-        await serve_dual_era_loop(server, asked, answered, lifespan_state=state, init_options=options)
-
     # --- after a bridge ----------------------------------------------------------------------------------------
 
     async def _close_later(self, conversation: tuple[str, str], preamble: wire.Preamble) -> None:
-        """End a conversation whose last bridge has gone and not come back within the grace."""
+        """End a conversation whose last bridge has not reconnected within `GRACE_S`."""
         with anyio.move_on_after(GRACE_S):
             await self._ending.wait()
         self._leave(conversation)
         if conversation in self._open or self._ending.is_set() or self._backend is None:
-            return  # another bridge speaks for it, or the drain stores everything anyway
+            return  # it has another bridge, or the drain stores everything anyway
         try:
             await anyio.to_thread.run_sync(self._backend.conversation_closed, preamble)
         except MemoryAnchorError as error:
@@ -475,18 +462,11 @@ def event_of(line: Record) -> str:
 
 
 def payload_of(line: Record) -> Record:
-    """Return what the client gave its hook, {} when it gave nothing. Raises BadInput: it is no object."""
+    """Return the hook's payload, {} when there is none. Raises BadInput: it is no object."""
     payload = line.get("payload", {})
     if not isinstance(payload, dict):
         raise BadInput(f"the payload of a hook is {kind_of(payload)}; allowed is a mapping")
     return payload
-
-
-def _in_words(error: Exception) -> str:
-    if isinstance(error, MemoryAnchorError):
-        return str(error)
-    log_bug("serving a connection", error)
-    return f"a bug kept it from serving this project ({type(error).__name__}); see the engine's log"
 
 
 async def _say(writer: asyncio.StreamWriter, line: Record) -> None:

@@ -185,7 +185,7 @@ def test_the_settings_file_of_a_directory_is_the_one_of_its_first_use(tmp_path: 
 
 def test_the_users_own_directory_is_known_without_its_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack A6, attacked again: before any bridge came, HOME and the data directory are named together."""
-    monkeypatch.setattr(environment, "_account", lambda: {"HOME": str(tmp_path)})
+    monkeypatch.setattr(environment, "_system_account", lambda: {"HOME": str(tmp_path)})
     data = f"{tmp_path}/.local/share/memory-anchor"
     evil = {"HOME": "/evil", "MEMORY_ANCHOR_DATA_DIR": data, "MEMORY_ANCHOR_GATE__ACTIVE": "0.2"}
     assert environment.taken(evil, data).env == {

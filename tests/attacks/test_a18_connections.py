@@ -97,7 +97,7 @@ def test_a_head_and_a_body_have_their_time_however_slowly_they_drip() -> None:
 def test_what_strangers_can_make_a_process_log_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """Attack A18: so many records a minute, then how many were left out."""
     logger = logging.getLogger("asyncio.test-throttle")
-    throttle = connections.Throttle(most=5)
+    throttle = connections.Throttle(limit=5)
     logger.addFilter(throttle)
     for number in range(100):
         logger.error("out of resources %d", number)

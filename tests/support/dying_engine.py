@@ -77,7 +77,7 @@ def mortal(lock: Any) -> Any:
 
     FirstAnswers.once = dying_once  # type: ignore[method-assign]
     Hooks.answer = dying_hook(Hooks.answer)  # type: ignore[method-assign]
-    Hooks.behind = dying_hook(Hooks.behind)  # type: ignore[method-assign]
+    Hooks.in_background = dying_hook(Hooks.in_background)  # type: ignore[method-assign]
     backend.core.services.store.put = dying_put
     return backend
 

@@ -122,7 +122,7 @@ def test_a_purge_that_did_not_end_is_told_before_and_after_the_store_is_opened(
 def test_a_collection_that_only_an_older_version_reads_is_left_alone(tmp_path: Path) -> None:
     """Attack N6: neither opened nor salvaged; the cure names every command of the way out."""
     from memory_anchor.adapters.edge_store import EdgeStore
-    from memory_anchor.runtime.salvage import _Readable, _record
+    from memory_anchor.runtime.salvage import _read_record, _SalvagedCollection
 
     home = tmp_path / "store" / COLLECTIONS[0]
     home.mkdir(parents=True)
@@ -133,7 +133,7 @@ def test_a_collection_that_only_an_older_version_reads_is_left_alone(tmp_path: P
         with pytest.raises(StoreDamaged, match="older memory-anchor") as told:
             store.open_collection(COLLECTIONS[0], CollectionSpec({}))
     with pytest.raises(StoreDamaged, match="older memory-anchor"):
-        _record(home, _Readable(COLLECTIONS[0], CollectionSpec({})))
+        _read_record(home, _SalvagedCollection(COLLECTIONS[0], CollectionSpec({})))
     fix = doctor._fix_of(told.value, tmp_path)
     assert fix.count("memory-anchor ") == 2 and str(tmp_path / "replaced-store") in fix
 

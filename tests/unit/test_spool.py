@@ -55,11 +55,11 @@ def test_a_spooled_hook_that_fails_stays_and_is_taken_next_time(
             return real(preamble, event, payload)
 
         monkeypatch.setattr(backend, "hook", failing)
-        service._take_in_spool(backend)
+        service._process_spool(backend)
         assert len(list(spool.waiting(core.data_dir))) == 1
     monkeypatch.setattr(backend, "hook", real)
-    service._take_in_spool(backend)
-    service._take_in_spool(backend)
+    service._process_spool(backend)
+    service._process_spool(backend)
     assert list(spool.waiting(core.data_dir)) == []
     assert sorted(events(core, project)) == ["first summary", "second summary"]
 
@@ -70,7 +70,7 @@ def test_a_spooled_hook_taken_twice_is_one_event(core: Core, project: Path, serv
     kept(core, project, "PostCompact", compact_summary="a summary")
     (item,) = spool.waiting(core.data_dir)
     backend.hook(item.preamble, item.event, item.payload)
-    service._take_in_spool(backend)
+    service._process_spool(backend)
     assert events(core, project) == ["a summary"]
 
 
@@ -86,7 +86,7 @@ def test_a_spooled_transcript_is_learned_from(core: Core, project: Path, service
     ]
     (tmp_path / "t.jsonl").write_text("\n".join(lines))
     kept(core, project, "PreCompact", transcript_path=str(tmp_path / "t.jsonl"))
-    service._take_in_spool(MemoryBackend(core))
+    service._process_spool(MemoryBackend(core))
     assert any("Postgres" in content for content in facts(core, project))
     assert list(spool.waiting(core.data_dir)) == []
 
