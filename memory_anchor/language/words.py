@@ -67,7 +67,7 @@ def filled(pattern: str, parts: Mapping[str, str]) -> str:
     >>> filled("{day}{1,2}", {"day": "[0-3]{digit}", "digit": "[0-9]"})
     '[0-3][0-9]{1,2}'
     """
-    return re.sub(r"\{([a-z_]+)\}", lambda match: filled(parts[match[1]], parts), pattern)
+    return re.sub(r"\{([a-z_]{1,40})\}", lambda match: filled(parts[match[1]], parts), pattern)
 
 
 def pattern(group: str, name: str, **parts: str) -> str:
