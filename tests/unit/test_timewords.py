@@ -5,20 +5,32 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from cases import by_result, each_query
+from cases import by_result, each_query, words
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.language.timerules import number
-from memory_anchor.language.timewords import time_range
+from memory_anchor.language.timewords import TimeWords, time_range
 
 NOW = datetime(2025, 12, 17, 15, 30, tzinfo=UTC)
 """A Wednesday."""
 
 
-def days(query: str, zone: str = "UTC") -> tuple[str, str] | None:
-    found = time_range(query, now=NOW, zone=zone)
-    return (found.start.date().isoformat(), found.end.date().isoformat()) if found else None
+def read(query: str) -> TimeWords:
+    found = time_range(query, now=NOW, zone="UTC")
+    assert found is not None
+    return found
+
+
+def days(query: str) -> tuple[str, str]:
+    found = read(query)
+    return found.start.date().isoformat(), found.end.date().isoformat()
+
+
+def days_ago(query: str) -> tuple[int, int]:
+    """Return how many days ago the range starts and ends."""
+    found, today = read(query), NOW.replace(hour=0, minute=0)
+    return (today - found.start).days, (today - found.end).days + 1
 
 
 SPANS = {
@@ -161,30 +173,28 @@ def test_time_words_become_half_open_days(query: str, span: tuple[str, str]) -> 
 """)
 def test_other_words_are_left_alone(query: str) -> None:
     """Rule time.words: no false alarm on words that only look like dates."""
-    assert days(query) is None
+    assert time_range(query, now=NOW, zone="UTC") is None
 
 
 def test_what_hangs_on_now_filters_and_a_calendar_date_only_counts() -> None:
     """Rule time.hard: "last week" excludes the rest; "in May 2023" may have been told in June."""
-    relative = time_range("上周完成了什么", now=NOW, zone="UTC")
-    dated = time_range("trips in May 2023", now=NOW, zone="UTC")
-    assert relative is not None and relative.is_hard
-    assert dated is not None and not dated.is_hard
+    assert read("上周完成了什么").is_hard
+    assert not read("trips in May 2023").is_hard
 
 
 @pytest.mark.parametrize("query", ["on Friday 28 November", "recently, in May 2023", "周五也就是11月28日"])
 def test_a_date_counts_before_what_is_vague(query: str) -> None:
     """Rule time.vague: "recently" and a bare weekday are left aside when a date is said."""
-    found = time_range(query, now=NOW, zone="UTC")
-    assert found is not None and found.end - found.start < timedelta(days=32)
+    found = read(query)
+    assert found.end - found.start < timedelta(days=32)
     assert found.start.date() != NOW.date() - timedelta(days=14)
 
 
 @pytest.mark.parametrize("query", ["the plan for next week", "下周的计划", "tomorrow's talk", "明年的目标"])
 def test_what_is_to_come_never_filters(query: str) -> None:
     """Rule time.future: what will happen next week was recorded before it."""
-    found = time_range(query, now=NOW, zone="UTC")
-    assert found is not None and not found.is_hard and found.start > NOW
+    found = read(query)
+    assert not found.is_hard and found.start > NOW
 
 
 def test_hours_are_counted_back_from_now() -> None:
@@ -211,9 +221,7 @@ def test_hours_are_counted_back_from_now() -> None:
 )
 def test_a_query_for_anything_in_a_time_is_told_from_one_for_something(query: str, asks: bool) -> None:
     """Rule time.rest: "what happened today" is answered by all of today."""
-    found = time_range(query, now=NOW, zone="UTC")
-    assert found is not None
-    assert found.rest is asks
+    assert read(query).rest is asks
 
 
 @pytest.mark.parametrize(
@@ -238,25 +246,19 @@ def test_a_query_for_anything_in_a_time_is_told_from_one_for_something(query: st
 )
 def test_what_hangs_on_now_is_cut_from_what_remains_of_the_query(query: str, remaining: str) -> None:
     """Rule time.remaining: no memory says "4 days ago" of itself, so these words count against none."""
-    found = time_range(query, now=NOW, zone="UTC")
-    assert found is not None
-    assert found.remaining == remaining
+    assert read(query).remaining == remaining
 
 
 @pytest.mark.parametrize("query", ["trips in May 2023", "2025年12月的发布"])
 def test_a_calendar_date_remains_in_the_query(query: str) -> None:
     """Rule time.remaining: a memory may name the date itself, whatever day it was told on."""
-    found = time_range(query, now=NOW, zone="UTC")
-    assert found is not None
-    assert found.remaining == query
+    assert read(query).remaining == query
 
 
 def test_what_remains_of_a_long_query_is_its_end_as_well() -> None:
     """Rule time.remaining: time words are looked for in the beginning only, the rest is kept whole."""
     end = "word " * 500 + "end"
-    found = time_range(f"yesterday {end}", now=NOW, zone="UTC")
-    assert found is not None
-    assert found.remaining == end
+    assert read(f"yesterday {end}").remaining == end
 
 
 def test_days_begin_in_the_callers_zone() -> None:
@@ -270,15 +272,7 @@ def test_days_begin_in_the_callers_zone() -> None:
 
 def test_numbers_are_read_in_three_ways() -> None:
     """Rule time.numbers: digits, English words and Chinese numerals."""
-    assert [number(text) for text in ("12", "twelve", "十二", "二十", "一百零三", "两", "x")] == [
-        12,
-        12,
-        12,
-        20,
-        103,
-        2,
-        None,
-    ]
+    assert [number(text) for text in words("12 twelve 十二 二十 一百零三 两 x")] == [12, 12, 12, 20, 103, 2, None]
 
 
 @given(st.text(alphabet="0123456789 天周月年前上个last week ago三十百/-", max_size=40))
@@ -286,3 +280,266 @@ def test_any_text_gives_a_range_or_nothing(query: str) -> None:
     """Rule time.total: no text raises, and a range never runs backwards."""
     found = time_range(query, now=NOW, zone="UTC")
     assert found is None or found.start < found.end
+
+
+# --- amounts, and on which side of a time a query looks ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "last"),
+    [
+        ("一个半月前", 37, 53),
+        ("两个半月前的决定", 67, 83),
+        ("half a month ago", 7, 23),
+        ("one and a half months ago", 37, 53),
+        ("1.5 weeks ago", 8, 13),
+        ("一年半前", 456, 639),
+        ("1.5 years ago", 456, 639),
+        ("a year and a half ago", 456, 639),
+        ("两天半前", 2, 3),
+    ],
+)
+def test_a_fraction_is_meant_to_a_quarter_of_its_unit(query: str, first: int, last: int) -> None:
+    """Rule time.fraction: "a year and a half ago" is no single day, and 一个半月 is no 半月."""
+    assert days_ago(query) == (last, first)
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "last"),
+    [
+        ("三四天前", 3, 4),
+        ("十几天前", 11, 19),
+        ("二十多天前", 20, 29),
+        ("10多天前", 10, 19),
+        ("十三四天前", 13, 14),
+        ("3到5天前", 3, 5),
+        ("3-4 days ago", 3, 4),
+        ("three or four days ago", 3, 4),
+        ("二十一天前", 21, 21),
+        ("三天多前", 3, 4),
+        ("a day or two ago", 1, 2),
+    ],
+)
+def test_an_amount_between_two_numbers_spans_both(query: str, first: int, last: int) -> None:
+    """Rule time.between: 三四天前 is three or four days ago, and filters."""
+    assert read(query).is_hard
+    assert days_ago(query) == (last, first)
+
+
+@pytest.mark.parametrize(
+    "query", ["a few days ago", "several days ago", "几天前", "好几天前", "若干天前", "几天前路由器改了什么"]
+)
+def test_an_amount_without_a_number_spans_some_days_and_never_filters(query: str) -> None:
+    """Rule time.few: "a few days ago" is two to six days ago and only counts."""
+    found = read(query)
+    assert not found.is_hard
+    assert days(query) == ("2025-12-11", "2025-12-16")
+
+
+@pytest.mark.parametrize(
+    ("query", "start"),
+    by_result(
+        {
+            "2024-01-01": "after 2023 | 2023年之后 | 2023年以后",
+            "2023-01-01": "since 2023 | 2023年以来",
+            "2025-12-17": "after yesterday",
+            "2025-12-15": "after last week | from Monday on",
+            "2025-12-16": "since yesterday | after yesterday's meeting",
+            "2025-12-08": "changes from last week onwards",
+        }
+    ),
+)
+def test_after_begins_when_a_time_is_over_and_since_when_it_begins(query: str, start: str) -> None:
+    """Rule time.after: "after 2023" is without 2023, "since 2023" with it; both reach to now."""
+    found = read(query)
+    assert found.is_hard
+    assert (found.start.date().isoformat(), found.end) == (start, NOW + timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("query", ["after today", "after this week", "今天之后"])
+def test_after_what_is_not_over_is_to_come(query: str) -> None:
+    """Rule time.after: what begins later than now never filters."""
+    found = read(query)
+    assert not found.is_hard and found.start > NOW
+
+
+@pytest.mark.parametrize(
+    ("query", "start", "is_hard"),
+    [("everything from last week", "2025-12-08", True), ("photos from 2023", "2023-01-01", False)],
+)
+def test_from_a_time_is_of_that_time(query: str, start: str, is_hard: bool) -> None:
+    """Rule time.from: "from last week" alone does not reach to now."""
+    found = read(query)
+    assert found.is_hard is is_hard
+    assert found.start.date().isoformat() == start
+    assert found.end < NOW - timedelta(days=2)
+
+
+@pytest.mark.parametrize(
+    ("query", "start", "end"),
+    [
+        ("一个多月前", "2025-10-01", "2025-12-01"),
+        ("两年多前", "2022-01-01", "2024-01-01"),
+        ("半个多月前", "2025-11-09", "2025-12-11"),
+    ],
+)
+def test_an_amount_and_more_spans_up_to_the_next(query: str, start: str, end: str) -> None:
+    """Rule time.between: 一个多月前 lies between one month ago and two."""
+    found = read(query)
+    assert found.is_hard
+    assert days(query) == (start, end)
+
+
+def test_hours_may_be_a_fraction() -> None:
+    """Rule time.hours: "2.5 hours ago" is an hour around it, and not 5 hours ago."""
+    found = time_range("2.5 hours ago", now=NOW, zone="UTC")
+    assert found is not None
+    assert (found.start, found.end) == (NOW - timedelta(hours=3.5), NOW - timedelta(hours=1.5))
+
+
+# --- characters that may end or begin a time word, and belong to the next word ----------------------------------------
+
+LAST_WEEK, THIS_WEEK = ("2025-12-08", "2025-12-15"), ("2025-12-15", "2025-12-22")
+LAST_MONTH, THIS_MONTH = ("2025-11-01", "2025-12-01"), ("2025-12-01", "2026-01-01")
+THREE_DAYS_AGO, TWO_DAYS_AGO = ("2025-12-14", "2025-12-15"), ("2025-12-15", "2025-12-16")
+
+
+@pytest.mark.parametrize(
+    ("query", "remaining"),
+    [
+        ("昨天内存泄漏怎么修的", "内存泄漏怎么修的"),
+        ("昨天内网故障原因", "内网故障原因"),
+        ("上周内部会议说了什么", "内部会议说了什么"),
+        ("上周里程碑进展", "里程碑进展"),
+        ("上周里面试了谁", "里面试了谁"),
+        ("最近三天里程", "里程"),
+        ("过去24小时内存占用", "内存占用"),
+        ("昨天晚上线的版本", "晚上线的版本"),
+        ("昨天晚上班车几点到", "晚上班车几点到"),
+        ("今天早上架的商品", "早上架的商品"),
+        ("昨天下午茶花了多少", "下午茶花了多少"),
+        ("昨天的士费报销了吗", "的士费报销了吗"),
+        ("昨天的确修好了吗", "的确修好了吗"),
+        ("上周日志里的错误", "日志里的错误"),
+    ],
+)
+def test_no_word_is_cut_in_its_middle(query: str, remaining: str) -> None:
+    """Rule time.remaining: 内 of 内存, 上 of 上线 and 的 of 的士 belong to what is asked for."""
+    assert read(query).remaining == remaining
+
+
+@pytest.mark.parametrize(
+    ("query", "remaining"),
+    [
+        ("上周里的问题", "问题"),
+        ("本月内，路由器换了吗", "路由器换了吗"),
+        ("本月内做了什么", "做了什么"),
+        ("最近三天里改了什么", "改了什么"),
+        ("过去24小时内路由器发生了什么", "路由器发生了什么"),
+        ("最近一周内网络怎么了", "网络怎么了"),
+        ("昨天晚上的部署", "部署"),
+        ("昨天晚上部署失败", "部署失败"),
+        ("昨天晚上报错", "报错"),
+        ("昨天下午会议", "会议"),
+        ("昨天的确认邮件", "确认邮件"),
+    ],
+)
+def test_what_only_follows_a_time_word_is_cut_with_it(query: str, remaining: str) -> None:
+    """Rule time.remaining: 里, 内, 的 and a part of the day go where no other word begins with them."""
+    assert read(query).remaining == remaining
+
+
+@pytest.mark.parametrize(
+    ("query", "start"),
+    [
+        ("最近7天前端报错", "2025-12-10"),
+        ("最近7天前端口报错", "2025-12-10"),
+        ("过去30天前端错误率", "2025-11-17"),
+        ("最近两周前端改了什么", "2025-12-03"),
+        ("这两天前端的问题", "2025-12-15"),
+        ("这两天前后端联调", "2025-12-15"),
+        ("近7天前台订单", "2025-12-10"),
+        ("近30天前10名商品", "2025-11-17"),
+        ("近三天前五名", "2025-12-14"),
+        ("最近3个月前缀匹配", "2025-09-18"),
+    ],
+)
+def test_a_span_until_now_may_stand_before_a_word_that_begins_with_before(query: str, start: str) -> None:
+    """Rule time.last: 最近7天前端 is the last seven days of 前端, and not seven days ago."""
+    assert days(query) == (start, "2025-12-18")
+
+
+@pytest.mark.parametrize(
+    ("query", "day"),
+    [
+        ("3天前后端改了什么", THREE_DAYS_AGO),
+        ("3天前端口被占用", THREE_DAYS_AGO),
+        ("3天前提交了什么", THREE_DAYS_AGO),
+        ("3天前台风来了吗", THREE_DAYS_AGO),
+        ("3天前任务失败", THREE_DAYS_AGO),
+        ("这三天前", THREE_DAYS_AGO),
+        ("近两年前离职的人", ("2023-01-01", "2024-01-01")),
+        ("30天以前的日志", ("2025-11-17", "2025-11-18")),
+    ],
+)
+def test_units_ago_are_read_before_a_word_of_its_own(query: str, day: tuple[str, str]) -> None:
+    """Rule time.ago: 3天前后端 is 后端 three days ago, and 3天前端口 is 端口."""
+    assert days(query) == day
+
+
+@each_query("""
+    7天前端报错 | 两周前后对比 | 3天前往北京 | 成本月报谁负责 | 成本季度报告 | 目前天气 | 当前天气 |
+    我们目前天天加班 | 提前天数 | 提前年份 | 当前年度 | 晚上周会 | 早上周会 | 马上周会 | 晚上月色 | 线上周会 |
+    线上月活 | 以上月份 | 基本周会 | 日本周边 | 日本月销量 | 版本周期 | 样本月度统计 | 文本周报 | 剧本周更 |
+    副本月卡 | 本周边商店 | 本周年庆 | 如今年轻人 | 附近3天 | 24小时内网故障 | 三天内核升级 | 周日志 | 周一致性检查
+""")
+def test_a_time_word_across_two_words_is_not_read(query: str) -> None:
+    """Rule time.words: 成本月报 is the 月报 of 成本, and names no month."""
+    assert time_range(query, now=NOW, zone="UTC") is None
+
+
+@pytest.mark.parametrize("query", ["脚本周末跑", "版本周五发布", "笔记本周一到货", "原本周三上线"])
+def test_a_weekday_behind_such_a_word_only_counts(query: str) -> None:
+    """Rule time.weekday: 版本周五 is Friday, and of no week that is said."""
+    found = read(query)
+    assert not found.is_hard and found.text.startswith("周")
+
+
+@pytest.mark.parametrize(
+    ("query", "span"),
+    by_result(
+        {
+            THIS_WEEK: """
+                完成本周任务 | 发版本周能上吗 | 这样本周能完成吗 | 论文本周交 | 工作日本周有几天 | 本周边缘节点
+            """,
+            THIS_MONTH: "生成本月报告 | 达成本月目标 | 工资本月发了吗 | 本月经费",
+            LAST_WEEK: """
+            上周边界测试 | 上周报错 | 上周期间 | 所以上周为什么挂了 | 主线上周合并了什么 | 最晚上周交 | 晚上上周的报告
+        """,
+            LAST_MONTH: "产线上月停机",
+            TWO_DAYS_AGO: "项目前天上线 | 所以前天为什么挂了",
+            ("2023-01-01", "2024-01-01"): "项目前年启动",
+            ("2025-12-14", "2025-12-18"): "最近3天内部署",
+            ("2025-12-10", "2025-12-18"): "一周内联系了谁",
+        }
+    ),
+)
+def test_a_time_word_is_read_where_the_sign_beside_it_ends_another_word(query: str, span: tuple[str, str]) -> None:
+    """Rule time.words: 完成本周 is of this week, though 成本 is a word as well."""
+    assert days(query) == span
+
+
+@pytest.mark.parametrize(
+    ("query", "span"),
+    by_result(
+        {
+            LAST_WEEK: "上周日志里的错误 | 上周日报 | 上周日期格式 | 上周天气 | 上周一致性 | 上周一切正常",
+            THIS_WEEK: "本周日程",
+            ("2025-12-14", "2025-12-15"): "上周日的发布 | 上周日活动 | 上周日程序崩溃",
+            ("2025-12-08", "2025-12-09"): "上周一切到新库",
+        }
+    ),
+)
+def test_a_week_may_stand_before_a_word_that_begins_with_a_weekday(query: str, span: tuple[str, str]) -> None:
+    """Rule time.weekday: 上周日志 is all of last week, 上周日 its Sunday."""
+    assert days(query) == span
