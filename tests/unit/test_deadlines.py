@@ -24,7 +24,7 @@ def due_on(text: str) -> str:
 
 
 @pytest.mark.parametrize("half", READ)
-def test_a_day_by_which_something_is_wanted_is_read_and_no_other_date(half: str) -> None:
+def test_deadlines_are_read_and_no_other_dates(half: str) -> None:
     """Rule due.limit: what is wanted by a day is due on it; what was, holds always or names no such day is not."""
     lines = [line.split("\t") for line in CASES.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
     cases = [(text, days.split() or [""]) for which, days, text in lines if which == half]
@@ -64,7 +64,7 @@ def test_a_day_and_month_without_a_year_are_the_nearest_ones(half: str) -> None:
         ("The estimate is due by December 1, it was forgotten last time.", "2026-12-01"),
     ],
 )
-def test_the_same_time_is_a_limit_or_none_by_what_stands_around_it(text: str, day: str) -> None:
+def test_the_words_around_a_time_make_it_a_limit(text: str, day: str) -> None:
     """Rule due.told: the past, a habit, a condition and what only belongs to a noun set no limit."""
     assert due_on(text) == day
 
@@ -81,7 +81,7 @@ def test_the_same_time_is_a_limit_or_none_by_what_stands_around_it(text: str, da
         ("月底前搬完", "2026-03-31"),
     ],
 )
-def test_before_leaves_a_whole_day_out_and_keeps_one_of_which_an_hour_is_named(text: str, day: str) -> None:
+def test_before_excludes_a_whole_day_and_includes_one_with_an_hour(text: str, day: str) -> None:
     """Rule due.before: "before Friday" is by Thursday; before an hour of a day, or the end of a time, is that day."""
     assert due_on(text) == day
 

@@ -103,7 +103,7 @@ def test_what_was_found_while_recalling_is_settled_like_any_other(core: Core, ag
     assert anchor.search(QUERY).conflicts == ()
 
 
-def test_a_word_of_change_settles_it(core: Core, agent: Actor, clock: ManualClock) -> None:
+def test_a_stated_change_supersedes_at_once(core: Core, agent: Actor, clock: ManualClock) -> None:
     """Rule conflicts: the newer fact says itself that something changed; the older stays readable."""
     anchor, (old, new) = recalled(core, agent, clock, OLD, CHANGED)
 
@@ -114,7 +114,7 @@ def test_a_word_of_change_settles_it(core: Core, agent: Actor, clock: ManualCloc
 
 
 @pytest.mark.parametrize("guarded", [{"origin": Origin.HUMAN}, {"pinned": True}])
-def test_a_humans_or_pinned_word_only_waits(
+def test_a_human_or_pinned_memory_is_only_disputed(
     core: Core, agent: Actor, clock: ManualClock, guarded: dict[str, Any]
 ) -> None:
     """Rule conflicts: no job displaces what a human wrote or pinned."""
@@ -128,9 +128,7 @@ def test_a_humans_or_pinned_word_only_waits(
     assert anchor.get(old.id).status is Status.DISPUTED
 
 
-def test_what_different_people_see_is_never_set_against_each_other(
-    core: Core, agent: Actor, clock: ManualClock
-) -> None:
+def test_memories_of_different_readers_are_never_compared(core: Core, agent: Actor, clock: ManualClock) -> None:
     """Rule visibility: a private memory cannot make a shared one look disputed to others."""
     stored(core, agent, clock, OLD)
     stored(core, agent, clock, NEW, visibility=Visibility.AGENT)
@@ -269,7 +267,7 @@ LONG = (
 )
 
 
-def test_a_long_fact_waits_for_its_first_tokens_only_and_is_reconciled_behind(core: Core, agent: Actor) -> None:
+def test_a_long_fact_waits_for_its_first_tokens_and_is_reconciled_later(core: Core, agent: Actor) -> None:
     """Rule save: beyond the first 64 tokens nothing is waited for; the whole row comes behind, then a second look."""
     waited: list[str] = []
     meaning = core.services.searcher.query_embedder
@@ -288,7 +286,7 @@ def test_a_long_fact_waits_for_its_first_tokens_only_and_is_reconciled_behind(co
 
 
 @pytest.mark.parametrize("text", ["short", LONG, "这是一段很长的说明，" * 60, "x" * 5_000, "", "a b " * 2_000])
-def test_what_is_waited_for_is_the_beginning_and_never_too_much(text: str) -> None:
+def test_the_awaited_text_is_a_bounded_prefix(text: str) -> None:
     """Rule save: a prefix within the bound; the whole where that is short."""
     awaited = awaited_text(text)
 

@@ -76,7 +76,7 @@ def test_the_event_before_is_read_along_after_the_date() -> None:
     assert embedded_with_context(event("Yes")) == embedded_text(event("Yes"))
 
 
-def test_context_words_count_half() -> None:
+def test_context_words_have_half_the_weight() -> None:
     """Rule words.context: neighbouring text helps to find a memory, at a lower weight than its own words."""
     told = event("Yes, in the mountains", context="Did you go camping?")
     assert 0 < weight(told, "camp") < weight(told, "mountain")
@@ -104,7 +104,7 @@ def test_the_context_of_an_event_is_the_text_before_without_its_date() -> None:
     assert len(conversation_context("x" * 5000)) == CONTEXT_CHARS
 
 
-def test_phrases_are_looked_for_in_the_memory_itself_not_in_its_context() -> None:
+def test_phrases_are_searched_in_the_memory_not_in_its_context() -> None:
     """Rule words.phrase: a quoted phrase must stand in the memory's own text or fields."""
     text = phrase_text(event("Ship  IT now", context="secret plan", tags=(Tag("release"),)))
     assert "ship it now" in text

@@ -49,7 +49,7 @@ def test_an_agent_ends_no_pause_by_a_shorter_one(core: Core) -> None:
     assert pause_of(core.data_dir, core.clock.now()) is not None
 
 
-def test_without_memory_nothing_is_told_unasked(core: Core) -> None:
+def test_a_silent_pause_recalls_nothing_unprompted(core: Core) -> None:
     """Issue 15: `--no-memory` is silence, not only a stop to writing."""
     anchor(core).save_memory("The cache keys expire after nine minutes")
     prompt = {"prompt": "when do the cache keys expire?"}
@@ -58,7 +58,7 @@ def test_without_memory_nothing_is_told_unasked(core: Core) -> None:
     assert Hooks().answer(anchor(core, "c3"), "UserPromptSubmit", prompt) == ""
 
 
-def test_a_flag_of_an_older_version_or_a_torn_one_pauses(core: Core) -> None:
+def test_an_old_or_incomplete_flag_pauses(core: Core) -> None:
     """Issue 15, pause: whoever cannot read until when does not write."""
     for text in ("", "{", '{"until": "soon"}'):
         (core.data_dir / FLAG).write_text(text)
@@ -66,13 +66,13 @@ def test_a_flag_of_an_older_version_or_a_torn_one_pauses(core: Core) -> None:
 
 
 @pytest.mark.parametrize("text", ["2", "0h", "two hours", "9999d", "-1h"])
-def test_a_time_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     """Issue 15, pause: one sentence with what is allowed."""
     with pytest.raises(BadInput, match="30m, 2h, 1d"):
         parse_duration(text)
 
 
-def test_a_status_line_tells_what_was_told_and_saved(core: Core, clock: ManualClock) -> None:
+def test_the_status_line_shows_what_was_recalled_and_saved(core: Core, clock: ManualClock) -> None:
     """Issue 15, statusline: of this conversation alone."""
     anchor(core, "other").save_memory("The cache keys expire after nine minutes")
     hooks = Hooks()
@@ -82,7 +82,7 @@ def test_a_status_line_tells_what_was_told_and_saved(core: Core, clock: ManualCl
     assert hooks.answer(anchor(core), "Statusline", {}) == "1 loaded · 1 saved · last 12 s ago"
 
 
-def test_saving_that_stopped_is_told(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_saves_are_reported(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 15: red in the status line and a sentence at the next start, until a save works again."""
     writes = anchor(core).writes
 
@@ -99,7 +99,7 @@ def test_saving_that_stopped_is_told(core: Core, monkeypatch: pytest.MonkeyPatch
     assert "cannot save" not in Hooks().answer(anchor(core), "SessionStart", {})
 
 
-def test_a_folder_that_takes_no_files_costs_no_brief_and_is_told(core: Core) -> None:
+def test_a_read_only_folder_costs_no_brief_and_is_reported(core: Core) -> None:
     """Issue 15: what a hook notes for itself may fail; its text comes, with the warning, from a new engine too."""
     anchor(core).save_memory("Never release on Fridays", type="instruction", tags=["todo"])
     for name in ("visits.json", "due.json"):

@@ -20,7 +20,7 @@ def died(folder: Path, *texts: str, name: str = "1-1") -> None:
     (folder / FOLDER / f"{name}{MARKER}").write_text(json.dumps(marked))
 
 
-def test_a_text_that_was_alone_at_two_deaths_is_aside(tmp_path: Path) -> None:
+def test_a_text_that_was_alone_at_two_crashes_is_quarantined(tmp_path: Path) -> None:
     """Attack A9: one death is none's fault; the second sets it aside, by a name that tells nothing of it."""
     died(tmp_path, "poison")
     assert not Quarantine(tmp_path).is_quarantined("poison")
@@ -30,7 +30,7 @@ def test_a_text_that_was_alone_at_two_deaths_is_aside(tmp_path: Path) -> None:
     assert list((tmp_path / FOLDER).iterdir()) == [tmp_path / FOLDER / RECORD]
 
 
-def test_of_a_batch_nothing_is_aside_before_it_was_alone(tmp_path: Path) -> None:
+def test_a_text_of_a_batch_is_quarantined_only_after_it_was_alone(tmp_path: Path) -> None:
     """Attack A9: after a death in a batch each is taken alone; the other seven come through and are free."""
     for number in range(3):
         died(tmp_path, "a", "b", "poison", name=str(number))
@@ -45,7 +45,7 @@ def test_of_a_batch_nothing_is_aside_before_it_was_alone(tmp_path: Path) -> None
     assert after.safe_groups(["a", "b", "poison"], str) == [["a", "b"]]
 
 
-def test_another_step_clears_nobody(tmp_path: Path) -> None:
+def test_surviving_another_step_clears_no_suspect(tmp_path: Path) -> None:
     """Attack A9: what kills when it is embedded is read without harm before, at every start."""
     died(tmp_path, "poison")
     with (quarantine := Quarantine(tmp_path)).reading({"poison": "poison"}, step="embed"):
@@ -53,7 +53,7 @@ def test_another_step_clears_nobody(tmp_path: Path) -> None:
     assert suspects_of(tmp_path) and quarantine.safe_groups(["fine", "poison"], str) == [["fine"], ["poison"]]
 
 
-def test_an_error_an_orderly_end_and_a_cut_marker_are_no_death(tmp_path: Path) -> None:
+def test_errors_orderly_ends_and_incomplete_markers_are_no_crash(tmp_path: Path) -> None:
     """Attack A9: only a process that is gone leaves its marker."""
     quarantine = Quarantine(tmp_path)
     with pytest.raises(ValueError, match="told"), quarantine.reading({"x": "text"}):

@@ -86,7 +86,7 @@ def test_a_cited_file_is_checked_on_recall(core, tmp_path):
     assert told == [("fresh", 4), ("moved", 5), ("stale", 4), ("gone", 4)]
 
 
-def test_an_ended_conversation_becomes_a_story_and_its_facts_are_saved_once(core, clock, tmp_path):
+def test_an_ended_conversation_becomes_one_event_and_its_facts_are_saved_once(core, clock, tmp_path):
     """Rule: segment, extract, narrative; another run adds nothing."""
     anchor = door(core, tmp_path, "c1")
     for text in ("Opened the deploy script", "It failed: the disk was full", "Removed old logs", "The deploy passed"):
@@ -101,7 +101,7 @@ def test_an_ended_conversation_becomes_a_story_and_its_facts_are_saved_once(core
     assert stories[0].text.index("disk was full") < stories[0].text.index("deploy passed")
 
 
-def test_the_figures_are_told_through_the_process(core, tmp_path):
+def test_statistics_come_from_the_process(core, tmp_path):
     """Rule: stats by layer, type, strength and age, with what was recalled."""
     anchor = door(core, tmp_path)
     anchor.log_event("one event")

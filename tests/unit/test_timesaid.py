@@ -34,7 +34,7 @@ def only_ranks(query: str) -> bool:
     session expires within 2 hours | what must be done within 24 hours | 7天内无理由退货 | 7天内拆封了还能退货吗 |
     SLA 24小时内 | 24小时内发生故障怎么赔 | 24小时内超过几次登录失败会锁定 | "ship it" within 30 days
 """)
-def test_a_duration_that_may_be_a_rule_only_counts(query: str) -> None:
+def test_a_duration_that_may_be_a_rule_only_ranks(query: str) -> None:
     """Rule time.within: "within N units" filters only where the query says that something happened."""
     assert only_ranks(query)
 
@@ -53,7 +53,7 @@ def test_a_duration_filters_where_something_happened_in_it(query: str) -> None:
     is the sync allowed on Monday | the meeting on Friday | release on the last Friday of each month | Friday |
     周五的会议
 """)
-def test_a_weekday_that_may_come_every_week_only_counts(query: str) -> None:
+def test_a_weekday_that_may_recur_only_ranks(query: str) -> None:
     """Rule time.weekday: "on Friday" in the present tense is every Friday."""
     assert only_ranks(query)
 
@@ -81,7 +81,7 @@ def test_a_habit_is_something_asked_for(query: str) -> None:
     how do we delete logs older than 30 days ago | how long are logs kept in the last 30 days | 近30天活跃用户的定义 |
     过去24小时内登录失败3次锁定
 """)
-def test_a_span_until_now_only_counts_in_a_rule(query: str) -> None:
+def test_a_span_until_now_only_ranks_in_a_rule(query: str) -> None:
     """Rule time.last: what is kept, deleted or allowed for a span is no event of it."""
     assert only_ranks(query)
 
@@ -128,7 +128,7 @@ def test_a_name_that_begins_with_a_time_word_is_not_read(query: str) -> None:
     口号：告别昨天，拥抱明天 | 拥抱明天，告别昨天 | compare today and tomorrow | the last week column |
     Today widget color | why is the last 3 days chart empty | 今日推荐模块 | 上月环比
 """)
-def test_what_something_is_called_never_filters(query: str) -> None:
+def test_names_and_titles_never_filter(query: str) -> None:
     """Rule time.name: a capital within a sentence, "song" before it or "column" behind it, a past by a future."""
     assert not filters(query)
 
@@ -159,7 +159,7 @@ def test_what_is_quoted_is_no_time(query: str) -> None:
 @pytest.mark.parametrize(
     "query", ['who said "on Friday" yesterday', "昨天谁说了“上周五”", "the users' log of yesterday's run"]
 )
-def test_time_words_beside_a_quotation_are_read(query: str) -> None:
+def test_time_words_outside_a_quotation_are_read(query: str) -> None:
     """Rule time.quoted: only what stands within the marks is left alone."""
     found = read(query)
     assert found is not None
@@ -167,7 +167,7 @@ def test_time_words_beside_a_quotation_are_read(query: str) -> None:
 
 
 @pytest.mark.parametrize("marks", ['""', "“”", "「」", "『』", "«»"])
-def test_whatever_counts_as_a_phrase_is_quoted_here_too(marks: str) -> None:
+def test_the_quotation_marks_of_phrases_are_known_here_too(marks: str) -> None:
     """Rule time.quoted: the marks are those of a search for a phrase."""
     query = f"who said {marks[0]}on Friday{marks[1]}"
     assert phrases(query) == ("on friday",)

@@ -176,14 +176,14 @@ def test_other_words_are_left_alone(query: str) -> None:
     assert time_range(query, now=NOW, zone="UTC") is None
 
 
-def test_what_hangs_on_now_filters_and_a_calendar_date_only_counts() -> None:
+def test_relative_times_filter_and_calendar_dates_only_rank() -> None:
     """Rule time.hard: "last week" excludes the rest; "in May 2023" may have been told in June."""
     assert read("上周完成了什么").is_hard
     assert not read("trips in May 2023").is_hard
 
 
 @pytest.mark.parametrize("query", ["on Friday 28 November", "recently, in May 2023", "周五也就是11月28日"])
-def test_a_date_counts_before_what_is_vague(query: str) -> None:
+def test_a_date_wins_over_a_vague_time(query: str) -> None:
     """Rule time.vague: "recently" and a bare weekday are left aside when a date is said."""
     found = read(query)
     assert found.end - found.start < timedelta(days=32)
@@ -191,7 +191,7 @@ def test_a_date_counts_before_what_is_vague(query: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["the plan for next week", "下周的计划", "tomorrow's talk", "明年的目标"])
-def test_what_is_to_come_never_filters(query: str) -> None:
+def test_the_future_never_filters(query: str) -> None:
     """Rule time.future: what will happen next week was recorded before it."""
     found = read(query)
     assert not found.is_hard and found.start > NOW
@@ -219,7 +219,7 @@ def test_hours_are_counted_back_from_now() -> None:
         }
     ),
 )
-def test_a_query_for_anything_in_a_time_is_told_from_one_for_something(query: str, asks: bool) -> None:
+def test_a_query_for_everything_of_a_time_differs_from_one_for_a_topic(query: str, asks: bool) -> None:
     """Rule time.rest: "what happened today" is answered by all of today."""
     assert read(query).rest is asks
 
@@ -244,18 +244,18 @@ def test_a_query_for_anything_in_a_time_is_told_from_one_for_something(query: st
         ("last week", ""),
     ],
 )
-def test_what_hangs_on_now_is_cut_from_what_remains_of_the_query(query: str, remaining: str) -> None:
+def test_relative_times_are_removed_from_the_query(query: str, remaining: str) -> None:
     """Rule time.remaining: no memory says "4 days ago" of itself, so these words count against none."""
     assert read(query).remaining == remaining
 
 
 @pytest.mark.parametrize("query", ["trips in May 2023", "2025年12月的发布"])
-def test_a_calendar_date_remains_in_the_query(query: str) -> None:
+def test_a_calendar_date_stays_in_the_query(query: str) -> None:
     """Rule time.remaining: a memory may name the date itself, whatever day it was told on."""
     assert read(query).remaining == query
 
 
-def test_what_remains_of_a_long_query_is_its_end_as_well() -> None:
+def test_the_end_of_a_long_query_is_kept() -> None:
     """Rule time.remaining: time words are looked for in the beginning only, the rest is kept whole."""
     end = "word " * 500 + "end"
     assert read(f"yesterday {end}").remaining == end
@@ -299,7 +299,7 @@ def test_any_text_gives_a_range_or_nothing(query: str) -> None:
         ("两天半前", 2, 3),
     ],
 )
-def test_a_fraction_is_meant_to_a_quarter_of_its_unit(query: str, first: int, last: int) -> None:
+def test_a_fraction_spans_a_quarter_unit_to_both_sides(query: str, first: int, last: int) -> None:
     """Rule time.fraction: "a year and a half ago" is no single day, and 一个半月 is no 半月."""
     assert days_ago(query) == (last, first)
 
@@ -357,7 +357,7 @@ def test_after_begins_when_a_time_is_over_and_since_when_it_begins(query: str, s
 
 
 @pytest.mark.parametrize("query", ["after today", "after this week", "今天之后"])
-def test_after_what_is_not_over_is_to_come(query: str) -> None:
+def test_after_a_time_that_is_not_over_is_the_future(query: str) -> None:
     """Rule time.after: what begins later than now never filters."""
     found = read(query)
     assert not found.is_hard and found.start > NOW
@@ -367,7 +367,7 @@ def test_after_what_is_not_over_is_to_come(query: str) -> None:
     ("query", "start", "is_hard"),
     [("everything from last week", "2025-12-08", True), ("photos from 2023", "2023-01-01", False)],
 )
-def test_from_a_time_is_of_that_time(query: str, start: str, is_hard: bool) -> None:
+def test_from_a_time_means_that_time_only(query: str, start: str, is_hard: bool) -> None:
     """Rule time.from: "from last week" alone does not reach to now."""
     found = read(query)
     assert found.is_hard is is_hard
@@ -482,7 +482,7 @@ def test_a_span_until_now_may_stand_before_a_word_that_begins_with_before(query:
         ("30天以前的日志", ("2025-11-17", "2025-11-18")),
     ],
 )
-def test_units_ago_are_read_before_a_word_of_its_own(query: str, day: tuple[str, str]) -> None:
+def test_units_ago_are_read_before_another_word(query: str, day: tuple[str, str]) -> None:
     """Rule time.ago: 3天前后端 is 后端 three days ago, and 3天前端口 is 端口."""
     assert days(query) == day
 
@@ -499,7 +499,7 @@ def test_a_time_word_across_two_words_is_not_read(query: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["脚本周末跑", "版本周五发布", "笔记本周一到货", "原本周三上线"])
-def test_a_weekday_behind_such_a_word_only_counts(query: str) -> None:
+def test_a_weekday_after_such_a_word_only_ranks(query: str) -> None:
     """Rule time.weekday: 版本周五 is Friday, and of no week that is said."""
     found = read(query)
     assert not found.is_hard and found.text.startswith("周")
@@ -524,7 +524,7 @@ def test_a_weekday_behind_such_a_word_only_counts(query: str) -> None:
         }
     ),
 )
-def test_a_time_word_is_read_where_the_sign_beside_it_ends_another_word(query: str, span: tuple[str, str]) -> None:
+def test_a_time_word_is_read_where_the_character_before_it_ends_another_word(query: str, span: tuple[str, str]) -> None:
     """Rule time.words: 完成本周 is of this week, though 成本 is a word as well."""
     assert days(query) == span
 

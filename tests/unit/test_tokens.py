@@ -79,7 +79,7 @@ def test_counts_come_from_the_o200k_vocabulary() -> None:
     assert count_tokens("") == 0
 
 
-def test_counting_loads_the_tokenizer_and_nothing_beside_it() -> None:
+def test_counting_loads_the_tokenizer_and_nothing_else() -> None:
     """Rule tokens.light: the wrapper's rank tables, 64 MB that counting never reads, are not built."""
     code = "import sys; from memory_anchor.language.tokens import count_tokens; n = count_tokens('hello world 你好')"
     told = "; print(n, 'bpe_openai.compat' in sys.modules)"
