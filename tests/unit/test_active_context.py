@@ -142,11 +142,7 @@ def test_secrets_do_not_stay_in_mind_either(anchor: MemoryAnchor) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "kept"),
     [
-        (
-            "db",
-            {"password": "hunter2secret", "port": 5432},
-            {"password": "[redacted:password]", "port": 5432},
-        ),
+        ("db", {"password": "hunter2secret", "port": 5432}, {"password": "[redacted:password]", "port": 5432}),
         ("db", {"password": "hunter2secret", "user": "bob"}, {"password": "[redacted:password]", "user": "bob"}),
         (
             "db",
@@ -197,10 +193,7 @@ def test_a_value_that_cannot_be_read_costs_no_other(core: Core, agent: Actor, an
 
 @pytest.mark.parametrize(
     "end",
-    [
-        lambda core, agent: core.anchor(agent).end_session("done"),
-        lambda core, agent: core.end_conversation(agent),
-    ],
+    [lambda core, agent: core.anchor(agent).end_session("done"), lambda core, agent: core.end_conversation(agent)],
     ids=["end_session", "end_conversation"],
 )
 def test_what_could_not_be_logged_stays_in_mind(

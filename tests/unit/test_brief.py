@@ -176,16 +176,12 @@ def test_a_known_trap_of_a_file_is_told_before_it_is_edited(core: Core) -> None:
     assert edited(Hooks(), core, "/work/shop/web/billing.css", "c2") == ""
 
 
-def test_what_merely_happened_is_no_trap(core: Core) -> None:
-    """Issue 15, PreToolUse: events are none, and a command nothing is known of gets nothing."""
+def test_what_happened_is_a_trap_where_it_names_what_is_run_in_full(core: Core) -> None:
+    """Issue 15, PreToolUse: else it is none; three words are no accident, and another option is another command."""
+    anchor(core).log_event("Running `docker volume prune -f` wiped the fixtures")
     anchor(core).log_event("ran terraform apply for the new bucket")
     assert ran(Hooks(), core, "terraform apply") == ""
     assert ran(Hooks(), core, "ls -la") == ""
-
-
-def test_what_happened_is_a_trap_where_it_names_what_is_run_in_full(core: Core) -> None:
-    """Issue 15, PreToolUse: three words of a command are no accident; another option is another command."""
-    anchor(core).log_event("Running `docker volume prune -f` wiped the fixtures")
     assert "wiped" in ran(Hooks(), core, "cd ops && sudo docker volume prune -f", "c2")
     assert "wiped" in ran(Hooks(), core, "FOO=1 env DEBUG=1 nohup docker volume prune -f", "c4")
     assert ran(Hooks(), core, "docker volume ls", "c3") == ""

@@ -92,13 +92,6 @@ def test_a_search_embeds_the_last_few_writes_first(bench: Bench) -> None:
     assert bench.searcher.unembedded() == 0
 
 
-def test_what_a_crash_left_unembedded_is_found_by_the_next_process(bench: Bench) -> None:
-    """Rule search.deferred: the store itself says which versions have no vector."""
-    bench.event("rotated the API keys", embed=False)
-    after_restart = Searcher(bench.store, bench.embedder, bench.clock)
-    assert after_restart.embed_pending(10) == 1
-
-
 def test_a_cached_answer_lives_until_a_write(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule search.cache: keyed by scope and request; a write invalidates it, so does its age."""
     bench.fact("The retry limit is three")

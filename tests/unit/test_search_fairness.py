@@ -169,15 +169,6 @@ def test_why_not_names_those_that_stand_for_an_older_one(bench: Bench) -> None:
     assert "very same" in bench.searcher.why_not(ACTOR, SearchRequest("tests"), events[-1])["reason"]
 
 
-def test_why_not_of_a_duplicate_names_the_one_that_is_shown(bench: Bench) -> None:
-    """Rule search.why_not: a folded memory is cited by another, whatever the limit."""
-    first, second = bench.event("ran the tests"), bench.event("ran the tests")
-    shown = bench.ask("tests")
-    folded = next(one for one in (first, second) if one.id not in shown)
-
-    assert shown[0] in bench.searcher.why_not(ACTOR, SearchRequest("tests"), folded)["reason"]
-
-
 def test_what_another_process_stored_without_a_row_is_told_too(bench: Bench) -> None:
     """Rule search.deferred: the note counts the store, not the queue of this process."""
     for number in range(6):

@@ -16,6 +16,10 @@ from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.settings import Settings, Weight, load_settings, with_project_file
 
 
+def prefixed(env: dict[str, str]) -> dict[str, str]:
+    return {f"MEMORY_ANCHOR_{name}": value for name, value in env.items()}
+
+
 def test_later_sources_win_and_every_value_says_where_it_came_from(tmp_path: Path) -> None:
     """Rule settings.order."""
     user = tmp_path / "config.yaml"
@@ -41,30 +45,27 @@ def test_later_sources_win_and_every_value_says_where_it_came_from(tmp_path: Pat
 @pytest.mark.parametrize(
     ("env", "sentence"),
     [
-        ({"MEMORY_ANCHOR_RETRIVAL__LENS": "1"}, "unknown setting 'retrival' in environment"),
-        ({"MEMORY_ANCHOR_STORE__KINDS": "edge"}, "unknown setting 'store.kinds' in environment"),
-        ({"MEMORY_ANCHOR_STORE__KIND": "sqlite"}, "setting 'store.kind' in environment is 'sqlite'"),
-        ({"MEMORY_ANCHOR_GATE__PENDING": "0.95"}, "gate.pending is 0.95"),
-        ({"MEMORY_ANCHOR_AGENTS__CODEX__EXTRACTION__MOD": "x"}, "unknown setting 'agents.codex.extraction.mod'"),
-        ({"MEMORY_ANCHOR_CONFLICTS__POLICY__FACT": "newest"}, "setting 'conflicts.policy.fact' in environment is"),
-        ({"MEMORY_ANCHOR_CONFLICTS__POLICY__EVENT": "keep_new"}, "conflicts.policy.event"),
-        ({"MEMORY_ANCHOR_BUDGET": "{broken"}, "starts like JSON"),
-        ({"MEMORY_ANCHOR_STORE__KIND": "qdrant"}, "neither of store.url and store.path is set"),
+        ({"RETRIVAL__LENS": "1"}, "unknown setting 'retrival' in environment"),
+        ({"STORE__KINDS": "edge"}, "unknown setting 'store.kinds' in environment"),
+        ({"STORE__KIND": "sqlite"}, "setting 'store.kind' in environment is 'sqlite'"),
+        ({"GATE__PENDING": "0.95"}, "gate.pending is 0.95"),
+        ({"AGENTS__CODEX__EXTRACTION__MOD": "x"}, "unknown setting 'agents.codex.extraction.mod'"),
+        ({"CONFLICTS__POLICY__FACT": "newest"}, "setting 'conflicts.policy.fact' in environment is"),
+        ({"CONFLICTS__POLICY__EVENT": "keep_new"}, "conflicts.policy.event"),
+        ({"BUDGET": "{broken"}, "starts like JSON"),
+        ({"STORE__KIND": "qdrant"}, "neither of store.url and store.path is set"),
+        ({"BUDGET__FACTS": ""}, "'budget.facts' in environment is ''; it should be a valid integer"),
+        ({"BUDGET": "5"}, "allowed is a mapping of names to values"),
+        ({"GATE__ACTIVE": "nan"}, "finite number"),
+        ({"LIFECYCLE__CONFIDENCE_HALF_LIFE_DAYS": "inf"}, "finite number"),
+        ({"LIFECYCLE__FORGET_FACTS": '["bogus"]'}, "is 'bogus'; it should be 'decision'"),
+        ({"LIFECYCLE__FORGET_FACTS": "fact"}, "is 'fact'; allowed is a list"),
+        ({"RETRIEVAL__WEIGHTS": '{"x": 1}'}, "unknown setting 'retrieval.weights.x'"),
+        ({"RETRIEVAL__WEIGHTS": '{"dense": 3}'}, "setting 'retrieval.weights.dense' in environment is 3"),
+        ({"LLM__MONTHLY_TOKENS": "-1"}, "is '-1'; it should be greater than or equal to 0"),
+        ({"CONFLICTS__POLICY": '{"nosuch": "keep_new"}'}, "unknown setting 'conflicts.policy.nosuch'"),
         (
-            {"MEMORY_ANCHOR_BUDGET__FACTS": ""},
-            "'budget.facts' in environment is ''; it should be a valid integer",
-        ),
-        ({"MEMORY_ANCHOR_BUDGET": "5"}, "allowed is a mapping of names to values"),
-        ({"MEMORY_ANCHOR_GATE__ACTIVE": "nan"}, "finite number"),
-        ({"MEMORY_ANCHOR_LIFECYCLE__CONFIDENCE_HALF_LIFE_DAYS": "inf"}, "finite number"),
-        ({"MEMORY_ANCHOR_LIFECYCLE__FORGET_FACTS": '["bogus"]'}, "is 'bogus'; it should be 'decision'"),
-        ({"MEMORY_ANCHOR_LIFECYCLE__FORGET_FACTS": "fact"}, "is 'fact'; allowed is a list"),
-        ({"MEMORY_ANCHOR_RETRIEVAL__WEIGHTS": '{"x": 1}'}, "unknown setting 'retrieval.weights.x'"),
-        ({"MEMORY_ANCHOR_RETRIEVAL__WEIGHTS": '{"dense": 3}'}, "setting 'retrieval.weights.dense' in environment is 3"),
-        ({"MEMORY_ANCHOR_LLM__MONTHLY_TOKENS": "-1"}, "is '-1'; it should be greater than or equal to 0"),
-        ({"MEMORY_ANCHOR_CONFLICTS__POLICY": '{"nosuch": "keep_new"}'}, "unknown setting 'conflicts.policy.nosuch'"),
-        (
-            {"MEMORY_ANCHOR_STORE__KIND": "qdrant", "MEMORY_ANCHOR_STORE": '{"url": "http://q", "path": "/q"}'},
+            {"STORE__KIND": "qdrant", "STORE": '{"url": "http://q", "path": "/q"}'},
             "both of store.url and store.path is set",
         ),
     ],
@@ -72,7 +73,7 @@ def test_later_sources_win_and_every_value_says_where_it_came_from(tmp_path: Pat
 def test_a_wrong_name_or_value_is_an_error_wherever_it_stands(env: dict[str, str], sentence: str) -> None:
     """Rule settings.unknown: also in the environment, which settings libraries let pass."""
     with pytest.raises(BadInput) as refused:
-        load_settings(env=env, user_file=None)
+        load_settings(env=prefixed(env), user_file=None)
 
     assert sentence in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -87,10 +88,7 @@ def test_what_the_environment_tells_commands_is_no_setting(name: str) -> None:
 def test_agents_and_collections_have_settings_by_name() -> None:
     """Rule settings.agents."""
     loaded = load_settings(
-        env={
-            "MEMORY_ANCHOR_AGENTS__CODEX__EXTRACTION__MODE": "factual",
-            "MEMORY_ANCHOR_COLLECTIONS__KNOWLEDGE__USAGE": "knowledge",
-        },
+        env=prefixed({"AGENTS__CODEX__EXTRACTION__MODE": "factual", "COLLECTIONS__KNOWLEDGE__USAGE": "knowledge"}),
         user_file=None,
     ).settings
 
@@ -180,7 +178,7 @@ def test_a_bearer_token_is_shown_by_its_first_signs(
 def test_no_error_quotes_a_token_or_a_key(env: dict[str, str]) -> None:
     """Rule safety: whatever is wrong with them."""
     with pytest.raises(BadInput) as refused:
-        load_settings(env={f"MEMORY_ANCHOR_{name}": value for name, value in env.items()}, user_file=None)
+        load_settings(env=prefixed(env), user_file=None)
 
     assert TOKEN not in str(refused.value)
 
