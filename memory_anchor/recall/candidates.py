@@ -75,7 +75,8 @@ def from_mirror(mirror: Mirror, context: SearchContext, words: WordScores) -> ND
     """Return the rows of a whole mirror that an open request finds, sorted."""
     readers = audience_key(context.actor)
     groups = [mirror.readable_in(layer.value, readers) for layer in context.request.searched()]
-    depth, breadth = _depths(context)
+    breadth = CANDIDATES if context.query.end is None else OF_A_KIND
+    depth = QUOTED if phrases(context.request.query) else breadth
     return among(mirror, groups, context.query, words, depth=depth, breadth=breadth)
 
 
@@ -107,7 +108,8 @@ def from_store(store: MemoryStore, context: SearchContext, row: Matrix | None) -
     """
     request = context.request
     points: dict[str, str] = {}
-    depth, breadth = _depths(context)
+    breadth = CANDIDATES if context.query.end is None else OF_A_KIND
+    depth = QUOTED if phrases(context.request.query) else breadth
     for layer in request.searched():
         name, where = layer.value, where_of(context.actor, request, layer)
         time_field = "when" if layer is Layer.EVENT_LOG else "recorded_at"
@@ -174,9 +176,3 @@ def _newest(store: MemoryStore, name: str, where: Where, by: str, wanted: int) -
         if len(texts) >= wanted or len(found) < depth or depth >= LISTED_MAX:
             return newest
         depth *= 5
-
-
-def _depths(context: SearchContext) -> tuple[int, int]:
-    """Return how many hits by words, and how many by meaning, a collection is asked for."""
-    breadth = CANDIDATES if context.query.end is None else OF_A_KIND
-    return QUOTED if phrases(context.request.query) else breadth, breadth
