@@ -15,7 +15,7 @@ from memory_anchor.adapters.system import SystemClock
 from memory_anchor.core import Core
 from memory_anchor.front import calls
 from memory_anchor.front.cli import link
-from memory_anchor.front.dashboard import deeds
+from memory_anchor.front.dashboard import actions
 from memory_anchor.front.dashboard.access import OPEN, Sessions
 from memory_anchor.front.dashboard.app import Dashboard
 from memory_anchor.identity.keys import TRIES_FILE
@@ -66,7 +66,7 @@ class House:
         monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(self.data))
         monkeypatch.chdir(self.project)
         monkeypatch.setattr(link, "_ask_engine", self.ask)
-        monkeypatch.setattr(deeds, "wake", lambda: {"state": "serving", "pid": 4711, "version": "0.1.0"})
+        monkeypatch.setattr(actions, "wake", lambda: {"state": "serving", "pid": 4711, "version": "0.1.0"})
         (self.data / "identity" / TRIES_FILE).unlink(missing_ok=True)
         with cheap_keys():
             yield

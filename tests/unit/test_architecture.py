@@ -342,7 +342,7 @@ BESIDE_THE_DOOR = {
         "front/calls.py",
         "front/cli/keep.py",
     ),  # hold the process itself
-    "front/dashboard/deeds.py",  # the human's key and files, as the commands have them
+    "front/dashboard/actions.py",  # the human's key and files, as the commands have them
     *(
         "front/doctor.py",
         "front/doctor_machine.py",

@@ -23,13 +23,13 @@ from memory_anchor.errors import DiskFull, MemoryAnchorError
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.review import word_diff
 from memory_anchor.front.cli.setup import identity
-from memory_anchor.front.dashboard import said
+from memory_anchor.front.dashboard import wording
 from memory_anchor.front.dashboard.access import POLICY
-from memory_anchor.front.dashboard.said import LANGUAGES, Words, catalogue, proposal_diff
+from memory_anchor.front.dashboard.wording import LANGUAGES, Words, catalogue, proposal_diff
 from memory_anchor.model import ProposalAction
 from memory_anchor.testing import PASSPHRASE, human_of
 
-HERE = Path(said.__file__).parent
+HERE = Path(wording.__file__).parent
 TEMPLATES = sorted((HERE / "templates").glob("*.html"))
 PATHS = ("/", "/search?q=port", "/timeline", "/context?task=ports", "/knowledge", "/health", "/use", "/undo", "/purge")
 PAGE_BYTES_MAX = 60_000

@@ -30,7 +30,7 @@ def _of_the_dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> socket
     handed: list[socket.socket] = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: handed.extend(sockets))
     monkeypatch.setattr(dashboard, "_warm", lambda: None)
-    monkeypatch.setattr(dashboard.deeds, "wake", lambda: None)
+    monkeypatch.setattr(dashboard.actions, "wake", lambda: None)
     dashboard.serve(0, announce=lambda _: None)
     return handed[0]
 

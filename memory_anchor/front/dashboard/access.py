@@ -1,10 +1,10 @@
-"""Who may see the dashboard: a link that opens once, a cookie, and for every form a token; decided before any route.
+"""Access control of the dashboard, before any route: a one-time link, a session cookie, and a token for each form.
 
-The command prints a link into its own terminal. Its secret opens once, within minutes, and becomes a session: a random
-cookie (HttpOnly, SameSite=Strict) that only this process knows, so one that is old, forged or of another data folder is
-nothing here. Host and Origin are compared with the very address that is served, port included. A session reads; what
-changes a memory needs the passphrase besides (`beside.signer`), and a session that mistypes it too often ends.
-Rejected: a cookie signed with a key on disk, which would outlive the terminal that showed the link.
+The command prints a link into its own terminal. Its secret works once, within minutes, and starts a session: a random
+cookie (HttpOnly, SameSite=Strict) that only this process knows, so an old or forged one, or one of another data folder,
+does nothing. Host and Origin must equal the served address, port included. A session may read; changing a memory also
+needs the passphrase (`actions.signer`), and a session ends after too many wrong ones. Rejected: a cookie signed with a
+key on disk, which would outlive the terminal that showed the link.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ IDLE_S = 8 * 3600.0
 LASTS_S = 3 * 24 * 3600.0
 SESSIONS_MAX = 16
 REFUSALS_MAX = 5
-"""Wrong passphrases after which a session ends and another link is needed."""
+"""Wrong passphrases after which a session ends and a new link is needed."""
 OPEN, STATIC = "/open/", "/static/"
 SESSION = "memory_anchor.session"
 
 
 @dataclass(slots=True)
 class Session:
-    """One browser that came in. notices: what the next page says. last: the deed that can be undone, if any."""
+    """One browser's session. notices: shown on the next page. last: the action that can be undone, if any."""
 
     key: bytes
     began: float
@@ -62,7 +62,7 @@ class Session:
     last: Record | None = None
 
     def token(self, action: str) -> str:
-        """Return what a form that posts to `action` carries."""
+        """Return the token of a form that posts to `action`."""
         return hmac.new(self.key, action.encode(), hashlib.sha256).hexdigest()
 
     def knows(self, action: str, token: str) -> bool:
@@ -79,7 +79,7 @@ class Sessions:
         self._sessions: dict[bytes, Session] = {}
 
     def new_link(self) -> str:
-        """Return the secret part of a link that opens once."""
+        """Return the secret part of a one-time link."""
         secret = secrets.token_urlsafe(SECRET_BYTES)
         with self._lock:
             self._links[_digest(secret)] = self._monotonic()
@@ -88,7 +88,7 @@ class Sessions:
         return secret
 
     def enter(self, secret: str) -> str:
-        """Use a link up and return the cookie of a new session, "" where there is no such link."""
+        """Use up a link and return the cookie of a new session, "" where there is no such link."""
         now = self._monotonic()
         with self._lock:
             made = self._links.pop(_digest(secret), None)
@@ -101,7 +101,7 @@ class Sessions:
             return cookie
 
     def of(self, cookie: str) -> Session | None:
-        """Return the session of a cookie, None for one that is old, forged or from elsewhere."""
+        """Return the session of a cookie, None where it is old or unknown."""
         now, name = self._monotonic(), _digest(cookie)
         with self._lock:
             session = self._sessions.get(name)
@@ -114,10 +114,10 @@ class Sessions:
             return session
 
 
-class Door:
-    """ASGI middleware around all pages. hosts: what a browser may have asked for, port included.
+class Guard:
+    """ASGI middleware around all pages. hosts: allowed Host headers, port included.
 
-    locked: answers who has no session.
+    locked: answers requests without a session. lost: answers a link that does not work.
     """
 
     def __init__(
@@ -131,48 +131,45 @@ class Door:
         self._lost = lost
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
         if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path: str = scope["path"]
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = "max-age=86400" if path.startswith(STATIC) else "no-store"
-                added = {**HEADERS, "cache-control": kept}
+                caching = "max-age=86400" if path.startswith(STATIC) else "no-store"
+                added = {**HEADERS, "cache-control": caching}
                 message["headers"] = [
                     *message.get("headers", ()),
                     *((name.encode(), value.encode()) for name, value in added.items()),
                 ]
             await send(message)
 
-        if wrong := self._wrong_place(scope["method"], headers):
+        if wrong := self._wrong_origin(scope["method"], headers):
             await _plain(guarded, *wrong)
             return
         scope[SESSION] = self._sessions.of(cookie_of(headers.get("cookie", ""), self._cookie))
         try:
             await self._answer(scope, receive, guarded)
-        except Exception as bug:  # the page has said so; a server's own log would quote what was asked
+        except Exception as bug:  # the page says so; a server's own log would quote the request
             log_bug(f"dashboard {scope['method']} {path[:80]}", bug)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, session = scope["path"], scope[SESSION]
-        if path.startswith(STATIC):
-            await self._app(scope, receive, send)
-        elif path.startswith(OPEN) and scope["method"] == "GET":
-            if session is None and (cookie := self._sessions.enter(path.removeprefix(OPEN))):
+        app = self._app
+        if session is None and path.startswith(OPEN) and scope["method"] == "GET":
+            if cookie := self._sessions.enter(path.removeprefix(OPEN)):
                 scope["memory_anchor.cookie"] = f"{self._cookie}={cookie}; Path=/; HttpOnly; SameSite=Strict"
-                await self._app(scope, receive, send)
             else:
-                await (self._lost if session is None else self._app)(scope, receive, send)
-        elif session is None:
-            await self._locked(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+                app = self._lost
+        elif session is None and not path.startswith(STATIC):
+            app = self._locked
+        await app(scope, receive, send)
 
-    def _wrong_place(self, method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+    def _wrong_origin(self, method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
         host, origin = headers.get("host", ""), headers.get("origin", "")
         if host not in self._hosts:
             return 421, "This address is not the dashboard's; open the link that the terminal shows."
@@ -192,10 +189,10 @@ def cookie_of(header: str, name: str) -> str:
     '2'
     """
     try:
-        found = SimpleCookie(header).get(name)
+        cookie = SimpleCookie(header).get(name)
     except CookieError:
         return ""
-    return found.value if found is not None else ""
+    return cookie.value if cookie is not None else ""
 
 
 async def _plain(send: Send, status: int, sentence: str) -> None:

@@ -1,8 +1,8 @@
 """The dashboard as an ASGI app: addresses, forms, templates. Every page is whole without JavaScript.
 
-It runs in the process that the human started on a terminal and asks the engine as every command does; the engine has
-no page, no cookie and no passphrase. Rejected: pages served by the engine itself, where the passphrase would be in a
-process that any agent's bridge may have started, and where a fault of a page would be a fault of memory.
+It runs in the process that the human started on a terminal and calls the engine as every command does; the engine has
+no pages, cookies or passphrase. Rejected: pages served by the engine itself, where the passphrase would be typed into a
+process that any agent's bridge may have started, and where a bug in a page could break memory for everybody.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, NotFound, Refused, Unavailable, report
 from memory_anchor.front.cli import link
-from memory_anchor.front.dashboard import deeds, pages, said
-from memory_anchor.front.dashboard.access import OPEN, SESSION, STATIC, Door, Session, Sessions, cookie_of
+from memory_anchor.front.dashboard import actions, pages, wording
+from memory_anchor.front.dashboard.access import OPEN, SESSION, STATIC, Guard, Session, Sessions, cookie_of
 from memory_anchor.front.dashboard.pages import Page
-from memory_anchor.front.dashboard.said import LANGUAGES, Words
+from memory_anchor.front.dashboard.wording import LANGUAGES, Words
 from memory_anchor.json_values import Record, items
 
 HERE = Path(__file__).parent
@@ -42,10 +42,10 @@ FORM_BYTES_MAX = 8 << 20
 FORM_FIELDS_MAX = 400
 YEAR_S = 365 * 24 * 3600
 NEW_VISIT_S = 30 * 60
-"""Whoever comes back after this long is shown what changed since the time before."""
+"""A reader who comes back after this long sees what changed since the visit before."""
 NAV = ("inbox", "search", "timeline", "context", "knowledge", "health", "use")
 PATHS = {name: "/" if name == "inbox" else f"/{name}" for name in NAV}
-PAGES: dict[str, Callable[[pages.Asked, Words], Page]] = {
+PAGES: dict[str, Callable[[pages.Query, Words], Page]] = {
     "search": pages.search,
     "timeline": pages.timeline,
     "context": pages.context,
@@ -53,20 +53,20 @@ PAGES: dict[str, Callable[[pages.Asked, Words], Page]] = {
     "health": pages.health,
     "use": pages.use,
 }
-DEEDS: dict[str, deeds.Deed] = {
-    "/undo": deeds.undo,
-    "/memory": deeds.change,
-    "/proposal": deeds.proposal,
-    "/pause": deeds.pause,
-    "/backup": deeds.backup,
-    "/job": deeds.job,
-    "/knowledge/sync": deeds.sync,
-    "/knowledge/remove": deeds.drop,
+ACTIONS: dict[str, actions.Action] = {
+    "/undo": actions.undo,
+    "/memory": actions.change,
+    "/proposal": actions.proposal,
+    "/pause": actions.pause,
+    "/backup": actions.backup,
+    "/job": actions.job,
+    "/knowledge/sync": actions.sync,
+    "/knowledge/remove": actions.drop,
 }
 
 
 class Dashboard:
-    """One served dashboard. port: of the address that browsers ask; sessions: who came in."""
+    """One served dashboard. port: of its address."""
 
     def __init__(self, port: int, sessions: Sessions) -> None:
         self.sessions = sessions
@@ -85,33 +85,33 @@ class Dashboard:
             Route("/purge", self._purge, methods=["GET", "POST"]),
             Route("/undo", self._undo),
             Route("/doctor", self._doctor, methods=["POST"]),
-            *(Route(path, partial(self._deed, deed), methods=["POST"]) for path, deed in DEEDS.items()),
+            *(Route(path, partial(self._act, act), methods=["POST"]) for path, act in ACTIONS.items()),
             Route("/language/{name}", self._language),
             Route("/pulse", self._pulse),
             Route(f"{OPEN}{{secret}}", self._opened),
             Mount(STATIC.rstrip("/"), StaticFiles(directory=HERE / "static")),
         ]
         inner = Starlette(routes=routes, exception_handlers={HTTPException: self._unrouted, Exception: self._bug})
-        self.app = Door(
+        self.app = Guard(
             inner,
             sessions=sessions,
             hosts=[f"{name}:{port}" for name in (HOST, "localhost")],
             cookie=f"memory_anchor_{self._mark}",
-            locked=self._shut("locked", 401),
-            lost=self._shut("lost", 403),
+            locked=self._closed("locked", 401),
+            lost=self._closed("lost", 403),
         )
 
     # --- pages -----------------------------------------------------------------------------------------------------
 
     async def _page(self, name: str, request: Request) -> Response:
-        asked = dict(request.query_params)
-        return await self._shown(request, name, lambda words: PAGES[name](asked, words))
+        query = dict(request.query_params)
+        return await self._shown(request, name, lambda words: PAGES[name](query, words))
 
     async def _inbox(self, request: Request) -> Response:
         return await self._shown(request, "inbox", partial(self._inbox_of, request, None))
 
-    def _inbox_of(self, request: Request, kept: pages.Asked | None, words: Words) -> Page:
-        return pages.inbox(self._visits(request, words)[0], kept)
+    def _inbox_of(self, request: Request, form: pages.Query | None, words: Words) -> Page:
+        return pages.inbox(self._visits(request, words)[0], form)
 
     async def _memory(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -125,21 +125,19 @@ class Dashboard:
         return await self._shown(request, "undo", lambda _: {"last": _session(request).last})
 
     async def _csv(self, request: Request) -> Response:
-        found = await run_in_threadpool(
-            pages.days_of, await run_in_threadpool(deeds.ask, "stats"), self._words(request)
-        )
+        stats = await run_in_threadpool(actions.ask, "stats")
         text = io.StringIO()
         sheet = csv.writer(text)
         sheet.writerow(["day", "writes", "recalls"])
-        sheet.writerows(found)
+        sheet.writerows(pages.days_of(stats, self._words(request)))
         head = {"content-disposition": 'attachment; filename="memory-anchor-use.csv"'}
         return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=head)
 
     async def _pulse(self, _: Request) -> Response:
-        """Answer how many wait, as the piece of a page that htmx asks for now and then."""
-        answer = await run_in_threadpool(deeds.ask, "inbox", limit=pages.INBOX_SHOWN + 1)
-        many, most = len(items(answer["items"])), pages.INBOX_SHOWN
-        return HTMLResponse(f"{most}+" if many > most else str(many or ""))
+        """Return the count of the inbox, a piece of a page that htmx polls."""
+        answer = await run_in_threadpool(actions.ask, "inbox", limit=pages.INBOX_SHOWN + 1)
+        count, most = len(items(answer["items"])), pages.INBOX_SHOWN
+        return HTMLResponse(f"{most}+" if count > most else str(count or ""))
 
     async def _opened(self, request: Request) -> Response:
         answer = self._html(request, "opened", {}, 200)
@@ -158,11 +156,11 @@ class Dashboard:
 
     # --- forms -----------------------------------------------------------------------------------------------------
 
-    async def _deed(self, deed: deeds.Deed, request: Request) -> Response:
+    async def _act(self, act: actions.Action, request: Request) -> Response:
         form, session, words = await self._form(request), _session(request), self._words(request)
         try:
-            return RedirectResponse(await run_in_threadpool(deed, form, session, words), 303)
-        except deeds.NotSigned as error:
+            return RedirectResponse(await run_in_threadpool(act, form, session, words), 303)
+        except actions.NotSigned as error:
             return self._unsigned(request, error, form)
         except MemoryAnchorError as error:
             return self._wrong(request, error)
@@ -170,27 +168,27 @@ class Dashboard:
     async def _decide(self, request: Request) -> Response:
         form, session, words = await self._form(request), _session(request), self._words(request)
         try:
-            return RedirectResponse(await run_in_threadpool(deeds.decide, form, session, words), 303)
+            return RedirectResponse(await run_in_threadpool(actions.decide, form, session, words), 303)
         except MemoryAnchorError as error:
-            session.notices.append({"kind": "bad", "said": _sentence(error, words)})
+            session.notices.append({"kind": "bad", "text": _sentence(error, words)})
             return await self._shown(request, "inbox", partial(self._inbox_of, request, form), _status(error))
 
     async def _purge(self, request: Request) -> Response:
         if request.method != "POST":
-            asked = {"step": "ask", "ids": request.query_params.get("id", "")}
-            return await self._shown(request, "purge", lambda _: asked)
+            empty = {"step": "ask", "ids": request.query_params.get("id", "")}
+            return await self._shown(request, "purge", lambda _: empty)
         form, session, words = await self._form(request), _session(request), self._words(request)
         try:
-            found, step = await run_in_threadpool(deeds.purge, form, session, words)
+            answer, step = await run_in_threadpool(actions.purge, form, session, words)
         except MemoryAnchorError as error:
-            session.notices.append({"kind": "bad", "said": _sentence(error, words)})
-            kept = {"step": "ask", "ids": form.get("ids", ""), "text": form.get("text", "")}
-            return await self._shown(request, "purge", lambda _: kept, _status(error))
-        return await self._shown(request, "purge", lambda _: {"step": step, "found": found})
+            session.notices.append({"kind": "bad", "text": _sentence(error, words)})
+            typed = {"step": "ask", "ids": form.get("ids", ""), "text": form.get("text", "")}
+            return await self._shown(request, "purge", lambda _: typed, _status(error))
+        return await self._shown(request, "purge", lambda _: {"step": step, "found": answer})
 
     async def _doctor(self, request: Request) -> Response:
         await self._form(request)
-        self._checks = {"at": datetime.now(UTC).isoformat(), "checks": await run_in_threadpool(deeds.checks)}
+        self._checks = {"at": datetime.now(UTC).isoformat(), "checks": await run_in_threadpool(actions.checks)}
         return RedirectResponse("/health", 303)
 
     async def _form(self, request: Request) -> dict[str, str]:
@@ -250,13 +248,14 @@ class Dashboard:
     def _wrong(self, request: Request, error: MemoryAnchorError) -> Response:
         return self._html(request, "wrong", {"sentence": _sentence(error, self._words(request))}, _status(error))
 
-    def _unsigned(self, request: Request, error: deeds.NotSigned, form: Mapping[str, str]) -> Response:
-        """Ask for the passphrase once more, with what was wanted kept."""
+    def _unsigned(self, request: Request, error: actions.NotSigned, form: Mapping[str, str]) -> Response:
+        """Ask for the passphrase again, keeping the other fields."""
         kept = {name: value for name, value in form.items() if name != "passphrase"}
-        told = {"sentence": _sentence(error, self._words(request)), "action": request.url.path, "kept": kept}
-        return self._html(request, "unsigned", told, _status(error))
+        sentence = _sentence(error, self._words(request))
+        context = {"sentence": sentence, "action": request.url.path, "kept": kept}
+        return self._html(request, "unsigned", context, _status(error))
 
-    def _shut(self, name: str, status: int) -> ASGIApp:
+    def _closed(self, name: str, status: int) -> ASGIApp:
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             await self._html(Request(scope), name, {}, status)(scope, receive, send)
 
@@ -264,26 +263,25 @@ class Dashboard:
 
     async def _unrouted(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        words = self._words(request)
-        key = f"wrong.{status}"
-        told = {"sentence": words(key if key in said.catalogue(words.language) else "wrong.400")}
-        return self._html(request, "wrong", told, status)
+        words, key = self._words(request), f"wrong.{status}"
+        sentence = words(key if key in wording.catalogue(words.language) else "wrong.400")
+        return self._html(request, "wrong", {"sentence": sentence}, status)
 
     async def _bug(self, request: Request, _: Exception) -> Response:
         return self._html(request, "wrong", {"sentence": self._words(request)("wrong.500")}, 500)
 
     def _words(self, request: Request) -> Words:
         cookie = cookie_of(request.headers.get("cookie", ""), "memory_anchor_lang")
-        language = said.language_of(cookie, request.headers.get("accept-language", ""))
+        language = wording.language_of(cookie, request.headers.get("accept-language", ""))
         return Words(language, zone=self._zone, now=datetime.now(UTC))
 
     def _visits(self, request: Request, words: Words) -> tuple[str, str]:
-        """Return when this browser last looked before this visit ("" for never), and now."""
-        held = dict(parse_qsl(cookie_of(request.headers.get("cookie", ""), f"memory_anchor_seen_{self._mark}")))
-        before, last, now = held.get("before", ""), held.get("now", ""), words.now.isoformat()
+        """Return the time of this browser's last visit before this one ("" for never), and now."""
+        visits = dict(parse_qsl(cookie_of(request.headers.get("cookie", ""), f"memory_anchor_seen_{self._mark}")))
+        before, last, now = visits.get("before", ""), visits.get("now", ""), words.now.isoformat()
         try:
-            is_new = bool(last) and (words.now - said.instant(last)).total_seconds() > NEW_VISIT_S
-            said.instant(before or now)
+            is_new = bool(last) and (words.now - wording.instant(last)).total_seconds() > NEW_VISIT_S
+            wording.instant(before or now)
         except ValueError:
             return "", now
         return (last if is_new else before), now
@@ -295,11 +293,11 @@ def _session(request: Request) -> Session:
 
 
 def _sentence(error: MemoryAnchorError, words: Words) -> str:
-    return words(error.key, n=error.n) if isinstance(error, deeds.NotSigned) else str(error)
+    return words(error.key, n=error.n) if isinstance(error, actions.NotSigned) else str(error)
 
 
 def _status(error: MemoryAnchorError) -> int:
-    """Return the HTTP status of one of ours, also of one that an engine reported by its exit code."""
+    """Return the HTTP status of an error, also of one that an engine reported by its exit code."""
     if isinstance(error, link.Failed):
         kinds = (BadInput, NotFound, Refused, Unavailable)
         return next((TABLE[kind].status for kind in kinds if TABLE[kind].exit_code == error.exit_code), 500)
@@ -307,24 +305,20 @@ def _status(error: MemoryAnchorError) -> int:
 
 
 def _environment() -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {"plain": said.plain, "oneline": said.oneline}
-    return made
+    templates = FileSystemLoader(HERE / "templates")
+    environment = Environment(loader=templates, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"plain": wording.plain, "oneline": wording.oneline}
+    return environment
 
 
 def _warm() -> None:
-    """Load what the first page needs while its reader opens the link: half a second of CPU time."""
+    """Load the modules of the first page while its reader opens the link: half a second of CPU time."""
     with contextlib.suppress(MemoryAnchorError):  # the page itself says what is wrong
         pages.inbox("")
 
 
 def serve(port: int, *, announce: Callable[[str], None]) -> None:
-    """Serve on loopback until interrupted; announce is told the link. Raises Unavailable: the port is taken."""
+    """Serve on loopback until interrupted; `announce` gets the link. Raises Unavailable: the port is taken."""
     import uvicorn
 
     from memory_anchor.front import http_limits
@@ -332,18 +326,17 @@ def serve(port: int, *, announce: Callable[[str], None]) -> None:
     from memory_anchor.runtime.listening import tcp_listener
 
     try:
-        bound = tcp_listener(HOST, port)  # whoever opens the link at once waits, and is not refused
+        bound = tcp_listener(HOST, port)  # from now on a browser waits instead of being refused
     except (OSError, OverflowError) as error:
-        told = f"{HOST}:{port} cannot be served ({error}); choose another --port, 0 for any free one"
-        raise Unavailable(told) from error
-    sessions = Sessions()
-    address = f"http://{HOST}:{bound.getsockname()[1]}"
-    made = Dashboard(bound.getsockname()[1], sessions)
-    deeds.wake()
-    announce(f"{address}{OPEN}{sessions.new_link()}")
+        why = f"{HOST}:{port} cannot be served ({error}); choose another --port, 0 for any free one"
+        raise Unavailable(why) from error
+    sessions, port = Sessions(), bound.getsockname()[1]
+    dashboard = Dashboard(port, sessions)
+    actions.wake()
+    announce(f"http://{HOST}:{port}{OPEN}{sessions.new_link()}")
     threading.Thread(target=_warm, daemon=True, name="first page").start()
     config = uvicorn.Config(
-        made.app,
+        dashboard.app,
         http=http_limits.protocol(connections.connections()),
         ws="none",
         lifespan="off",

@@ -1,7 +1,7 @@
-"""How a page says things: words of two languages, times as people read them, what changed between two texts. Pure.
+"""The words of pages: sentences in two languages, times as people read them, differences of two texts. Pure.
 
-Stored text came from agents: `plain` spells out every sign that a browser would obey or hide, and the template escapes
-the rest, so nothing of it is ever markup.
+Stored text came from agents: `plain` spells out every control or invisible character, and the template escapes the
+rest, so none of it is ever markup.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPANS = (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3
 
 @cache
 def catalogue(language: str) -> Mapping[str, str]:
-    """Return key -> sentence of one language; nested tables are joined with dots."""
+    """Return key -> sentence of one language; keys of nested tables are joined with dots."""
     return dict(_flat(tomllib.loads((WORDS / f"{language}.toml").read_text(encoding="utf-8"))))
 
 
@@ -37,7 +37,7 @@ def _flat(table: Record, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def language_of(cookie: str, accepted: str) -> str:
-    """Return the page's language: the reader's choice, else the first one of the browser's that there is.
+    """Return the page's language: the reader's choice, else the browser's best known one.
 
     >>> language_of("", "fr, zh-CN;q=0.8, en;q=0.5"), language_of("en", "zh")
     ('zh', 'en')
@@ -51,12 +51,12 @@ def language_of(cookie: str, accepted: str) -> str:
             offered.append((float(weight or 1), name.strip().split("-")[0].lower()))
         except ValueError:
             continue
-    best = [name for weight, name in sorted(offered, key=lambda one: -one[0]) if name in LANGUAGES and weight]
+    best = [name for weight, name in sorted(offered, key=lambda offer: -offer[0]) if name in LANGUAGES and weight]
     return best[0] if best else "en"
 
 
 class Words:
-    """The sentences of one page, and times as its reader says them. zone: IANA name."""
+    """The sentences of one page, and times in its reader's language. zone: IANA name."""
 
     def __init__(self, language: str, *, zone: str, now: datetime) -> None:
         self.language = language
@@ -65,17 +65,17 @@ class Words:
         self._zone = ZoneInfo(zone or "UTC")
 
     def __call__(self, key: str, /, **filled: Json) -> str:
-        """Return a sentence. `key_one` is taken where `n` is 1. Raises KeyError: no such sentence."""
+        """Return a sentence; `key_one` where `n` is 1. Raises KeyError: no such sentence."""
         if filled.get("n") == 1 and f"{key}_one" in self._known:
             key = f"{key}_one"
         return self._known[key].format(**filled) if filled else self._known[key]
 
     def word(self, group: str, name: Json, otherwise: str = "") -> str:
-        """Return the word for one value of a fixed set; `otherwise`, or the value itself, where it is a new one."""
+        """Return the word for a value of a fixed set; `otherwise` or the value itself where it has none."""
         return self._known.get(f"{group}.{name}", otherwise or str(name).replace("_", " "))
 
     def ago(self, iso: str) -> str:
-        """Return how long ago or ahead an instant is, in the greatest whole unit."""
+        """Return how long ago or ahead an instant is, in the largest whole unit."""
         seconds = (self.now - instant(iso)).total_seconds()
         side = "ago" if seconds >= 0 else "ahead"
         for unit, size in SPANS:
@@ -93,18 +93,18 @@ class Words:
         return f"{instant(iso).astimezone(self._zone):%Y-%m-%d}"
 
     def date(self, day: str) -> str:
-        """Return a calendar day as people say it, with its weekday."""
+        """Return a calendar day with its weekday; today and yesterday by name."""
         at = date.fromisoformat(day)
-        told = {"weekday": self(f"weekday.{at.isoweekday()}"), "month": self(f"month.{at.month}")}
-        said = self("form.date", day=at.day, year=at.year, **told)
+        weekday, month = self(f"weekday.{at.isoweekday()}"), self(f"month.{at.month}")
+        sentence = self("form.date", day=at.day, year=at.year, weekday=weekday, month=month)
         back = (date.fromisoformat(self.day(self.now.isoformat())) - at).days
-        return self(f"form.day_{back}", date=said) if back in (0, 1) else said
+        return self(f"form.day_{back}", date=sentence) if back in (0, 1) else sentence
 
     def clock(self, iso: str) -> str:
         return f"{instant(iso).astimezone(self._zone):%H:%M}"
 
     def size(self, count: int) -> str:
-        """Return bytes as people say them."""
+        """Return a size in bytes, rounded, with its unit."""
         for unit in ("B", "kB", "MB"):
             if count < 1_000:
                 return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -119,28 +119,28 @@ def instant(iso: str) -> datetime:
 
 
 def proposal_diff(text: str) -> list[list[tuple[str, str]]]:
-    """Return the lines of a unified diff, each as parts; a line that took another's place is compared word by word."""
+    """Return the lines of a unified diff, each as (kind, text) parts; a replaced line is compared word by word."""
     lines: list[list[tuple[str, str]]] = []
     gone: list[str] = []
-    for line in [one for one in text.splitlines() if not one.startswith(("---", "+++", "@@"))] + [" "]:
+    for line in [*(line for line in text.splitlines() if not line.startswith(("---", "+++", "@@"))), " "]:
         if line.startswith("-"):
             gone.append(line[1:])
         elif line.startswith("+") and gone:
             lines.append(word_diff(gone.pop(0), line[1:]))
         else:
-            lines += [[("gone", one)] for one in gone]
+            lines += [[("gone", old)] for old in gone]
             gone = []
             lines.append([("new" if line.startswith("+") else "same", line[1:])])
     return lines[:-1]
 
 
 def plain(text: Json) -> str:
-    """Return stored text with every sign spelled out that would be obeyed or not be seen; lines stay."""
+    """Return stored text with control and invisible characters spelled out; line breaks stay."""
     return visible_lines(str(text))
 
 
 def oneline(text: Json, most: int = 0) -> str:
-    """Return stored text as one line, cut with an ellipsis where `most` says how long it may be."""
+    """Return stored text as one line, cut with an ellipsis to `most` characters."""
     line = visible(" ".join(str(text).split()))
     return line if not most or len(line) <= most else f"{line[: most - 1]}…"
 
@@ -148,7 +148,7 @@ def oneline(text: Json, most: int = 0) -> str:
 def by_day(memories: Sequence[Record], words: Words) -> list[tuple[str, list[tuple[str, list[Record]]]]]:
     """Return days, newest first, each with its conversations and their memories in the order given."""
     days: dict[str, dict[str, list[Record]]] = {}
-    for one in memories:
-        talks = days.setdefault(words.day(str(one.get("when") or one["recorded_at"])), {})
-        talks.setdefault(str(record(one["scope"]).get("conversation", "")), []).append(one)
-    return [(day, list(talks.items())) for day, talks in sorted(days.items(), reverse=True)]
+    for memory in memories:
+        conversations = days.setdefault(words.day(str(memory.get("when") or memory["recorded_at"])), {})
+        conversations.setdefault(str(record(memory["scope"]).get("conversation", "")), []).append(memory)
+    return [(day, list(conversations.items())) for day, conversations in sorted(days.items(), reverse=True)]

@@ -1,15 +1,12 @@
-"""What a page's forms do, and what pages need that no call gives: the human's key, files, the engine.
-
-What pages need that no call gives: the human's key, the constitution's files, the engine, backups, the pause.
+"""What a page's forms do, and what pages need besides calls: the human's key, files, the engine.
 
 The passphrase goes from the page to this process, which the human started on a terminal, and no further: it opens the
-key here and what reaches the engine is a signature over one request, as with every other command. One try at a time, so
-that parallel ones are counted; the wait after refused ones is told instead of slept.
+key here, and the engine gets a signature over one request, as from every other command. One try at a time, so that
+parallel ones are counted; after refused tries the page shows the wait instead of sleeping.
 
-What a page's forms do. Whatever changes a memory is signed with the passphrase that came with that very form.
-
-A deed returns where to go next; what became of it is a notice there. Each names the version that was shown, so what
-changed meanwhile, in another tab too, is refused and shown anew.
+Whatever changes a memory is signed with the passphrase of that very form. An action returns the next address; its
+result is a notice there. A form names the version that was shown, so a memory that changed meanwhile, in another tab
+too, is not touched but shown again.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from memory_anchor.front.cli.care import stamps
 from memory_anchor.front.cli.passphrase import key_ring, opened
 from memory_anchor.front.cli.setup import identity
 from memory_anchor.front.dashboard.access import Session
-from memory_anchor.front.dashboard.said import Words
+from memory_anchor.front.dashboard.wording import Words
 from memory_anchor.identity import proposals
 from memory_anchor.json_values import Json, Record, items, record, records, text
 from memory_anchor.pausing import pause_of
@@ -47,7 +44,7 @@ _ONE_TRY = threading.Lock()
 
 
 class NotSigned(Refused):
-    """The passphrase was missing, wrong, or too soon. key: of the sentence; n: seconds to wait."""
+    """The passphrase was missing, wrong, or too soon. key: of the message; n: seconds to wait."""
 
     def __init__(self, key: str, n: int = 0) -> None:
         super().__init__(key)
@@ -55,9 +52,9 @@ class NotSigned(Refused):
 
 
 def signer(session: Session, typed: str, *, tell: Callable[[str], None]) -> Signer:
-    """Return the human whose passphrase this is; a refused one counts against the session. Raises NotSigned.
+    """Return the human whose passphrase this is; a wrong one counts against the session. Raises NotSigned.
 
-    tell: gets the sentence about earlier refused tries.
+    tell: gets the message about earlier refused tries.
     """
     if not typed:
         raise NotSigned("sign.missing")
@@ -80,31 +77,31 @@ def signer(session: Session, typed: str, *, tell: Callable[[str], None]) -> Sign
 
 
 def ask(name: str, /, *, human: Signer | None = None, **given: Json) -> Record:
-    """Return an engine's answer to one call; where none serves, one is started first. Raises our errors."""
+    """Return the engine's answer to one call, after starting one where none runs. Raises our errors."""
     return link.call(name, human=human, **given)
 
 
 def wake() -> Record:
-    """Return what the engine says of itself, after starting one where none serves. Raises Unavailable."""
+    """Return the engine's status, after starting one where none runs. Raises Unavailable."""
     data, until = link.data_dir(), time.monotonic() + WAKE_S
-    found = engine.status(data)
-    if found is None:
+    status = engine.status(data)
+    if status is None:
         try:
             launch.start(str(data), os.environ)
         except OSError as error:
-            told = f"no engine could be started ({error.strerror or error}); see `memory-anchor doctor`"
-            raise Unavailable(told) from error
-    while found is None:
+            why = f"no engine could be started ({error.strerror or error}); see `memory-anchor doctor`"
+            raise Unavailable(why) from error
+    while status is None:
         time.sleep(WAKE_PAUSE_S)
         launch.reap()
         try:
-            found = engine.status(data)
-        except Unavailable:  # it loads, on a busy machine
+            status = engine.status(data)
+        except Unavailable:  # still loading, on a busy machine
             if time.monotonic() > until:
                 raise
-        if found is None and time.monotonic() > until:
+        if status is None and time.monotonic() > until:
             raise Unavailable(f"no engine answered within {WAKE_S:g} s; see `memory-anchor doctor`")
-    return dict(found)
+    return dict(status)
 
 
 def saving() -> str:
@@ -116,13 +113,13 @@ def saving() -> str:
 
 
 def paused() -> Record | None:
-    """Return the pause that holds, None for none."""
-    found = pause_of(link.data_dir(), datetime.now(UTC))
-    return None if found is None else {"until": found.until.isoformat() if found.until else "", "silent": found.silent}
+    """Return the pause in force, None for none."""
+    pause = pause_of(link.data_dir(), datetime.now(UTC))
+    return None if pause is None else {"until": pause.until.isoformat() if pause.until else "", "silent": pause.silent}
 
 
 def key() -> Record:
-    """Return who the human is here: {name, warning}."""
+    """Return the human of this installation: {name, warning, fingerprint}."""
     keys = key_ring(link.data_dir())
     own = keys.own()
     fingerprint = keys.fingerprint() if own else ""
@@ -134,38 +131,31 @@ def backups() -> list[nightly.ListedBackup]:
     return nightly.listed(link.data_dir())[::-1]
 
 
-def new_backup() -> Record:
-    """Write a backup into the data directory's own folder and return what is in it."""
-    folder = link.data_dir() / nightly.FOLDER
-    make_private(folder)
-    return ask("backup_create", file=str(folder))
-
-
 def checks() -> list[Record]:
-    """Return what `doctor` finds; takes seconds."""
-    return [asdict(one) for one in doctor.diagnose(os.environ, link.data_dir(), audit=True)]
+    """Return the results of `doctor`; takes seconds."""
+    return [asdict(check) for check in doctor.diagnose(os.environ, link.data_dir(), audit=True)]
 
 
 # --- the constitution ------------------------------------------------------------------------------------------------
 
 
 def constitution() -> Record:
-    """Return L0 and what is proposed for it: {entries, warnings, proposals, difference, initialised}.
+    """Return L0 and the proposals for it.
 
-    A proposal comes with the difference it makes and `seen`, the hash that a decision on it names.
+    A proposal comes with its diff and `seen`, the hash that a decision on it names.
     """
     schema = identity()
     served = schema.load()
-    waiting = [one for one in schema.proposals() if one.status.value == "open"]
+    waiting = [proposal for proposal in schema.proposals() if proposal.status.value == "open"]
     shown = []
-    for one in waiting[:PROPOSALS_SHOWN]:
+    for proposal in waiting[:PROPOSALS_SHOWN]:
         try:
-            more = {"diff": schema.diff(one), "seen": schema.fingerprint(one), "wrong": ""}
+            more = {"diff": schema.diff(proposal), "seen": schema.fingerprint(proposal), "wrong": ""}
         except MemoryAnchorError as error:
             more = {"diff": "", "seen": "", "wrong": str(error)}
-        shown.append({**proposals.answer(one), "content": one.content, **more})
+        shown.append({**proposals.answer(proposal), "content": proposal.content, **more})
     return {
-        "entries": [asdict(one) for one in served.entries],
+        "entries": [asdict(entry) for entry in served.entries],
         "warnings": list(served.warnings),
         "tokens": served.tokens,
         "version": served.version,
@@ -175,47 +165,31 @@ def constitution() -> Record:
     }
 
 
-def decide_proposal(proposal_id: str, verdict: str, *, session: Session, typed: str, seen: str, reason: str) -> Record:
-    """Confirm or close a proposal as it was shown. Raises NotSigned, and what confirming raises."""
-    signer(session, typed, tell=session_tells(session))
-    schema = identity()
-    own = schema.approver()
-    name = own.name if own else ""
-    if verdict == "approve":
-        done = schema.confirm(proposal_id, passphrase=typed, approver=name, seen=seen)
-    else:
-        done = schema.reject(proposal_id, passphrase=typed, approver=name, reason=reason, seen=seen)
-    return proposals.answer(done)
-
-
-def session_tells(session: Session) -> Callable[[str], None]:
-    """Return what shows a sentence about refused tries on the session's next page."""
-
-    def tell(sentence: str) -> None:
-        if sentence:
-            session.notices.append({"kind": "warning", "said": sentence})
-
-    return tell
-
+# --- forms -----------------------------------------------------------------------------------------------------------
 
 Form = Mapping[str, str]
-Deed = Callable[[Form, Session, Words], str]
+Action = Callable[[Form, Session, Words], str]
 ITEMS_MAX = 50
 SETTLES = ("keep_new", "keep_old", "merge")
 
 
 def _signer(form: Form, session: Session) -> Signer:
-    return signer(session, form.get("passphrase", ""), tell=session_tells(session))
+    def tell(sentence: str) -> None:
+        if sentence:
+            _notify(session, "warning", sentence)
+
+    return signer(session, form.get("passphrase", ""), tell=tell)
 
 
-def _say(session: Session, kind: str, said: str, **more: Json) -> None:
-    session.notices.append({"kind": kind, "said": said, **more})
+def _notify(session: Session, kind: str, text: str, **more: Json) -> None:
+    session.notices.append({"kind": kind, "text": text, **more})
 
 
 def decide(form: Form, session: Session, words: Words) -> str:
-    """Carry out every choice of the inbox, one after the other; what fails is told and leaves the rest alone."""
-    picked = {name.removeprefix("choice."): what for name, what in form.items() if name.startswith("choice.")}
-    chosen = [(name, what) for name, what in picked.items() if what]
+    """Carry out every choice of the inbox in turn; one that fails is reported and does not stop the others."""
+    chosen = [
+        (name.removeprefix("choice."), what) for name, what in form.items() if name.startswith("choice.") and what
+    ]
     if not chosen:
         raise BadInput(words("inbox.nothing_chosen"))
     human, done = _signer(form, session), dict.fromkeys(("accept", "reject", "settle"), 0)
@@ -231,16 +205,15 @@ def decide(form: Form, session: Session, words: Words) -> str:
             ask(call, human=human, id=name, seen=seen, resolution=resolution, content=content)
             done[call] += 1
         except MemoryAnchorError as error:
-            _say(session, "bad", str(error), id=name)
+            _notify(session, "bad", str(error), id=name)
     if any(done.values()):
-        told = [words(f"inbox.done_{what}", n=many) for what, many in done.items() if many]
-        session.last = {"said": words("list.join").join(told), "since": began, "by": _who(chosen[0][0])}
-        _say(session, "good", text(session.last["said"]), undo=True)
+        sentences = [words(f"inbox.done_{what}", n=count) for what, count in done.items() if count]
+        _done(session, words("list.join").join(sentences), began, chosen[0][0])
     return "/"
 
 
 def _edited(form: Form, name: str, seen: list[str]) -> str | None:
-    """Return the text that was typed in place of the one shown, None for the same."""
+    """Return the text that was typed instead of the one shown, None for the same."""
     text = form.get(f"text.{name}")
     if text is None or not seen:
         return None
@@ -249,21 +222,23 @@ def _edited(form: Form, name: str, seen: list[str]) -> str | None:
     return None if shown == seen else text
 
 
-def _who(name: str) -> str:
-    """Return the name under which the human's own versions stand in a memory's history."""
-    return str(record(items(ask("history", id=name)["steps"])[-1])["by"]).partition(":")[2]
+def _done(session: Session, sentence: str, began: str, changed: str) -> None:
+    """Report an action and remember it for undo. changed: a memory whose last version names the human as author."""
+    by = str(record(items(ask("history", id=changed)["steps"])[-1])["by"]).partition(":")[2]
+    session.last = {"text": sentence, "since": began, "by": by}
+    _notify(session, "good", sentence, undo=True)
 
 
 def undo(form: Form, session: Session, words: Words) -> str:
-    """Take back what this session's human did last."""
+    """Undo the last action of this session."""
     if session.last is None:
         raise BadInput(words("undo.nothing"))
     human = _signer(form, session)
     done = ask("undo", human=human, agent=session.last["by"], since=session.last["since"], apply=True)
     session.last = None
-    _say(session, "good", words("undo.done", n=len(items(done["steps"]))))
+    _notify(session, "good", words("undo.done", n=len(items(done["steps"]))))
     for left in records(done["left"]):
-        _say(session, "warning", f"{left['id']}: {left['reason']}", id=left["id"])
+        _notify(session, "warning", f"{left['id']}: {left['reason']}", id=left["id"])
     return "/"
 
 
@@ -288,15 +263,14 @@ def change(form: Form, session: Session, words: Words) -> str:
     began = words.now.isoformat()
     done = ask(what, human=human, id=name, **given)
     if done["outcome"] == "skipped":
-        _say(session, "warning", text(done["reason"]))
+        _notify(session, "warning", text(done["reason"]))
     else:
-        session.last = {"said": words(f"memory.done_{what}"), "since": began, "by": _who(name)}
-        _say(session, "good", text(session.last["said"]), undo=True)
+        _done(session, words(f"memory.done_{what}"), began, name)
     return f"/memory/{name}"
 
 
 def purge(form: Form, session: Session, words: Words) -> tuple[Record, str]:
-    """Show what a purge would erase, or erase just that; return the preview or the certificate, and which it is."""
+    """Preview a purge, or carry it out; return the preview or the certificate, and which of them it is."""
     ids, text = form.get("ids", "").split(), form.get("text", "")
     if bool(ids) == bool(text.strip()):
         raise BadInput(words("purge.names_nothing"))
@@ -316,52 +290,56 @@ def proposal(form: Form, session: Session, words: Words) -> str:
         raise BadInput(f"verdict is {verdict[:40]!r}; allowed are approve, reject")
     if not form.get("seen"):
         raise BadInput(words("proposal.not_shown"))
-    done = decide_proposal(
-        form.get("id", ""),
-        verdict,
-        session=session,
-        typed=form.get("passphrase", ""),
-        seen=form["seen"],
-        reason=form.get("reason", "") or words("proposal.no_reason"),
-    )
-    _say(session, "good", words(f"proposal.{done['status']}", n=done["confirmations"], of=done["required"]))
+    _signer(form, session)
+    schema = identity()
+    approver = schema.approver()
+    name, typed, id_, seen = approver.name if approver else "", form["passphrase"], form.get("id", ""), form["seen"]
+    if verdict == "approve":
+        decided = schema.confirm(id_, passphrase=typed, approver=name, seen=seen)
+    else:
+        reason = form.get("reason", "") or words("proposal.no_reason")
+        decided = schema.reject(id_, passphrase=typed, approver=name, reason=reason, seen=seen)
+    answer = proposals.answer(decided)
+    _notify(session, "good", words(f"proposal.{answer['status']}", n=answer["confirmations"], of=answer["required"]))
     return "/"
 
 
 def pause(form: Form, session: Session, words: Words) -> str:
-    """Stop agents from writing, or let them go on, which only a human does."""
+    """Stop agents from writing, or, signed by the human, let them write again."""
     if form.get("off"):
         ask("pause", human=_signer(form, session), off=True)
-        _say(session, "good", words("health.resumed"))
+        _notify(session, "good", words("health.resumed"))
     else:
         ask("pause", lasting=form.get("lasting", ""))
-        _say(session, "good", words("health.paused"))
+        _notify(session, "good", words("health.paused"))
     return "/health"
 
 
 def backup(_: Form, session: Session, words: Words) -> str:
-    """Write a backup into the folder of backups."""
-    done = new_backup()
-    _say(session, "good", words("health.backed_up", n=done["versions"], file=done["file"]))
+    """Write a backup into the data directory's folder of backups."""
+    folder = link.data_dir() / nightly.FOLDER
+    make_private(folder)
+    done = ask("backup_create", file=str(folder))
+    _notify(session, "good", words("health.backed_up", n=done["versions"], file=done["file"]))
     return "/health"
 
 
 def job(form: Form, session: Session, words: Words) -> str:
     """Run one job now."""
     done = ask("jobs_run", name=form.get("name", ""))
-    _say(session, "good", words("health.job_done", name=done["job"], n=done["changed"]))
+    _notify(session, "good", words("health.job_done", name=done["job"], n=done["changed"]))
     return "/health"
 
 
 def sync(form: Form, session: Session, words: Words) -> str:
-    """Read what changed in one source of knowledge, for a moment."""
+    """Read changes of one source of knowledge, for a short time."""
     ask("knowledge_sync", source=form.get("source", ""))
-    _say(session, "good", words("knowledge.synced"))
+    _notify(session, "good", words("knowledge.synced"))
     return "/knowledge"
 
 
 def drop(form: Form, session: Session, words: Words) -> str:
-    """Remove a source of knowledge and all that came of it."""
+    """Remove a source of knowledge and everything read from it."""
     ask("knowledge_remove", human=_signer(form, session), source=form.get("source", ""))
-    _say(session, "good", words("knowledge.removed"))
+    _notify(session, "good", words("knowledge.removed"))
     return "/knowledge"
