@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from event_loop import in_event_loop
 from mcp import Client, MCPError
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
@@ -64,82 +65,73 @@ async def answered(client: Client, tool: str, **arguments: Any) -> dict[str, Any
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_mcp_is_served_over_streamable_http_in_both_protocol_eras(served: Served, mode: str) -> None:
-    async def work() -> None:
-        async with httpx2.AsyncClient(headers=LOCAL, timeout=DEADLINE_S) as http:
-            transport = streamable_http_client(f"{served.base}/mcp", http_client=http)
-            async with Client(transport, mode=mode) as client:
-                assert len((await client.list_tools()).tools) == 14
-                assert "save_memory" in (client.instructions or "")
-                saved = await answered(client, "log_event", content="Deployed.", when="2025-12-15T08:00")
-                memory = await answered(client, "get_memory", id=saved["id"])
-                assert memory["when"] == "2025-12-15T00:00:00Z"
-                assert memory["scope"]["account"] == "local"
-
-    run(work)
+@in_event_loop
+async def test_mcp_is_served_over_streamable_http_in_both_protocol_eras(served: Served, mode: str) -> None:
+    async with httpx2.AsyncClient(headers=LOCAL, timeout=DEADLINE_S) as http:
+        transport = streamable_http_client(f"{served.base}/mcp", http_client=http)
+        async with Client(transport, mode=mode) as client:
+            assert len((await client.list_tools()).tools) == 14
+            assert "save_memory" in (client.instructions or "")
+            saved = await answered(client, "log_event", content="Deployed.", when="2025-12-15T08:00")
+            memory = await answered(client, "get_memory", id=saved["id"])
+            assert memory["when"] == "2025-12-15T00:00:00Z"
+            assert memory["scope"]["account"] == "local"
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_the_path_secret_opens_the_same_server_without_a_token(served: Served, mode: str) -> None:
-    async def work() -> None:
-        async with Client(f"{served.base}/s/{SECRET}/mcp", mode=mode) as client:
-            assert (await answered(client, "search_events")) == {"events": []}
-
-    run(work)
+@in_event_loop
+async def test_the_path_secret_opens_the_same_server_without_a_token(served: Served, mode: str) -> None:
+    async with Client(f"{served.base}/s/{SECRET}/mcp", mode=mode) as client:
+        assert (await answered(client, "search_events")) == {"events": []}
 
 
-def test_mcp_is_served_over_sse_and_a_closed_connection_leaves_its_active_context_as_an_event(served: Served) -> None:
-    async def work() -> None:
-        async with Client(sse_client(f"{served.base}/sse", headers=LOCAL), mode="legacy") as client:
-            await answered(client, "set_active_context", key="topic", value="sse")
-        async with Client(sse_client(f"{served.base}/s/{SECRET}/sse"), mode="legacy") as client:
-            assert await answered(client, "get_active_context") == {"values": {}, "expires_in_s": {}}
-            while not (events := (await answered(client, "search_events"))["events"]):
-                await anyio.sleep(0.01)
-            assert events[0]["content"] == "topic: sse"
-
-    run(work)
-
-
-def test_legacy_sessions_are_conversations_of_their_own(served: Served) -> None:
-    async def work() -> None:
-        async with httpx2.AsyncClient(headers=LOCAL, timeout=DEADLINE_S) as http:
-            url = f"{served.base}/mcp"
-            async with (
-                Client(streamable_http_client(url, http_client=http), mode="legacy") as one,
-                Client(streamable_http_client(url, http_client=http), mode="legacy") as two,
-            ):
-                await answered(one, "set_active_context", key="k", value=1)
-                assert (await answered(one, "get_active_context"))["values"] == {"k": 1}
-                assert (await answered(two, "get_active_context"))["values"] == {}
-
-    run(work)
+@in_event_loop
+async def test_mcp_is_served_over_sse_and_a_closed_connection_leaves_its_active_context_as_an_event(
+    served: Served,
+) -> None:
+    async with Client(sse_client(f"{served.base}/sse", headers=LOCAL), mode="legacy") as client:
+        await answered(client, "set_active_context", key="topic", value="sse")
+    async with Client(sse_client(f"{served.base}/s/{SECRET}/sse"), mode="legacy") as client:
+        assert await answered(client, "get_active_context") == {"values": {}, "expires_in_s": {}}
+        while not (events := (await answered(client, "search_events"))["events"]):
+            await anyio.sleep(0.01)
+        assert events[0]["content"] == "topic: sse"
 
 
-def test_accounts_never_see_each_others_memories(served: Served) -> None:
-    """Rule: a token is bound to an account, and every query passes through its scope."""
-
-    async def work() -> None:
+@in_event_loop
+async def test_legacy_sessions_are_conversations_of_their_own(served: Served) -> None:
+    async with httpx2.AsyncClient(headers=LOCAL, timeout=DEADLINE_S) as http:
+        url = f"{served.base}/mcp"
         async with (
-            httpx2.AsyncClient(headers=LOCAL, timeout=DEADLINE_S) as mine,
-            httpx2.AsyncClient(headers=ACME, timeout=DEADLINE_S) as theirs,
+            Client(streamable_http_client(url, http_client=http), mode="legacy") as one,
+            Client(streamable_http_client(url, http_client=http), mode="legacy") as two,
         ):
-            url = f"{served.base}/mcp"
-            async with (
-                Client(streamable_http_client(url, http_client=mine)) as local,
-                Client(streamable_http_client(url, http_client=theirs)) as acme,
-            ):
-                saved = await answered(local, "save_memory", content="Our launch is on Friday.")
-                assert (await answered(acme, "search_memory", query="launch Friday"))["snippets"] == []
-                refused = await acme.call_tool("get_memory", {"id": saved["id"]})
-                assert refused.is_error
-                with pytest.raises(MCPError, match="own account may read"):
-                    await acme.read_resource("memory://stats")
-                assert "unembedded" in (await local.read_resource("memory://stats")).contents[0].text
-                found = await answered(local, "search_memory", query="launch Friday")
-                assert found["snippets"][0]["id"] == saved["id"]
+            await answered(one, "set_active_context", key="k", value=1)
+            assert (await answered(one, "get_active_context"))["values"] == {"k": 1}
+            assert (await answered(two, "get_active_context"))["values"] == {}
 
-    run(work)
+
+@in_event_loop
+async def test_accounts_never_see_each_others_memories(served: Served) -> None:
+    """Rule: a token is bound to an account, and every query passes through its scope."""
+    async with (
+        httpx2.AsyncClient(headers=LOCAL, timeout=DEADLINE_S) as mine,
+        httpx2.AsyncClient(headers=ACME, timeout=DEADLINE_S) as theirs,
+    ):
+        url = f"{served.base}/mcp"
+        async with (
+            Client(streamable_http_client(url, http_client=mine)) as local,
+            Client(streamable_http_client(url, http_client=theirs)) as acme,
+        ):
+            saved = await answered(local, "save_memory", content="Our launch is on Friday.")
+            assert (await answered(acme, "search_memory", query="launch Friday"))["snippets"] == []
+            refused = await acme.call_tool("get_memory", {"id": saved["id"]})
+            assert refused.is_error
+            with pytest.raises(MCPError, match="own account may read"):
+                await acme.read_resource("memory://stats")
+            assert "unembedded" in (await local.read_resource("memory://stats")).contents[0].text
+            found = await answered(local, "search_memory", query="launch Friday")
+            assert found["snippets"][0]["id"] == saved["id"]
 
 
 @pytest.mark.parametrize(

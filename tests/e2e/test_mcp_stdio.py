@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from event_loop import in_event_loop
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
@@ -34,39 +35,32 @@ async def answered(client: Client, tool: str, **arguments: Any) -> dict[str, Any
     return answer
 
 
-def test_what_one_session_saves_the_next_one_finds_in_either_language(tmp_path: Path) -> None:
+@in_event_loop
+async def test_what_one_session_saves_the_next_one_finds_in_either_language(tmp_path: Path) -> None:
     """The product's promise, in both protocol eras: memory outlives the process."""
-
-    async def work() -> None:
-        with anyio.fail_after(DEADLINE_S):
-            async with Client(command(tmp_path), mode="auto") as client:
-                assert "search_memory" in (client.instructions or "")
-                saved = await answered(
-                    client, "save_memory", content="选择 Qdrant，因为它可以嵌入运行", type="decision"
-                )
-                await answered(client, "log_event", content="Fixed the empty query bug in search_memory")
-                await answered(client, "set_active_context", key="topic", value="空查询")
-            async with Client(command(tmp_path), mode="legacy") as client:
-                found = await answered(client, "search_memory", query="为什么用 Qdrant")
-                assert found["snippets"][0]["id"] == saved["id"]
-                events = (await answered(client, "search_events"))["events"]
-                assert {one["content"] for one in events} == {
-                    "Fixed the empty query bug in search_memory",
-                    "topic: 空查询",
-                }
-
-    anyio.run(work)
+    with anyio.fail_after(DEADLINE_S):
+        async with Client(command(tmp_path), mode="auto") as client:
+            assert "search_memory" in (client.instructions or "")
+            saved = await answered(client, "save_memory", content="选择 Qdrant，因为它可以嵌入运行", type="decision")
+            await answered(client, "log_event", content="Fixed the empty query bug in search_memory")
+            await answered(client, "set_active_context", key="topic", value="空查询")
+        async with Client(command(tmp_path), mode="legacy") as client:
+            found = await answered(client, "search_memory", query="为什么用 Qdrant")
+            assert found["snippets"][0]["id"] == saved["id"]
+            events = (await answered(client, "search_events"))["events"]
+            assert {one["content"] for one in events} == {
+                "Fixed the empty query bug in search_memory",
+                "topic: 空查询",
+            }
 
 
-def test_settings_of_the_environment_choose_the_profile_and_read_only_mode(tmp_path: Path) -> None:
-    async def work() -> None:
-        with anyio.fail_after(DEADLINE_S):
-            env = {"MEMORY_ANCHOR_PROFILE": "minimal", "MEMORY_ANCHOR_READ_ONLY": "true"}
-            async with Client(command(tmp_path, **env), mode="auto") as client:
-                listed = [tool.name for tool in (await client.list_tools()).tools]
-                assert listed == ["get_constitution", "search_memory"]
-
-    anyio.run(work)
+@in_event_loop
+async def test_settings_of_the_environment_choose_the_profile_and_read_only_mode(tmp_path: Path) -> None:
+    with anyio.fail_after(DEADLINE_S):
+        env = {"MEMORY_ANCHOR_PROFILE": "minimal", "MEMORY_ANCHOR_READ_ONLY": "true"}
+        async with Client(command(tmp_path, **env), mode="auto") as client:
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            assert listed == ["get_constitution", "search_memory"]
 
 
 def test_serve_prints_an_address_with_a_secret_that_a_client_can_use(tmp_path: Path) -> None:
