@@ -77,7 +77,7 @@ class Conversations:
         self._writes.check_writable()
         for layer in STORED_LAYERS:
             self._writes.check_usage(layer, Origin.EXTRACTED, Visibility.AGENT)
-        known = self._known_first(stable_hash("learn", json.dumps(request.asked(), sort_keys=True, default=str)))
+        known = self._known_first(stable_hash("learn", json.dumps(request.canonical(), sort_keys=True, default=str)))
         extracted, write_mode, notes = self.found_in(request, known)
         if request.waits:
             unsure = self.room.gate.unsure

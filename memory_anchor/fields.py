@@ -152,18 +152,18 @@ def _tags(tags: tuple[Tag, ...]) -> tuple[Tag, ...]:
 class Moment:
     """A time as given: in the caller's zone where it names none; a bare date is a whole day."""
 
-    said: str
+    text: str
     at: datetime
     is_day: bool = False
 
-    def begins(self, zone: str) -> datetime:
+    def start(self, zone: str) -> datetime:
         """Return the first instant of it, in UTC."""
         aware = self.at if self.at.tzinfo is not None else self.at.replace(tzinfo=ZoneInfo(zone))
         return aware.astimezone(UTC)
 
-    def ends(self, zone: str) -> datetime:
+    def end(self, zone: str) -> datetime:
         """Return the exclusive end of a range: after that day, or just after that instant."""
-        first = self.begins(zone)
+        first = self.start(zone)
         if self.is_day:
             return (first.astimezone(ZoneInfo(zone)) + timedelta(days=1)).astimezone(UTC)
         return first + timedelta(microseconds=1)
@@ -280,7 +280,7 @@ Sources = Annotated[
 Whose = Annotated[tuple[tuple[str, str], ...], PlainValidator(_owner), WithJsonSchema({"type": "object"})]
 """`{account_id, user_id, conversation_id}` of a memory entry: (name, id) of each that was given."""
 Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
-Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
+Integer = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
 When = Annotated[Moment, PlainValidator(_moment), WithJsonSchema({"type": "string"})]
 OneTag = Annotated[Tag, PlainValidator(_tag), WithJsonSchema({"type": "string"})]
 Tags = Annotated[tuple[OneTag, ...], Field(max_length=TAGS_MAX), AfterValidator(_tags), BeforeValidator(_listed)]
@@ -370,7 +370,7 @@ class BaseRequest(BaseModel):
             first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])  # a typing mistake
             raise BadInput(sentence(first, cls, what)) from None
 
-    def asked(self, **resolved: Json) -> dict[str, Json]:
+    def canonical(self, **resolved: Json) -> dict[str, Json]:
         """Return the canonical form by which a repeated request is recognised; receipts hold a hash of it.
 
         resolved: values of the fields that depend on the caller.

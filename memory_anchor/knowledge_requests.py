@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from memory_anchor.fields import BaseRequest, Flag, Identifier, Name, Query, Text, Whole, arg, named
+from memory_anchor.fields import BaseRequest, Flag, Identifier, Integer, Name, Query, Text, arg, named
 from memory_anchor.inputs import REASON_MAX
 from memory_anchor.model import VISIBILITY_ALIASES, Trust, Visibility
 from memory_anchor.requests import PATH_MAX, SEARCH_LIMIT_MAX
@@ -31,7 +31,7 @@ class KnowledgeSearch(BaseRequest):
     """Find passages of documents, code and Git history, with citations."""
 
     query: Query = arg()
-    limit: Whole = arg(5, tool="{}", ge=1, le=SEARCH_LIMIT_MAX)
+    limit: Integer = arg(5, tool="{}", ge=1, le=SEARCH_LIMIT_MAX)
     source: Name = arg("", "A source's id, kind or the way it was added.", tool="id or kind")
     path: Name = arg("", "Only documents whose path begins so.", tool="path prefix")
     trust: SourceTrust | None = arg(None, "trusted, semi_trusted or untrusted.", tool="")
@@ -43,7 +43,7 @@ class KnowledgeGet(BaseRequest):
     """Open a citation: the passage, the lines around it, and whether it still stands so."""
 
     citation: Identifier = arg(tool="id of a snippet")
-    around: Whole = arg(3, "Lines before and after.", tool="", ge=0, le=AROUND_MAX)
+    around: Integer = arg(3, "Lines before and after.", tool="", ge=0, le=AROUND_MAX)
 
 
 class KnowledgeAdd(BaseRequest):

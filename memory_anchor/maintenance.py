@@ -100,7 +100,7 @@ class Maintenance:
         elif request.agent:
             if request.since is None:
                 raise BadInput("since is missing; allowed is an ISO 8601 time with --agent")
-            plan = undoing.plan_agent(up, request.agent, request.since.begins(self._actor.zone), reader, human=human)
+            plan = undoing.plan_agent(up, request.agent, request.since.start(self._actor.zone), reader, human=human)
         elif request.what == "last":
             plan = undoing.plan_last(up, reader, human=human)
         else:
@@ -456,7 +456,7 @@ class Moving:
         taken = Origin.EXTRACTED if line.cites else Origin.DOCUMENT
         origin = Origin.HUMAN if rights.is_human(self._actor.caller) else taken
         now = self._services.clock.now()
-        since = line.when.begins(self._actor.zone) if line.when is not None else None
+        since = line.when.start(self._actor.zone) if line.when is not None else None
         cites = tuple(
             Citation(
                 "url" if one.startswith(("https://", "http://")) else "memory_entry", one, observed_at=since or now

@@ -269,7 +269,7 @@ class MemoryAnchor:
         now = self.services.clock.now()
         since, until = self._period(since=request.since, until=request.until)
         # From now on is what is believed now: the plain search, with all its evidence.
-        as_of = request.as_of.begins(self.actor.zone) if request.as_of is not None else None
+        as_of = request.as_of.start(self.actor.zone) if request.as_of is not None else None
         ranking = self.own.retrieval
         return SearchRequest(
             query=request.query,
@@ -292,11 +292,11 @@ class MemoryAnchor:
     def _period(self, **ends: Moment | None) -> tuple[datetime | None, datetime | None]:
         """Return the two ends of a range by their names; a date as its end includes that day. Raises BadInput."""
         (first, begins), (last, ends_at) = ends.items()
-        since = begins.begins(self.actor.zone) if begins is not None else None
-        until = ends_at.ends(self.actor.zone) if ends_at is not None else None
+        since = begins.start(self.actor.zone) if begins is not None else None
+        until = ends_at.end(self.actor.zone) if ends_at is not None else None
         if begins is not None and ends_at is not None and since is not None and until is not None and since >= until:
             raise BadInput(
-                f"{first} {begins.said!r} is after {last} {ends_at.said!r}; allowed is {first} before {last}"
+                f"{first} {begins.text!r} is after {last} {ends_at.text!r}; allowed is {first} before {last}"
             )
         return since, until
 
@@ -320,7 +320,7 @@ class MemoryAnchor:
         """Return one memory: as it is, as it was believed at `as_of`, or one version of it (`ID@2`)."""
         store, reader = self.services.store, self.actor.scope
         if request.as_of is not None:
-            return versions_of.as_of(store, request.id, request.as_of.begins(self.actor.zone), reader)
+            return versions_of.as_of(store, request.id, request.as_of.start(self.actor.zone), reader)
         if versions_of.parse_version_id(request.id) is not None:
             return versions_of.version_named(store, request.id, reader)
         return self.get(request.id)

@@ -28,6 +28,7 @@ from memory_anchor.fields import (
     Files,
     Flag,
     Identifier,
+    Integer,
     Listed,
     Messages,
     Name,
@@ -47,7 +48,6 @@ from memory_anchor.fields import (
     Tags,
     Text,
     When,
-    Whole,
     Whose,
     arg,
 )
@@ -71,9 +71,9 @@ FILE_CONTENT_MAX = 14_000_000
 """10 MB in base64."""
 MESSAGE_COUNT_MAX = 1_000_000
 
-ENTRY = frozenset(("sentiment", "decay", "sources", "scope", "author", "written_at"))
+ENTRY_FIELDS = frozenset(("sentiment", "decay", "sources", "scope", "author", "written_at"))
 """Further fields of the strategy's memory entry and observation; tools accept them without listing them."""
-PLAIN_IN_EVENTS = frozenset(("key", "importance", "visibility"))
+NOT_OFFERED_FOR_EVENTS = frozenset(("key", "importance", "visibility"))
 """Fields of an event that neither a tool nor a command offers."""
 IMPORTED_FIELDS = frozenset(("content", "type", "layer", "key", "tags", "importance", "confidence", "visibility")) | {
     *("when", "where", "who", "cites")
@@ -103,7 +103,7 @@ class SearchMemory(BaseRequest):
     since: When | None = arg(None, tool="ISO 8601")
     until: When | None = arg(None)
     as_of: When | None = arg(None, "What was believed then.", tool="believed at")
-    limit: Whole = arg(5, tool="{}", ge=1, le=SEARCH_LIMIT_MAX)
+    limit: Integer = arg(5, tool="{}", ge=1, le=SEARCH_LIMIT_MAX)
     include_pending: Flag = arg(False, "Also what waits for review.", tool="", option="pending")
     detail: Flag = arg(False, "Show each channel's rank, score and weight.", tool="", option="explain")
 
@@ -137,12 +137,14 @@ class WriteRequest(BaseRequest):
     author: StoredName = arg("", "Of an observation: who wrote it down.")
     written_at: When | None = arg(None, "Of an observation: when it was written down.")
 
-    def asked(self, **resolved: Json) -> dict[str, Json]:
-        """Return the canonical form; `ENTRY` fields count only where they are given."""
-        whole = super().asked(**resolved)
+    def canonical(self, **resolved: Json) -> dict[str, Json]:
+        """Return the canonical form; `ENTRY_FIELDS` count only where they are given."""
+        whole = super().canonical(**resolved)
         if self.written_at is not None:
-            whole["written_at"] = self.written_at.said
-        return {name: value for name, value in whole.items() if name not in ENTRY or value not in (None, (), [], "")}
+            whole["written_at"] = self.written_at.text
+        return {
+            name: value for name, value in whole.items() if name not in ENTRY_FIELDS or value not in (None, (), [], "")
+        }
 
     @classmethod
     def like(cls, other: WriteRequest) -> Self:
@@ -154,7 +156,7 @@ class WriteRequest(BaseRequest):
 class SaveMemory(WriteRequest):
     """Save a memory; facts pass the gate and are reconciled with what is known."""
 
-    unlisted = ENTRY | {"source"}
+    unlisted = ENTRY_FIELDS | {"source"}
 
     type: AnyType = arg(MemoryType.FACT, tool=_types_of(Layer.VERIFIED_FACT, MemoryType.FACT))
     layer: AnyLayer | None = arg(None)
@@ -167,13 +169,13 @@ class SaveMemory(WriteRequest):
 class LogEvent(WriteRequest):
     """Log an event: what happened, when, where, who."""
 
-    unlisted = ENTRY | PLAIN_IN_EVENTS | {"source"}
+    unlisted = ENTRY_FIELDS | NOT_OFFERED_FOR_EVENTS | {"source"}
     terse = frozenset({"tags", "files"})
 
     when: When | None = arg(None, tool="ISO 8601, default now")
     where: StoredName = arg("")
     who: StoredPeople = arg((), tool="")
-    ttl_days: Annotated[Whole, Field(ge=0, le=TTL_DAYS_MAX)] | None = arg(None, "0: for ever.", tool="0: for ever")
+    ttl_days: Annotated[Integer, Field(ge=0, le=TTL_DAYS_MAX)] | None = arg(None, "0: for ever.", tool="0: for ever")
     type: AnyType = arg(MemoryType.EVENT, tool=_types_of(Layer.EVENT_LOG, MemoryType.EVENT))
 
 
@@ -222,7 +224,7 @@ class SearchEvents(BaseRequest):
     query: Annotated[str, Text(QUERY_MAX, 0)] = arg("")
     where: Name = arg("")
     who: People = arg((), tool="")
-    limit: Whole = arg(20, tool="{}", ge=1, le=EVENTS_LIMIT_MAX)
+    limit: Integer = arg(20, tool="{}", ge=1, le=EVENTS_LIMIT_MAX)
 
 
 class GetMemory(BaseRequest):
@@ -250,7 +252,7 @@ class SetActiveContext(BaseRequest):
 
     key: Annotated[str, Text(KEY_MAX)] = arg()
     value: AnyJson = arg(tool="any JSON")
-    ttl_s: Whole = arg(L1_TTL_S, tool="{}", ge=1, le=L1_TTL_S_MAX)
+    ttl_s: Integer = arg(L1_TTL_S, tool="{}", ge=1, le=L1_TTL_S_MAX)
 
 
 class EndSession(BaseRequest):
@@ -263,14 +265,14 @@ class FindOperations(BaseRequest):
     """Find how the project says a task is done."""
 
     task: Query = arg()
-    limit: Whole = arg(3, tool="{}", ge=1, le=OPERATIONS_LIMIT_MAX)
+    limit: Integer = arg(3, tool="{}", ge=1, le=OPERATIONS_LIMIT_MAX)
 
 
 class BuildContext(BaseRequest):
     """Build what an agent should know for a task."""
 
     task: Annotated[str, Text(TASK_MAX)] = arg()
-    budget_tokens: Annotated[Whole, Field(ge=1, le=BUDGET_MAX)] | None = arg(
+    budget_tokens: Annotated[Integer, Field(ge=1, le=BUDGET_MAX)] | None = arg(
         None, "Tokens, for a task.", tool="{}", option="budget"
     )
 
@@ -307,13 +309,13 @@ class ListMemories(BaseRequest):
     type: AnyType | None = arg(None)
     status: AnyStatus | None = arg(None, "active, pending, archived, superseded, disputed.")
     tag: Annotated[str, Text(TAG_MAX)] | None = arg(None)
-    limit: Whole = arg(50, ge=1, le=LIST_LIMIT_MAX)
+    limit: Integer = arg(50, ge=1, le=LIST_LIMIT_MAX)
 
 
 class ListDue(BaseRequest):
     """List open tasks and dates that are due: planned events, dates in memories, tags `todo` and `due:2026-12-05`."""
 
-    days: Whole = arg(1, "How many days ahead.", ge=0, le=DUE_DAYS_MAX)
+    days: Integer = arg(1, "How many days ahead.", ge=0, le=DUE_DAYS_MAX)
     done: Identifier | None = arg(None, "This one is done and is told no more.")
 
 
@@ -340,7 +342,7 @@ class EditMemory(BaseRequest):
 
     id: Identifier = arg()
     content: Content = arg()
-    expected_version: Annotated[Whole, Field(ge=1, le=VERSION_MAX)] | None = arg(None)
+    expected_version: Annotated[Integer, Field(ge=1, le=VERSION_MAX)] | None = arg(None)
 
 
 class JudgeMemory(BaseRequest):
@@ -372,7 +374,7 @@ class RestoreMemory(BaseRequest):
 class ReviewInbox(BaseRequest):
     """See what waits for a decision."""
 
-    limit: Whole = arg(50, ge=1, le=LIST_LIMIT_MAX)
+    limit: Integer = arg(50, ge=1, le=LIST_LIMIT_MAX)
 
 
 class ReviewSides(BaseRequest):
@@ -464,8 +466,8 @@ class AssemblePrompt(BaseRequest):
 
     messages: Messages = arg((), "{role, content, ...} in order, as the model's API takes them.")
     tools: Messages = arg(None, "As the model's API takes them.")
-    context_window_tokens: Annotated[Whole, Field(ge=1, le=WINDOW_MAX)] = arg(WINDOW_TOKENS)
-    reserved_output_tokens: Annotated[Whole, Field(ge=0, le=WINDOW_MAX)] = arg(0)
+    context_window_tokens: Annotated[Integer, Field(ge=1, le=WINDOW_MAX)] = arg(WINDOW_TOKENS)
+    reserved_output_tokens: Annotated[Integer, Field(ge=0, le=WINDOW_MAX)] = arg(0)
     task: Annotated[str, Text(TASK_MAX, 0)] = arg("", "What memory is asked for; left out, what the user said last.")
     strict_tools: Flag = arg(False, "Make the tools' argument schemas strict.")
 
@@ -530,13 +532,13 @@ class ScanLorebook(LorebookReport):
     content: FileContent | None = arg(None)
     file: Annotated[str, Text(PATH_MAX, 0)] = arg("")
     messages: Messages = arg((), "{role, content, name?} in order.")
-    count: Annotated[Whole, Field(ge=0, le=MESSAGE_COUNT_MAX)] = arg(0, "Messages of the conversation, if more.")
+    count: Annotated[Integer, Field(ge=0, le=MESSAGE_COUNT_MAX)] = arg(0, "Messages of the conversation, if more.")
     trigger: Name = arg("normal", "normal, continue, impersonate, swipe, regenerate or quiet.")
     character: Name = arg("", "What {{char}} and scope filters mean.")
     user: Name = arg("", "What {{user}} means.")
     tags: TagNames = arg((), "Of the character.")
-    budget_tokens: Annotated[Whole, Field(ge=1, le=BUDGET_MAX)] | None = arg(None, option="budget")
-    context_window_tokens: Annotated[Whole, Field(ge=1, le=WINDOW_MAX)] = arg(WINDOW_TOKENS, option="window")
+    budget_tokens: Annotated[Integer, Field(ge=1, le=BUDGET_MAX)] | None = arg(None, option="budget")
+    context_window_tokens: Annotated[Integer, Field(ge=1, le=WINDOW_MAX)] = arg(WINDOW_TOKENS, option="window")
     keep: Flag = arg(False, "Count this message: timed effects of the conversation go on from here.")
 
 

@@ -168,7 +168,7 @@ class Writes:
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.EVENT_LOG, safe.kinds)
         days = self.services.settings.lifecycle.default_ttl_days if request.ttl_days is None else request.ttl_days
-        when = request.when.begins(self.actor.zone) if request.when is not None else now
+        when = request.when.start(self.actor.zone) if request.when is not None else now
         draft = replace(
             self._filled(EventDraft.like(request, safe.text, when), request, line, Layer.EVENT_LOG),
             type=request.type,
@@ -235,7 +235,7 @@ class Writes:
         """Turn an event into a fact: the fact cites the event, the event is marked promoted and stays."""
         self.check_writable()
         text, kinds = self.made_safe(request.content, "content") if request.content is not None else ("", ())
-        recognised = request.asked(
+        recognised = request.canonical(
             content=text, confidence=DEFAULT_CONFIDENCE if request.confidence is None else request.confidence
         )
         idempotency = request_of(self.actor, request.request_id, "promote_to_fact", recognised)
@@ -429,7 +429,7 @@ class Writes:
             citations=(*cited, *request.sources, *(line.cites if line else ())),
             sentiment=request.sentiment,
             half_life_days=request.decay,
-            written_at=min(request.written_at.begins(self.actor.zone), now) if request.written_at is not None else None,
+            written_at=min(request.written_at.start(self.actor.zone), now) if request.written_at is not None else None,
             visibility=self._visibility(request.visibility),
             origin=line.origin if line else origin,
             write_mode=write_mode,
@@ -465,7 +465,7 @@ class Writes:
         if line is not None:
             return self._of_line(line, draft.content)
         files = [(cited.ref, cited.locator.line_start, cited.locator.line_end) for cited in draft.citations]
-        arguments = request.asked(content=draft.content, visibility=draft.visibility.value, files=files, **resolved)
+        arguments = request.canonical(content=draft.content, visibility=draft.visibility.value, files=files, **resolved)
         return request_of(self.actor, request.request_id, tool, arguments)
 
     def _of_line(self, line: Line, safe: str) -> Request | None:

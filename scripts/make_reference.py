@@ -180,11 +180,11 @@ def tools() -> str:
         "",
     ]
     shown = {
-        profile: {one.name for one in tool_specs.listed(profile, read_only=False, available=mcp_answers.CALLS)}
+        profile: {one.name for one in tool_specs.listed_tools(profile, read_only=False, available=mcp_answers.CALLS)}
         for profile in ("minimal", "standard")
     }
-    reading = {one.name for one in tool_specs.listed("full", read_only=True, available=mcp_answers.CALLS)}
-    for spec in tool_specs.listed("full", read_only=False, available=mcp_answers.CALLS):
+    reading = {one.name for one in tool_specs.listed_tools("full", read_only=True, available=mcp_answers.CALLS)}
+    for spec in tool_specs.listed_tools("full", read_only=False, available=mcp_answers.CALLS):
         first = next((name for name, names in shown.items() if spec.name in names), "full")
         does = "reads" if spec.name in reading else "writes"
         lines += [f"## {spec.name}", "", f"From profile `{first}` on; {does}. {spec.description}", ""]

@@ -103,7 +103,7 @@ def build(lock: DirectoryLock, settings: Settings | None = None) -> MemoryBacken
     Raises BadInput, StoreDamaged, WrongEmbedder, DiskFull: as the settings and the store say.
     """
     core = build_core(settings or settings_of(os.environ), data_dir=lock.directory, lock=lock)
-    core.key_opens = KeyFile.of(core.data_dir, core.audit, core.shared).opens(core.clock)
+    core.key_opens = KeyFile.of(core.data_dir, core.audit, core.shared).open_check(core.clock)
     nightly.register(core)
     # Whatever is loaded now stays for the life of the process. Scanning it in every full collection stopped all threads
     # for 50 to 75 ms (100,000 objects); frozen, a collection takes less than 1 ms.
@@ -112,7 +112,7 @@ def build(lock: DirectoryLock, settings: Settings | None = None) -> MemoryBacken
 
 
 @contextmanager
-def held(settings: Settings, data: Path) -> Iterator[Core]:
+def owned_core(settings: Settings, data: Path) -> Iterator[Core]:
     """Own a data directory for an HTTP server that also serves bridges, hooks and commands.
 
     An engine that owns it is asked to hand over. Never exits for being idle. Raises StoreBusy, and what `build` raises.

@@ -36,7 +36,7 @@ from memory_anchor.fields import BaseRequest, sentence
 from memory_anchor.front import http_limits
 from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_access import PATH_KEY, SECRET_PREFIX, Guard, error_body, is_loopback, retry_headers
-from memory_anchor.front.http_ingest import Intake, add_ingest
+from memory_anchor.front.http_ingest import BatchWorker, add_ingest
 from memory_anchor.front.http_v1 import (
     COLUMN,
     ERRORS,
@@ -62,7 +62,7 @@ from memory_anchor.team.admission import Admission
 from memory_anchor.team.batches import Batches
 from memory_anchor.team.credential import Credential, Role
 from memory_anchor.team.issuer import FETCH_TIMEOUT_S, KEYS_BYTES_MAX, METADATA, JwtIssuer
-from memory_anchor.team.keys import AccessKey, KeyFile, checked_name, is_digest, told_of
+from memory_anchor.team.keys import AccessKey, KeyFile, checked_name, describe_key, is_digest
 from memory_anchor.team.limits import Bucket, Places
 from memory_anchor.team.telemetry import CONTENT_TYPE, Telemetry
 from memory_anchor.team.tracing import Traces
@@ -124,7 +124,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     # FastAPI gives each body its parameter's name as an alias, which pydantic warns about for a model built late.
     warnings.filterwarnings("ignore", "The 'alias' attribute with value 'prompt'", UnsupportedFieldAttributeWarning)
     keys = KeyFile.of(core.data_dir, core.audit, core.shared)
-    core.key_opens = keys.opens(core.clock)
+    core.key_opens = keys.open_check(core.clock)
     if not (
         is_loopback(settings.http.host)
         or settings.http.tokens
@@ -142,16 +142,16 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     server = build_server(core, profile=settings.profile, read_only=settings.read_only, variants=variants)
     manager = StreamableHTTPSessionManager(app=server)
     events = SseServerTransport(MESSAGES_PATH)
-    intake = Intake(core, Batches(core.records, time.monotonic), variants)
+    worker = BatchWorker(core, Batches(core.records, time.monotonic), variants)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        intake.start()
+        worker.start()
         try:
             async with manager.run():
                 yield
         finally:
-            await anyio.to_thread.run_sync(intake.stop)
+            await anyio.to_thread.run_sync(worker.stop)
             keys.save_use()
             variants.use.keep()
             if traces is not None:
@@ -169,7 +169,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     v1 = V1Handler(core, Places(settings.http.at_once), variants)
     telemetry = Telemetry(
         {
-            "batches_waiting": ("Batches of /v1/ingest that wait.", lambda: float(intake.batches.count())),
+            "batches_waiting": ("Batches of /v1/ingest that wait.", lambda: float(worker.batches.count())),
             "unembedded": ("Memories that have no vector yet.", lambda: float(core.services.searcher.unembedded())),
         }
     )
@@ -178,7 +178,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     if issuer is not None:
         _add_metadata(app, issuer)
     add_paths(app, v1)
-    add_ingest(app, v1, intake)
+    add_ingest(app, v1, worker)
     add_review(app, v1)
     add_constitution(app, v1, keys)
     add_keys(app, v1, keys)
@@ -433,7 +433,7 @@ def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
         return dict(await v1.places.run(partial(_listed, keys, credential.account, core.clock.now())))
 
     def create(credential: Credential, request: BaseRequest) -> Record:
-        fields = {name: text(value) for name, value in request.asked().items()}
+        fields = {name: text(value) for name, value in request.canonical().items()}
         for name in ("user", "project", "note"):
             _ = fields[name] and checked_name(name, fields[name])
         role = Role(fields.pop("role"))
@@ -442,17 +442,17 @@ def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
         if not is_digest(made.digest) or not all(map(_is_instant, times)):
             raise BadInput("digest or a time cannot be read; make the key with `memory-anchor keys create --server`")
         stored = keys.accept(made, credential, core.clock.now())
-        core.audit.append("key.created", told_of(stored), by=f"human:{stored.created_by}", at=core.clock.now())
-        return told_of(stored)
+        core.audit.append("key.created", describe_key(stored), by=f"human:{stored.created_by}", at=core.clock.now())
+        return describe_key(stored)
 
     def revoke(credential: Credential, request: BaseRequest) -> Record:
-        id_ = str(request.asked()["id"])
+        id_ = str(request.canonical()["id"])
         key = keys.all().get(id_)
         if key is None or key.account != credential.account:
             raise NotFound(f"no key {id_[:20]!r} of this account; GET /v1/keys lists them")
         revoked = keys.revoke(id_, core.clock.now())
         core.audit.append("key.revoked", {"id": id_}, by=f"key {credential.key}", at=core.clock.now())
-        return told_of(revoked)
+        return describe_key(revoked)
 
     def add(path: str, deed: Deed, model: type[BaseRequest], change: KeyChange) -> None:
         async def handle(request: Request) -> dict[str, object]:
@@ -482,7 +482,7 @@ def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
 def _listed(keys: KeyFile, account: str, now: datetime) -> Record:
     used = keys.last_used()
     rows = [
-        {**told_of(key), "last_used_at": used.get(key.id, ""), "ended": key.ended(now)}
+        {**describe_key(key), "last_used_at": used.get(key.id, ""), "ended": key.ended(now)}
         for key in keys.all().values()
         if key.account == account
     ]

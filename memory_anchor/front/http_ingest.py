@@ -65,7 +65,7 @@ AS_BYTES = "base64"
 """A field that holds encoded bytes; their text is cleaned after decoding."""
 
 
-class Intake:
+class BatchWorker:
     """Processes batches on a thread of its own, from `start` to `stop`."""
 
     def __init__(self, core: Core, batches: Batches, variants: VariantChoice) -> None:
@@ -90,7 +90,7 @@ class Intake:
         if self._thread is not None:
             self._thread.join(STOP_WAIT_S)
 
-    def accepted(self, actor: Actor, request_id: str, items: Sequence[Json]) -> Record:
+    def accept(self, actor: Actor, request_id: str, items: Sequence[Json]) -> Record:
         """Store a batch, with every text cleaned, and return its report."""
         scope = actor.scope
         owner = {
@@ -116,7 +116,7 @@ class Intake:
             self._wake.clear()
             try:
                 if not adopted:
-                    self.batches.take_over(self._core.data_dir)
+                    self.batches.adopt_files(self._core.data_dir)
                     adopted = True
                 if self._lease.held():
                     self._is_working = True
@@ -138,7 +138,7 @@ class Intake:
         for batch in self.batches.waiting():
             if self._stopping.is_set():
                 return
-            self.batches.done(batch, [] if self.batches.is_told(batch) else self._outcomes(batch))
+            self.batches.finish(batch, [] if self.batches.has_report(batch) else self._outcomes(batch))
 
     def _outcomes(self, batch: Batch) -> list[Record]:
         owner = batch.owner
@@ -187,7 +187,7 @@ class Intake:
             return {"error": error_body(bug, "internal error; the server's log says where")}
 
 
-def add_ingest(app: FastAPI, v1: V1Handler, intake: Intake) -> None:
+def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
     """Add the two paths of `/v1/ingest`."""
 
     @app.post(
@@ -215,7 +215,7 @@ def add_ingest(app: FastAPI, v1: V1Handler, intake: Intake) -> None:
             anchor.writes.check_writable()
             for place, item in enumerate(items):
                 rights.check(_deed_of(item, place), role)
-            return intake.accepted(actor, request_id, items)
+            return worker.accept(actor, request_id, items)
 
         return JSONResponse(await v1.run(actor, accept), status_code=202)
 
@@ -223,7 +223,7 @@ def add_ingest(app: FastAPI, v1: V1Handler, intake: Intake) -> None:
     async def report(request: Request, batch: str) -> dict[str, object]:
         credential = credential_of(request)
         rights.check(Deed.READ, COLUMN[credential.role])
-        read = partial(intake.batches.report, batch, account=credential.account, user=credential.user)
+        read = partial(worker.batches.report, batch, account=credential.account, user=credential.user)
         return dict(await v1.places.run(read))
 
 

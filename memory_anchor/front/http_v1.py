@@ -401,7 +401,7 @@ def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
         approver, credential = approver_of(request), credential_of(request)
         try:
             human = core.as_human(actor, SignedCall(name, body, REVIEWER, Proof.of(proof)), approver=approver)
-            wanted = PROPOSAL_DECISIONS[name].read(body, name.replace("_", "/")).asked()
+            wanted = PROPOSAL_DECISIONS[name].read(body, name.replace("_", "/")).canonical()
             schema = core.anchor(human).room.identity
             if wanted["installation"] != schema.key_fingerprint():
                 raise Refused("the decision is for another server; nothing was changed")

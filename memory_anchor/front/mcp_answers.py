@@ -104,7 +104,7 @@ PROMPTS = (
 )
 
 
-def text_of(anchor: MemoryAnchor, name: str, given: Mapping[str, str]) -> str:
+def prompt_text(anchor: MemoryAnchor, name: str, given: Mapping[str, str]) -> str:
     """Return the prompt's text. Raises BadInput: no such prompt or argument."""
     known = next((prompt for prompt in PROMPTS if prompt.name == name), None)
     if known is None:
@@ -247,7 +247,7 @@ def _row_as_json(anchor: MemoryAnchor, name: str, **fields: str) -> Content:
 
 CALLS: Mapping[str, Row] = {spec.name: ROWS[spec.row] for spec in TOOLS if spec.row in ROWS}
 """Tool name -> its use case. A tool of `tool_specs` without a row is not registered."""
-WRITING = frozenset(spec.name for spec in TOOLS if spec.writes)
+WRITE_TOOLS = frozenset(spec.name for spec in TOOLS if spec.writes)
 SHED = "drop_memory_results"
 REPORT_SHARE = 3
 """The report and citations of a context may take a third of its budget."""
@@ -271,7 +271,7 @@ def run(anchor: MemoryAnchor, name: str, given: BaseRequest | Record) -> str:
             return shapes.compact(_context_within(anchor, request, request.budget_tokens))
         return shapes.compact(row.answer(anchor, request))
 
-    if name not in WRITING:
+    if name not in WRITE_TOOLS:
         return work()
     turn: AbstractContextManager[None] = nullcontext()
     if request_id := getattr(request, "request_id", ""):

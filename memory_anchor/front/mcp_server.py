@@ -95,7 +95,7 @@ class _Front:
         self._project_dir = project_dir
         self._variants = variants
         self._tools = tool_specs.callable_tools(read_only=read_only, available=mcp_answers.CALLS)
-        shown = tool_specs.listed(profile, read_only=read_only, available=mcp_answers.CALLS)
+        shown = tool_specs.listed_tools(profile, read_only=read_only, available=mcp_answers.CALLS)
         self._listed = [_tool(spec) for spec in shown]
         self._reading = [_tool(spec) for spec in shown if not spec.writes]
         self._limiter = anyio.CapacityLimiter(WORKERS)
@@ -270,7 +270,7 @@ class _Front:
 
     async def get_prompt(self, context: Context, params: mcp_types.GetPromptRequestParams) -> mcp_types.GetPromptResult:
         def read(anchor: MemoryAnchor) -> str:
-            return mcp_answers.text_of(anchor, params.name, params.arguments or {})
+            return mcp_answers.prompt_text(anchor, params.name, params.arguments or {})
 
         text = await self._read(context, f"prompt {params.name[:40]}", read)
         message = mcp_types.PromptMessage(role="user", content=mcp_types.TextContent(type="text", text=text))

@@ -152,7 +152,7 @@ FILTER_FIELDS = ("layers", "types", "tags", "since", "until")
 _SINGULAR = {"layer": "layers", "type": "types", "tag": "tags"}
 
 
-def listed(profile: Profile, *, read_only: bool, available: Iterable[str]) -> list[ToolSpec]:
+def listed_tools(profile: Profile, *, read_only: bool, available: Iterable[str]) -> list[ToolSpec]:
     """Return the tools a client is shown, aliases last.
 
     available: names of the tools whose use case exists. Write tools do not exist in read-only mode.

@@ -469,12 +469,12 @@ class RemoteMemory:
 
     def _body(self, actor: Actor, request: BaseRequest) -> dict[str, Json]:
         """Return the fields of a request that were set, as the server reads them, and whose it is."""
-        fields = request.asked()
+        fields = request.canonical()
         if request_id := getattr(request, "request_id", ""):
             fields["request_id"] = request_id
         for name in fields:
             if isinstance(value := getattr(request, name, None), Moment):
-                fields[name] = value.said
+                fields[name] = value.text
         sent = {n: value for n, value in fields.items() if n in request.model_fields_set and value is not None}
         scope = actor.scope
         whose: dict[str, Json] = {

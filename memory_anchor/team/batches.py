@@ -165,7 +165,7 @@ class Batches:
                 batch.revision = revision
         return PURGED_ITEM if isinstance(batch.items, int) else batch.items[place]
 
-    def done(self, batch: Batch, outcomes: Sequence[Record]) -> None:
+    def finish(self, batch: Batch, outcomes: Sequence[Record]) -> None:
         """Store the outcome of each item, and drop the texts."""
         name = self._name(batch.id, batch.account)
 
@@ -185,7 +185,7 @@ class Batches:
             retry_on_conflict(end)
             self._names().pop(batch.id, None)
 
-    def take_over(self, data_dir: Path) -> None:
+    def adopt_files(self, data_dir: Path) -> None:
         """Move batches that wait in files to the server: from before it was shared, or from a backup."""
         files = FileRecords(data_dir)
         for row in files.listed(BATCHES):
@@ -202,7 +202,7 @@ class Batches:
 
     # --- records -------------------------------------------------------------------------------------------------
 
-    def is_told(self, batch: Batch) -> bool:
+    def has_report(self, batch: Batch) -> bool:
         """Return whether a killed replica had written a batch's report without deleting the batch."""
         name = f"{REPORTS}/{batch.id}.json"
         return self._records.is_shared and bool(self._records.revisions([name]))

@@ -178,7 +178,7 @@ class KeyFile:
         by = (maker.statement(), maker.signature) if maker is not None else None
         return credential_of(key.statement(), key.signature, by)
 
-    def opens(self, clock: Clock) -> Callable[[str], bool]:
+    def open_check(self, clock: Clock) -> Callable[[str], bool]:
         """Return a function that says whether the key of an id is valid now."""
 
         def is_open(id_: str) -> bool:
@@ -364,7 +364,7 @@ def name_of(key: str) -> str:
     return parts[1]
 
 
-def told_of(key: AccessKey) -> dict[str, Json]:
+def describe_key(key: AccessKey) -> dict[str, Json]:
     """Return the fields of a key that may be shown."""
     names = ("id", "account", "user", "project", "note", "created_at", "created_by", "expires_at", "revoked_at")
     return {name: getattr(key, name) for name in names} | {"role": key.role.value, "approves": bool(key.public)}

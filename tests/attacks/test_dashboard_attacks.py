@@ -94,7 +94,7 @@ def test_a_cookie_without_the_passphrase_approves_purges_and_settles_nothing(
 
 def _token(browser: Browser, action: str) -> str:
     """Return a form's token, as an agent reads it off the page that has the form."""
-    session = browser.app._sessions.of(next(iter(browser.cookies.values())))
+    session = browser.app._sessions.get(next(iter(browser.cookies.values())))
     return str(session.token(action))
 
 
@@ -106,7 +106,7 @@ def test_wrong_passphrases_are_counted_slowed_and_end_the_session(house: House, 
     assert [one.status for one in said] == [403] * REFUSALS_MAX
     assert "Wait" in said[-1].text, "after three the next one has to wait, whatever it is"
 
-    session = browser.app._sessions.of(next(iter(browser.cookies.values())))
+    session = browser.app._sessions.get(next(iter(browser.cookies.values())))
     session.refused = REFUSALS_MAX
     assert browser.get("/").status == 401, "the session is over"
 

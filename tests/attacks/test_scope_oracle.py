@@ -169,7 +169,7 @@ class World:
             "report": lambda: call("context_report", id=pick(self.reports)[0]),
             "session start": lambda: self.hooks.answer(anchor, "SessionStart", {"source": "startup"}),
             "prompt hook": lambda: self.hooks.answer(anchor, "UserPromptSubmit", {"prompt": f"what about {about}?"}),
-            "prompt": lambda: mcp_answers.text_of(anchor, pick(["resume", "handoff", "review"]), {}),
+            "prompt": lambda: mcp_answers.prompt_text(anchor, pick(["resume", "handoff", "review"]), {}),
             "stats": lambda: call("stats"),
         }
         door = pick(list(doors))

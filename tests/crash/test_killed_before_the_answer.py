@@ -224,7 +224,7 @@ def sampled(names: Iterable[str]) -> list[tuple[str, str]]:
 
 def test_every_write_is_killed() -> None:
     """Promise 1: a new write tool without a row here fails."""
-    assert set(TOOLS) == set(mcp_answers.WRITING)
+    assert set(TOOLS) == set(mcp_answers.WRITE_TOOLS)
 
 
 def killed_tool(desk: Desk, name: str, point: str) -> None:

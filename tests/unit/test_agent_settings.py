@@ -360,8 +360,8 @@ def test_the_handoff_prompt_asks_for_the_agents_own_words(tmp_path: Path) -> Non
     """Rule first-person: through the `handoff` prompt too."""
     core = core_with(tmp_path, {"codex": {"extraction": {"mode": "first-person"}}})
 
-    assert "source 'first-person'" in mcp_answers.text_of(anchor(core), "handoff", {})
-    assert "first-person" not in mcp_answers.text_of(anchor(core, "cursor"), "handoff", {})
+    assert "source 'first-person'" in mcp_answers.prompt_text(anchor(core), "handoff", {})
+    assert "first-person" not in mcp_answers.prompt_text(anchor(core, "cursor"), "handoff", {})
 
 
 def test_a_human_is_never_told_apart_by_a_write_mode(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def killed(core: Core, when: str = "", answer: object = None) -> None:
 
 def test_every_write_has_a_row() -> None:
     """Promise 1: a new write without a row here fails."""
-    assert set(TOOLS) == set(mcp_answers.WRITING)
+    assert set(TOOLS) == set(mcp_answers.WRITE_TOOLS)
     reads = {
         *words("""
         search ask_golden list show history events stats saving constitution operations inbox jobs_list

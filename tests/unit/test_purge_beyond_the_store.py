@@ -20,7 +20,7 @@ from memory_anchor.care.purge import readings
 from memory_anchor.care.waiting import unescaped
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused
-from memory_anchor.front.http_ingest import Intake
+from memory_anchor.front.http_ingest import BatchWorker
 from memory_anchor.front.variants import VariantChoice
 from memory_anchor.identity import proposals
 from memory_anchor.memory import MemoryAnchor
@@ -198,26 +198,26 @@ def test_a_waiting_batch_loses_what_was_purged_and_keeps_the_rest(
     core: Core, agent: Actor, anchor: MemoryAnchor, purge: Purge
 ) -> None:
     """Rule purge.everywhere: accepted over /v1 and not worked off yet; the other items are done as promised."""
-    intake = Intake(core, Batches(core.records, time.monotonic), VariantChoice(core))
+    worker = BatchWorker(core, Batches(core.records, time.monotonic), VariantChoice(core))
     texts = ("The vault of Ostrava opens at nine", "Deploys need two reviews")
     items = [{"kind": "event", "content": text} for text in texts]
     whose = replace(anchor.actor, project=anchor.actor.scope.project)
-    batch = intake.accepted(whose, "b1", items)["id"]
+    batch = worker.accept(whose, "b1", items)["id"]
     anchor.log_event(texts[0])
 
     told = purge(text="Ostrava")
     assert told["clean"] and told["files"][f"{batch}.json"] == 1
     assert "Ostrava" not in "".join(path.read_text() for path in (core.data_dir / FOLDER).rglob("*.json"))
-    intake.start()
+    worker.start()
     until = time.monotonic() + 30
-    while (done := intake.batches.report(batch, account="local", user=""))["state"] != "done":
+    while (done := worker.batches.report(batch, account="local", user=""))["state"] != "done":
         assert time.monotonic() < until
         time.sleep(0.02)
-    intake.stop()
+    worker.stop()
     assert done["outcomes"][0]["error"]["message"] == "it was purged before its turn came"
     assert done["outcomes"][1]["outcome"] == "added"
     assert [one.content for one in anchor.search_events()] == [texts[1]]
-    assert purge(text="two reviews")["clean"] and intake.batches.report(batch, account="local", user="") == done
+    assert purge(text="two reviews")["clean"] and worker.batches.report(batch, account="local", user="") == done
 
 
 class Watched:
@@ -255,9 +255,9 @@ def test_a_purge_does_not_miss_the_item_of_a_batch_that_is_being_written(tmp_pat
     core = ephemeral_core(tmp_path / "core", embedder=embedder)
     caller, human = Preamble(project_dir=str(project), cwd=str(project)), human_of(core.data_dir)
     anchor = core.anchor(Actor(scope=Scope(), project_dir=str(project)))
-    intake = Intake(core, Batches(core.records, time.monotonic), VariantChoice(core))
+    worker = BatchWorker(core, Batches(core.records, time.monotonic), VariantChoice(core))
     items = [{"kind": "memory", "content": "The vault of Ostrava opens at nine"}]
-    intake.accepted(replace(anchor.actor, project=anchor.actor.scope.project), "b1", items)
+    worker.accept(replace(anchor.actor, project=anchor.actor.scope.project), "b1", items)
     told: list[dict[str, Any]] = []
     either = threading.Event()
     core.upkeep = replace(core.upkeep, batch_item=Watched(core.upkeep.batch_item, either))
@@ -278,9 +278,9 @@ def test_a_purge_does_not_miss_the_item_of_a_batch_that_is_being_written(tmp_pat
         assert either.wait(30)
 
     embedder.begin = begin
-    (waiting,) = intake.batches.waiting()
-    outcomes = intake._outcomes(waiting)
-    intake.batches.done(waiting, outcomes)
+    (waiting,) = worker.batches.waiting()
+    outcomes = worker._outcomes(waiting)
+    worker.batches.finish(waiting, outcomes)
     at_work.join(30)
     assert embedder.begin is None and outcomes[0]["outcome"] == "added"
     assert "changed since it was shown" in told[0].get("refused", "")

@@ -79,18 +79,18 @@ def test_a_date_is_a_whole_day_where_its_caller_is() -> None:
     day = asks.SearchMemory.of("q", since="2026-01-02").since
     assert isinstance(day, Moment)
 
-    assert day.begins("Asia/Shanghai") == datetime(2026, 1, 1, 16, tzinfo=UTC)
-    assert day.ends("Asia/Shanghai") == datetime(2026, 1, 2, 16, tzinfo=UTC)
-    assert asks.LogEvent.of("x", when="2026-01-02T03:00:00+08:00").when.begins("UTC").day == 1
+    assert day.start("Asia/Shanghai") == datetime(2026, 1, 1, 16, tzinfo=UTC)
+    assert day.end("Asia/Shanghai") == datetime(2026, 1, 2, 16, tzinfo=UTC)
+    assert asks.LogEvent.of("x", when="2026-01-02T03:00:00+08:00").when.start("UTC").day == 1
 
 
 def test_a_request_tells_itself_from_others_by_what_was_asked() -> None:
     """Rule idempotence: what a receipt's hash is over; how it is named and ranked is not part of it."""
     one = asks.SaveMemory.of("x", importance=0.1, request_id="a", source="agent")
 
-    assert one.asked() == asks.SaveMemory.of("x", request_id="b").asked()
-    assert one.asked() != asks.SaveMemory.of("x", replaces="m1").asked()
-    assert set(one.asked()) == {"content", "key", "tags", "visibility", "files", "type", "confidence", "replaces"}
+    assert one.canonical() == asks.SaveMemory.of("x", request_id="b").canonical()
+    assert one.canonical() != asks.SaveMemory.of("x", replaces="m1").canonical()
+    assert set(one.canonical()) == {"content", "key", "tags", "visibility", "files", "type", "confidence", "replaces"}
 
 
 def test_a_line_of_an_import_claims_nothing_but_what_counts() -> None:

@@ -7,7 +7,7 @@ import pytest
 from memory_anchor.errors import BadInput
 from memory_anchor.front import mcp_answers, tool_specs
 from memory_anchor.front.table import ROWS
-from memory_anchor.front.tool_specs import ALIASES, STANDARD_TOKENS_MAX, TOOLS, callable_tools, listed, resolve
+from memory_anchor.front.tool_specs import ALIASES, STANDARD_TOKENS_MAX, TOOLS, callable_tools, listed_tools, resolve
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.requests import SearchMemory, SetActiveContext
 
@@ -16,13 +16,13 @@ EVERY = [spec.name for spec in TOOLS]
 
 
 def _names(profile, read_only=False):
-    return [spec.name for spec in listed(profile, read_only=read_only, available=EVERY)]
+    return [spec.name for spec in listed_tools(profile, read_only=read_only, available=EVERY)]
 
 
 def _wire(profile):
     return [
         {"name": spec.name, "description": spec.description, "inputSchema": spec.schema()}
-        for spec in listed(profile, read_only=False, available=mcp_answers.CALLS)
+        for spec in listed_tools(profile, read_only=False, available=mcp_answers.CALLS)
     ]
 
 
@@ -45,7 +45,7 @@ def test_only_compat_lists_the_older_names():
 def test_read_only_mode_has_no_tool_that_writes():
     """Contract: in read-only mode write tools are not registered, under no name."""
     for profile in ("minimal", "standard", "full", "compat"):
-        shown = listed(profile, read_only=True, available=EVERY)
+        shown = listed_tools(profile, read_only=True, available=EVERY)
         assert shown
         assert not [spec.name for spec in shown if spec.writes]
     with pytest.raises(BadInput, match="read-only"):
@@ -54,7 +54,7 @@ def test_read_only_mode_has_no_tool_that_writes():
 
 def test_a_tool_without_a_use_case_is_not_listed():
     assert "end_session" not in [
-        spec.name for spec in listed("full", read_only=False, available=[n for n in EVERY if n != "end_session"])
+        spec.name for spec in listed_tools("full", read_only=False, available=[n for n in EVERY if n != "end_session"])
     ]
 
 

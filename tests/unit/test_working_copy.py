@@ -369,15 +369,15 @@ def test_a_batch_that_one_replica_accepted_is_ended_by_another_and_told_by_both(
     assert [two.current_item(waiting, place)["content"] for place in (0, 1)] == ["a", "b"]
 
     kept = records.read(records.listed(BATCHES)[0].name)
-    assert kept is not None and not two.is_told(waiting)
-    two.done(waiting, [{"outcome": "logged"}, {"outcome": "logged"}])
+    assert kept is not None and not two.has_report(waiting)
+    two.finish(waiting, [{"outcome": "logged"}, {"outcome": "logged"}])
     assert one.report(made["id"], account="acme", user="eve")["outcomes"] == [{"outcome": "logged"}] * 2
     assert list(one.waiting()) == [] and records.listed(BATCHES) == []
 
     records.write(kept.name, kept.content, before="")  # as a kill between the report and the end of the batch leaves it
     (again,) = one.waiting()
-    assert one.is_told(again)
-    one.done(again, [])
+    assert one.has_report(again)
+    one.finish(again, [])
     assert list(two.waiting()) == []
     assert two.report(made["id"], account="acme", user="eve")["outcomes"] == [{"outcome": "logged"}] * 2
     assert two.accept(owner, "r1", items, NOW)["state"] == "done"
@@ -390,7 +390,7 @@ def test_what_waited_in_files_is_taken_over_by_the_server(tmp_path: Path, record
     made = alone.accept(owner, "r1", [{"kind": "event", "content": "a"}], NOW)
     shared = Batches(records, time.monotonic)
 
-    shared.take_over(tmp_path / "a")
+    shared.adopt_files(tmp_path / "a")
 
     assert [one.id for one in shared.waiting()] == [made["id"]]
     assert FileRecords(tmp_path / "a").listed(BATCHES) == []

@@ -25,7 +25,7 @@ from memory_anchor.front.cli.output import AtOption, HumanOption, JsonOption, gu
 from memory_anchor.front.cli.passphrase import human_signer
 from memory_anchor.front.cli.spoken import moment, with_whole_id
 from memory_anchor.json_values import Json, Record, text
-from memory_anchor.requests import ENTRY
+from memory_anchor.requests import ENTRY_FIELDS
 
 Values = dict[str, Json]
 Shown = Callable[[Record, Values], None]
@@ -34,7 +34,7 @@ SINGULAR = {"layers": "layer", "types": "type", "tags": "tag", "files": "file"}
 
 TIME = "TIME"
 """How help calls a time: ISO 8601, or in words."""
-NO_OPTIONS = ENTRY | {"source", "seen", "request_id", "waits"}
+NO_OPTIONS = ENTRY_FIELDS | {"source", "seen", "request_id", "waits"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ COMMANDS = (
         asks.LogEvent,
         _outcome,
         ("content",),
-        tuple(asks.PLAIN_IN_EVENTS),
+        tuple(asks.NOT_OFFERED_FOR_EVENTS),
         piped=("content",),
         human=True,
         before=_logged,

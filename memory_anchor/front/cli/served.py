@@ -97,7 +97,7 @@ def create(
     from memory_anchor.app import settings_of
     from memory_anchor.inputs import project_id
     from memory_anchor.team.credential import Role
-    from memory_anchor.team.keys import new_key, told_of
+    from memory_anchor.team.keys import describe_key, new_key
 
     now = SystemClock().now()
     if role not in {one.value for one in Role}:
@@ -125,9 +125,9 @@ def create(
         key, made = wanted(ask_human(), account=of)
         keys.add(made, now)
         audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
-        audit.append("key.created", told_of(made), by=f"human:{made.created_by}", at=now)
+        audit.append("key.created", describe_key(made), by=f"human:{made.created_by}", at=now)
     if json_:
-        show_json({"key": key, **told_of(made)})
+        show_json({"key": key, **describe_key(made)})
         return
     sys.stdout.write(f"{key}\n")
     quiet("shown this once; give it to its holder over a safe channel (`Authorization: Bearer ...`)")
@@ -138,7 +138,7 @@ def create(
 def list_(server: ServerOption = "", key_file: KeyFileOption = "", json_: JsonOption = False) -> None:
     """Show every key: whose it is, what it may, when it was last used; never what opens."""
     from memory_anchor.adapters.system import SystemClock
-    from memory_anchor.team.keys import told_of
+    from memory_anchor.team.keys import describe_key
 
     if server:
         rows = records(asked_of(server.rstrip("/"), key_of(key_file), "keys")["keys"])
@@ -146,7 +146,7 @@ def list_(server: ServerOption = "", key_file: KeyFileOption = "", json_: JsonOp
         keys, now = keys_here(), SystemClock().now()
         used = keys.last_used()
         every = keys.all().values()
-        rows = [{**told_of(one), "last_used_at": used.get(one.id, ""), "ended": one.ended(now)} for one in every]
+        rows = [{**describe_key(one), "last_used_at": used.get(one.id, ""), "ended": one.ended(now)} for one in every]
     if json_:
         show_json({"keys": rows})
         return
@@ -172,13 +172,13 @@ def revoke(
     """End a key for good; a running server refuses it from the next request on."""
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.system import SystemClock
-    from memory_anchor.team.keys import told_of
+    from memory_anchor.team.keys import describe_key
 
     if server:
         told = asked_of(server.rstrip("/"), key_of(key_file), "keys/revoke", {"id": key})
     else:
         now = SystemClock().now()
-        told = told_of(keys_here().revoke(key, now))
+        told = describe_key(keys_here().revoke(key, now))
         audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
         audit.append("key.revoked", {"id": told["id"]}, by="command", at=now)
     if json_:

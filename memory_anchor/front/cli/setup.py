@@ -80,7 +80,7 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
         home=home / "identity" / project_id,
         clock=clock,
         audit=audit,
-        is_open=KeyFile.of(home, audit, shared).opens(clock),
+        is_open=KeyFile.of(home, audit, shared).open_check(clock),
         account=whose,
         budget_tokens=own.budget.identity,
         min_interval_s=own.constitution.min_interval_s,
@@ -188,14 +188,14 @@ def serve(
 def _serve(**given: str | int | None) -> None:
     os.umask(0o077)
     from memory_anchor.app import settings_of
-    from memory_anchor.front.backend import held
+    from memory_anchor.front.backend import owned_core
     from memory_anchor.front.http_api import serve as serve_http
 
     http = {name: value for name, value in given.items() if value is not None}
     settings = settings_of(os.environ, {"http": http} if http else None)
     if not settings.project_dir:  # the folder it is started in, as for any other command
         settings = settings.model_copy(update={"project_dir": preamble().project_dir})
-    with held(settings, data_dir()) as core:
+    with owned_core(settings, data_dir()) as core:
         serve_http(core, settings, zone=preamble().zone)
 
 

@@ -100,7 +100,7 @@ class Sessions:
                 del self._sessions[next(iter(self._sessions))]
             return cookie
 
-    def of(self, cookie: str) -> Session | None:
+    def get(self, cookie: str) -> Session | None:
         """Return the session of a cookie, None where it is old or unknown."""
         now, name = self._monotonic(), _digest(cookie)
         with self._lock:
@@ -151,7 +151,7 @@ class Guard:
         if wrong := self._wrong_origin(scope["method"], headers):
             await _plain(guarded, *wrong)
             return
-        scope[SESSION] = self._sessions.of(cookie_of(headers.get("cookie", ""), self._cookie))
+        scope[SESSION] = self._sessions.get(cookie_of(headers.get("cookie", ""), self._cookie))
         try:
             await self._answer(scope, receive, guarded)
         except Exception as bug:  # the page says so; a server's own log would quote the request
