@@ -227,17 +227,21 @@ class SearchEvents(BaseRequest):
     limit: Integer = arg(20, tool="{}", ge=1, le=EVENTS_LIMIT_MAX)
 
 
-class GetMemory(BaseRequest):
-    """Read one memory."""
+class MemoryRequest(BaseRequest):
+    """A request about one memory."""
 
     id: Identifier = arg()
+
+
+class GetMemory(MemoryRequest):
+    """Read one memory."""
+
     history: Flag = arg(False)
 
 
-class ForgetMemory(BaseRequest):
+class ForgetMemory(MemoryRequest):
     """Archive a memory: out of every search, restorable."""
 
-    id: Identifier = arg()
     reason: StoredReason = arg("")
 
 
@@ -330,17 +334,15 @@ class ReadProfile(BaseRequest):
     """Show what is known of the user and the project: one page, each line with the fact it cites."""
 
 
-class ShowHistory(BaseRequest):
+class ShowHistory(MemoryRequest):
     """Show every version of a memory: who, when, why, and what changed."""
 
-    id: Identifier = arg()
     story: Flag = arg(False, "Begin with the memories it took the place of.")
 
 
-class EditMemory(BaseRequest):
+class EditMemory(MemoryRequest):
     """Write a new version of a memory with another text, or say how far it holds."""
 
-    id: Identifier = arg()
     content: Content = arg()
     expected_version: Annotated[Integer, Field(ge=1, le=VERSION_MAX)] | None = arg(None)
 
@@ -353,22 +355,16 @@ class JudgeMemory(BaseRequest):
     shown_by: Annotated[str, Text(REASON_MAX, 0)] = arg("", "The command or link that showed it.")
 
 
-class PinMemory(BaseRequest):
+class PinMemory(MemoryRequest):
     """Pin a memory: no job ever forgets it."""
 
-    id: Identifier = arg()
 
-
-class UnpinMemory(BaseRequest):
+class UnpinMemory(MemoryRequest):
     """Let a pinned memory go again."""
 
-    id: Identifier = arg()
 
-
-class RestoreMemory(BaseRequest):
+class RestoreMemory(MemoryRequest):
     """Bring an archived memory back."""
-
-    id: Identifier = arg()
 
 
 class ReviewInbox(BaseRequest):
@@ -377,24 +373,20 @@ class ReviewInbox(BaseRequest):
     limit: Integer = arg(50, ge=1, le=LIST_LIMIT_MAX)
 
 
-class ReviewSides(BaseRequest):
+class ReviewSides(MemoryRequest):
     """See what a decision is about: a memory, then what it stands against."""
 
-    id: Identifier = arg()
 
-
-class AcceptPending(BaseRequest):
+class AcceptPending(MemoryRequest):
     """Let a pending memory in, with another text where `content` is given."""
 
-    id: Identifier = arg()
     seen: Seen = arg(())
     content: Content | None = arg(None)
 
 
-class RejectPending(BaseRequest):
+class RejectPending(MemoryRequest):
     """Archive a pending memory."""
 
-    id: Identifier = arg()
     seen: Seen = arg(())
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -60,25 +59,16 @@ def actor_from(
     meta: the request's `_meta`. client_name: what the client calls itself. request_id: the JSON-RPC id as received.
     conversation: from a front end's own argument. connection: names the connection, for callers that name nothing.
     account, user, agent: from settings, or claimed by a request. project_dir: used when the preamble names none.
-    credential: of an HTTP request; overrides what the request claims. project: the id that such a request asks for.
+    credential: of an HTTP request; its claims may repeat the credential or fill in what it leaves open. project: claimed.
     """
+    person, project_id = "", safe_name(preamble.project)
     if credential is not None:
-        return _of_credential(
-            credential,
-            claims={"account_id": account, "user_id": user, "project_id": project},
-            rest=actor_from(
-                preamble._replace(account="", user="", project="", agent="", project_dir=""),
-                meta,
-                client_name=client_name,
-                request_id=request_id,
-                conversation=conversation,
-                connection=connection,
-                agent=agent,
-                project_dir=project_dir,
-                read_only=read_only,
-                caller=caller,
-            ),
-        )
+        _check_claims(credential, {"account_id": account, "user_id": user, "project_id": project})
+        preamble = preamble._replace(account="", user="", project="", agent="", project_dir="")
+        account, user = credential.account, credential.user or user
+        project_id = credential.project or project
+        read_only = read_only or credential.role is Role.READER
+        person = safe_name(user) if credential.by_name else ""
     names = [conversation, *((meta or {}).get(key) for key in CONVERSATION_META), preamble.conversation, connection]
     conversation = next((name for name in names if isinstance(name, str) and name.strip()), "")
     # Codex says codex-mcp-client here and codex everywhere else; one agent has one name.
@@ -95,25 +85,10 @@ def actor_from(
         client=client,
         zone=zone_or_utc(preamble.zone),
         project_dir=preamble.project_dir or project_dir,
-        project=safe_name(preamble.project),
+        project=project_id,
         nonce=call_nonce(preamble, request_id),
         read_only=read_only or bool(preamble.read_only),
-    )
-
-
-def _of_credential(credential: Credential, *, claims: Mapping[str, str], rest: Actor) -> Actor:
-    """Return the caller of a request with a credential: its account, and its user and project where it names some.
-
-    claims: what the request says of itself; it may repeat the credential and fill in what that leaves open.
-    """
-    _check_claims(credential, claims)
-    user = credential.user or claims["user_id"]
-    return replace(
-        rest,
-        scope=replace(rest.scope, account=safe_name(credential.account), user=safe_name(user)),
-        project=credential.project or claims["project_id"],
-        read_only=rest.read_only or credential.role is Role.READER,
-        person=safe_name(user) if credential.by_name else "",
+        person=person,
     )
 
 

@@ -8,7 +8,6 @@ are bounded before they are parsed.
 from __future__ import annotations
 
 import secrets
-import socket
 import ssl
 import time
 import warnings
@@ -31,7 +30,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
 from memory_anchor import shapes
-from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, TooMany, Unavailable, report
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, TooMany, report
 from memory_anchor.fields import BaseRequest, sentence
 from memory_anchor.front import http_limits
 from memory_anchor.front.callers import credential_of
@@ -45,9 +44,10 @@ from memory_anchor.front.http_v1 import (
     add_constitution,
     add_paths,
     add_review,
-    body_schema,
+    add_route,
     document,
     plain_schema,
+    summary_of,
 )
 from memory_anchor.front.mcp_server import build_server
 from memory_anchor.front.variants import VariantChoice
@@ -55,8 +55,7 @@ from memory_anchor.json_values import Record, text
 from memory_anchor.model import point_id
 from memory_anchor.requests import AddAccessKey, PromptOverHttp, RevokeAccessKey
 from memory_anchor.rights import Deed, check
-from memory_anchor.runtime import connections
-from memory_anchor.runtime.listening import BACKLOG, tcp_listener
+from memory_anchor.runtime.listening import BACKLOG
 from memory_anchor.runtime.wire import VERSION, WIRE, Preamble
 from memory_anchor.team.admission import Admission
 from memory_anchor.team.batches import Batches
@@ -364,32 +363,24 @@ def serve(core: Core, settings: Settings, *, zone: str = "", announce: Callable[
 
     Raises Unavailable: the port is taken. Refused: an address other than loopback, and no tokens.
     """
-    import uvicorn
-
     host = settings.http.host
     check_tls(settings.http.tls_cert, settings.http.tls_key)
     secret = secrets.token_urlsafe(SECRET_BYTES) if is_loopback(host) else ""
     app = build_http(core, settings, secret=secret, zone=zone)
-    bound = _bound(host, settings.http.port)
+    listener = http_limits.listen(host, settings.http.port, "http.port")
     scheme = "https" if settings.http.tls_cert else "http"
-    base = f"{scheme}://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
+    base = f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
     announce(f"Memory Anchor serves MCP at {base}/mcp and {base}/sse (bearer token: a key or one of http.tokens)")
     if secret:
         announce(f"without a token, on this machine only: {base}{SECRET_PREFIX}{secret}/mcp")
-    config = uvicorn.Config(
+    http_limits.run_server(
         app,
-        http=http_limits.protocol(connections.connections()),
-        ws="none",
+        listener,
         backlog=BACKLOG,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
         timeout_graceful_shutdown=STOP_WAIT_S,
         ssl_certfile=settings.http.tls_cert or None,
         ssl_keyfile=settings.http.tls_key or None,
     )
-    connections.throttle_logs()
-    uvicorn.Server(config).run(sockets=[bound])
 
 
 def check_tls(cert: str, key: str) -> None:
@@ -405,15 +396,6 @@ def check_tls(cert: str, key: str) -> None:
         raise BadInput(
             f"http.tls_cert {cert} with http.tls_key {key} cannot be used ({reason}); allowed are PEM files"
         ) from None
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    try:
-        return tcp_listener(host, port)
-    except OSError as error:
-        raise Unavailable(
-            f"{host}:{port} cannot be served ({error.strerror or error}); choose another http.port, 0 for any free one"
-        ) from error
 
 
 CHANGES_A_MINUTE = 30
@@ -465,15 +447,7 @@ def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
                 raise TooMany(f"more than {CHANGES_A_MINUTE} keys were changed in a minute; wait {wait} s", wait)
             return dict(await v1.places.run(partial(change, credential, checked)))
 
-        app.add_api_route(
-            f"/v1/keys/{path}",
-            handle,
-            methods=["POST"],
-            operation_id=f"keys_{path}",
-            summary=(model.__doc__ or "").split("\n")[0],
-            openapi_extra=body_schema(plain_schema(model)),
-            responses=ERRORS,
-        )
+        add_route(app, f"keys/{path}", handle, summary_of(model), plain_schema(model))
 
     add("create", Deed.MAKE_KEYS, AddAccessKey, create)
     add("revoke", Deed.END_KEYS, RevokeAccessKey, revoke)

@@ -8,12 +8,41 @@ without a request is closed. An answer may stream without limit.
 from __future__ import annotations
 
 import asyncio
+import socket
+from typing import TYPE_CHECKING, Any
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from memory_anchor.errors import Unavailable
+from memory_anchor.runtime import connections
+from memory_anchor.runtime.listening import tcp_listener
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 HEAD_WAIT_S = 10.0
 BODY_WAIT_S = 60.0
+
+
+def listen(host: str, port: int, option: str) -> socket.socket:
+    """Return a listening socket. option: that sets the port. Raises Unavailable: the port is taken."""
+    try:
+        return tcp_listener(host, port)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise Unavailable(
+            f"{host}:{port} cannot be served ({why}); choose another {option}, 0 for any free one"
+        ) from error
+
+
+def run_server(app: ASGIApp, listener: socket.socket, **options: Any) -> None:
+    """Serve until interrupted. options: further ones of `uvicorn.Config`."""
+    connections.throttle_logs()
+    options |= {"log_level": "warning", "access_log": False, "server_header": False}
+    config = uvicorn.Config(app, http=protocol(connections.connections()), ws="none", **options)
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 def protocol(most: int, *, head_wait_s: float = HEAD_WAIT_S, body_wait_s: float = BODY_WAIT_S) -> type[H11Protocol]:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from memory_anchor.team.limits import Places
 
 T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[dict[str, object]]]
 WHOSE: Mapping[str, str] = {
     "account_id": "The key's own; another one is refused.",
     "user_id": "The key's own; named where the key is bound to no user.",
@@ -181,19 +182,24 @@ def add_paths(app: FastAPI, v1: V1Handler) -> None:
             body = await v1.body(request) if path.method == "POST" else dict[str, Json](request.query_params)
             return dict(await v1.answer(request, path, body))
 
-        app.add_api_route(
-            f"/v1/{path.path}",
-            handle,
-            methods=[path.method],
-            name=path.path,
-            operation_id=path.path.replace("/", "_"),
-            summary=summary_of(ROWS[path.row].request),
-            openapi_extra=body_schema(_schema(path)) if path.method == "POST" else None,
-            responses=ERRORS,
-        )
+        schema = _schema(path) if path.method == "POST" else None
+        add_route(app, path.path, handle, summary_of(ROWS[path.row].request), schema)
 
     for path in PATHS:
         add(path)
+
+
+def add_route(app: FastAPI, path: str, handle: Handler, summary: str, schema: Record | None) -> None:
+    """Add a path of `/v1`. schema: of its body; None for a GET."""
+    app.add_api_route(
+        f"/v1/{path}",
+        handle,
+        methods=["GET" if schema is None else "POST"],
+        operation_id=path.replace("/", "_"),
+        summary=summary,
+        openapi_extra=None if schema is None else body_schema(schema),
+        responses=ERRORS,
+    )
 
 
 # --- bodies ------------------------------------------------------------------------------------------------------
@@ -366,15 +372,7 @@ def add_review(app: FastAPI, v1: V1Handler) -> None:
         schema = request_schema(name)
         if name in DECISIONS:
             schema["properties"] = {**record(schema["properties"]), HUMAN: PROOF}
-        app.add_api_route(
-            f"/v1/review/{name}",
-            handle,
-            methods=["POST"],
-            operation_id=f"review_{name}",
-            summary=summary_of(ROWS[name].request),
-            openapi_extra=body_schema(schema),
-            responses=ERRORS,
-        )
+        add_route(app, f"review/{name}", handle, summary_of(ROWS[name].request), schema)
 
     for name in (*REVIEW_READS, *DECISIONS):
         add(name)
@@ -448,17 +446,9 @@ def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
     async def reject(request: Request) -> dict[str, object]:
         return await handle(request, name=REJECT, deed=Deed.CLOSE)
 
-    def add(name: str, work: Callable[[Request], Awaitable[dict[str, object]]], summary: str, schema: Record) -> None:
+    def add(name: str, handle: Handler, summary: str, schema: Record) -> None:
         fields = {**record(schema["properties"]), **WHOSE_FIELDS}
-        app.add_api_route(
-            f"/v1/constitution/{name}",
-            work,
-            methods=["POST"],
-            operation_id=f"constitution_{name}",
-            summary=summary,
-            openapi_extra=body_schema({**schema, "properties": fields}),
-            responses=ERRORS,
-        )
+        add_route(app, f"constitution/{name}", handle, summary, {**schema, "properties": fields})
 
     nothing: Record = {"type": "object", "properties": {}, "additionalProperties": False}
     add("proposals", proposals, "List the proposals for the constitution that wait, with their differences.", nothing)

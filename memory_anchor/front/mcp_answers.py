@@ -191,6 +191,9 @@ class Address:
     description: str
     mime_type: str = JSON
 
+    def described(self) -> dict[str, str]:
+        return {"name": self.name, "description": self.description, "mime_type": self.mime_type}
+
     @property
     def uri(self) -> str:
         return SCHEME + self.path

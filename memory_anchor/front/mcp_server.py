@@ -220,23 +220,15 @@ class _Front:
     async def list_resources(
         self, _: Context, __: mcp_types.PaginatedRequestParams | None
     ) -> mcp_types.ListResourcesResult:
-        resources = [
-            mcp_types.Resource(uri=one.uri, name=one.name, description=one.description, mime_type=one.mime_type)
-            for one in mcp_answers.ADDRESSES
-            if not one.is_template
-        ]
+        addresses = (address for address in mcp_answers.ADDRESSES if not address.is_template)
+        resources = [mcp_types.Resource(uri=address.uri, **address.described()) for address in addresses]
         return mcp_types.ListResourcesResult(resources=resources)
 
     async def list_templates(
         self, _: Context, __: mcp_types.PaginatedRequestParams | None
     ) -> mcp_types.ListResourceTemplatesResult:
-        templates = [
-            mcp_types.ResourceTemplate(
-                uri_template=one.uri, name=one.name, description=one.description, mime_type=one.mime_type
-            )
-            for one in mcp_answers.ADDRESSES
-            if one.is_template
-        ]
+        addresses = (address for address in mcp_answers.ADDRESSES if address.is_template)
+        templates = [mcp_types.ResourceTemplate(uri_template=one.uri, **one.described()) for one in addresses]
         return mcp_types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def read_resource(
@@ -255,18 +247,14 @@ class _Front:
     async def list_prompts(
         self, _: Context, __: mcp_types.PaginatedRequestParams | None
     ) -> mcp_types.ListPromptsResult:
-        prompts = [
-            mcp_types.Prompt(
-                name=prompt.name,
-                description=prompt.description,
-                arguments=[
-                    mcp_types.PromptArgument(name=name, description=about, required=False)
-                    for name, about in prompt.arguments.items()
-                ],
-            )
-            for prompt in mcp_answers.PROMPTS
-        ]
-        return mcp_types.ListPromptsResult(prompts=prompts)
+        def shown(prompt: mcp_answers.Prompt) -> mcp_types.Prompt:
+            given = [
+                mcp_types.PromptArgument(name=name, description=about, required=False)
+                for name, about in prompt.arguments.items()
+            ]
+            return mcp_types.Prompt(name=prompt.name, description=prompt.description, arguments=given)
+
+        return mcp_types.ListPromptsResult(prompts=[shown(prompt) for prompt in mcp_answers.PROMPTS])
 
     async def get_prompt(self, context: Context, params: mcp_types.GetPromptRequestParams) -> mcp_types.GetPromptResult:
         def read(anchor: MemoryAnchor) -> str:

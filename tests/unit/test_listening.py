@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.front import http_api
+from memory_anchor.front import http_limits
 from memory_anchor.front.dashboard import app as dashboard
 from memory_anchor.runtime import engine, listening, wire
 
@@ -20,7 +20,7 @@ def _of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> socket.so
 
 
 def _of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> socket.socket:
-    return http_api._bound("127.0.0.1", 0)
+    return http_limits.listen("127.0.0.1", 0, "http.port")
 
 
 def _of_the_dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> socket.socket:

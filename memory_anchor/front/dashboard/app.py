@@ -319,31 +319,12 @@ def _warm() -> None:
 
 def serve(port: int, *, announce: Callable[[str], None]) -> None:
     """Serve on loopback until interrupted; `announce` gets the link. Raises Unavailable: the port is taken."""
-    import uvicorn
-
     from memory_anchor.front import http_limits
-    from memory_anchor.runtime import connections
-    from memory_anchor.runtime.listening import tcp_listener
 
-    try:
-        bound = tcp_listener(HOST, port)  # from now on a browser waits instead of being refused
-    except (OSError, OverflowError) as error:
-        why = f"{HOST}:{port} cannot be served ({error}); choose another --port, 0 for any free one"
-        raise Unavailable(why) from error
-    sessions, port = Sessions(), bound.getsockname()[1]
+    listener = http_limits.listen(HOST, port, "--port")  # from now on a browser waits instead of being refused
+    sessions, port = Sessions(), listener.getsockname()[1]
     dashboard = Dashboard(port, sessions)
     actions.wake()
     announce(f"http://{HOST}:{port}{OPEN}{sessions.new_link()}")
     threading.Thread(target=_warm, daemon=True, name="first page").start()
-    config = uvicorn.Config(
-        dashboard.app,
-        http=http_limits.protocol(connections.connections()),
-        ws="none",
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=2,
-    )
-    connections.throttle_logs()
-    uvicorn.Server(config).run(sockets=[bound])
+    http_limits.run_server(dashboard.app, listener, lifespan="off", timeout_graceful_shutdown=2)
