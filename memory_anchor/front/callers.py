@@ -59,7 +59,7 @@ def actor_from(
     meta: the request's `_meta`. client_name: what the client calls itself. request_id: the JSON-RPC id as received.
     conversation: from a front end's own argument. connection: names the connection, for callers that name nothing.
     account, user, agent: from settings, or claimed by a request. project_dir: used when the preamble names none.
-    credential: of an HTTP request; its claims may repeat the credential or fill in what it leaves open. project: claimed.
+    credential: of an HTTP request; claims may repeat it and fill in what it leaves open. project: such a claim.
     """
     person, project_id = "", safe_name(preamble.project)
     if credential is not None:

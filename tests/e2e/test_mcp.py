@@ -347,12 +347,7 @@ async def test_resources_read_what_the_tools_answer(server: Any, project: Path) 
     async with connected(server) as asked:
         client = asked.client
         listed = [str(one.uri) for one in (await client.list_resources()).resources]
-        assert listed == [
-            "memory://constitution",
-            "memory://active-context",
-            "memory://profile",
-            "memory://stats",
-        ]
+        assert listed == ["memory://constitution", "memory://active-context", "memory://profile", "memory://stats"]
         templates = [one.uri_template for one in (await client.list_resource_templates()).resource_templates]
         assert templates == ["memory://memories/{id}", "memory://operations/{name}"]
         saved = await asked.ok("save_memory", content="Ports are small.")

@@ -48,10 +48,7 @@ async def test_what_one_session_saves_the_next_one_finds_in_either_language(tmp_
             found = await answered(client, "search_memory", query="为什么用 Qdrant")
             assert found["snippets"][0]["id"] == saved["id"]
             events = (await answered(client, "search_events"))["events"]
-            assert {one["content"] for one in events} == {
-                "Fixed the empty query bug in search_memory",
-                "topic: 空查询",
-            }
+            assert {one["content"] for one in events} == {"Fixed the empty query bug in search_memory", "topic: 空查询"}
 
 
 @in_event_loop

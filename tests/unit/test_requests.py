@@ -26,11 +26,7 @@ COMMANDS = [*memories.COMMANDS, *care.COMMANDS, *care.JOBS]
         (asks.SaveMemory, {"content": 5}, "content is a number; allowed is text of 1 to 8000 characters"),
         (asks.SaveMemory, {"content": " "}, "content is empty; allowed is text of 1 to 8000 characters"),
         (asks.SaveMemory, {"content": "x" * 8001}, "content is 8001 characters long; allowed are 1 to 8000"),
-        (
-            asks.SaveMemory,
-            {"content": "a\0b"},
-            "content has a NUL character at position 1; allowed is text",
-        ),
+        (asks.SaveMemory, {"content": "a\0b"}, "content has a NUL character at position 1; allowed is text"),
         (asks.SaveMemory, {"content": "\ud800"}, "content has a lone surrogate; allowed is valid Unicode text"),
         (asks.SaveMemory, {"content": "a", "importance": 2}, "importance is 2; allowed is a number from 0 to 1"),
         (asks.SaveMemory, {"content": "a", "confidence": True}, "confidence is True; allowed is a number from 0 to 1"),
@@ -41,11 +37,7 @@ COMMANDS = [*memories.COMMANDS, *care.COMMANDS, *care.JOBS]
         (asks.SearchMemory, {"query": "a", "limit": 51}, "limit is 51; allowed is a whole number from 1 to 50"),
         (asks.SearchMemory, {"query": "a", "layers": ["x"]}, "layers[0] is 'x'; allowed are identity_schema"),
         (asks.SearchMemory, {"quary": "a"}, "save got the unknown argument 'quary'; allowed are query, layers"),
-        (
-            asks.ResolveConflict,
-            {"id": "a", "resolution": "x"},
-            "resolution is 'x'; allowed are keep_new, keep_old",
-        ),
+        (asks.ResolveConflict, {"id": "a", "resolution": "x"}, "resolution is 'x'; allowed are keep_new, keep_old"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(request_type: type[BaseRequest], given: Any, told: str) -> None:

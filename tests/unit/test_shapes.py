@@ -41,13 +41,7 @@ SNIPPET = RetrievedSnippet("m1", "Qdrant keeps the vectors.", 0.81234567, Layer.
 
 def test_a_write_outcome_carries_its_five_fields_always_and_the_rest_when_there_is_something():
     plain = shapes.outcome(WriteOutcome(Outcome.ADDED, "m1", Layer.VERIFIED_FACT, Status.ACTIVE, "new"))
-    assert plain == {
-        "outcome": "added",
-        "id": "m1",
-        "layer": "verified_fact",
-        "status": "active",
-        "reason": "new",
-    }
+    assert plain == {"outcome": "added", "id": "m1", "layer": "verified_fact", "status": "active", "reason": "new"}
     rich = shapes.outcome(
         WriteOutcome(
             Outcome.REJECTED, None, Layer.VERIFIED_FACT, None, "0.5 < 0.7", "m0", (Similar("m0", "t", 0.5),), ("email",)

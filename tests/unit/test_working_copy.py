@@ -29,14 +29,7 @@ from memory_anchor.errors import (
 )
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.keys import KeyRing
-from memory_anchor.identity.signed_requests import (
-    GOOD_FOR,
-    SAID_OF_CALLER,
-    Challenges,
-    Proof,
-    SignedCall,
-    signed,
-)
+from memory_anchor.identity.signed_requests import GOOD_FOR, SAID_OF_CALLER, Challenges, Proof, SignedCall, signed
 from memory_anchor.model import ProposalAction
 from memory_anchor.ports import ListedRecord, SharedRecord
 from memory_anchor.repeats import FirstAnswers
