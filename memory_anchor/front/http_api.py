@@ -377,9 +377,9 @@ def serve(core: Core, settings: Settings, *, zone: str = "", announce: Callable[
         app,
         listener,
         backlog=BACKLOG,
-        timeout_graceful_shutdown=STOP_WAIT_S,
-        ssl_certfile=settings.http.tls_cert or None,
-        ssl_keyfile=settings.http.tls_key or None,
+        stop_wait_s=STOP_WAIT_S,
+        tls_cert=settings.http.tls_cert,
+        tls_key=settings.http.tls_key,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import h11
 import uvicorn
@@ -37,11 +37,31 @@ def listen(host: str, port: int, option: str) -> socket.socket:
         ) from error
 
 
-def run_server(app: ASGIApp, listener: socket.socket, **options: Any) -> None:
-    """Serve until interrupted. options: further ones of `uvicorn.Config`."""
+def run_server(
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    stop_wait_s: int,
+    lifespan: Literal["auto", "off"] = "auto",
+    backlog: int = 2048,
+    tls_cert: str = "",
+    tls_key: str = "",
+) -> None:
+    """Serve until interrupted, then for at most `stop_wait_s` more."""
     connections.throttle_logs()
-    options |= {"log_level": "warning", "access_log": False, "server_header": False}
-    config = uvicorn.Config(app, http=protocol(connections.connections()), ws="none", **options)
+    config = uvicorn.Config(
+        app,
+        http=protocol(connections.connections()),
+        ws="none",
+        lifespan=lifespan,
+        backlog=backlog,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=stop_wait_s,
+        ssl_certfile=tls_cert or None,
+        ssl_keyfile=tls_key or None,
+    )
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -1,4 +1,4 @@
-"""Access keys of the served memory: what they open, what they refuse, and that nothing tells them.
+"""Access keys of the served memory: what they allow, what they refuse, and that nothing reveals them.
 
 Issue 17, keys: every request goes over a real socket to the real app; nothing is mocked but the clock.
 """
@@ -29,6 +29,7 @@ from memory_anchor.team.credential import Role
 from memory_anchor.team.keys import FOLDER, KEY_CHARS, KEYS_FILE, KeyFile
 from memory_anchor.team.limits import TRIES_A_MINUTE
 from memory_anchor.testing import ManualClock, ephemeral_core, human_of
+from memory_anchor.where import Where
 
 A_MINUTE = 40
 NEEDS = {
@@ -93,7 +94,7 @@ def test_a_key_that_opens_nothing_is_told_why_in_one_sentence(
     elsewhere = ephemeral_core(tmp_path / "elsewhere", clock=clock)
     foreign, _ = key_for(elsewhere, "acme")
     elsewhere.close()
-    for wrong, told in (
+    for wrong, why in (
         (key[:-1], "it was cut"),
         (key + key, "pasted twice"),
         (foreign, "none of this server's"),
@@ -105,7 +106,7 @@ def test_a_key_that_opens_nothing_is_told_why_in_one_sentence(
         refused = post(served, wrong, "memory/search", query="x")
         assert refused.status_code == 401, wrong[:20]
         assert refused.json()["code"] == "no_credential"
-        assert told in refused.json()["message"] and "\n" not in refused.json()["message"]
+        assert why in refused.json()["message"] and "\n" not in refused.json()["message"]
         assert refused.headers["WWW-Authenticate"] == "Bearer"
     assert post(served, key, "memory/search", query="x").status_code == 200
     KeyFile.of(held.data_dir, held.audit).revoke(made.id, clock.now())
@@ -137,11 +138,11 @@ def test_a_key_that_ends_while_a_search_runs_gets_that_answer_and_no_other(
 
         monkeypatch.setattr(held.services.searcher, "search", slow)
         with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(post, served, whose, "memory/search", query="when do whales sing")
+            pending = pool.submit(post, served, whose, "memory/search", query="when do whales sing")
             assert running.wait(20)
             end()
             ended.set()
-            answer = asked.result(20)
+            answer = pending.result(20)
         monkeypatch.setattr(held.services.searcher, "search", search)
         assert answer.status_code == 200 and answer.json()["snippets"], answer.text
         late = post(served, whose, "memory/search", query="when do whales sing")
@@ -172,7 +173,7 @@ def test_each_role_may_what_the_table_says_and_nothing_else(served: Served, held
             answer = served.ask(path.method, f"/v1/{path.path}", **ask)
             may = RIGHTS[path.deed][COLUMN[role]] is not Right.NO
             assert (answer.status_code == 403) is (not may), (role, path, answer.text)
-    assert not held.services.store.find("event_log", _all(), limit=9)[3:]
+    assert not held.services.store.find("event_log", Where(), limit=9)[3:]
 
 
 OF_THE_SERVICE = {"health", "ready", "version", "context", "ingest", "ingest/{batch}"}
@@ -203,21 +204,13 @@ def test_each_role_may_decide_what_the_table_says_and_nothing_by_the_role_alone(
     for role in Role:
         key, _ = key_for(held, "acme", user="eve", role=role)
         for path, deed in WITHOUT_A_PROOF.items():
-            answer = served.ask(paths[path], f"/v1/{path}", headers=bearer(key), **_body(paths[path]))
+            answer = served.ask(
+                paths[path], f"/v1/{path}", headers=bearer(key), **({} if paths[path] == "GET" else {"json": {}})
+            )
             by_role = answer.status_code == 403 and "may not" in answer.json()["message"]
             may = RIGHTS[deed][COLUMN[role]] is not Right.NO
             assert by_role is (not may), (role, path, answer.text)
             assert path in HANDS_OUT or answer.status_code in (400, 403), (role, path, answer.text)
-
-
-def _body(method: str) -> dict[str, Any]:
-    return {} if method == "GET" else {"json": {}}
-
-
-def _all() -> Any:
-    from memory_anchor.where import Where
-
-    return Where()
 
 
 def test_tries_are_limited_and_who_is_in_stays_in(served: Served, held: Core) -> None:
@@ -255,7 +248,7 @@ def test_no_file_and_no_log_line_holds_a_key(served: Served, held: Core, caplog:
     post(served, key, "memory/store", content=f"my key is {key}, do not tell")
     post(served, key, "memory/search", query=key)
     post(served, key[:-1], "memory/search", query="x")
-    stored = held.services.store.find("verified_fact", _all(), limit=9)
+    stored = held.services.store.find("verified_fact", Where(), limit=9)
     assert stored and not any(secret in one.content for one in stored)
     served.close()
     held.close()
@@ -265,7 +258,7 @@ def test_no_file_and_no_log_line_holds_a_key(served: Served, held: Core, caplog:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "why"),
     [
         (b"[1]", "the body is a list"),
         (b'{"query": "a", "query": "b"}', "one name twice"),
@@ -281,13 +274,13 @@ def test_no_file_and_no_log_line_holds_a_key(served: Served, held: Core, caplog:
         (b'{"query": "a", "limit": ' + b"9" * 5_000 + b"}", "no JSON"),
     ],
 )
-def test_a_body_of_the_wrong_shape_is_one_sentence(served: Served, held: Core, body: bytes, told: str) -> None:
+def test_a_body_of_the_wrong_shape_is_one_sentence(served: Served, held: Core, body: bytes, why: str) -> None:
     """Issue 17, bad input: wrong types, unknown fields, other names; the code of the one table."""
     key, _ = key_for(held, "acme")
     answer = served.ask("POST", "/v1/memory/search", headers=bearer(key), content=body)
 
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_input"), answer.text
-    assert told in answer.json()["message"] and "\n" not in answer.json()["message"]
+    assert why in answer.json()["message"] and "\n" not in answer.json()["message"]
 
 
 def test_two_credentials_in_one_request_are_none(served: Served, held: Core) -> None:

@@ -114,7 +114,7 @@ class Sessions:
             return session
 
 
-class Guard:
+class SessionGuard:
     """ASGI middleware around all pages. hosts: allowed Host headers, port included.
 
     locked: answers requests without a session. lost: answers a link that does not work.

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, NotFound, Refused, Unavailable, report
 from memory_anchor.front.cli import link
 from memory_anchor.front.dashboard import actions, pages, wording
-from memory_anchor.front.dashboard.access import OPEN, SESSION, STATIC, Guard, Session, Sessions, cookie_of
+from memory_anchor.front.dashboard.access import OPEN, SESSION, STATIC, Session, SessionGuard, Sessions, cookie_of
 from memory_anchor.front.dashboard.pages import Page
 from memory_anchor.front.dashboard.wording import LANGUAGES, Words
 from memory_anchor.json_values import Record, items
@@ -92,7 +92,7 @@ class Dashboard:
             Mount(STATIC.rstrip("/"), StaticFiles(directory=HERE / "static")),
         ]
         inner = Starlette(routes=routes, exception_handlers={HTTPException: self._unrouted, Exception: self._bug})
-        self.app = Guard(
+        self.app = SessionGuard(
             inner,
             sessions=sessions,
             hosts=[f"{name}:{port}" for name in (HOST, "localhost")],
@@ -327,4 +327,4 @@ def serve(port: int, *, announce: Callable[[str], None]) -> None:
     actions.wake()
     announce(f"http://{HOST}:{port}{OPEN}{sessions.new_link()}")
     threading.Thread(target=_warm, daemon=True, name="first page").start()
-    http_limits.run_server(dashboard.app, listener, lifespan="off", timeout_graceful_shutdown=2)
+    http_limits.run_server(dashboard.app, listener, lifespan="off", stop_wait_s=2)
