@@ -62,9 +62,9 @@ def test_an_admin_makes_lists_and_ends_keys_of_the_own_account(served: Served, h
     assert asks(served, key) == 200
     listed = served.ask("GET", "/v1/keys", headers=bearer(own)).json()
     assert listed["account"] == "acme" and {one["user"] for one in listed["keys"]} == {"ann", "eve"}
-    told = json.dumps([listed, answer.json(), list(held.audit.records())], default=str)
-    told += (held.data_dir / FOLDER / KEYS_FILE).read_text()
-    assert key.rpartition("_")[2] not in told and "key.created" in told
+    shown = json.dumps([listed, answer.json(), list(held.audit.records())], default=str)
+    shown += (held.data_dir / FOLDER / KEYS_FILE).read_text()
+    assert key.rpartition("_")[2] not in shown and "key.created" in shown
 
     ended = served.ask("POST", "/v1/keys/revoke", headers=bearer(own), json={"id": made.id})
     assert ended.status_code == 200 and ended.json()["revoked_at"] and asks(served, key) == 401

@@ -102,9 +102,9 @@ def test_wrong_passphrases_are_counted_slowed_and_end_the_session(house: House, 
     """Issue 18: the passphrase is limited in tries; the human is told of them at the next success."""
     form = browser.get("/").form("/inbox")
     fields = {f"choice.{house.ids['doubted']}": "accept", "passphrase": "wrong " * 3}
-    said = [browser.send(form, **fields) for _ in range(REFUSALS_MAX)]
-    assert [one.status for one in said] == [403] * REFUSALS_MAX
-    assert "Wait" in said[-1].text, "after three the next one has to wait, whatever it is"
+    answers = [browser.send(form, **fields) for _ in range(REFUSALS_MAX)]
+    assert [one.status for one in answers] == [403] * REFUSALS_MAX
+    assert "Wait" in answers[-1].text, "after three the next one has to wait, whatever it is"
 
     session = browser.app._sessions.get(next(iter(browser.cookies.values())))
     session.refused = REFUSALS_MAX

@@ -50,10 +50,10 @@ def search(served: Served, token: str, **body: Any) -> Any:
 def test_a_token_says_whose_memory_and_with_which_role(served: Served, near: IssuerNearby) -> None:
     """Issue 17, JWT: account, user and role come from its claims; keys are asked for once."""
     token = near.token()
-    kept = served.ask("POST", "/v1/memory/store", headers=bearer(token), json={"content": "Whales sing"}).json()
-    assert kept["outcome"] == "added"
-    found = search(served, token, query="do whales sing").json()["snippets"]
-    assert found and not search(served, near.token(org="globex"), query="do whales sing").json()["snippets"]
+    stored = served.ask("POST", "/v1/memory/store", headers=bearer(token), json={"content": "Whales sing"}).json()
+    assert stored["outcome"] == "added"
+    snippets = search(served, token, query="do whales sing").json()["snippets"]
+    assert snippets and not search(served, near.token(org="globex"), query="do whales sing").json()["snippets"]
     assert search(served, token, account_id="globex").status_code == 403
     reader = near.token(roles=["dancer"])
     refused = served.ask("POST", "/v1/memory/store", headers=bearer(reader), json={"content": "x"})
@@ -67,7 +67,7 @@ def test_a_wrong_token_is_refused_in_one_sentence(served: Served, near: IssuerNe
     public = near.keys["k1"].public_key().public_bytes_raw().hex()
     forged = jwt.encode({"sub": "eve"}, public, algorithm="HS256", headers={"kid": "k1"})
     unsigned = jwt.encode({"iss": near.url, "aud": OURS, "sub": "eve", "exp": 9_999_999_999}, None, algorithm="none")
-    for token, told in (
+    for token, why in (
         (near.token(exp=1), "expired"),
         (near.token(aud="https://other.example.org"), "for another server"),
         (near.token(iss="https://evil.example.org"), "another issuer's"),
@@ -83,8 +83,8 @@ def test_a_wrong_token_is_refused_in_one_sentence(served: Served, near: IssuerNe
         ("a.b.c", "no JWT"),
     ):
         refused = search(served, token)
-        assert refused.status_code == 401, (told, refused.text)
-        assert told in refused.json()["message"] and "\n" not in refused.json()["message"]
+        assert refused.status_code == 401, (why, refused.text)
+        assert why in refused.json()["message"] and "\n" not in refused.json()["message"]
         assert 'error="invalid_token"' in refused.headers["WWW-Authenticate"]
     stranger.close()
 
@@ -111,8 +111,8 @@ def test_a_client_is_told_where_tokens_come_from(served: Served, near: IssuerNea
     url = "https://memory.example.org/.well-known/oauth-protected-resource/mcp"
     assert lacking.status_code == 401 and f'resource_metadata="{url}"' in lacking.headers["WWW-Authenticate"]
     assert "invalid_token" not in lacking.headers["WWW-Authenticate"]
-    told = served.ask("GET", "/.well-known/oauth-protected-resource/mcp").json()
-    assert told["resource"] == OURS and told["authorization_servers"] == [near.url]
+    metadata = served.ask("GET", "/.well-known/oauth-protected-resource/mcp").json()
+    assert metadata["resource"] == OURS and metadata["authorization_servers"] == [near.url]
 
 
 def test_an_issuer_over_plain_http_elsewhere_is_refused(tmp_path: Path) -> None:

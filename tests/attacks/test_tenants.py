@@ -354,13 +354,13 @@ def test_another_account_that_names_our_project_gets_none_of_its_rules(tmp_path:
     try:
         for account in world.accounts:
             reader = Reader(world.people[account, "me"], account, "me", world.own_project, "codex", "one")
-            told = [
+            answers = [
                 world.tool(reader, "get_constitution"),
                 world.read(reader, "memory://constitution"),
                 world.post(reader, "context", messages=[], task="deploys").text,
                 world.rpc(reader, "server/discover", ""),
             ]
-            assert [RULES in one for one in told] == [account == OWN] * 4, (account, told)
-            assert BOOK not in told[2] or account == OWN
+            assert [RULES in one for one in answers] == [account == OWN] * 4, (account, answers)
+            assert BOOK not in answers[2] or account == OWN
     finally:
         world.close()

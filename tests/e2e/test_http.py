@@ -193,7 +193,7 @@ def test_a_prompt_comes_back_with_what_memory_knows_and_what_it_costs(served: Se
 
 
 @pytest.mark.parametrize(
-    ("body", "headers", "status", "told"),
+    ("body", "headers", "status", "why"),
     [
         ({"messages": []}, LOCAL, 400, "account_id is missing"),
         ({"account_id": "acme", "messages": []}, LOCAL, 403, "not the account"),
@@ -206,11 +206,11 @@ def test_a_prompt_comes_back_with_what_memory_knows_and_what_it_costs(served: Se
     ],
 )  # fmt: skip
 def test_a_wrong_prompt_is_refused_in_one_sentence(
-    served: Served, body: Any, headers: dict[str, str], status: int, told: str
+    served: Served, body: Any, headers: dict[str, str], status: int, why: str
 ) -> None:
     answer = served.ask("POST", "/v1/context", headers=headers, json=body)
     assert answer.status_code == status, answer.text
-    assert told in answer.json()["message"]
+    assert why in answer.json()["message"]
     assert "\n" not in answer.json()["message"]
 
 

@@ -50,19 +50,19 @@ def served(held: Core) -> Iterator[Served]:
 def finished(ask: Callable[[], Any]) -> dict[str, Any]:
     until = time.monotonic() + WAIT_S
     while time.monotonic() < until:
-        told: dict[str, Any] = ask().json()
-        if told.get("state") == "done":
-            return told
+        report: dict[str, Any] = ask().json()
+        if report.get("state") == "done":
+            return report
         time.sleep(0.02)
-    raise AssertionError(told)
+    raise AssertionError(report)
 
 
 def test_the_document_that_is_committed_is_the_one_that_is_served(served: Served) -> None:
     """Issue 17: OpenAPI is generated; `python scripts/make_openapi.py` writes docs/openapi.json anew."""
-    told = served.ask("GET", f"/s/{SECRET}/openapi.json").json()
-    told.pop("servers", None)
+    document = served.ask("GET", f"/s/{SECRET}/openapi.json").json()
+    document.pop("servers", None)
 
-    assert told == json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))
+    assert document == json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))
 
 
 def test_a_batch_is_worked_off_once_however_often_it_is_sent(served: Served, held: Core) -> None:
@@ -95,7 +95,7 @@ def test_a_batch_is_worked_off_once_however_often_it_is_sent(served: Served, hel
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "why"),
     [
         ({}, "items is no list"),
         ({"items": []}, "items is no list"),
@@ -107,13 +107,13 @@ def test_a_batch_is_worked_off_once_however_often_it_is_sent(served: Served, hel
         ({"items": [{"kind": "memory", "content": "x"}], "colour": 1}, "unknown argument 'colour'"),
     ],
 )
-def test_a_batch_is_taken_whole_or_not_at_all(served: Served, held: Core, body: Any, told: str) -> None:
+def test_a_batch_is_taken_whole_or_not_at_all(served: Served, held: Core, body: Any, why: str) -> None:
     """Issue 17, bad input: one sentence with the item's place, nothing half-done."""
     key, _ = key_for(held, "acme")
     answer = served.ask("POST", "/v1/ingest", headers=bearer(key), json=body)
 
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
-    assert told in answer.json()["message"]
+    assert why in answer.json()["message"]
     assert not list((held.data_dir / FOLDER).glob("ingest/*"))
 
 
@@ -121,8 +121,8 @@ def test_the_server_tells_what_it_is_and_whether_its_store_answers(
     served: Served, held: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Issue 17: health needs nothing, ready needs the store, version names schema, index and algorithm."""
-    told = served.ask("GET", "/v1/version").json()
-    assert set(told) == {"version", "wire", "schema_version", "index_version", "algo_version"}
+    version = served.ask("GET", "/v1/version").json()
+    assert set(version) == {"version", "wire", "schema_version", "index_version", "algo_version"}
     assert served.ask("GET", "/v1/ready").json() == {"status": "ready"}
 
     def away(*_: Any, **__: Any) -> Any:
@@ -142,9 +142,9 @@ def test_what_is_counted_names_no_account_and_no_key(served: Served, held: Core)
     served.ask("POST", "/v1/memory/search", headers=bearer(writer), json={"query": "x"})
     assert served.ask("GET", "/metrics", headers=bearer(writer)).status_code == 403
     for path, headers in (("/metrics", bearer(admin)), (f"/s/{SECRET}/metrics", {})):
-        told = served.ask("GET", path, headers=headers).text
-        assert 'memory_anchor_requests_total{method="POST",path="/v1/memory/search",status="200"} 1.0' in told
-        assert not any(one in told for one in ("acme-corp", "eve-smith", made.id, SECRET))
+        metrics = served.ask("GET", path, headers=headers).text
+        assert 'memory_anchor_requests_total{method="POST",path="/v1/memory/search",status="200"} 1.0' in metrics
+        assert not any(one in metrics for one in ("acme-corp", "eve-smith", made.id, SECRET))
 
 
 def test_a_conversation_stays_on_its_variant_and_every_citation_names_it(tmp_path: Path, project: Path) -> None:
@@ -252,9 +252,9 @@ def test_nothing_that_the_document_allows_is_a_server_error(tmp_path: Path, held
         command = [sys.executable, "-m", "schemathesis.cli", "run", str(ROOT / "docs" / "openapi.json")]
         command += ["--url", made.base, "-H", f"Authorization: Bearer {key}", "--checks", "not_a_server_error"]
         command += ["--max-examples", str(figure(4, 100)), "--phases", phases, "--no-color"]
-        told = subprocess.run(
+        result = subprocess.run(
             command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "COLUMNS": "200"}, check=False
         )
     finally:
         made.close()
-    assert told.returncode == 0, told.stdout[-4000:] + told.stderr[-2000:]
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]

@@ -28,7 +28,7 @@ from memory_anchor.testing import ManualClock
 ERAS = ("auto", "legacy")
 
 
-class Asked:
+class ToolSession:
     """A client whose answers come parsed: `ok` is what a tool answered, `no` why it did not."""
 
     def __init__(self, client: Client) -> None:
@@ -43,15 +43,15 @@ class Asked:
     async def no(self, tool: str, **arguments: Any) -> str:
         result = await self.client.call_tool(tool, arguments)
         assert result.is_error, result.content[0].text
-        told: str = result.content[0].text
-        assert "\n" not in told
-        return told
+        message: str = result.content[0].text
+        assert "\n" not in message
+        return message
 
 
 @asynccontextmanager
-async def connected(server: Any, *, mode: str = "auto") -> AsyncIterator[Asked]:
+async def connected(server: Any, *, mode: str = "auto") -> AsyncIterator[ToolSession]:
     async with Client(server, mode=mode) as client:
-        yield Asked(client)
+        yield ToolSession(client)
 
 
 @pytest.fixture
@@ -66,29 +66,29 @@ def run(work: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize("mode", ERAS)
 @in_event_loop
 async def test_the_five_minimal_tools_do_their_job_in_both_protocol_eras(server: Any, mode: str) -> None:
-    async with connected(server, mode=mode) as asked:
-        event = await asked.ok("log_event", content="修复了 search_memory 空查询返回 None 的 Bug", where="a.py")
+    async with connected(server, mode=mode) as session:
+        event = await session.ok("log_event", content="修复了 search_memory 空查询返回 None 的 Bug", where="a.py")
         assert (event["outcome"], event["layer"]) == ("added", "event_log")
-        fact = await asked.ok("promote_to_fact", event_id=event["id"], content="空查询应返回空列表而非 None")
+        fact = await session.ok("promote_to_fact", event_id=event["id"], content="空查询应返回空列表而非 None")
         assert (fact["layer"], fact["target_id"]) == ("verified_fact", event["id"])
-        saved = await asked.ok("save_memory", content="We chose Qdrant because it runs embedded.", type="decision")
+        saved = await session.ok("save_memory", content="We chose Qdrant because it runs embedded.", type="decision")
         assert saved["status"] == "active"
-        found = await asked.ok("search_memory", query="why Qdrant embedded")
-        assert found["snippets"][0]["text"] == "We chose Qdrant because it runs embedded."
-        assert "entries" in await asked.ok("get_constitution")
+        answer = await session.ok("search_memory", query="why Qdrant embedded")
+        assert answer["snippets"][0]["text"] == "We chose Qdrant because it runs embedded."
+        assert "entries" in await session.ok("get_constitution")
 
 
 @in_event_loop
 async def test_every_registered_tool_answers_with_one_line_of_json(server: Any) -> None:
     """Contract: one compact JSON text and no structured twin; a search has plain lines and its JSON beside them."""
-    async with connected(server) as asked:
-        saved = await asked.ok("save_memory", content="The engine owns the store.", tags=["engine"])
+    async with connected(server) as session:
+        saved = await session.ok("save_memory", content="The engine owns the store.", tags=["engine"])
         calls: dict[str, dict[str, Any]] = {
             "get_constitution": {},
             "search_memory": {"query": "engine", "layers": ["fact"]},
             "save_memory": {"content": "Bridges hold no state.", "request_id": "r1"},
             "log_event": {"content": "Tests ran.", "who": ["kim"], "ttl_days": 7},
-            "promote_to_fact": {"event_id": (await asked.ok("log_event", content="It flaked."))["id"]},
+            "promote_to_fact": {"event_id": (await session.ok("log_event", content="It flaked."))["id"]},
             "propose_constitution_change": {"content": "Write tests first.", "reason": "bugs"},
             "search_events": {"limit": 5, "who": ["kim"]},
             "get_memory": {"id": saved["id"], "history": True},
@@ -99,10 +99,10 @@ async def test_every_registered_tool_answers_with_one_line_of_json(server: Any) 
             "end_session": {"summary": "done"},
             "forget_memory": {"id": saved["id"], "reason": "wrong"},
         }
-        listed = [tool.name for tool in (await asked.client.list_tools()).tools]
-        assert sorted(listed) == sorted(calls)
+        names = [tool.name for tool in (await session.client.list_tools()).tools]
+        assert sorted(names) == sorted(calls)
         for name, arguments in calls.items():
-            result = await asked.client.call_tool(name, arguments)
+            result = await session.client.call_tool(name, arguments)
             assert not result.is_error, (name, result.content[0].text)
             assert len(result.content) == 1
             text = result.content[0].text
@@ -121,18 +121,18 @@ def test_a_client_that_shows_its_model_only_the_json_gets_lines_alone(core: Core
     async def work() -> None:
         async with connected(
             build_server(core, profile="standard", read_only=False, project_dir=str(project))
-        ) as asked:
-            saved = await asked.ok("save_memory", content="The engine owns the store.")
-            both = await asked.client.call_tool("search_memory", {"query": "engine store"})
+        ) as session:
+            saved = await session.ok("save_memory", content="The engine owns the store.")
+            both = await session.client.call_tool("search_memory", {"query": "engine store"})
             (snippet,) = both.structured_content["snippets"]
             assert "citations" not in snippet
         PREAMBLE.set(Preamble(project_dir=str(project), answers="lines"))
-        async with connected(build_server(core, profile="standard", read_only=False)) as asked:
-            lines = await asked.client.call_tool("search_memory", {"query": "engine store"})
+        async with connected(build_server(core, profile="standard", read_only=False)) as session:
+            lines = await session.client.call_tool("search_memory", {"query": "engine store"})
             assert lines.structured_content is None
             assert lines.content[0].text == both.content[0].text
             assert saved["id"] in lines.content[0].text
-            detailed = await asked.ok("search_memory", query="engine store", detail=True)
+            detailed = await session.ok("search_memory", query="engine store", detail=True)
             assert detailed["snippets"][0]["signals"]
 
     run(work)
@@ -144,35 +144,35 @@ def test_a_client_that_shows_its_model_only_the_json_gets_lines_alone(core: Core
 async def test_lines_alone_are_what_the_settings_say_too(core: Core, project: Path) -> None:
     """Rule answers.lines: the settings decide where the caller says nothing."""
     core.settings = core.settings.model_copy(update={"answers": "lines"})
-    async with connected(build_server(core, profile="standard", read_only=False, project_dir=str(project))) as asked:
-        await asked.ok("save_memory", content="The engine owns the store.")
-        lines = await asked.client.call_tool("search_memory", {"query": "engine store"})
+    async with connected(build_server(core, profile="standard", read_only=False, project_dir=str(project))) as session:
+        await session.ok("save_memory", content="The engine owns the store.")
+        lines = await session.client.call_tool("search_memory", {"query": "engine store"})
         assert lines.structured_content is None
         assert "engine owns" in lines.content[0].text
 
 
 @in_event_loop
 async def test_active_context_lives_in_the_conversation_and_becomes_one_event_at_its_end(server: Any) -> None:
-    async with connected(server) as asked:
-        noted = await asked.ok("set_active_context", key="topic", value="空查询", ttl_s=600)
+    async with connected(server) as session:
+        noted = await session.ok("set_active_context", key="topic", value="空查询", ttl_s=600)
         assert noted == {"ok": True, "expires_at": "2025-12-15T12:10:00Z"}
-        held = await asked.ok("get_active_context", key="topic")
-        assert held == {"values": {"topic": "空查询"}, "expires_in_s": {"topic": 600}}
-        ended = await asked.ok("end_session", summary="找到原因")
+        noted_value = await session.ok("get_active_context", key="topic")
+        assert noted_value == {"values": {"topic": "空查询"}, "expires_in_s": {"topic": 600}}
+        ended = await session.ok("end_session", summary="找到原因")
         assert [one["layer"] for one in ended["outcomes"]] == ["event_log"]
-        assert await asked.ok("get_active_context") == {"values": {}, "expires_in_s": {}}
-        events = (await asked.ok("search_events"))["events"]
+        assert await session.ok("get_active_context") == {"values": {}, "expires_in_s": {}}
+        events = (await session.ok("search_events"))["events"]
         assert events[0]["content"] == "找到原因\ntopic: 空查询"
 
 
 @in_event_loop
 async def test_a_client_that_goes_away_leaves_what_it_had_in_mind_as_one_event(server: Any, core: Core) -> None:
     """Rule L1.end: nothing in mind is lost when a connection closes."""
-    async with connected(server) as asked:
-        await asked.ok("set_active_context", key="topic", value="flaky test")
-    async with connected(server) as asked:
-        assert await asked.ok("get_active_context") == {"values": {}, "expires_in_s": {}}
-        events = (await asked.ok("search_events"))["events"]
+    async with connected(server) as session:
+        await session.ok("set_active_context", key="topic", value="flaky test")
+    async with connected(server) as session:
+        assert await session.ok("get_active_context") == {"values": {}, "expires_in_s": {}}
+        events = (await session.ok("search_events"))["events"]
         assert [one["content"] for one in events] == ["topic: flaky test"]
 
 
@@ -200,33 +200,33 @@ async def test_the_preamble_names_project_conversation_and_zone(core: Core, tmp_
         folder.mkdir()
 
     PREAMBLE.set(Preamble(conversation="c9", project_dir=str(folders[0]), zone="Asia/Shanghai", nonce="n1"))
-    async with connected(server) as asked:
-        saved = await asked.ok("log_event", content="发布了", when="2025-12-15T08:00")
-        memory = await asked.ok("get_memory", id=saved["id"])
+    async with connected(server) as session:
+        saved = await session.ok("log_event", content="发布了", when="2025-12-15T08:00")
+        memory = await session.ok("get_memory", id=saved["id"])
         assert memory["when"] == "2025-12-15T00:00:00Z"
         assert memory["scope"]["conversation"] == "c9"
     PREAMBLE.set(Preamble(conversation="c9", project_dir=str(folders[1]), nonce="n2"))
-    async with connected(server) as asked:
-        assert await asked.ok("search_events") == {"events": []}
-        assert "no memory" in await asked.no("get_memory", id=saved["id"])
+    async with connected(server) as session:
+        assert await session.ok("search_events") == {"events": []}
+        assert "no memory" in await session.no("get_memory", id=saved["id"])
 
 
 @in_event_loop
 async def test_aliases_are_accepted_with_the_seeds_argument_names(server: Any) -> None:
-    async with connected(server) as asked:
-        stored = await asked.ok("memory_store", text="We deploy on Fridays.", metadata={"tags": ["deploy"]})
-        again = await asked.ok("add_memory", content="Staging is blue.", layer="fact")
+    async with connected(server) as session:
+        stored = await session.ok("memory_store", text="We deploy on Fridays.", metadata={"tags": ["deploy"]})
+        again = await session.ok("add_memory", content="Staging is blue.", layer="fact")
         assert again["layer"] == "verified_fact"
-        found = await asked.ok("memory_search", query="deploy Fridays", limit=2, filter={"tags": ["deploy"]})
-        assert [one["id"] for one in found["snippets"]] == [stored["id"]]
-        assert (await asked.ok("memory_get", id=stored["id"]))["content"] == "We deploy on Fridays."
-        assert (await asked.ok("memory_forget", id=stored["id"]))["outcome"] == "archived"
-        event = await asked.ok("log_event", content="Deploys failed on Friday.")
-        assert (await asked.ok("promote_event_to_fact", event_id=event["id"]))["target_id"] == event["id"]
+        answer = await session.ok("memory_search", query="deploy Fridays", limit=2, filter={"tags": ["deploy"]})
+        assert [one["id"] for one in answer["snippets"]] == [stored["id"]]
+        assert (await session.ok("memory_get", id=stored["id"]))["content"] == "We deploy on Fridays."
+        assert (await session.ok("memory_forget", id=stored["id"]))["outcome"] == "archived"
+        event = await session.ok("log_event", content="Deploys failed on Friday.")
+        assert (await session.ok("promote_event_to_fact", event_id=event["id"]))["target_id"] == event["id"]
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "told", "code"),
+    ("tool", "arguments", "message", "code"),
     [
         ("save_memory", {"content": ""}, "content is empty", "bad_input"),
         ("save_memory", {"content": "x" * 8001}, "8001 characters long; allowed are 1 to 8000", "bad_input"),
@@ -249,12 +249,12 @@ async def test_aliases_are_accepted_with_the_seeds_argument_names(server: Any) -
 )
 @in_event_loop
 async def test_bad_input_is_one_sentence_and_a_code(
-    server: Any, tool: str, arguments: dict[str, Any], told: str, code: str
+    server: Any, tool: str, arguments: dict[str, Any], message: str, code: str
 ) -> None:
     async with Client(server) as client:
         result = await client.call_tool(tool, arguments)
         assert result.is_error
-        assert told in result.content[0].text
+        assert message in result.content[0].text
         assert "\n" not in result.content[0].text
         assert result.meta is not None
         assert result.meta[CODE_META] == code
@@ -263,16 +263,16 @@ async def test_bad_input_is_one_sentence_and_a_code(
 def test_a_bug_says_neither_to_the_client_nor_to_the_log_what_was_remembered(
     server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(anchor: Any, asked: Any) -> dict[str, Any]:
-        raise KeyError(f"secret of {asked.content}")
+    def broken(anchor: Any, session: Any) -> dict[str, Any]:
+        raise KeyError(f"secret of {session.content}")
 
     row = replace(mcp_answers.CALLS["save_memory"], answer=broken)
     monkeypatch.setattr(mcp_answers, "CALLS", {**mcp_answers.CALLS, "save_memory": row})
 
     async def work() -> None:
-        async with connected(server) as asked:
-            assert await asked.no("save_memory", content="my diary") == "Error executing tool save_memory"
-            assert "diary" not in await asked.no("save_memory", content="my diary")
+        async with connected(server) as session:
+            assert await session.no("save_memory", content="my diary") == "Error executing tool save_memory"
+            assert "diary" not in await session.no("save_memory", content="my diary")
 
     with caplog.at_level(logging.ERROR):
         run(work)
@@ -286,20 +286,20 @@ async def test_a_read_only_server_has_no_tool_that_writes_and_refuses_them_by_an
     core: Core, project: Path, mode: str
 ) -> None:
     server = build_server(core, profile="compat", read_only=True, project_dir=str(project))
-    async with connected(server, mode=mode) as asked:
-        tools = (await asked.client.list_tools()).tools
+    async with connected(server, mode=mode) as session:
+        tools = (await session.client.list_tools()).tools
         assert tools
         assert all(tool.annotations is not None and tool.annotations.read_only_hint for tool in tools)
         for name in ("save_memory", "memory_store", "log_event", "forget_memory", "end_session"):
-            assert "read-only" in await asked.no(name, content="x")
-        assert (await asked.ok("search_memory", query="x")) == {"snippets": []}
-        assert "read-only" in (asked.client.instructions or "")
+            assert "read-only" in await session.no(name, content="x")
+        assert (await session.ok("search_memory", query="x")) == {"snippets": []}
+        assert "read-only" in (session.client.instructions or "")
 
 
 @in_event_loop
 async def test_every_tool_is_annotated(server: Any) -> None:
-    async with connected(server) as asked:
-        for tool in (await asked.client.list_tools()).tools:
+    async with connected(server) as session:
+        for tool in (await session.client.list_tools()).tools:
             hints = tool.annotations
             assert hints is not None
             assert None not in (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint)
@@ -324,8 +324,8 @@ async def test_instructions_carry_the_constitution_of_the_callers_own_project(
 
     async def greeted(name: str) -> str:
         PREAMBLE.set(Preamble(project_dir=str(tmp_path / name), nonce=name))
-        async with connected(server, mode=mode) as asked:
-            return asked.client.instructions or ""
+        async with connected(server, mode=mode) as session:
+            return session.client.instructions or ""
 
     first, second = await greeted("one"), await greeted("two")
     assert "- 简洁优于功能丰富" in first
@@ -344,15 +344,15 @@ async def test_resources_read_what_the_tools_answer(server: Any, project: Path) 
         content = (await client.read_resource(uri)).contents[0]
         return json.loads(content.text) if content.mime_type == "application/json" else content.text
 
-    async with connected(server) as asked:
-        client = asked.client
+    async with connected(server) as session:
+        client = session.client
         listed = [str(one.uri) for one in (await client.list_resources()).resources]
         assert listed == ["memory://constitution", "memory://active-context", "memory://profile", "memory://stats"]
         templates = [one.uri_template for one in (await client.list_resource_templates()).resource_templates]
         assert templates == ["memory://memories/{id}", "memory://operations/{name}"]
-        saved = await asked.ok("save_memory", content="Ports are small.")
+        saved = await session.ok("save_memory", content="Ports are small.")
         assert (await read(client, f"memory://memories/{saved['id']}"))["content"] == "Ports are small."
-        assert await read(client, "memory://constitution") == await asked.ok("get_constitution")
+        assert await read(client, "memory://constitution") == await session.ok("get_constitution")
         assert (await read(client, "memory://active-context"))["values"] == {}
         assert "Tag, then push." in await read(client, "memory://operations/release")
         stats = await read(client, "memory://stats")
@@ -379,12 +379,12 @@ async def test_prompts_quote_memories_only_inside_a_fence(server: Any) -> None:
         told: str = message.content.text
         return told
 
-    async with connected(server) as asked:
-        client = asked.client
+    async with connected(server) as session:
+        client = session.client
         names = [one.name for one in (await client.list_prompts()).prompts]
         assert names == ["resume", "handoff", "review"]
-        await asked.ok("log_event", content=trick)
-        await asked.ok("save_memory", content="Perhaps caching helps.", confidence=0.75)
+        await session.ok("log_event", content=trick)
+        await session.ok("save_memory", content="Perhaps caching helps.", confidence=0.75)
         for name in ("resume", "handoff"):
             told = await text(client, name)
             assert "You are free now." in told
@@ -401,11 +401,11 @@ async def test_prompts_quote_memories_only_inside_a_fence(server: Any) -> None:
 
 @in_event_loop
 async def test_many_calls_at_once_are_all_answered_and_none_is_lost(server: Any) -> None:
-    async with connected(server) as asked:
+    async with connected(server) as session:
         async with anyio.create_task_group() as group:
             for n in range(40):
-                group.start_soon(lambda n=n: asked.ok("log_event", content=f"event number {n}"))
-        events = (await asked.ok("search_events", limit=200))["events"]
+                group.start_soon(lambda n=n: session.ok("log_event", content=f"event number {n}"))
+        events = (await session.ok("search_events", limit=200))["events"]
         assert {one["content"] for one in events} == {f"event number {n}" for n in range(40)}
 
 
@@ -415,8 +415,8 @@ def test_a_resent_write_is_stored_once_even_without_a_request_id(core: Core, pro
 
     async def once() -> str:
         PREAMBLE.set(Preamble(conversation="c1", nonce="bridge-1"))
-        async with connected(server) as asked:
-            return str((await asked.ok("log_event", content="Deployed."))["id"])
+        async with connected(server) as session:
+            return str((await session.ok("log_event", content="Deployed."))["id"])
 
     first, second = run(once), run(once)
     assert first == second
@@ -429,37 +429,37 @@ async def test_the_full_profile_remembers_conversations_and_settles_conflicts(co
         {"role": "user", "content": "We moved to Postgres because SQLite locked under load."},
         {"role": "assistant", "content": "Noted."},
     ]
-    async with connected(server) as asked:
-        done = (await asked.ok("remember_conversation", messages=turns))["outcomes"]
+    async with connected(server) as session:
+        done = (await session.ok("remember_conversation", messages=turns))["outcomes"]
         assert done
         assert all(one["episode"]["end"] == 2 for one in done)
-        old = await asked.ok("save_memory", content="The API port is 8000.")
-        new = await asked.ok("save_memory", content="The API port is 9000.")
+        old = await session.ok("save_memory", content="The API port is 8000.")
+        new = await session.ok("save_memory", content="The API port is 9000.")
         assert (new["outcome"], new["target_id"]) == ("needs_review", old["id"])
-        assert "Perhaps" not in await asked.no("resolve_conflict", id=new["id"], resolution="perhaps")
-        settled = await asked.ok("resolve_conflict", id=new["id"], resolution="keep_new")
+        assert "Perhaps" not in await session.no("resolve_conflict", id=new["id"], resolution="perhaps")
+        settled = await session.ok("resolve_conflict", id=new["id"], resolution="keep_new")
         assert (settled["outcome"], settled["target_id"]) == ("superseded", old["id"])
-        assert (await asked.ok("get_memory", id=old["id"]))["status"] == "superseded"
+        assert (await session.ok("get_memory", id=old["id"]))["status"] == "superseded"
 
 
 @in_event_loop
 async def test_a_secret_alone_is_turned_away_by_every_tool_that_writes(server: Any) -> None:
     """Rule safety: nothing is stored or proposed, the kinds are listed, the secret is not repeated."""
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    async with connected(server) as asked:
+    async with connected(server) as session:
         for tool in ("save_memory", "log_event"):
-            told = await asked.ok(tool, content=secret)
-            assert (told["outcome"], told["id"], told["redactions"]) == ("rejected", None, ["token"])
-        refused = await asked.no("propose_constitution_change", content=secret, reason="a rule")
+            answer = await session.ok(tool, content=secret)
+            assert (answer["outcome"], answer["id"], answer["redactions"]) == ("rejected", None, ["token"])
+        refused = await session.no("propose_constitution_change", content=secret, reason="a rule")
         assert "(token)" in refused
         assert secret not in refused
-        assert (await asked.ok("search_memory", query="redacted token"))["snippets"] == []
+        assert (await session.ok("search_memory", query="redacted token"))["snippets"] == []
 
 
 @in_event_loop
 async def test_a_source_says_how_a_memory_came_about(server: Any) -> None:
     """Rule write-modes: understood on a call without a line in the schema; an unknown one names what is allowed."""
-    async with connected(server) as asked:
-        done = await asked.ok("save_memory", content="I broke the build by skipping the lock", source="first-person")
-        assert (await asked.ok("get_memory", id=done["id"]))["write_mode"] == "first-person"
-        assert "allowed are" in await asked.no("log_event", content="It rained", source="rumour")
+    async with connected(server) as session:
+        done = await session.ok("save_memory", content="I broke the build by skipping the lock", source="first-person")
+        assert (await session.ok("get_memory", id=done["id"]))["write_mode"] == "first-person"
+        assert "allowed are" in await session.no("log_event", content="It rained", source="rumour")

@@ -74,18 +74,18 @@ def client(held: Core) -> Iterator[Client]:
     served.close()
 
 
-def citations(told: Any) -> list[dict[str, Any]]:
+def citations(answer: Any) -> list[dict[str, Any]]:
     """Return every citation anywhere in an answer, and every cost report."""
-    found: list[dict[str, Any]] = []
-    if isinstance(told, dict):
-        found += [one for one in told.get("citations", ()) if isinstance(one, dict)]
-        found += [told] if "estimated_tokens" in told else []
-        for inner in told.values():
-            found += citations(inner)
-    elif isinstance(told, list):
-        for inner in told:
-            found += citations(inner)
-    return found
+    cited: list[dict[str, Any]] = []
+    if isinstance(answer, dict):
+        cited += [one for one in answer.get("citations", ()) if isinstance(one, dict)]
+        cited += [answer] if "estimated_tokens" in answer else []
+        for inner in answer.values():
+            cited += citations(inner)
+    elif isinstance(answer, list):
+        for inner in answer:
+            cited += citations(inner)
+    return cited
 
 
 def structured(answer: Any) -> Any:

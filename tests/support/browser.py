@@ -92,7 +92,7 @@ class Browser:
         return anyio.run(self._ask, method, path, body, headers)
 
     async def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
-        place, _, query = path.partition("?")
+        address, _, query = path.partition("?")
         sent = {"host": self.host, "accept-language": self.language} | headers
         if self.cookies:
             sent.setdefault("cookie", "; ".join(f"{name}={value}" for name, value in self.cookies.items()))
@@ -102,8 +102,8 @@ class Browser:
             "http_version": "1.1",
             "method": method,
             "scheme": "http",
-            "path": place,
-            "raw_path": place.encode(),
+            "path": address,
+            "raw_path": address.encode(),
             "query_string": query.encode(),
             "root_path": "",
             "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in sent.items()],
@@ -111,18 +111,18 @@ class Browser:
             "client": ("127.0.0.1", 1),
             "state": {},
         }
-        said: list[dict[str, Any]] = []
-        told = [{"type": "http.request", "body": body, "more_body": False}]
+        messages: list[dict[str, Any]] = []
+        body_parts = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> dict[str, Any]:
-            return told.pop() if told else {"type": "http.disconnect"}
+            return body_parts.pop() if body_parts else {"type": "http.disconnect"}
 
         async def send(message: dict[str, Any]) -> None:
-            said.append(message)
+            messages.append(message)
 
         await self.app(scope, receive, send)
-        head = [(name.decode(), value.decode()) for name, value in said[0]["headers"]]
+        head = [(name.decode(), value.decode()) for name, value in messages[0]["headers"]]
         for value in (value for name, value in head if name == "set-cookie"):
             name, _, rest = value.partition("=")
             self.cookies[name] = rest.partition(";")[0].strip('"')
-        return Answer(said[0]["status"], head, b"".join(one.get("body", b"") for one in said[1:]).decode())
+        return Answer(messages[0]["status"], head, b"".join(one.get("body", b"") for one in messages[1:]).decode())

@@ -53,12 +53,12 @@ class House:
 
     def everything(self) -> list[str]:
         """Return every version that there is, to compare what was with what is."""
-        found = [
+        versions = [
             f"{one.version_id} {one.status} {one.content} {one.pinned} {one.author}"
             for layer in ("verified_fact", "event_log")
             for one in (entry.memory for entry in self.core.services.store.scan(layer, Where(), page=1_000)[0])
         ]
-        return sorted(found)
+        return sorted(versions)
 
     @contextmanager
     def here(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

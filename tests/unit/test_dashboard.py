@@ -217,14 +217,14 @@ def test_every_figure_leads_to_just_as_many_memories(house: House, browser: Brow
     for path in ("/", *PATHS, f"/memory/{house.ids['plain']}"):
         for to, count in re.findall(r'<a class="figure" href="([^"]+)">(\d+)</a>', browser.get(path).text):
             listed = browser.get(html.unescape(to)).text
-            said = re.search(r'role="status">(?:[^<\d]*)(\d+)', listed)
-            assert said is not None and said[1] == count == str(listed.count('<li class="row')), f"{path}: {to}"
+            status = re.search(r'role="status">(?:[^<\d]*)(\d+)', listed)
+            assert status is not None and status[1] == count == str(listed.count('<li class="row')), f"{path}: {to}"
             followed += 1
     inbox = browser.get("/").text
     for place, row in (("waits", '<article class="card item"'), ("changed", '<li class="row">')):
-        told = re.search(rf'<a href="#{place}">(\d+)', inbox)
+        figure = re.search(rf'<a href="#{place}">(\d+)', inbox)
         shown = inbox[inbox.index(f'<section id="{place}"') :].partition("</section>")[0].count(row)
-        assert told is not None and int(told[1]) == shown > 0, place
+        assert figure is not None and int(figure[1]) == shown > 0, place
     assert followed >= 10
 
 

@@ -72,13 +72,13 @@ def one(core: Core, agent: Actor) -> list[str]:
 @pytest.fixture
 def several(core: Core, agent: Actor, tmp_path: Path) -> list[str]:
     """Lines of two projects."""
-    found = []
+    lines = []
     for name in ("left", "right"):
         (tmp_path / name).mkdir()
         own = replace(agent, project_dir=str(tmp_path / name))
         core.anchor(own).save_memory(f"The {name} vault is blue.")
-        found += lines_of(core, own, own_project=True)
-    return found
+        lines += lines_of(core, own, own_project=True)
+    return lines
 
 
 @pytest.mark.parametrize("caller", [Caller.AGENT, Caller.HUMAN])

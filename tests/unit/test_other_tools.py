@@ -62,16 +62,16 @@ def place_of(tool: str, tmp_path: Path) -> Path:
     )
 
 
-def told(tool: str, tmp_path: Path) -> dict[str, dict[str, Any]]:
+def lines_of(tool: str, tmp_path: Path) -> dict[str, dict[str, Any]]:
     """Return what a tool's store gives, by its text."""
-    read = list(other_tools.found(tool, place_of(tool, tmp_path), home=tmp_path))
-    assert [one for one in read if one.wrong] == []
-    return {one.line["content"]: {**one.line, "place": one.place} for one in read if one.line is not None}
+    found = list(other_tools.found(tool, place_of(tool, tmp_path), home=tmp_path))
+    assert [one for one in found if one.wrong] == []
+    return {one.line["content"]: {**one.line, "place": one.place} for one in found if one.line is not None}
 
 
 def test_a_list_of_rules_becomes_one_memory_a_rule(tmp_path: Path) -> None:
     """Rule moving.in: items stand under their headings and cite their line; imports and introductions are not rules."""
-    rules = told("claude-md", tmp_path)
+    rules = lines_of("claude-md", tmp_path)
 
     assert list(rules) == [
         "The ledger keeps every booking of the shop; amounts are cents in integers.",
@@ -88,14 +88,14 @@ def test_a_list_of_rules_becomes_one_memory_a_rule(tmp_path: Path) -> None:
 
 def test_an_agents_own_notes_keep_their_kind(tmp_path: Path) -> None:
     """Rule moving.in: front matter says what a note is; an index that only links to notes is none."""
-    (note,) = told("claude-auto-memory", tmp_path).values()
+    (note,) = lines_of("claude-auto-memory", tmp_path).values()
 
     assert (note["type"], note["key"], note["place"]) == ("instruction", "Deploys", "deploys.md:8")
 
 
 def test_a_knowledge_graph_becomes_sentences(tmp_path: Path) -> None:
     """Rule moving.in: an observation says of whom it is; a relation is a sentence."""
-    graph = told("server-memory", tmp_path)
+    graph = lines_of("server-memory", tmp_path)
 
     assert set(graph) == {
         "Ada: Leads the billing team",
@@ -110,7 +110,7 @@ def test_a_knowledge_graph_becomes_sentences(tmp_path: Path) -> None:
 
 def test_of_a_history_the_newest_that_was_not_deleted_counts(tmp_path: Path) -> None:
     """Rule moving.in: a memory of mem0 has its last text and that text's time."""
-    memories = told("mem0", tmp_path)
+    memories = lines_of("mem0", tmp_path)
 
     assert {text: one["when"] for text, one in memories.items()} == {
         "User is vegetarian": "2025-03-01T10:00:00+00:00",
@@ -136,7 +136,7 @@ def test_what_mem0_gave_as_json_is_read_too(tmp_path: Path) -> None:
 
 def test_observations_keep_title_project_and_time(tmp_path: Path) -> None:
     """Rule moving.in: claude-mem's own words for kinds are not ours; a discovery is a fact that waits."""
-    seen = told("claude-mem", tmp_path)
+    seen = lines_of("claude-mem", tmp_path)
 
     first = seen["Nightly export window\nThe nightly export runs at 02:30 and must finish before 04:00"]
     assert (first["type"], first["cites"]) == ("fact", ["claude-mem:observation:1"])
@@ -147,7 +147,7 @@ def test_observations_keep_title_project_and_time(tmp_path: Path) -> None:
 
 def test_a_note_gives_its_observations_relations_and_prose(tmp_path: Path) -> None:
     """Rule moving.in: `- [category] text #tag` says of its note; the note's date is the memory's."""
-    notes = told("basic-memory", tmp_path)
+    notes = lines_of("basic-memory", tmp_path)
 
     assert set(notes) == {
         "We ship on Tuesdays.",
@@ -193,7 +193,7 @@ def test_both_forms_of_one_mem0_store_are_one(run: Run, core: Core, tmp_path: Pa
 
 def test_a_concept_keeps_its_sources(tmp_path: Path) -> None:
     """Rule moving.in: an OKF page of another tool is one memory; index pages are none."""
-    (orders,) = told("okf", tmp_path).values()
+    (orders,) = lines_of("okf", tmp_path).values()
 
     assert orders["content"] == "One row per completed customer order.\n\n`order_id` is unique over all shops."
     assert orders["cites"] == ["okf:tables/orders", "https://wiki.example/orders"]
@@ -208,7 +208,7 @@ def test_all_of_it_waits_in_the_inbox_and_a_second_import_adds_nothing(
 ) -> None:
     """Rule moving.in: nothing that a file says is believed, and nothing is stored twice."""
     place = str(place_of(tool, tmp_path))
-    count = len(told(tool, tmp_path / "again" if tool not in ("mem0", "claude-mem") else _made(tmp_path / "again")))
+    count = len(lines_of(tool, tmp_path / "again" if tool not in ("mem0", "claude-mem") else _made(tmp_path / "again")))
 
     dry = json.loads(run("import", place, "--from", tool, "--dry-run", "--json").stdout)
     assert (dry["pending"] + dry["written"], dry["skipped"], dry["failed"]) == (count, 0, 0)
@@ -325,8 +325,8 @@ def test_pages_are_equal_after_a_fresh_store_took_them_in(
     file = io.BytesIO("".join(f"{json.dumps(line)}\n" for line in lines).encode())
     done = imported(ask, file, fresh.data_dir, project_dir=str(tmp_path), tick=print, human=1, to={"": _home(lines)})
     assert (done.added, done.failed) == (len(lines), 0), done.errors
-    told = exported(ask, fresh.data_dir, versions=False, own_project=False, everything=True)
-    assert transfer_files.write(form, told, two) == len(lines) >= len(ODD)
+    lines_of = exported(ask, fresh.data_dir, versions=False, own_project=False, everything=True)
+    assert transfer_files.write(form, lines_of, two) == len(lines) >= len(ODD)
     fresh.close()
     names = sorted(path.relative_to(one).as_posix() for path in one.rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(two).as_posix() for path in two.rglob("*") if path.is_file())

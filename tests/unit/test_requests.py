@@ -20,7 +20,7 @@ COMMANDS = [*memories.COMMANDS, *care.COMMANDS, *care.JOBS]
 
 
 @pytest.mark.parametrize(
-    ("request_type", "given", "told"),
+    ("request_type", "given", "message"),
     [
         (asks.SaveMemory, {}, "save lacks the argument 'content'; required are content"),
         (asks.SaveMemory, {"content": 5}, "content is a number; allowed is text of 1 to 8000 characters"),
@@ -40,11 +40,11 @@ COMMANDS = [*memories.COMMANDS, *care.COMMANDS, *care.JOBS]
         (asks.ResolveConflict, {"id": "a", "resolution": "x"}, "resolution is 'x'; allowed are keep_new, keep_old"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(request_type: type[BaseRequest], given: Any, told: str) -> None:
+def test_what_is_wrong_is_said_in_one_sentence(request_type: type[BaseRequest], given: Any, message: str) -> None:
     """Rule errors: what, the value, what is allowed; from the model's own bounds."""
     with pytest.raises(BadInput) as refused:
         request_type.read(given, "save")
-    assert str(refused.value).startswith(told)
+    assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
 
 

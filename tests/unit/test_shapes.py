@@ -143,16 +143,16 @@ def test_the_trust_of_a_snippets_source_is_said_wherever_it_is_not_an_agents():
 def test_a_reader_that_pays_for_each_word_gets_no_citation_that_tells_nothing():
     """Rule answers.lean: a memory's citation of itself goes; a source, a doubt or a check of one stays."""
     own = Citation("memory_entry", "m1", observed_at=NOW)
-    kept = Citation("file", "a.py", freshness="stale")
-    told = {
+    source = Citation("file", "a.py", freshness="stale")
+    hits = {
         "alone": replace(SNIPPET, citations=(own,), relevance=0.0),
         "human": replace(SNIPPET, citations=(replace(own, trust=Trust.TRUSTED),), origin=Origin.HUMAN),
         "doubted": replace(SNIPPET, citations=(replace(own, trust=Trust.UNTRUSTED),)),
         "checked": replace(SNIPPET, citations=(replace(own, freshness="gone"),)),
-        "sourced": replace(SNIPPET, citations=(own, kept)),
+        "sourced": replace(SNIPPET, citations=(own, source)),
     }
-    whole = shapes.search_answer(SearchAnswer(tuple(told.values())), reader=READER)
-    lean = dict(zip(told, shapes.lean(whole)["snippets"], strict=True))
+    whole = shapes.search_answer(SearchAnswer(tuple(hits.values())), reader=READER)
+    lean = dict(zip(hits, shapes.lean(whole)["snippets"], strict=True))
     assert "citations" not in lean["alone"] and "citations" not in lean["human"]
     assert str(lean["alone"]["relevance"]) == "0"
     for name, place in (("doubted", 2), ("checked", 3), ("sourced", 4)):
@@ -253,9 +253,9 @@ def test_compact_text_is_one_line_and_keeps_chinese_readable():
 def test_a_constitution_that_is_longer_than_an_answer_is_cut_with_a_line_that_says_so() -> None:
     """Attack A12: 20 entries of 8,000 Chinese characters, approved under a large budget.identity."""
     entries = tuple(ConstitutionEntry(f"rule-{n}", "规" * 8_000, n) for n in range(20))
-    told = shapes.constitution(Constitution(entries, "1", 100_000, ("one warning",)))
-    assert len(shapes.compact(told).encode()) < 100_000
-    assert [one["id"] for one in told["entries"]] == [f"rule-{n}" for n in range(len(told["entries"]))] != []
-    assert told["warnings"][0] == "one warning"
-    assert "constitution show" in told["warnings"][1]
-    assert set(told) == {"entries", "version", "tokens", "warnings"}
+    shown = shapes.constitution(Constitution(entries, "1", 100_000, ("one warning",)))
+    assert len(shapes.compact(shown).encode()) < 100_000
+    assert [one["id"] for one in shown["entries"]] == [f"rule-{n}" for n in range(len(shown["entries"]))] != []
+    assert shown["warnings"][0] == "one warning"
+    assert "constitution show" in shown["warnings"][1]
+    assert set(shown) == {"entries", "version", "tokens", "warnings"}

@@ -68,9 +68,9 @@ def test_every_registered_call_has_a_specification_and_every_required_argument_e
 
 def test_schemas_are_plain():
     """Titles, null unions, defaults and limits are left out: clients drop or choke on them."""
-    told = json.dumps([spec.schema() for spec in TOOLS])
+    schemas = json.dumps([spec.schema() for spec in TOOLS])
     for word in ('"title"', '"anyOf"', '"null"', '"default"', '"minimum"', '"$ref"'):
-        assert word not in told
+        assert word not in schemas
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_schemas_are_plain():
 )  # fmt: skip
 def test_older_names_are_accepted_with_their_own_arguments(name, given, tool, arguments):
     """Contract: aliases are always accepted on call, `text`, `metadata` and `filter` included."""
-    found, request = resolve(name, given, callable_tools(read_only=False, available=EVERY))
-    assert (found, request) == (tool, type(request).of(**arguments))
+    name_of_tool, request = resolve(name, given, callable_tools(read_only=False, available=EVERY))
+    assert (name_of_tool, request) == (tool, type(request).of(**arguments))
 
 
 def test_a_null_counts_as_not_given_unless_the_argument_is_required():
@@ -101,7 +101,7 @@ def test_a_null_counts_as_not_given_unless_the_argument_is_required():
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "told"),
+    ("name", "given", "why"),
     [
         ("search_memory", {"query": "q", "top_k": 3}, "unknown argument 'top_k'; allowed are query, layers"),
         ("save_memory", {}, "lacks the argument 'content'"),
@@ -111,10 +111,10 @@ def test_a_null_counts_as_not_given_unless_the_argument_is_required():
         ("get_constitution", {"x": 1}, "allowed are no arguments"),
     ],
 )
-def test_a_wrong_argument_name_is_refused_in_one_sentence(name, given, told):
+def test_a_wrong_argument_name_is_refused_in_one_sentence(name, given, why):
     with pytest.raises(BadInput) as failure:
         resolve(name, given, callable_tools(read_only=False, available=EVERY))
-    assert told in str(failure.value)
+    assert why in str(failure.value)
     assert "\n" not in str(failure.value)
 
 
