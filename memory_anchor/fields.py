@@ -141,11 +141,11 @@ def _tag(value: Raw) -> Tag:
 
 def _tags(tags: tuple[Tag, ...]) -> tuple[Tag, ...]:
     """Return each name once; an explicit weight wins over the default."""
-    kept: dict[str, Tag] = {}
+    by_name: dict[str, Tag] = {}
     for tag in tags:
-        if tag.name and (tag.name not in kept or tag.weight != 1):
-            kept[tag.name] = tag
-    return tuple(kept.values())
+        if tag.name and (tag.name not in by_name or tag.weight != 1):
+            by_name[tag.name] = tag
+    return tuple(by_name.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,7 +484,7 @@ def without_titles(schema: Json, *, defaults: bool = True) -> Json:
         return [without_titles(inner, defaults=defaults) for inner in schema]
     if not isinstance(schema, dict):
         return schema
-    options = [one for one in items(schema.get("anyOf")) if one != {"type": "null"}]
+    options = [option for option in items(schema.get("anyOf")) if option != {"type": "null"}]
     if len(options) == 1:
         schema = {**record(options[0]), **{name: inner for name, inner in schema.items() if name != "anyOf"}}
     return {

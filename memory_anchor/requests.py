@@ -320,7 +320,7 @@ class ListDue(BaseRequest):
     """List open tasks and dates that are due: planned events, dates in memories, tags `todo` and `due:2026-12-05`."""
 
     days: Integer = arg(1, "How many days ahead.", ge=0, le=DUE_DAYS_MAX)
-    done: Identifier | None = arg(None, "This one is done and is told no more.")
+    done: Identifier | None = arg(None, "Mark this one as done; it is listed no more.")
 
 
 class ShowMemory(BaseRequest):
@@ -396,7 +396,7 @@ class RejectPending(MemoryRequest):
 class ReadStats(BaseRequest):
     """Count memories by layer, type, strength and age; writes and recalls a day; size."""
 
-    heeded: Flag = arg(False, "How many told memories agents used, by layer and hook.")
+    heeded: Flag = arg(False, "How many of the memories shown to agents they used, by layer and hook.")
 
 
 class ListJobs(BaseRequest):
@@ -460,7 +460,7 @@ class AssemblePrompt(BaseRequest):
     tools: Messages = arg(None, "As the model's API takes them.")
     context_window_tokens: Annotated[Integer, Field(ge=1, le=WINDOW_MAX)] = arg(WINDOW_TOKENS)
     reserved_output_tokens: Annotated[Integer, Field(ge=0, le=WINDOW_MAX)] = arg(0)
-    task: Annotated[str, Text(TASK_MAX, 0)] = arg("", "What memory is asked for; left out, what the user said last.")
+    task: Annotated[str, Text(TASK_MAX, 0)] = arg("", "What memory is searched for; default: the user's last message.")
     strict_tools: Flag = arg(False, "Make the tools' argument schemas strict.")
 
 
@@ -475,7 +475,7 @@ class PromptOverHttp(AssemblePrompt):
 
 
 class ReindexStore(BaseRequest):
-    """Go on with making words, indexes and (asked for) vectors anew, for a moment; searches go on meanwhile."""
+    """Continue rebuilding words, indexes and (with `vectors`) vectors for a short time; searches go on meanwhile."""
 
     vectors: Flag = arg(False)
 
@@ -512,7 +512,7 @@ class ExportLorebook(ShowLorebook):
 
 
 class LorebookReport(BaseRequest):
-    """Show the last scan of a conversation that was kept: what was admitted, what was not, which effects run."""
+    """Show the last stored scan of a conversation: what was admitted, what was not, which effects run."""
 
     conversation: Name = arg("")
 

@@ -80,7 +80,7 @@ MESSAGES_PATH = "/messages/"
 SCHEMA = 1
 """Version of stored memories; raised with a change that an older version cannot read."""
 PROBE = point_id("ready", 1)
-ENTRY_POINTS = """Agents: /mcp, /sse. Programs: /v1, told by /openapi.json.
+ENTRY_POINTS = """Agents: /mcp, /sse. Programs: /v1, described by /openapi.json.
 People: `memory-anchor dashboard` on this machine opens the pages; they are served by a process of your own terminal."""
 
 

@@ -73,9 +73,9 @@ def instructions_for(constitution: Constitution | None, *, read_only: bool) -> s
         lines.append(_WARNED)
     lines.append(_L0)
     shown = [f"- {neutralise(entry.content)}" for entry in constitution.entries]
-    for kept in range(len(shown), -1, -1):
-        rest = [_ALL.format(left=len(shown) - kept)] if kept < len(shown) else []
-        text = "\n".join([*lines, *shown[:kept], *rest])
+    for count in range(len(shown), -1, -1):
+        rest = [_ALL.format(left=len(shown) - count)] if count < len(shown) else []
+        text = "\n".join([*lines, *shown[:count], *rest])
         if len(text.encode()) <= INSTRUCTIONS_BYTES_MAX:
             break
     return text

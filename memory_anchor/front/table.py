@@ -52,7 +52,7 @@ def _row(
     name: str, request: type[BaseRequest], use_case: Callable[..., A], view: Callable[[A, MemoryAnchor], Record]
 ) -> Row:
     """Return a row. view: turns the use case's answer into what this caller is shown."""
-    return Row(name, request, use_case, lambda anchor, asked: view(use_case(anchor, asked), anchor))
+    return Row(name, request, use_case, lambda anchor, request: view(use_case(anchor, request), anchor))
 
 
 def _for_reader(view: Callable[..., Record]) -> Callable[[object, MemoryAnchor], Record]:

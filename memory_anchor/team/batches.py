@@ -261,7 +261,7 @@ LEASE_S, RENEW_S = 20.0, 5.0
 
 
 def batch_lease(store: MemoryStore, data_dir: Path, *, is_shared: bool) -> Lease:
-    """Return the lease of whoever processes batches; without replicas it is always held."""
+    """Return the lease for processing batches; without replicas it is always granted."""
     if not is_shared:
         return NoLease()
     holder = runner_id(data_dir / RUNNER_FILE, new_token)

@@ -263,11 +263,11 @@ class KeyFile:
             ) from None
         sealing = self._sealing() if records else ()
         own = {
-            one.id: one
-            for one in records
-            if not one.made_with and signer_of(sealing, one.statement(), one.signature) is not None
+            key.id: key
+            for key in records
+            if not key.made_with and signer_of(sealing, key.statement(), key.signature) is not None
         }
-        return own | {one.id: one for one in records if one.made_with and _vouched(one, own.get(one.made_with))}
+        return own | {key.id: key for key in records if key.made_with and _vouched(key, own.get(key.made_with))}
 
     def _write(self, keys: Mapping[str, AccessKey]) -> None:
         content = {"format": 1, "keys": [asdict(key) for key in keys.values()]}

@@ -69,7 +69,7 @@ class Telemetry:
 USE_FILE = "variants.json"
 SAMPLES_KEPT = 1_000
 CONVERSATIONS_KEPT = 5_000
-TOLD_OF_ONE = 200
+HITS_OF_ONE = 200
 WRITE_EVERY_S = 5.0
 FILE_BYTES_MAX = 16 << 20
 ON_SEARCH = "search"
@@ -105,7 +105,7 @@ class VariantUse:
 
         snippets: its answer, each {id, layer, text, ...}.
         """
-        told = [
+        hits = [
             ShownMemory(text(hit["id"]), text(hit["layer"]), ON_SEARCH, traces_in(text(hit["text"])))
             for hit in snippets
         ]
@@ -117,7 +117,7 @@ class VariantUse:
             if conversation:
                 known = self._told.setdefault(conversation, {})
                 self._told.move_to_end(conversation)
-                known |= {hit.id: (variant, hit) for hit in told if hit.traces and len(known) < TOLD_OF_ONE}
+                known |= {hit.id: (variant, hit) for hit in hits if hit.traces and len(known) < HITS_OF_ONE}
                 while len(self._told) > CONVERSATIONS_KEPT:
                     self._told.popitem(last=False)
             self._write_now_and_then()
