@@ -229,7 +229,7 @@ class Core:
         facts = FactWriter(records, services.gate(settings), self._neighbours, by_rules, ponder=ponder)
         recalled = RecalledTogether(
             *(store, searcher.alike, by_rules),
-            ponder=ponder,
+            ask_model=ponder,
             near=self._near_stored,
             on_news=lambda: self.scheduler.queue("reconsolidate"),
         )
@@ -315,7 +315,7 @@ class Core:
             state_dir=self.data_dir / "jobs",
             tags=shared.tags,
             recalled=shared.recalled,
-            stand_aside=self.foreground.wait_until_quiet,
+            yield_to_requests=self.foreground.wait_until_quiet,
             segment=reader.topics,
             extract=reader.save_facts,
         )
@@ -518,7 +518,7 @@ class Core:
             memory = entry.memory
             is_new = memory.version == 1 and memory.layer is Layer.VERIFIED_FACT and memory.state in FOUND_STATES
             if is_new and not entry.vectors and self.services.embedder is not None:
-                self.services.recalled.note_behind(memory.id)
+                self.services.recalled.note_unembedded(memory.id)
         self.services.recalled.changed()
         self._embedding.wake()
 

@@ -109,7 +109,7 @@ class Maintenance:
             self._writes.check_writable()
             now, author, answers = self._services.clock.now(), self._writes.author, self._services.answers
             repeat = (stable_hash("undo", repr(request)), reader.account, self._actor.nonce)
-            plan = undoing.as_noted(up, answers.note_once(lambda: undoing.noted(plan), *repeat), plan)
+            plan = undoing.recorded_plan(up, answers.note_once(lambda: undoing.plan_record(plan), *repeat), plan)
             undoing.apply(up, plan, at=now, author=author, written_in=reader.conversation)
         return {
             "what": plan.what,

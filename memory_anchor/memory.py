@@ -211,7 +211,7 @@ class MemoryAnchor:
     def _counted_as_shown(self, answer: SearchAnswer) -> SearchAnswer:
         """Return the answer with its citations checked; its memories count as shown once more."""
         answer = with_freshness(answer, self.room.sources)
-        self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
+        self.services.usage.record_shown((snippet.layer, snippet.id) for snippet in answer.snippets)
         return answer
 
     def brought_up(self, prompt: str, *, limit: int) -> list[RetrievedSnippet]:
@@ -243,7 +243,7 @@ class MemoryAnchor:
     def mending(self, failure: Failure, kinds: Collection[MemoryType]) -> list[Memory]:
         """Return memories of these types that fix a failed command; often there are none."""
         fixes = fixes_for(self.services.searcher, self.actor, failure, kinds)
-        self.services.usage.shown((memory.layer, memory.id) for memory in fixes)
+        self.services.usage.record_shown((memory.layer, memory.id) for memory in fixes)
         return fixes
 
     @use_case(requests.ListDue)
@@ -310,7 +310,7 @@ class MemoryAnchor:
     def get(self, request: requests.GetMemory) -> Memory:
         """Return one memory, its citations checked against the project; fetching it counts as a use."""
         memory = self.services.records.read(request.id, self.actor.scope)
-        self.services.usage.used(memory)
+        self.services.usage.record_use(memory)
         if self.room.sources is None:
             return memory
         return replace(memory, citations=self.room.sources.with_freshness(memory.citations))

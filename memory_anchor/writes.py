@@ -293,7 +293,7 @@ class Writes:
                 written_in=self.actor.scope.conversation,
             )
             records.commit(revisions=[step], kind="promote", by=step.new.author)
-        self.services.usage.used(event)
+        self.services.usage.record_use(event)
 
     # --- changing what is there ------------------------------------------------------------------------------
 

@@ -178,8 +178,10 @@ class Year:
             self.arm.in_use_found += hit and in_use
             self.last_needed[wanted] = day
             if hit:
-                self.usage.used(memory)
-            self.usage.shown((self.memories[int(h[1:])].layer, h) for h in hits if h.startswith("m") and h != memory.id)
+                self.usage.record_use(memory)
+            self.usage.record_shown(
+                (self.memories[int(h[1:])].layer, h) for h in hits if h.startswith("m") and h != memory.id
+            )
         self.usage.flush()
 
     def _needed(self, day: int) -> int:

@@ -52,7 +52,7 @@ def register(core: Core) -> None:
             log.warning("no automatic backup: %s", why)
             return JobReport(JOB, at, notes=(why,))
         make_private(folder)
-        up.stand_aside()
+        up.yield_to_requests()
         made = backup.create(core, folder / f"{PREFIX}{core.clock.now():%Y%m%dT%H%M%S.%fZ}.tar.gz")
         dropped = _drop_oldest(core.data_dir, chosen.keep)
         counts = {"versions": made["versions"], "bytes": made["bytes"], "dropped": dropped}

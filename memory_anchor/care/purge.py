@@ -40,7 +40,7 @@ from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, 
 from memory_anchor.ports import Entry, SharedRecords
 from memory_anchor.repeats import FOLDER as REQUESTS
 from memory_anchor.rights import Deed, check, stamp
-from memory_anchor.upkeep.forgetting import opening
+from memory_anchor.upkeep.forgetting import first_sentence
 from memory_anchor.upkeep.upkeep import Upkeep, drop_state, load_state, save_state
 from memory_anchor.where import OneOf, Where
 
@@ -54,7 +54,7 @@ PURGE_BEGUN = "purge_begun"
 LEAST_TEXT = 4
 """A shorter text would match half the store."""
 LEAST_QUOTE = 16
-"""An opening shorter than this is not evidence that one text quotes another."""
+"""An first_sentence shorter than this is not evidence that one text quotes another."""
 PAGE = 500
 EVERYTHING = Where()
 CONTEXT_OPENING = 80
@@ -293,7 +293,7 @@ def _purge_ids(
     if not named:
         raise NotFound(f"none of {len(ids)} ids is a memory here; `memory-anchor list` gives the ids there are")
     texts = [m.content for members in named.values() for m in members]
-    quotes = tuple({q for text in texts for q in (text, opening(text)) if len(q) >= LEAST_QUOTE})
+    quotes = tuple({q for text in texts for q in (text, first_sentence(text)) if len(q) >= LEAST_QUOTE})
     before = tuple({conversation_context(m.content) for members in named.values() for m in members})
     known = set(ids)
 

@@ -302,7 +302,7 @@ class Outgoing:
             fresh: list[str] = []
             after: str | None = ""
             while after is not None:
-                upkeep.stand_aside()
+                upkeep.yield_to_requests()
                 marks, after = run.store.marks(layer.value, where, page=MARKS_PAGE, after=after or None)
                 seen |= {mark.point_id for mark in marks}
                 fresh += [mark.point_id for mark in marks if mark.point_id not in known]
@@ -314,7 +314,7 @@ class Outgoing:
                 raise LedgerMismatch(f"{len(lost)} versions are not in the store")
         ordered = sorted(ids - run.ledger.purged().keys())
         for start in range(0, len(ordered), NAMED_AT_ONCE):
-            upkeep.stand_aside()
+            upkeep.yield_to_requests()
             part = ordered[start : start + NAMED_AT_ONCE]
             versions = stored_versions(run.store, part)
             with run.ledger.changing():
@@ -328,7 +328,7 @@ class Outgoing:
         segments = run.own_segments()
         generation = max([ledger.generation, *(number[0] for number in segments)])
         while not run.stop():
-            run.ports.upkeep.stand_aside()
+            run.ports.upkeep.yield_to_requests()
             versions, purges = ledger.to_send(SENT_AT_ONCE), ledger.purges_to_send()
             begins = bool(segments) and generation not in {number[0] for number in segments}
             if not versions and not purges and not begins:

@@ -235,7 +235,7 @@ class Incoming:
                 if self._run.stop():
                     self._run.result.left = True
                     break
-                self._run.ports.upkeep.stand_aside()
+                self._run.ports.upkeep.yield_to_requests()
                 segment, last = self._chains.read(device, number, last)
                 self._take(device, number, segment)
                 with self._run.ledger.changing():
@@ -265,7 +265,7 @@ class Incoming:
             groups.setdefault(version.memory.id, []).append(version)
         ids = sorted(groups)
         for start in range(0, len(ids), PLACED_AT_ONCE):
-            self._run.ports.upkeep.stand_aside()
+            self._run.ports.upkeep.yield_to_requests()
             part = {id: groups[id] for id in ids[start : start + PLACED_AT_ONCE]}
             self._placing.put(device, number, part, projects)
 

@@ -1,13 +1,12 @@
-"""Contradictions that only show when two memories are recalled together.
+"""Contradictions found because two memories are recalled together.
 
-Writing compares a new fact with its neighbours, but facts are also imported, edited, stored while nothing could embed
-or before a long text had its row, or have too many neighbours. So what one answer showed is noted (microseconds, on
-the searching thread) and compared later by the job `reconsolidate`, with the rules and the policy that hold for writes;
-a fact stored without its row likewise, with what is near it by then. Which of two is the newer goes by when each was
-first learned.
+Writing compares a new fact with its neighbours, but facts are also imported, edited, stored before their vector was
+made, or have too many neighbours. So the facts of each answer are queued (microseconds, on the searching thread) and
+compared later by the job `reconsolidate`, with the rules and the policy of writes; so is a fact stored without its
+vector, with its neighbours by then. The newer of two is the one first learned later.
 
-Bounds: a full queue drops the newest, since what matters is recalled again; a pair is compared once a version. The
-rules decide what is a contradiction; a language model, where there is one, may only say that it is none.
+Bounds: a full queue drops the newest, since what matters is recalled again; a pair of versions is compared once. The
+rules decide what is a contradiction; a language model, if there is one, may only say that it is none.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 
-from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Decision, Relation
+from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation
 from memory_anchor.model import FOUND_STATES, Layer, Memory, Outcome, RetrievedSnippet
 from memory_anchor.rights import is_a_humans
 from memory_anchor.where import OneOf, Where
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
     from memory_anchor.ports import MemoryStore
 
 ANSWERS_WAITING = 64
-"""Answers not looked at yet; further ones are dropped."""
+"""Answers not compared yet; further ones are dropped."""
 COMPARED_TOGETHER = 12
-"""Facts of one answer, best first, of which every two are compared: at most 66 pairs."""
+"""Facts of one answer, best first, that are compared pairwise: at most 66 pairs."""
 ANSWERS_A_RUN = 32
 FOUND_A_RUN = 20
 ANSWERS_REMEMBERED = 512
@@ -58,10 +57,10 @@ class Disagreement:
 
 
 class RecalledTogether:
-    """What answers showed together and nobody has compared yet. Thread-safe.
+    """The facts that answers showed together and that wait to be compared. Thread-safe.
 
-    decide: rules, at once. ponder: a model, may take seconds. near: live facts beside a stored one. on_news: told when
-    there is something to compare.
+    decide: by rules, at once. ask_model: may take seconds. near: returns active facts near a stored one. on_news:
+    called when there is something to compare.
     """
 
     def __init__(
@@ -70,11 +69,11 @@ class RecalledTogether:
         cosines: Cosines,
         decide: Decide,
         *,
-        ponder: Decide | None = None,
+        ask_model: Decide | None = None,
         near: Callable[[Memory], Sequence[Memory]] = lambda _: (),
         on_news: Callable[[], None] = lambda: None,
     ) -> None:
-        self._store, self._cosines, self._decide, self._ponder = store, cosines, decide, ponder
+        self._store, self._cosines, self._decide, self._ask_model = store, cosines, decide, ask_model
         self._near, self.on_news = near, on_news
         self._lock = threading.Lock()
         self._waiting: deque[tuple[str, ...]] = deque()
@@ -82,8 +81,8 @@ class RecalledTogether:
         self._pairs: LRUCache[tuple[str, str], bool] = LRUCache(PAIRS_REMEMBERED)
 
     def note(self, snippets: Iterable[RetrievedSnippet]) -> None:
-        """Remember which facts were shown together; never waits, never compares."""
-        ids = tuple(one.id for one in snippets if one.layer is Layer.VERIFIED_FACT)[:COMPARED_TOGETHER]
+        """Queue the facts that were shown together; never waits, never compares."""
+        ids = tuple(snippet.id for snippet in snippets if snippet.layer is Layer.VERIFIED_FACT)[:COMPARED_TOGETHER]
         if len(ids) < 2:
             return
         with self._lock:
@@ -93,8 +92,8 @@ class RecalledTogether:
             self._waiting.append(ids)
         self.on_news()
 
-    def note_behind(self, memory_id: str) -> None:
-        """Remember a fact that was stored before its own row was known: its neighbours are compared when it is."""
+    def note_unembedded(self, memory_id: str) -> None:
+        """Queue a fact that was stored before its vector was made, to be compared with its neighbours then."""
         with self._lock:
             if len(self._waiting) >= ANSWERS_WAITING:
                 return
@@ -102,12 +101,12 @@ class RecalledTogether:
         self.on_news()
 
     def changed(self) -> None:
-        """Take note that memories were written: answers seen before may disagree now."""
+        """Compare answers again that were queued before: memories were written, so they may disagree now."""
         with self._lock:
             self._answers.clear()
 
-    def found(self, *, keep: bool = False) -> list[Disagreement]:
-        """Return the contradictions among what waits, each once; no memory is in two of them.
+    def find(self, *, keep: bool = False) -> list[Disagreement]:
+        """Return the contradictions among the queued facts, each once; no memory is in two of them.
 
         keep: leave the queue as it is (a dry run).
         """
@@ -123,16 +122,17 @@ class RecalledTogether:
             if len(ids) == 1 and facts:
                 facts = [*facts, *self._near(facts[0])]
             again = False
-            for one, other, cosine in self._new_pairs(facts):
-                if {one.id, other.id} & taken or len(disagreements) >= FOUND_A_RUN:
+            for older, newer, cosine in self._new_pairs(facts):
+                if {older.id, newer.id} & taken or len(disagreements) >= FOUND_A_RUN:
                     again = True  # compared when the first decision is written
                     continue
-                seen = self._compared(one, other, cosine)
+                disagreement = self._compare(older, newer, cosine)
                 if not keep:
-                    self._remember(one, other)
-                if seen is not None:
-                    disagreements.append(seen)
-                    taken |= {one.id, other.id}
+                    with self._lock:
+                        self._pairs[older.version_id, newer.version_id] = True
+                if disagreement is not None:
+                    disagreements.append(disagreement)
+                    taken |= {older.id, newer.id}
             if again and not keep:
                 with self._lock:
                     self._waiting.append(ids)
@@ -144,13 +144,13 @@ class RecalledTogether:
         return self._store.find(FACTS, where, limit=len(ids))
 
     def _new_pairs(self, facts: Sequence[Memory]) -> Iterable[tuple[Memory, Memory, float]]:
-        """Yield (older, newer, cosine) of what the same readers see, is near, and was not compared yet."""
+        """Yield (older, newer, cosine) of pairs that the same readers see, are near, and were not compared yet."""
         if len(facts) < 2:
             return
         facts = sorted(facts, key=lambda fact: (fact.learned_at, fact.id))
         cosines = self._cosines(facts)
-        for (place, older), (beside, newer) in combinations(enumerate(facts), 2):
-            cosine = float(cosines[place, beside])
+        for (row, older), (column, newer) in combinations(enumerate(facts), 2):
+            cosine = float(cosines[row, column])
             known = newer.id in older.disputes or older.id in newer.disputes or older.audience != newer.audience
             if known or cosine < DEFAULT_THRESHOLDS.compared:
                 continue
@@ -159,21 +159,12 @@ class RecalledTogether:
             if not compared:
                 yield older, newer, cosine
 
-    def _remember(self, older: Memory, newer: Memory) -> None:
-        with self._lock:
-            self._pairs[older.version_id, newer.version_id] = True
-
-    def _compared(self, older: Memory, newer: Memory, cosine: float) -> Disagreement | None:
+    def _compare(self, older: Memory, newer: Memory, cosine: float) -> Disagreement | None:
         decision = self._decide(newer, [(older, cosine)])
-        if decision.relation is Relation.CONFLICT and self._ponder is not None:
-            decision = self._ponder(newer, [(older, cosine)])
+        if decision.relation is Relation.CONFLICT and self._ask_model is not None:
+            decision = self._ask_model(newer, [(older, cosine)])
         if decision.relation is not Relation.CONFLICT:
             return None
-        return Disagreement(older, newer, _outcome(decision, older, newer), decision.reason)
-
-
-def _outcome(decision: Decision, older: Memory, newer: Memory) -> Outcome:
-    """Return what becomes of the pair; a human's or pinned word waits, and so does what is disputed already."""
-    loser = newer if decision.outcome is Outcome.SKIPPED else older
-    waits = is_a_humans(loser) or older.disputes or newer.disputes
-    return Outcome.NEEDS_REVIEW if waits else decision.outcome
+        loser = newer if decision.outcome is Outcome.SKIPPED else older
+        waits = is_a_humans(loser) or older.disputes or newer.disputes
+        return Disagreement(older, newer, Outcome.NEEDS_REVIEW if waits else decision.outcome, decision.reason)

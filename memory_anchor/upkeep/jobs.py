@@ -1,9 +1,9 @@
-"""The scheduler: what is overdue runs at engine start, then as it falls due, one runner a store.
+"""The scheduler: overdue jobs run at engine start, later ones when due, one runner per store.
 
 A job is a bounded, resumable, idempotent function of (ports, instant, limits) that returns a report. When each last ran
-lies in one small JSON file, replaced atomically: losing it only makes jobs run once more, which changes nothing. The
-instant is an argument everywhere, so that time can be moved in checks. A failure of ours is recorded and the next job
-runs; a bug ends the loop with its traceback, since repeating it nightly would hide it.
+is in one small JSON file, replaced atomically: losing it only makes jobs run once more, which changes nothing. The
+instant is an argument everywhere, so that tests can move time. A failure of ours is recorded and the next job runs; a
+bug ends the loop with its traceback, since repeating it nightly would hide it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -26,16 +26,16 @@ from memory_anchor.upkeep.upkeep import UNLIMITED, JobReport, Limits, Upkeep
 STATE_FILE = "jobs.json"
 CHECK_EVERY_S = 60.0
 SETTLE_S = 8.0
-"""From the start until overdue jobs run: whoever woke the engine is answered first."""
+"""From the start until overdue jobs run: the request that started the engine is answered first."""
 QUEUED_AFTER_S = 2.0
-"""From queueing a job until it runs: whoever caused it has its answer by then."""
+"""From queueing a job until it runs: the request that caused it is answered by then."""
 STOP_WAIT_S = 10.0
-"""How long `stop` waits for the batch in hand; a daemon thread never holds up the end of the process."""
+"""How long `stop` waits for the current batch; a daemon thread never delays the end of the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """about: one line for `jobs list`. every: due again this long after it last ended."""
+    """about: one line for `jobs list`. every: time from one run to the next."""
 
     name: str
     about: str
@@ -45,7 +45,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What is known of one job. last_at: the instant it last ran to its end for; None: never."""
+    """The history of one job. last_at: the instant of its last complete run, None for never."""
 
     last_at: datetime | None = None
     runs: int = 0
@@ -57,16 +57,9 @@ class JobState:
 
 
 class Scheduler:
-    """Runs jobs of one store. lease: needed to run anything, so that a second process is told StoreBusy."""
+    """Runs jobs of one store. lease: needed to run anything, so that a second process gets StoreBusy."""
 
-    def __init__(
-        self,
-        jobs: Sequence[Job],
-        upkeep: Upkeep,
-        *,
-        state_file: Path,
-        lease: Lease | None = None,
-    ) -> None:
+    def __init__(self, jobs: Sequence[Job], upkeep: Upkeep, *, state_file: Path, lease: Lease | None = None) -> None:
         self._jobs = {job.name: job for job in jobs}
         self._upkeep = upkeep
         self._state_file = state_file
@@ -78,7 +71,7 @@ class Scheduler:
         self._thread: threading.Thread | None = None
 
     def add(self, job: Job) -> None:
-        """Take one more job, behind those there are. Before `start`."""
+        """Add a job as the last one. Before `start`."""
         self._jobs[job.name] = job
 
     @property
@@ -86,7 +79,7 @@ class Scheduler:
         return self._jobs
 
     def stats(self) -> dict[str, JobState]:
-        """Return what is known of every job, never run ones too."""
+        """Return the state of every job, also of those that never ran."""
         known = _load(self._state_file)
         return {name: known.get(name, JobState()) for name in self._jobs}
 
@@ -107,28 +100,28 @@ class Scheduler:
             return self._run(job, at, limits)
 
     def queue(self, name: str) -> None:
-        """Have a job run soon, due or not, on the background thread; where none runs, it waits for its day.
+        """Have a job run soon, due or not, on the background thread; without one, it runs when due.
 
-        Returns at once and may be called as often as one likes: a job waits in the queue once.
+        Returns at once and may be called any number of times: a job is queued once.
         """
         if name not in self._queued:
             self._queued.add(name)
             self._wake.set()
 
     def run_queued(self, at: datetime, limits: Limits = UNLIMITED) -> list[JobReport]:
-        """Run what was queued; a job that fails is recorded and the next one runs. Raises StoreBusy, BadInput."""
+        """Run the queued jobs; a job that fails is recorded and the next one runs. Raises StoreBusy, BadInput."""
         reports = []
         while self._queued and not limits.should_stop():
             name = self._queued.pop()
             try:
                 reports.append(self.run(name, at, limits))
+            except BadInput:
+                raise
             except StoreBusy:
                 self._queued.add(name)
                 raise
-            except BadInput:
-                raise
             except MemoryAnchorError as error:
-                reports.append(JobReport(name, at, notes=(f"failed: {report(error).code}",)))
+                reports.append(_failed(name, at, error))
         return reports
 
     def run_due(self, at: datetime, limits: Limits = UNLIMITED) -> list[JobReport]:
@@ -144,22 +137,22 @@ class Scheduler:
                 try:
                     reports.append(self._run(job, at, limits))
                 except MemoryAnchorError as error:
-                    reports.append(JobReport(job.name, at, notes=(f"failed: {report(error).code}",)))
+                    reports.append(_failed(job.name, at, error))
         return reports
 
     def start(self, clock: Clock, *, every_s: float = CHECK_EVERY_S, settle_s: float = 0.0) -> None:
-        """Run what is overdue and, as it falls due, the rest on one background thread; twice is the same as once.
+        """Run what is overdue, later the rest as it falls due, on one background thread; twice is the same as once.
 
-        settle_s: pause before the first look.
+        settle_s: pause before the first check.
         """
-        if self._thread is not None and self._thread.is_alive():
+        if self.started:
             return
         self._stop.clear()
         self._thread = threading.Thread(target=self._loop, args=(clock, every_s, settle_s), name="jobs", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the background thread after the batch in hand; does nothing when none runs."""
+        """End the background thread after the current batch; does nothing when none runs."""
         self._stop.set()
         self._wake.set()
         if self._thread is not None:
@@ -175,7 +168,7 @@ class Scheduler:
         self._stop.wait(settle_s)
         limits = replace(UNLIMITED, should_stop=self._stop.is_set)
         while not self._stop.is_set():
-            # Somebody runs them by hand or in another engine, or the store's server is away: look again next time.
+            # They run by hand or in another engine, or the store's server is away: check again next time.
             with contextlib.suppress(StoreBusy, Unavailable):
                 self.run_due(clock.now(), limits)
                 self.run_queued(clock.now(), limits)
@@ -193,18 +186,18 @@ class Scheduler:
             if leased and not self._lease.held():
                 raise StoreBusy("another engine runs the jobs of this store; one does for all")
             yield
-            if not self.started:  # run by hand: whoever comes next may have it
+            if not self.started:  # run by hand: another process may have it next
                 self._give_back()
         finally:
             self._running.release()
 
     def _give_back(self) -> None:
-        with contextlib.suppress(Unavailable):  # it ends by itself
+        with contextlib.suppress(Unavailable):  # it expires by itself
             self._lease.release()
 
     def _run(self, job: Job, at: datetime, limits: Limits) -> JobReport:
-        asked = limits.should_stop
-        limits = replace(limits, should_stop=lambda: asked() or not (limits.dry_run or self._lease.held()))
+        should_stop = limits.should_stop
+        limits = replace(limits, should_stop=lambda: should_stop() or not (limits.dry_run or self._lease.held()))
         states = _load(self._state_file)
         before = states.get(job.name, JobState())
         try:
@@ -228,13 +221,17 @@ class Scheduler:
         return done
 
 
+def _failed(name: str, at: datetime, error: MemoryAnchorError) -> JobReport:
+    return JobReport(name, at, notes=(f"failed: {report(error).code}",))
+
+
 def _is_due(job: Job, state: JobState, at: datetime) -> bool:
-    # A clock that was ahead once must not put jobs off for years.
+    # A clock that was once ahead must not delay jobs for years.
     return state.last_at is None or at - state.last_at >= job.every or state.last_at > at + job.every
 
 
 def _load(path: Path) -> dict[str, JobState]:
-    """Return the states of the file; one that is missing or torn means that nothing is known."""
+    """Return the states in the file, none if it is missing or damaged."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         return {
@@ -254,19 +251,8 @@ def _load(path: Path) -> dict[str, JobState]:
 
 
 def _save(path: Path, states: Mapping[str, JobState]) -> None:
-    text = json.dumps(
-        {
-            name: {
-                "last_at": state.last_at.isoformat() if state.last_at else None,
-                "runs": state.runs,
-                "changed": state.changed,
-                "last_changed": state.last_changed,
-                "left": state.left,
-                "failures": state.failures,
-                "last_failure": state.last_failure,
-            }
-            for name, state in states.items()
-        },
-        indent=1,
-    )
-    write_atomic(path, text.encode())
+    records = {
+        name: {**asdict(state), "last_at": state.last_at.isoformat() if state.last_at else None}
+        for name, state in states.items()
+    }
+    write_atomic(path, json.dumps(records, indent=1).encode())

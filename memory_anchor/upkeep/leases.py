@@ -1,24 +1,18 @@
-"""Leases in a shared store: one engine runs jobs, and one at a time writes an item or purges.
+"""Leases in a shared store: one engine runs jobs, and one replica at a time writes an item or purges.
 
-Who may run jobs where several engines share one store: a lease, kept in the store, that ends by itself.
+Jobs: an embedded store has one process, by its lock; a server has as many engines as users. One of them holds the
+lease, renews it while it lives and releases it when it ends; when it died or slept, another takes over after
+`LEASE_S`. An engine that lost the lease stops at the next batch. Jobs change nothing that changed since they read it,
+so two runners for a moment cost work and no memory. The machines' clocks must differ by much less than `LEASE_S`.
 
-An embedded store has one process, which its lock sees to; a server has as many engines as it has users. One of them
-holds the lease, renews it while it lives and gives it back when it ends; when it died or slept, another takes over
-after `LEASE_S`. Whoever finds the lease lost stops at the next batch. Jobs change nothing that changed since they
-looked, so two runners for a moment would cost work and no memory. Clocks of the machines may differ by much less than
-`LEASE_S`.
-
-One item of a pushed batch, or a purge, at a time: over all replicas of a service.
-
-What a purge looks for must not be written by another replica behind its back: it waits until that item is stored, and
-what is read after it is what the purge left of the batch. Two leases stand for the two locks of `FairLock`, so whoever
-waits comes before the one that held it last. Both are renewed while it is held and end by themselves with their
-process.
+Items: across all replicas of a service, one item of a pushed batch or one purge at a time. What a purge looks for must
+not be written by another replica meanwhile: it waits until that item is stored, and what is read afterwards is what the
+purge left of the batch. Two leases do what the two locks of `FairLock` do, so a waiting replica comes before the last
+holder. Both are renewed while held and expire with their process.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,7 +28,7 @@ from memory_anchor.ports import Clock, MemoryStore
 
 JOBS = "jobs"
 RUNNER_FILE = "runner"
-"""Of a data directory: the name under which its engine holds leases."""
+"""File in a data directory: the name under which its engine holds leases."""
 LEASE_S = 180.0
 RENEW_S = 60.0
 
@@ -43,10 +37,7 @@ class Lease(Protocol):
     """The right to run jobs."""
 
     def held(self) -> bool:
-        """Return whether it is this process's now, taking or renewing it where that can be done.
-
-        Raises Unavailable: the store does not answer.
-        """
+        """Return whether this process has it now; takes or renews it if possible. Raises Unavailable: no answer."""
         ...
 
     def release(self) -> None:
@@ -55,19 +46,21 @@ class Lease(Protocol):
 
 
 class NoLease:
-    """The right of the only process there is."""
+    """The lease of a store's only process."""
 
     def held(self) -> bool:
         return True
 
     def release(self) -> None:
-        """Nothing to give back."""
+        pass
 
 
 class StoreLease:
-    """holder: this process's name, the same after a restart, so that it need not wait for itself. Thread-safe.
+    """A lease stored in the memory store. Thread-safe.
 
-    name: of the right; lasts_s: for so long after it was renewed, every renew_s."""
+    holder: this process's name, the same after a restart, so that it need not wait for itself. name: of the right.
+    lasts_s: after each renewal, which comes every renew_s.
+    """
 
     def __init__(
         self,
@@ -101,13 +94,13 @@ class StoreLease:
 
 
 def runner_id(path: Path, new: Callable[[], str]) -> str:
-    """Return the name under which this data directory's engine holds leases: made once, then kept."""
-    with contextlib.suppress(OSError, ValueError):
-        if kept := path.read_text(encoding="ascii").strip():
-            return kept
-    made = new()
-    write_atomic(path, made.encode())
-    return made
+    """Return the name under which this data directory's engine holds leases: made once, then read from its file."""
+    with suppress(OSError, ValueError):
+        if name := path.read_text(encoding="ascii").strip():
+            return name
+    name = new()
+    write_atomic(path, name.encode())
+    return name
 
 
 NEXT, HELD = "item next", "item"
@@ -118,7 +111,7 @@ WAIT_S = 120.0
 
 
 class SharedInTurn:
-    """Thread-safe. holder: this replica's name. monotonic: seconds. Entering raises Unavailable: it takes too long."""
+    """A lock across replicas. Thread-safe. holder: this replica's name. Entering raises Unavailable after `WAIT_S`."""
 
     def __init__(self, store: MemoryStore, clock: Clock, holder: str, monotonic: Callable[[], float]) -> None:
         self._next, self._item = (
@@ -146,7 +139,7 @@ class SharedInTurn:
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._over.set()
-        self._renewing.join()  # or it would take again what is given back
+        self._renewing.join()  # else it could take the lease again after its release
         try:
             _give_back(self._item)
         finally:
@@ -166,5 +159,5 @@ class SharedInTurn:
 
 
 def _give_back(lease: StoreLease) -> None:
-    with suppress(MemoryAnchorError):  # it ends by itself
+    with suppress(MemoryAnchorError):  # it expires by itself
         lease.release()

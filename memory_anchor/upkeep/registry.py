@@ -1,21 +1,16 @@
-"""Every job there is, and the ones that make new memories of old ones.
+"""Consolidation, and the list of all jobs in the order in which they run.
 
-Consolidation: an ended conversation becomes one story, facts that say the same become one. Nothing is destroyed.
+Consolidation: an ended conversation becomes one summary (a story), facts that say the same become one. Nothing is
+erased. A conversation has ended when it was ended explicitly or has been silent for half an hour. A story covers events
+in order and of one audience, and cites each of them: it is the summary that the session ended with, else a language
+model's narrative that keeps causes and order, else an ordered digest. It is written only if it costs a reader less than
+its events, or names a goal that they do not: repeating them would only make answers longer. Events that nobody would
+have predicted (`LARGE_GAP`) are left out and stay on their own. Story ids are derived from their events, so a killed
+job writes nothing twice; if the progress is lost, events are read again and nothing is added. Events stay and fade by
+themselves. Runs in the engine, never in an agent's call. Source text reaches a model only fenced, as reference text.
 
-A conversation is ended when it was ended by name or has been silent for half an hour. A story stands for its events, in
-order and within one audience, and cites each of them: the summary that the session ended with, else with a language
-model a narrative that keeps causes and order, else an ordered digest. It is written only where it costs a reader less
-than its events, or says a goal that they do not: a list of the same again would make every answer longer. What nobody
-would have predicted (`LARGE_GAP`) is no part of it and goes on being told by itself. Story ids
-follow from what they tell, so a job killed anywhere tells nothing twice; how far it came may be lost, then what was
-read is read again and adds nothing. Events stay and fade by themselves.
-
-Runs in the engine, never in an agent's call. Source text reaches a model only fenced, as reference material.
-
-Every job there is, in the order in which they run when several are due.
-
-What frees and finishes comes first (counts, half-done writes), then what makes new memories of old ones, then what
-archives: a conversation is told before its events may fade.
+Order: first what frees and finishes (counts, half-done writes), then what makes new memories of old ones, then what
+archives: a conversation is consolidated before its events may fade.
 """
 
 from __future__ import annotations
@@ -40,7 +35,7 @@ from memory_anchor.language.slots import contrast, read
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, MemoryType, Origin, Status, Trust
 from memory_anchor.ports import DENSE
-from memory_anchor.upkeep.forgetting import DIGEST_CHARS, cited, digest_memory, expire_events, forget, stable_id
+from memory_anchor.upkeep.forgetting import DIGEST_CHARS, citations_of, digest_memory, expire_events, forget, stable_id
 from memory_anchor.upkeep.history import undone_between
 from memory_anchor.upkeep.jobs import Job
 from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate, renew_words
@@ -65,15 +60,15 @@ CONSOLIDATE = "consolidate"
 AUTHOR = "job:consolidate"
 MERGE_AUTHOR = "job:merge_duplicates"
 SESSION_ENDED = "session ended"
-"""The key of the event that ends a conversation by name."""
+"""Key of the event that ends a conversation explicitly."""
 STORY_LEAST = 3
-"""Fewer events are their own story."""
+"""Fewer events get no story."""
 STORY_WHOLE = 12
-"""Events that one short story can tell: a conversation of so many is not cut, its causes stay with what they caused."""
+"""A conversation of up to so many events is not cut: causes stay with their effects."""
 STORY_MOST = 60
-"""Events one story tells; a longer conversation becomes several."""
+"""Events per story; a longer conversation becomes several."""
 FIRST_LOOK_BACK = timedelta(days=30)
-"""How far back conversations are looked for when no watermark is kept."""
+"""How far back conversations are read when no progress is stored."""
 CONVERSATIONS_MAX = 5_000
 STORY_DEADLINE_S = 60.0
 EVENTS_READ = 2_000
@@ -84,11 +79,11 @@ STATE = "consolidation"
 WORTH = 0.8
 """A story costs at most this share of the tokens of its events."""
 WORTH_WITH_A_GOAL = 1.2
-"""What one that names their goal may cost."""
+"""The same for a story that names their goal."""
 LARGE_GAP = 0.6
-"""An event that was so unexpected stands for itself: no story takes its place in an answer."""
+"""An event so unexpected stays on its own: no story replaces it in an answer."""
 READ_KEPT = 2_000
-"""Conversations whose last read turn is remembered."""
+"""Conversations whose last read turn is stored."""
 _FACTS, _EVENTS = Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value
 _LEAST_TRUSTED = (Trust.UNTRUSTED, Trust.SEMI_TRUSTED, Trust.AGENT, Trust.TRUSTED)
 _SYSTEM = (
@@ -100,7 +95,7 @@ _SYSTEM = (
 
 
 class Story(BaseModel):
-    """What the model fills. story: the narrative. goal: what the events add up to, in a few words, or empty."""
+    """The model's answer. story: the narrative. goal: what the events add up to, in a few words, or empty."""
 
     story: str = Field(min_length=1, max_length=DIGEST_CHARS)
     goal: str = Field("", max_length=200)
@@ -108,7 +103,7 @@ class Story(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Story:
-    """revised: the session's own summary, which now cites what it stands for; else None and `memory` is new."""
+    """revised: the change that makes the session's summary cite its events; None if `memory` is new."""
 
     memory: Memory
     tokens_before: int
@@ -123,27 +118,27 @@ class _Story:
 
 
 def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
-    """Tell every conversation that has ended since the last run, one memory an audience.
+    """Write the stories of every conversation that ended since the last run, one per audience.
 
-    counts: stories, by_model, by_summary, parts that no story would have made shorter, conversations waiting for their
-    end, and the tokens of the events against those of their stories, which is what a context spends on the same
-    conversation without and with consolidation.
+    counts: stories, by_model, by_summary, parts that no story would have made shorter, conversations that have not
+    ended, and the tokens of the events and of their stories: what a context spends on the same conversation without and
+    with consolidation.
     """
     since, read = _progress(up, at)
     idle = timedelta(seconds=up.rules.idle_conversation_s)
     stories: list[_Story] = []
     planned: list[Planned] = []
     waiting: list[datetime] = []
-    written = extracted = left_as_they_are = 0
+    extracted = left_as_they_are = 0
     left = False
     for events in _conversations(up, since, at):
         last = events[-1]
-        if not (_ended_by_name(events) or at - max(m.recorded_at for m in events) >= idle):
+        if not (last.key == SESSION_ENDED or at - max(m.recorded_at for m in events) >= idle):
             waiting.append(min(m.recorded_at for m in events))
             continue
         name = "|".join((last.scope.conversation, last.audience, last.scope.user, last.scope.agent))
         for part in _parts(up, events, read.get(name, "")):
-            if limits.should_stop() or written >= limits.max_changes:
+            if limits.should_stop() or len(stories) >= limits.max_changes:
                 left = True
                 waiting.append(min(m.recorded_at for m in events))
                 break
@@ -152,19 +147,12 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
                 continue
             # Before the story, which marks the part as done: a kill between the two extracts again and adds nothing.
             extracted += up.extract(part) if up.extract is not None else 0
-            story = _tell(up, part, _own_summary(events), at)
+            story = _story(up, part, _own_summary(events), at)
+            changes, added = ([story.revised], []) if story.revised else ([], [story.memory])
             if not story.is_worth_it:
                 left_as_they_are += 1
-            elif write(
-                up,
-                [story.revised] if story.revised else [],
-                added=[] if story.revised else [story.memory],
-                kind=CONSOLIDATE,
-                by=AUTHOR,
-                at=at,
-            ):
+            elif write(up, changes, added=added, kind=CONSOLIDATE, by=AUTHOR, at=at):
                 stories.append(story)
-                written += 1
             read[name] = max(m.recorded_at for m in part).isoformat()
     if not limits.dry_run:
         newest = sorted(read.items(), key=lambda item: item[1])[-READ_KEPT:]
@@ -172,12 +160,12 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
     return JobReport(
         CONSOLIDATE,
         at,
-        changed=written,
+        changed=len(stories),
         left=left,
         dry_run=limits.dry_run,
         planned=tuple(planned[:PLANNED_SHOWN]),
         counts={
-            "stories": written,
+            "stories": len(stories),
             "by_model": sum(story.by_model for story in stories),
             "by_summary": sum(story.revised is not None for story in stories),
             "left_as_they_are": left_as_they_are,
@@ -190,75 +178,62 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
 
 
 def _progress(up: Upkeep, at: datetime) -> tuple[datetime, dict[str, str]]:
-    """Return from when on conversations are looked at, and of each until which turn it was read."""
+    """Return since when conversations are read, and for each until which turn it was read."""
     try:
-        kept = record(load_state(up.state_dir, STATE))
-        since = min(datetime.fromisoformat(text(kept["told_until"])), at)
-        return since, {name: str(until) for name, until in record(kept.get("read")).items()}
+        state = record(load_state(up.state_dir, STATE))
+        since = min(datetime.fromisoformat(text(state["told_until"])), at)
+        return since, {name: str(until) for name, until in record(state.get("read")).items()}
     except (TypeError, KeyError, ValueError):
         return at - FIRST_LOOK_BACK, {}
 
 
 def _conversations(up: Upkeep, since: datetime, at: datetime) -> list[list[Memory]]:
-    """Return the events of each conversation with anything new since the watermark, one list an audience, in order."""
+    """Return the events of each conversation with anything new since then, one list per audience, as they were said."""
     fresh = live(Between("recorded_at", at_least=since, below=at))
     names = up.store.facet(_EVENTS, "conversation", fresh, limit=CONVERSATIONS_MAX)
-    found: list[list[Memory]] = []
-    for name in sorted(names):
-        if not name:
-            continue
+    conversations: list[list[Memory]] = []
+    for name in sorted(filter(None, names)):
         groups: dict[tuple[str, str, str], list[Memory]] = defaultdict(list)
-        for memory in up.store.find(_EVENTS, live(OneOf("conversation", (name,))), limit=EVENTS_READ):
-            if memory.author != AUTHOR:
-                groups[memory.audience, memory.scope.user, memory.scope.agent].append(memory)
-        found += [_by_turn(group) for _, group in sorted(groups.items())]
-    return found
-
-
-def _by_turn(memories: Sequence[Memory]) -> list[Memory]:
-    """Return one conversation's events in the order in which they were said, whatever time they speak of."""
-    return sorted(memories, key=lambda m: (m.conversation_seq or 0, m.recorded_at, m.id))
-
-
-def _ended_by_name(events: Sequence[Memory]) -> bool:
-    return events[-1].key == SESSION_ENDED
+        events = up.store.find(_EVENTS, live(OneOf("conversation", (name,))), limit=EVENTS_READ)
+        for event in sorted(events, key=lambda m: (m.conversation_seq or 0, m.recorded_at, m.id)):
+            if event.author != AUTHOR:
+                groups[event.audience, event.scope.user, event.scope.agent].append(event)
+        conversations += [group for _, group in sorted(groups.items())]
+    return conversations
 
 
 def _own_summary(events: Sequence[Memory]) -> Memory | None:
-    """Return the summary that the session ended with, if it was given one."""
+    """Return the summary that the session ended with, if any."""
     last = events[-1]
     return last if last.key == SESSION_ENDED and last.type is MemoryType.SUMMARY else None
 
 
 def _parts(up: Upkeep, events: Sequence[Memory], read_until: str) -> list[list[Memory]]:
-    """Return the events that no story tells and no run has read yet, in bounded length; too few are left alone.
+    """Return the events that no story covers and no run has read, in parts of bounded length; too few are left out.
 
-    By topic, but whole where one story can tell it or the session has a summary of its own.
+    Split by topic, unless one story can cover them or the session has a summary of its own.
     """
-    stories = up.store.find(
-        _EVENTS,
-        live(OneOf("author", (AUTHOR,)), OneOf("conversation", (events[0].scope.conversation,))),
-        limit=EVENTS_READ,
-    )
-    told = {c.ref.partition("@")[0] for story in stories for c in story.citations}
-    untold = [
+    where = live(OneOf("author", (AUTHOR,)), OneOf("conversation", (events[0].scope.conversation,)))
+    stories = up.store.find(_EVENTS, where, limit=EVENTS_READ)
+    covered = {c.ref.partition("@")[0] for story in stories for c in story.citations}
+    uncovered = [
         m
         for m in events
-        if m.id not in told
+        if m.id not in covered
         and m.type is not MemoryType.SUMMARY
         and m.recorded_at.isoformat() > read_until
         and gap_size(m.gap) < LARGE_GAP
     ]
     if _own_summary(events) is not None:
-        return [untold] if untold else []
-    is_cut = up.segment is not None and len(untold) > STORY_WHOLE
-    topics = whole_topics(up.segment(untold) if up.segment is not None and is_cut else [untold])
-    parts = [list(topic[start : start + STORY_MOST]) for topic in topics for start in range(0, len(topic), STORY_MOST)]
+        return [uncovered] if uncovered else []
+    can_split = up.segment is not None and len(uncovered) > STORY_WHOLE
+    topics = whole_topics(up.segment(uncovered) if up.segment is not None and can_split else [uncovered])
+    parts = [topic[start : start + STORY_MOST] for topic in topics for start in range(0, len(topic), STORY_MOST)]
     return [part for part in parts if len(part) >= STORY_LEAST]
 
 
 def whole_topics(topics: Sequence[Sequence[Memory]]) -> list[list[Memory]]:
-    """Return topics in order, one too short for a story joined to the one before it (the first: to the next)."""
+    """Return topics in order, with one too short for a story joined to the one before it (the first: to the next)."""
     joined: list[list[Memory]] = []
     for topic in topics:
         if joined and (len(joined[-1]) < STORY_LEAST or len(topic) < STORY_LEAST):
@@ -268,11 +243,11 @@ def whole_topics(topics: Sequence[Sequence[Memory]]) -> list[list[Memory]]:
     return joined
 
 
-def _tell(up: Upkeep, events: Sequence[Memory], summary: Memory | None, at: datetime) -> _Story:
+def _story(up: Upkeep, events: Sequence[Memory], summary: Memory | None, at: datetime) -> _Story:
     before = sum(count_tokens(m.content) for m in events)
     if summary is not None:
         reason = f"the session's own summary stands for {len(events)} events"
-        cites = tuple(dict.fromkeys((*summary.citations, *cited(events))))
+        cites = tuple(dict.fromkeys((*summary.citations, *citations_of(events))))
         revised = Change(revise(summary, replace(summary, citations=cites), at=at, author=AUTHOR, reason=reason))
         return _Story(summary, before, count_tokens(summary.content), revised=revised)
     digest = digest_memory(events, at=at, author=AUTHOR)
@@ -288,7 +263,7 @@ def _tell(up: Upkeep, events: Sequence[Memory], summary: Memory | None, at: date
         try:
             answer, _ = up.model.fill(Story, system=_SYSTEM, prompt=_prompt(events), deadline_s=STORY_DEADLINE_S)
         except Unavailable:
-            pass  # an ordered digest instead, where it is shorter; the report's by_model shows it
+            pass  # the ordered digest is used if shorter; the report's by_model shows it
         else:
             text = redact(answer.story.strip()).text
             if text:
@@ -308,31 +283,31 @@ def _prompt(events: Sequence[Memory]) -> str:
 def merge_duplicates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
     """Merge extracted facts that say the same: the fuller one stays and cites the other, which is superseded.
 
-    Only within one audience and type, only what was extracted, never across a differing number, name or negation, never
-    again what an undo took apart, and at most a night's share of the facts. Looks at what is new since yesterday
-    against all.
+    Only within one audience and type, only extracted facts, never across a differing number, name or negation, never
+    what an undo took apart, and at most a night's share of the facts. Compares recent facts with all.
     """
-    cap = min(limits.max_changes, MERGES_MAX, max(1, int(up.rules.max_archived_share * _active_facts(up))))
+    active = up.store.count(_FACTS, live())
+    cap = min(limits.max_changes, MERGES_MAX, max(1, int(up.rules.max_archived_share * active)))
     extracted = OneOf("origin", (Origin.EXTRACTED.value,))
     merged: set[str] = set()
     planned: list[Planned] = []
     left = False
     new = live(extracted, Between("recorded_at", at_least=at - FIRST_LOOK_BACK))
     for memory in list(scan(up, _FACTS, new, limits)):
-        if memory.id in merged or memory.pinned or not up.rules.of(memory).tended:
+        if memory.id in merged or memory.pinned or not up.rules.for_memory(memory).managed:
             continue
         if len(merged) // 2 >= cap or limits.should_stop():
             left = True
             break
-        twin = _twin(up, memory, extracted, merged)
-        if twin is None:
+        duplicate = _duplicate(up, memory, extracted, merged)
+        if duplicate is None:
             continue
-        kept, gone = fuller(memory, twin)
+        kept, gone = fuller(memory, duplicate)
         merged |= {kept.id, gone.id}
         if limits.dry_run:
             planned.append(Planned(gone.id, "merge", f"says the same as {kept.id}"))
-            continue
-        write(up, _merge(kept, gone, at), kind="merge", by=MERGE_AUTHOR, at=at)
+        else:
+            write(up, _merge(kept, gone, at), kind="merge", by=MERGE_AUTHOR, at=at)
     return JobReport(
         "merge_duplicates",
         at,
@@ -344,11 +319,7 @@ def merge_duplicates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Jo
     )
 
 
-def _active_facts(up: Upkeep) -> int:
-    return up.store.count(_FACTS, live())
-
-
-def _twin(up: Upkeep, memory: Memory, extracted: OneOf, merged: set[str]) -> Memory | None:
+def _duplicate(up: Upkeep, memory: Memory, extracted: OneOf, merged: set[str]) -> Memory | None:
     """Return the nearest other extracted fact that says the same, if any."""
     stored = up.store.get(_FACTS, [memory.point_id], with_vectors=True)
     row = stored[0].vectors.get(DENSE) if stored else None
@@ -356,14 +327,14 @@ def _twin(up: Upkeep, memory: Memory, extracted: OneOf, merged: set[str]) -> Mem
         return None  # not embedded yet: the next night
     same = live(extracted, OneOf("audience", (memory.audience,)), OneOf("type", (memory.type.value,)))
     hits = up.store.nearest(_FACTS, row, same, limit=NEIGHBOURS)
-    least = up.rules.of(memory).merge_threshold
+    least = up.rules.for_memory(memory).merge_threshold
     near = [hit.point_id for hit in hits if hit.score >= least and hit.point_id != memory.point_id]
     for entry in up.store.get(_FACTS, near):
         other = entry.memory
         if (
             other.id not in merged
             and not other.pinned
-            and up.rules.of(other).tended
+            and up.rules.for_memory(other).managed
             and says_the_same(memory.content, other.content)
             and not undone_between(up.store, memory, other)
         ):
@@ -376,23 +347,23 @@ def says_the_same(one: str, other: str) -> bool:
     first, second = read(one), read(other)
     if first.numbers != second.numbers or contrast(first, second).overlap < OVERLAP_LEAST:
         return False
-    both = (relation(one, other, DEFAULT_THRESHOLDS.same), relation(other, one, DEFAULT_THRESHOLDS.same))
-    return all(kind is Relation.DUPLICATE for kind, _ in both)
+    same = DEFAULT_THRESHOLDS.same
+    return all(relation(a, b, same)[0] is Relation.DUPLICATE for a, b in ((one, other), (other, one)))
 
 
 def fuller(one: Memory, other: Memory) -> tuple[Memory, Memory]:
     """Return (kept, gone): the longer wording is kept, of equals the older."""
-    ordered = sorted((one, other), key=lambda m: (-len(m.content), m.learned_at, m.id))
-    return ordered[0], ordered[1]
+    kept, gone = sorted((one, other), key=lambda m: (-len(m.content), m.learned_at, m.id))
+    return kept, gone
 
 
 def _merge(kept: Memory, gone: Memory, at: datetime) -> list[Change]:
-    """Return the changes of a merge; of two prediction gaps the larger stays, with what was predicted."""
+    """Return the changes of a merge; the larger of two prediction gaps stays, with what was predicted."""
     names = {tag.name for tag in kept.tags}
     both = replace(
         kept,
         tags=(*kept.tags, *(tag for tag in gone.tags if tag.name not in names)),
-        citations=tuple(dict.fromkeys((*kept.citations, *cited([gone]), *gone.citations))),
+        citations=tuple(dict.fromkeys((*kept.citations, *citations_of([gone]), *gone.citations))),
         confidence=max(kept.confidence, gone.confidence),
         gap=max((kept.gap, gone.gap), key=gap_size),
     )
@@ -409,7 +380,7 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
 class _Usage(Protocol):
-    def flush(self, stand_aside: Callable[[], None], /) -> int: ...
+    def flush(self, yield_to_requests: Callable[[], None], /) -> int: ...
 
 
 class _Searcher(Protocol):
@@ -434,27 +405,27 @@ class _Services(Protocol):
 
 
 class Host(Protocol):
-    """The process whose buffers jobs write."""
+    """The process that jobs work in."""
 
     @property
     def services(self) -> _Services: ...
 
 
 def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
-    """Return the jobs of one process; `host` is asked when they run, not now.
+    """Return the jobs of one process; `host.services` is read when they run, not now.
 
-    intervals_h: job -> hours between two runs, where the user set them.
+    intervals_h: job -> hours between two runs, if the user set them.
     """
 
     def flush_usage(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         if limits.dry_run:
             return JobReport("flush_usage", at, dry_run=True)
-        return JobReport("flush_usage", at, counts={"memories": host.services.usage.flush(up.stand_aside)})
+        return JobReport("flush_usage", at, counts={"memories": host.services.usage.flush(up.yield_to_requests)})
 
     def embed_pending(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         done = 0
         for _ in range(0 if limits.dry_run else EMBED_BATCHES_MAX):
-            up.stand_aside()
+            up.yield_to_requests()
             embedded = host.services.searcher.embed_pending(EMBED_BATCH)
             done += embedded
             if not embedded:
@@ -465,7 +436,7 @@ def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
             "embed_pending", at, left=not limits.dry_run, dry_run=limits.dry_run, counts={"embedded": done}
         )
 
-    def words(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
+    def renew(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         return renew_words(up, at, limits, on_renewed=host.services.read_anew)
 
     def knowledge(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
@@ -476,7 +447,7 @@ def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
     jobs = (
         Job("flush_usage", "write counted uses of memories", MINUTE, flush_usage),
         Job("finish_supersedes", "end memories whose successor was written and they were not", HOUR, finish_supersedes),
-        Job("renew_words", "index words anew after an update that cuts text otherwise", HOUR, words),
+        Job("renew_words", "index words anew after an update that cuts text otherwise", HOUR, renew),
         Job("embed_pending", "embed what was stored without its meaning", HOUR, embed_pending),
         Job("consolidate", "tell ended conversations as one story each", 15 * MINUTE, consolidate),
         Job("merge_duplicates", "merge extracted facts that say the same, citing both", DAY, merge_duplicates),

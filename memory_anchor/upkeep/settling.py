@@ -1,13 +1,12 @@
-"""Small nightly jobs that bring memories to rest: half-done writes, faded confidence, disputes, tag pairs.
+"""Small nightly jobs that finish half-done writes, mark faded confidence, settle disputes, and renew tags and words.
 
-Each looks at what is there and writes what is missing, so each may be killed and repeated. None decides anything that
-waits for a human: a dispute over a decision, an instruction, a preference, or a human's or pinned memory only waits.
+Each reads what is there and writes what is missing, so each may be killed and repeated. None decides anything that
+waits for a human: a dispute over a decision, an instruction, a preference, or a human's or pinned memory stays open.
 
-Words of memories made anew when a new version of the package cuts text into other terms.
-
-A store written by an older version would else be asked for "go" where "went" is indexed as such. What the words were
-made by is a number beside the job state; where it is not this version's, every memory is read and those whose words
-differ are written again, a page at a time, while searches go on. How far it came is kept with the number.
+Words: when a new version of the package cuts text into other terms, stored words are computed again; else a search for
+"go" would miss a memory indexed as "went". The version that made the words is a number in the job state; if it is not
+this version's, every memory is read and those whose words differ are written again, a page at a time, while searches
+continue. The progress is stored with the number.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from memory_anchor.recall.snippets import MARKS, TO_VERIFY
 from memory_anchor.rights import HUMAN_AUTHOR, Deed, may, refusal
 from memory_anchor.upkeep.history import parse_version_id, undone_between
 from memory_anchor.upkeep.upkeep import (
-    ASIDE_EVERY,
     COLLECTIONS_KEPT,
     PAGE,
     PLANNED_SHOWN,
     UNLIMITED,
+    YIELD_EVERY,
     Change,
     JobReport,
     Limits,
     Upkeep,
     carry_out,
-    every_current,
+    current_where,
     live,
     load_state,
     save_state,
@@ -49,15 +48,15 @@ from memory_anchor.versions import revise
 from memory_anchor.where import Between, OneOf, Where
 
 LOOK_BACK = timedelta(days=30)
-"""A write that was cut off is finished within this time, or when the engine next starts after it."""
+"""Newest writes that are checked for being half-done."""
 TAG_STATE = "tags"
 FACTS, EVENTS = Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value
 
 
 def finish_supersedes(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
-    """End what a newer memory names as its predecessor, and mark events whose fact was written: after a crash between.
+    """End memories that a newer one names as predecessor, and mark promoted events: what a crash left half-done.
 
-    The new record is always written first and names the old, so this finds every half-done change.
+    The new record is always written first and names the old one, so every half-done change is found.
     """
     changes = _half_done(up, at, limits)
     return carry_out(up, "finish_supersedes", changes, at=at, limits=limits, action="finish")
@@ -106,40 +105,40 @@ def reconsolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRe
     """Dispute what was recalled together and contradicts, then settle the disputes that need nobody.
 
     Those are: the other side is gone, or the newer statement says that something changed. The rest stays disputed and
-    is counted as waiting. The loser is superseded, hence restorable. What was decided between two and undone since
-    stays as the undo left it.
+    is counted as waiting. The loser is superseded, hence restorable. A decision that was undone stays undone.
     """
-    found = _dispute_recalled(up, at, limits)
+    disputed = _dispute_recalled(up, at, limits)
     settled = _settle(up, at, limits)
+    changed = disputed.changed + settled.changed
     return replace(
         settled,
-        changed=found.changed + settled.changed,
-        planned=(*found.planned, *settled.planned)[:PLANNED_SHOWN],
-        counts={**settled.counts, **found.counts, "changed": found.changed + settled.changed},
+        changed=changed,
+        planned=(*disputed.planned, *settled.planned)[:PLANNED_SHOWN],
+        counts={**settled.counts, **disputed.counts, "changed": changed},
     )
 
 
 def _dispute_recalled(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
-    """Write what becomes of facts that an answer showed together: both disputed, or one superseded."""
-    found = up.recalled.found(keep=limits.dry_run) if up.recalled is not None else []
+    """Write the outcome for facts that contradict in one answer: both disputed, or one superseded."""
+    disagreements = up.recalled.find(keep=limits.dry_run) if up.recalled is not None else []
     changes: list[Change] = []
-    for pair in found:
+    for pair in disagreements:
         older, newer = pair.older, pair.newer
         if undone_between(up.store, older, newer):
             continue
         if pair.outcome is Outcome.NEEDS_REVIEW:
-            for one, other in ((newer, older), (older, newer)):
+            for memory, other in ((newer, older), (older, newer)):
                 why = f"disputed by {other.id}: recalled together, they contradict each other"
-                disputes = tuple(dict.fromkeys((*one.disputes, other.id)))
-                disputed = replace(one, status=Status.DISPUTED, disputes=disputes)
-                changes.append(_change(one, disputed, at, "reconsolidate", why))
+                disputes = tuple(dict.fromkeys((*memory.disputes, other.id)))
+                disputed = replace(memory, status=Status.DISPUTED, disputes=disputes)
+                changes.append(_change(memory, disputed, at, "reconsolidate", why))
             continue
         loser, winner = (newer, older) if pair.outcome is Outcome.SKIPPED else (older, newer)
         why = f"superseded by {winner.id}: {pair.reason}"
         ended = replace(loser, status=Status.SUPERSEDED, valid_to=max(winner.valid_from, loser.valid_from))
         changes.append(_change(loser, ended, at, "reconsolidate", why))
-    found_pairs = {"found": float(len(found))}
-    return carry_out(up, "reconsolidate", changes, at=at, limits=limits, action="dispute", counts=found_pairs)
+    counts = {"found": float(len(disagreements))}
+    return carry_out(up, "reconsolidate", changes, at=at, limits=limits, action="dispute", counts=counts)
 
 
 def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
@@ -147,40 +146,40 @@ def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
     waiting = 0
     disputed = {m.id: m for m in scan(up, FACTS, live(states=(Status.DISPUTED,)), limits)}
     settled: set[str] = set()
-
-    def may_settle(sides: list[Memory]) -> bool:
-        return not refusal(Deed.SETTLE, Caller.SYSTEM, sides, asks_user=up.rules.asks_user)
-
     for memory in sorted(disputed.values(), key=lambda m: (m.learned_at, m.id), reverse=True):
         if memory.id in settled:
             continue
         others = [disputed[other] for other in memory.disputes if other in disputed]
         if not others:
-            why = "nothing disputes it any more"
-            kept = replace(memory, status=Status.ACTIVE, disputes=())
-            changes.append(_change(memory, kept, at, "reconsolidate", why))
+            active = replace(memory, status=Status.ACTIVE, disputes=())
+            changes.append(_change(memory, active, at, "reconsolidate", "nothing disputes it any more"))
             continue
-        older = [m for m in others if m.learned_at <= memory.learned_at and m.id != memory.id]
-        alone = len(others) == 1 and older and may_settle([memory, *others]) and _says_it_changed(older[0], memory)
-        if not alone or undone_between(up.store, older[0], memory):
+        old = others[0]
+        can_settle = (
+            len(others) == 1
+            and old.learned_at <= memory.learned_at
+            and old.id != memory.id
+            and not refusal(Deed.SETTLE, Caller.SYSTEM, [memory, old], asks_user=up.rules.asks_user)
+            and _says_it_changed(old, memory)
+        )
+        if not can_settle or undone_between(up.store, old, memory):
             waiting += 1
             continue
-        old = older[0]
         settled |= {memory.id, old.id}
         valid_to = max(memory.valid_from, old.valid_from)
         ended = replace(old, status=Status.SUPERSEDED, disputes=(), valid_to=valid_to)
-        kept = replace(memory, status=Status.ACTIVE, disputes=())
-        # The loser goes first: a kill in between leaves a memory that nothing disputes any more, not two that hold.
+        active = replace(memory, status=Status.ACTIVE, disputes=())
+        # The loser goes first: a kill in between leaves a memory that nothing disputes any more, not two active ones.
         changes += [
             _change(old, ended, at, "reconsolidate", f"superseded by {memory.id}, which says what changed"),
-            _change(memory, kept, at, "reconsolidate", f"it says what changed since {old.id}"),
+            _change(memory, active, at, "reconsolidate", f"it says what changed since {old.id}"),
         ]
     counts = {"waiting": float(waiting)}
     return carry_out(up, "reconsolidate", changes, at=at, limits=limits, action="settle", counts=counts)
 
 
 def rebuild_tags(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
-    """Count which tags occur together, by audience; searches go by the new table at once, and it is kept on disk."""
+    """Count which tags occur together, by audience; searches use the new table at once, and it is stored on disk."""
 
     def tagged() -> Iterable[tuple[str, list[str]]]:
         for collection in COLLECTIONS_KEPT:
@@ -193,7 +192,7 @@ def rebuild_tags(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRep
         save_state(up, TAG_STATE, table.as_json())
         if up.tags is not None:
             up.tags.replace(table)
-    pairs = sum(len(own) for own in table.pairs.values())
+    pairs = sum(map(len, table.pairs.values()))
     return JobReport("rebuild_tags", at, dry_run=limits.dry_run, counts={"pairs": pairs})
 
 
@@ -203,7 +202,7 @@ def _says_it_changed(old: Memory, new: Memory) -> bool:
 
 
 def _current(up: Upkeep, collection: str, ids: list[str]) -> list[Memory]:
-    return up.store.find(collection, every_current().and_(OneOf("id", tuple(ids))), limit=2 * len(ids))
+    return up.store.find(collection, current_where().and_(OneOf("id", tuple(ids))), limit=2 * len(ids))
 
 
 def _change(memory: Memory, changed: Memory, at: datetime, job: str, why: str) -> Change:
@@ -213,12 +212,12 @@ def _change(memory: Memory, changed: Memory, at: datetime, job: str, why: str) -
 STATE = "words"
 RENEWED = (*COLLECTIONS_KEPT, "knowledge")
 SAME_WITHIN = 1e-4
-"""The engine keeps single precision."""
+"""The engine stores single precision."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RenewalPoint:
-    """What made the words, and where a run stands that makes them anew: collection, and the page after `after`."""
+    """The version that made the words, and how far a run came: collection, and the page after `after`."""
 
     terms: int = 0
     collection: str = ""
@@ -228,43 +227,41 @@ class _RenewalPoint:
 def renew_words(
     up: Upkeep, at: datetime, limits: Limits = UNLIMITED, *, on_renewed: Callable[[], None] = lambda: None
 ) -> JobReport:
-    """Write the words that another version made otherwise; a stopped run goes on where it was.
+    """Write again the words that another version made differently; a stopped run continues where it was.
 
-    on_renewed: told when words changed, so that whoever keeps them reads them again. Nothing without a `state_dir`.
+    on_renewed: called when words changed, so that cached ones are read again. Does nothing without a `state_dir`.
     """
-    place = _read(up)
+    place = _load_renewal(up)
     if up.state_dir is None or place.terms == TERMS_VERSION:
         return JobReport("renew_words", at, dry_run=limits.dry_run)
     if limits.dry_run:
         total = sum(up.store.count(name, Where()) for name in RENEWED)
         return JobReport("renew_words", at, dry_run=True, left=bool(total), counts={"memories": total})
-    renewed = 0
+    renewed, reached = 0, _RenewalPoint(TERMS_VERSION)
     begin = RENEWED.index(place.collection) if place.collection in RENEWED else 0
-    for name in RENEWED[begin:]:
-        after = place.after if name == place.collection else None
-        while True:
-            if limits.should_stop():
-                if renewed:
-                    on_renewed()
-                save_state(up, STATE, asdict(_RenewalPoint(place.terms, name, after)))
-                return JobReport("renew_words", at, changed=renewed, left=True)
+    pages = ((name, place.after if name == place.collection else None) for name in RENEWED[begin:])
+    for name, after in pages:
+        while not (stopped := limits.should_stop()):
             page, after = up.store.scan(name, Where(), page=PAGE, after=after, with_vectors=True)
-            renewed += _renewed(up, name, page)
+            renewed += _renew_page(up, name, page)
             if after is None:
                 break
+        if stopped:
+            reached = _RenewalPoint(place.terms, name, after)
+            break
     if renewed:
         on_renewed()
-    save_state(up, STATE, asdict(_RenewalPoint(TERMS_VERSION)))
-    return JobReport("renew_words", at, changed=renewed)
+    save_state(up, STATE, asdict(reached))
+    return JobReport("renew_words", at, changed=renewed, left=reached.terms != TERMS_VERSION)
 
 
-def _renewed(up: Upkeep, name: str, page: list[Entry]) -> int:
-    """Put those of a page whose words differ, as they are stored at that moment; return how many."""
+def _renew_page(up: Upkeep, name: str, page: list[Entry]) -> int:
+    """Write those of a page whose words differ, as stored at that moment; return how many."""
     stale: list[str] = []
     for number, entry in enumerate(page):
-        if number % ASIDE_EVERY == 0:
-            up.stand_aside()
-        if not _alike(entry.words, searched_words(entry.memory)):
+        if number % YIELD_EVERY == 0:
+            up.yield_to_requests()
+        if not _same_words(entry.words, searched_words(entry.memory)):
             stale.append(entry.memory.point_id)
     if stale:
 
@@ -277,18 +274,18 @@ def _renewed(up: Upkeep, name: str, page: list[Entry]) -> int:
     return len(stale)
 
 
-def _alike(one: SparseVector | None, other: SparseVector) -> bool:
-    if one is None or len(one.indices) != len(other.indices):
+def _same_words(stored: SparseVector | None, wanted: SparseVector) -> bool:
+    if stored is None or len(stored.indices) != len(wanted.indices):
         return False
-    held = dict(zip(one.indices, one.values, strict=True))
-    return all(
-        abs(held.get(term, -1.0) - value) < SAME_WITHIN for term, value in zip(other.indices, other.values, strict=True)
-    )
+    values = dict(zip(stored.indices, stored.values, strict=True))
+    pairs = zip(wanted.indices, wanted.values, strict=True)
+    return all(abs(values.get(term, -1.0) - value) < SAME_WITHIN for term, value in pairs)
 
 
-def _read(up: Upkeep) -> _RenewalPoint:
+def _load_renewal(up: Upkeep) -> _RenewalPoint:
     try:
-        held = record(load_state(up.state_dir, STATE))
-        return _RenewalPoint(whole(held["terms"]), text(held.get("collection"), ""), optional_text(held.get("after")))
+        state = record(load_state(up.state_dir, STATE))
+        after = optional_text(state.get("after"))
+        return _RenewalPoint(whole(state["terms"]), text(state.get("collection"), ""), after)
     except (ValueError, KeyError):
         return _RenewalPoint()

@@ -1,17 +1,14 @@
-"""How a store is used and what it holds.
+"""What a store holds, and how its memories are used.
 
-What a store holds and how it lives, cheap enough to show at any time.
-
-Counts come from facets and filtered counts, so they cost the same few calls at a hundred and at a hundred thousand
+Statistics come from facets and filtered counts, so they cost the same few calls at a hundred and at a hundred thousand
 memories. Strength must be computed memory by memory: it is taken from a sample of the first points in point-id order,
-which is random (ids are hashes), and the answer says how many were looked at. Small stores are counted whole.
+which is random (ids are hashes), and the answer says how many were sampled. Small stores are counted completely.
 
-Uses of memories, counted in the process and written in batches, so that reading stays reading.
-
-A memory that was fetched, cited or promoted was *used* and keeps the instant; one that merely appeared in a result was
-*shown*, which counts less. Both wait in a bounded buffer until the `flush_usage` job (or closing) writes them to the
-current version, one store call a batch. What a crash loses is at most a minute of counts, never a memory. Searches and
-uses a day go to a small tally file beside the store, for `stats`.
+Uses are counted in the process and written in batches, so that a read writes nothing. A memory that was fetched, cited
+or promoted was *used*, and the instant is stored; one that only appeared in a result was *shown*, which counts less.
+Both wait in a bounded buffer until the `flush_usage` job (or closing) writes them to the current version, one store
+call per batch. A crash loses at most a minute of counts, never a memory. Searches and uses per day go to a small tally
+file next to the store, for `stats`.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from memory_anchor.files import write_atomic
 from memory_anchor.json_values import Json
 from memory_anchor.model import FOUND_STATES, HISTORY, USAGE_KEPT, Layer, Memory, Scope, Usage, audiences
 from memory_anchor.ports import Clock, MemoryStore
-from memory_anchor.upkeep.upkeep import every_current
+from memory_anchor.upkeep.upkeep import current_where
 from memory_anchor.versions import expired_by
 from memory_anchor.where import Between, Condition, HasVector, OneOf, Where
 
@@ -44,9 +41,9 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """by_age: upper bound in days ("1", "7", ..., "older") -> memories. writes, recalls: a day, oldest first.
+    """by_age: upper bound in days ("1", "7", ..., "older") -> memories. writes, recalls: per day, oldest first.
 
-    by_strength: words -> memories, scaled up from `strength_sampled` memories where that is fewer than there are.
+    by_strength: word -> memories, scaled up from `strength_sampled` memories if that is fewer than there are.
     """
 
     total: int
@@ -91,27 +88,21 @@ def statistics(
     activation: ActivationSettings = DEFAULTS,
 ) -> Statistics:
     """Return the figures of everything `reader` may see; None sees all. daily: date -> {searches}, of the process."""
-    seen: tuple[Condition, ...] = () if reader is None else (OneOf("audience", tuple(sorted(audiences(reader)))),)
-    by_layer: Counter[str] = Counter()
-    by_type: Counter[str] = Counter()
-    by_status: Counter[str] = Counter()
-    by_age: Counter[str] = Counter()
-    writes: Counter[int] = Counter()
-    versions = unembedded = 0
-    found = Where((OneOf("state", tuple(sorted(FOUND_STATES))), *seen), (expired_by(now),))
+    readable: tuple[Condition, ...] = () if reader is None else (OneOf("audience", tuple(sorted(audiences(reader)))),)
+    by_type, by_status, by_age = Counter[str](), Counter[str](), Counter[str]()
+    writes = Counter[int]()
+    active = Where((OneOf("state", tuple(sorted(FOUND_STATES))), *readable), (expired_by(now),))
+    by_layer = {name: store.count(name, active) for name in _LAYERS}
     for name in _LAYERS:
-        by_status.update(store.facet(name, "state", every_current().and_(*seen)))
-        by_type.update(store.facet(name, "type", found))
-        by_layer[name] = store.count(name, found)
-        versions += store.count(name, Where(seen))
-        unembedded += store.count(name, found.but_not(HasVector()))
-        by_age.update(_ages(store, name, found, now))
-        writes.update(_writes(store, name, seen, now))
-    words, sampled = _strengths(store, found, now, activation)
+        by_status.update(store.facet(name, "state", current_where().and_(*readable)))
+        by_type.update(store.facet(name, "type", active))
+        by_age.update(_ages(store, name, active, now))
+        writes.update(_writes(store, name, readable, now))
+    words, sampled = _strengths(store, active, now, activation)
     days = [(now - timedelta(days=back)).date().isoformat() for back in reversed(range(DAYS))]
     return Statistics(
         total=sum(by_layer.values()),
-        by_layer=dict(by_layer),
+        by_layer=by_layer,
         by_type=dict(by_type),
         by_status=dict(by_status),
         by_strength=words,
@@ -119,51 +110,52 @@ def statistics(
         by_age={name: by_age[name] for name in (*(str(d) for d in AGES_DAYS), "older")},
         writes=tuple(writes[index] for index in range(DAYS)),
         recalls=tuple(int((daily or {}).get(day, {}).get("searches", 0)) for day in days),
-        versions=versions,
-        unembedded=unembedded,
+        versions=sum(store.count(name, Where(readable)) for name in _LAYERS),
+        unembedded=sum(store.count(name, active.but_not(HasVector())) for name in _LAYERS),
         size_bytes=store.size_bytes(),
     )
 
 
-def _ages(store: MemoryStore, name: str, found: Where, now: datetime) -> dict[str, int]:
+def _ages(store: MemoryStore, name: str, active: Where, now: datetime) -> dict[str, int]:
     ages: dict[str, int] = {}
     below: datetime | None = None
     for days in AGES_DAYS:
         since = now - timedelta(days=days)
-        ages[str(days)] = store.count(name, found.and_(Between("recorded_at", at_least=since, below=below)))
+        ages[str(days)] = store.count(name, active.and_(Between("recorded_at", at_least=since, below=below)))
         below = since
-    ages["older"] = store.count(name, found.and_(Between("recorded_at", below=below)))
+    ages["older"] = store.count(name, active.and_(Between("recorded_at", below=below)))
     return ages
 
 
-def _writes(store: MemoryStore, name: str, seen: Sequence[Condition], now: datetime) -> dict[int, int]:
+def _writes(store: MemoryStore, name: str, readable: Sequence[Condition], now: datetime) -> dict[int, int]:
     """Return day index (0 oldest) -> memories first written that day, by UTC days."""
     midnight = datetime.combine(now.date(), time.min, tzinfo=now.tzinfo)
     writes: dict[int, int] = {}
     for index in range(DAYS):
         start = midnight - timedelta(days=DAYS - 1 - index)
-        first = Where((OneOf("version", (1,)), Between("recorded_at", start, start + timedelta(days=1)), *seen))
+        first = Where((OneOf("version", (1,)), Between("recorded_at", start, start + timedelta(days=1)), *readable))
         writes[index] = store.count(name, first)
     return writes
 
 
 def _strengths(
-    store: MemoryStore, found: Where, now: datetime, activation: ActivationSettings
+    store: MemoryStore, active: Where, now: datetime, activation: ActivationSettings
 ) -> tuple[dict[str, int], int]:
-    words: Counter[str] = Counter()
+    """Return strength word -> memories, and how many were sampled."""
+    words = Counter[str]()
     sampled = 0
     for name in _LAYERS:
-        total, own = store.count(name, found), Counter[str]()
+        total, sample = store.count(name, active), Counter[str]()
         after: str | None = None
-        while sum(own.values()) < SAMPLE:
-            entries, after = store.scan(name, found, page=PAGE, after=after)
-            own.update(strength_word(round(strength_of(one.memory, now, activation))) for one in entries)  # as shown
+        while sample.total() < SAMPLE:
+            entries, after = store.scan(name, active, page=PAGE, after=after)
+            sample.update(strength_word(round(strength_of(e.memory, now, activation))) for e in entries)  # as shown
             if after is None or not entries:
                 break
-        looked = sum(own.values())
-        sampled += looked
-        for word, many in own.items():
-            words[word] += round(many * total / looked) if looked < total else many
+        size = sample.total()
+        sampled += size
+        for word, count in sample.items():
+            words[word] += round(count * total / size) if size < total else count
     return {word: words[word] for word in ("vivid", "fading", "faded")}, sampled
 
 
@@ -180,9 +172,9 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 BUFFER_MAX = 10_000
-"""Memories waiting at most; beyond it new appearances are dropped, while uses make room by being flushed."""
+"""Memories waiting at most; beyond it new appearances are dropped, and uses are flushed at once."""
 FLUSH_BATCH = 50
-"""Counts written while the writers' lock is held: some 40 ms, so that no write waits longer."""
+"""Counts written under the writers' lock: some 40 ms, so that no write waits longer."""
 TALLY_DAYS = 400
 _COUNTED_LAYERS = frozenset({Layer.EVENT_LOG, Layer.VERIFIED_FACT, Layer.IDENTITY_SCHEMA})
 
@@ -214,7 +206,7 @@ class UsageBuffer:
         self._tally = Counter[tuple[str, str]]()
         """(day, what) -> how many: what was not written yet."""
 
-    def used(self, *memories: Memory) -> None:
+    def record_use(self, *memories: Memory) -> None:
         """Count a use now: the memory was fetched, cited or promoted."""
         now = self._clock.now()
         with self._mutex:
@@ -229,7 +221,7 @@ class UsageBuffer:
         if full:
             self.flush()
 
-    def shown(self, memories: Iterable[tuple[Layer, str]]) -> None:
+    def record_shown(self, memories: Iterable[tuple[Layer, str]]) -> None:
         """Count one search and the memories (layer, id) that appeared in its answer."""
         with self._mutex:
             self._tally[self._clock.now().date().isoformat(), "searches"] += 1
@@ -238,11 +230,11 @@ class UsageBuffer:
                 if layer in _COUNTED_LAYERS and (key in self._waiting or len(self._waiting) < BUFFER_MAX):
                     self._waiting.setdefault(key, _Waiting()).shown += 1
 
-    def flush(self, stand_aside: Callable[[], None] = lambda: None) -> int:
+    def flush(self, yield_to_requests: Callable[[], None] = lambda: None) -> int:
         """Write what waits to the current versions; return how many memories were counted.
 
-        stand_aside: asked between batches, see `Upkeep`. Counts of memories that were purged meanwhile are dropped.
-        What a failing store did not take waits on.
+        yield_to_requests: called between batches, see `Upkeep`. Counts of purged memories are dropped. What a failing
+        store did not take waits for the next flush.
         """
         with self._mutex:
             taken, self._waiting = self._waiting, {}
@@ -252,7 +244,7 @@ class UsageBuffer:
             for collection in sorted({name for name, _ in taken}):
                 ids = [memory_id for name, memory_id in taken if name == collection]
                 for start in range(0, len(ids), FLUSH_BATCH):
-                    stand_aside()
+                    yield_to_requests()
                     batch = ids[start : start + FLUSH_BATCH]
                     done += self._write(collection, batch, taken)
                     for memory_id in batch:
@@ -269,7 +261,7 @@ class UsageBuffer:
             return len(self._waiting)
 
     def daily(self) -> dict[str, dict[str, int]]:
-        """Return date -> {searches, uses} as far back as it is kept, what waits included."""
+        """Return date -> {searches, uses} as far back as stored, with what waits."""
         days = _load_tally(self._tally_file)
         with self._mutex:
             return _added(days, self._tally)
@@ -277,11 +269,10 @@ class UsageBuffer:
     def _write(self, collection: str, ids: Sequence[str], taken: dict[tuple[str, str], _Waiting]) -> int:
         current = Where((OneOf("id", tuple(ids)),), (OneOf("state", (HISTORY,)),))
         with self._writers:
-            found = self._store.find(collection, current, limit=2 * len(ids))
-            self._store.set_usage(
-                collection, {m.point_id: added_usage(m.usage, taken[collection, m.id]) for m in found}
-            )
-        return len(found)
+            memories = self._store.find(collection, current, limit=2 * len(ids))
+            usages = {m.point_id: added_usage(m.usage, taken[collection, m.id]) for m in memories}
+            self._store.set_usage(collection, usages)
+        return len(memories)
 
     def _put_back(self, left: dict[tuple[str, str], _Waiting]) -> None:
         with self._mutex:
@@ -292,11 +283,10 @@ class UsageBuffer:
                 new.shown += old.shown
 
     def _save_tally(self, tally: Counter[tuple[str, str]]) -> None:
-        if self._tally_file is None or not tally:
-            return
-        days = _added(_load_tally(self._tally_file), tally)
-        kept = {day: days[day] for day in sorted(days)[-TALLY_DAYS:]}
-        write_atomic(self._tally_file, json.dumps(kept).encode())
+        if self._tally_file is not None and tally:
+            days = _added(_load_tally(self._tally_file), tally)
+            recent = {day: days[day] for day in sorted(days)[-TALLY_DAYS:]}
+            write_atomic(self._tally_file, json.dumps(recent).encode())
 
 
 def added_usage(usage: Usage, waiting: _Waiting) -> Usage:
@@ -313,14 +303,14 @@ def added_usage(usage: Usage, waiting: _Waiting) -> Usage:
 
 def _added(days: dict[str, dict[str, int]], more: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
     total = {day: dict(counts) for day, counts in days.items()}
-    for (day, what), many in more.items():
+    for (day, what), count in more.items():
         counts = total.setdefault(day, {})
-        counts[what] = counts.get(what, 0) + many
+        counts[what] = counts.get(what, 0) + count
     return total
 
 
 def _load_tally(path: Path | None) -> dict[str, dict[str, int]]:
-    """Return the tally of the file; a missing or torn one counts as empty, for it is only told."""
+    """Return the tally of the file; a missing or damaged one counts as empty, since it is only for display."""
     if path is None:
         return {}
     try:

@@ -1,9 +1,9 @@
-"""What every job works with, and the one way in which jobs write.
+"""What every job works with, and the only way in which jobs write.
 
 A job gets a frozen `Upkeep` of ports and settings, an instant and its limits, and returns a report. It changes memories
 only through `write`: revisions of one collection in one atomic batch, under the writers' lock, each compared with what
-is stored now. A memory that somebody changed since the job looked is left alone, so jobs never need to hold the lock
-while they think, and a job killed anywhere leaves whole memories and simply finds less to do next time.
+is stored now. A memory that changed since the job read it is skipped, so jobs never hold the lock while they think, and
+a killed job leaves complete memories and finds less to do next time.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ from memory_anchor.where import Condition, OneOf, Where
 COLLECTIONS_KEPT = ("event_log", "verified_fact")
 """The collections whose memories fade, merge and are undone, in the order jobs visit them."""
 BATCH = 25
-"""Revisions a write, two points each: a few milliseconds of store time, so that no search waits longer."""
+"""Revisions per write, two points each: a few milliseconds of store time, so that no search waits longer."""
 PAGE = 50
-"""Memories a read: the engine hands a page over in one piece, 2 ms of it, and other threads wait for it."""
-ASIDE_EVERY = 10
-"""Memories between two looks at whether a request waits: under a millisecond of work."""
+"""Memories per read: the engine returns a page in one piece, 2 ms during which other threads wait."""
+YIELD_EVERY = 10
+"""Memories between two checks whether a request waits: under a millisecond of work."""
 SCAN_MAX = 1_000_000
-"""Memories one job looks at, at most."""
+"""Most memories one job reads."""
 PLANNED_SHOWN = 1_000
 """Lines of a dry run."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRules:
-    """What one agent's memories go by instead (`agents.NAME.lifecycle`); None: as everybody's.
+    """One agent's rules (`agents.NAME.lifecycle`); None: as for everybody.
 
-    tended: jobs may forget and merge its memories at all; a time to live ends all the same.
+    managed: whether jobs may forget and merge its memories; a time to live still ends.
     """
 
-    tended: bool = True
+    managed: bool = True
     forget_below: float | None = None
     merge_threshold: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRules:
-    """What one memory goes by, in the units of `LifecycleRules`."""
+    """The rules for one memory, in the units of `LifecycleRules`."""
 
-    tended: bool
+    managed: bool
     forget_below: float
     merge_threshold: float
 
@@ -69,8 +69,8 @@ class MemoryRules:
 class LifecycleRules:
     """The user's settings of lifecycle jobs, in the units of their names.
 
-    forget_below: strength 0 to 100 under which a memory is archived. max_archived_share: of the active memories, a
-    night. forget_facts: L3 types the user lets jobs archive. recent_days: a memory used within them is never archived.
+    forget_below: strength 0 to 100 under which a memory is archived. max_archived_share: of the active memories, per
+    night. forget_facts: L3 types that jobs may archive. recent_days: a memory used within them is never archived.
     asks_user: types whose contradictions wait for the user.
     """
 
@@ -86,40 +86,31 @@ class LifecycleRules:
     merge_threshold: float = 0.95
     agents: Mapping[str, AgentRules] = field(default_factory=dict)
 
-    def of(self, memory: Memory) -> MemoryRules:
-        """Return what the memory goes by: its agent's rules where they say something, else these."""
-        own = self.agents.get(memory.scope.agent, AgentRules())
+    def for_memory(self, memory: Memory) -> MemoryRules:
+        """Return the rules for a memory: its agent's where set, else these."""
+        agent = self.agents.get(memory.scope.agent, AgentRules())
         return MemoryRules(
-            own.tended,
-            self.forget_below if own.forget_below is None else own.forget_below,
-            self.merge_threshold if own.merge_threshold is None else own.merge_threshold,
+            agent.managed,
+            self.forget_below if agent.forget_below is None else agent.forget_below,
+            self.merge_threshold if agent.merge_threshold is None else agent.merge_threshold,
         )
-
-
-def _nobody_waits() -> None:
-    """The default of `Upkeep.stand_aside`: no requests beside."""
-
-
-def _nobody_listens(entries: Sequence[Entry]) -> None:
-    """The default of `Upkeep.on_write`: no search cache to tell."""
-    del entries
 
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """The ports of a job. `lock` is the one that every writer of this store takes; `on_write` tells searches.
+    """The ports of a job. lock: taken by every writer of this store. on_write: gets what was written, for searches.
 
-    state_dir: where jobs keep what can be made anew (how far they came, tables); None keeps nothing. segment: events of
-    a conversation in order -> the same in whole topics. extract: saves the facts they hold, returns how many; a repeat
-    must save nothing twice. tags: told when tags were counted anew. recalled: what searches showed together.
-    stand_aside: returns when no request waits for an answer, or soon; asked between small pieces of work, never with
-    `lock` held. batch_item: held while one item of a pushed batch is read and written, and by a purge.
+    state_dir: for what jobs can compute again (progress, tables); None stores nothing. segment: events of a
+    conversation in order -> the same grouped by topic. extract: saves the facts in them and returns how many; a repeat
+    must save nothing twice. tags: replaced when tags were counted. recalled: what searches showed together.
+    yield_to_requests: returns when no request waits for an answer, or soon; called between small pieces of work, never
+    with `lock` held. batch_item: held while one item of a pushed batch is read and written, and by a purge.
     """
 
     store: MemoryStore
     audit: AuditLog
     lock: AbstractContextManager[bool | None]
-    on_write: Callable[[Sequence[Entry]], None] = _nobody_listens
+    on_write: Callable[[Sequence[Entry]], None] = lambda _: None
     model: LanguageModel | None = None
     rules: LifecycleRules = field(default_factory=LifecycleRules)
     activation: ActivationSettings = DEFAULTS
@@ -128,13 +119,13 @@ class Upkeep:
     extract: Callable[[Sequence[Memory]], int] | None = None
     tags: TagNeighbours | None = None
     recalled: RecalledTogether | None = None
-    stand_aside: Callable[[], None] = _nobody_waits
+    yield_to_requests: Callable[[], None] = lambda: None
     batch_item: AbstractContextManager[bool | None] = field(default_factory=FairLock)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one run may do. should_stop is asked between batches; a stopped run goes on the next time."""
+    """How much one run may do. should_stop: called between batches; a stopped run continues the next time."""
 
     max_changes: int = 100_000
     dry_run: bool = False
@@ -155,7 +146,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """What one run did. changed: versions written; left: there was more to do; counts: whatever the job counts."""
+    """What one run did. changed: versions written. left: there was more to do. counts: the job's own figures."""
 
     job: str
     at: datetime
@@ -169,7 +160,7 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One revision to write. source: the older version whose text the new one repeats, so that its vectors serve."""
+    """One revision to write. source: the older version whose text the new one repeats, to reuse its vectors."""
 
     revision: Revision
     source: Memory | None = None
@@ -180,20 +171,20 @@ def live(*conditions: Condition, states: Iterable[Status] = (Status.ACTIVE,)) ->
     return Where((OneOf("state", tuple(s.value for s in states)), *conditions))
 
 
-def every_current() -> Where:
-    """Return the filter for current versions whatever their status."""
+def current_where() -> Where:
+    """Return the filter for current versions of any status."""
     return Where((), (OneOf("state", (HISTORY,)),))
 
 
 def scan(up: Upkeep, collection: str, where: Where, limits: Limits = UNLIMITED) -> Iterable[Memory]:
-    """Yield every matching version, a page at a time, without holding anything between pages."""
+    """Yield every matching version, page by page; no lock is held in between."""
     after: str | None = None
     for _ in range(SCAN_MAX // PAGE):
-        up.stand_aside()
+        up.yield_to_requests()
         entries, after = up.store.scan(collection, where, page=PAGE, after=after)
         for number, entry in enumerate(entries):
-            if number % ASIDE_EVERY == 0:
-                up.stand_aside()
+            if number % YIELD_EVERY == 0:
+                up.yield_to_requests()
             yield entry.memory
         if after is None or limits.should_stop():
             return
@@ -211,13 +202,16 @@ def write(
 ) -> list[Memory]:
     """Write revisions and new memories of one collection in one batch; return the new versions that were written.
 
-    A change whose memory was revised or erased since is left out; `whole`: then all of them are. `added` are written
-    only where no version of that id and number exists, so a repeat after a kill adds nothing twice.
+    A change whose memory was revised or erased since is skipped; with `whole` all of them are. `added` are written only
+    if no version of that id and number exists, so a repeat after a kill adds nothing twice.
     """
-    collection = _collection([*(c.revision.new for c in changes), *added])
-    if collection is None:
+    names = {memory.layer.value for memory in (*(change.revision.new for change in changes), *added)}
+    if not names:
         return []
-    up.stand_aside()
+    if len(names) > 1:
+        raise ValueError(f"one batch writes one collection, not {sorted(names)}")
+    collection = names.pop()
+    up.yield_to_requests()
 
     def put() -> tuple[list[Entry], list[Memory]]:
         entries, written = _entries(up, collection, changes, added)
@@ -234,13 +228,6 @@ def write(
     return written
 
 
-def _collection(memories: Sequence[Memory]) -> str | None:
-    names = {memory.layer.value for memory in memories}
-    if len(names) > 1:
-        raise ValueError(f"one batch writes one collection, not {sorted(names)}")
-    return names.pop() if names else None
-
-
 def _entries(
     up: Upkeep, collection: str, changes: Sequence[Change], added: Sequence[Memory]
 ) -> tuple[list[Entry], list[Memory]]:
@@ -254,7 +241,7 @@ def _entries(
         old = stored.get(change.revision.closed.point_id)
         if old is None or not old.memory.is_current:
             continue
-        # Uses counted since the job looked belong to the memory and move on with it.
+        # Uses counted since the job read the memory move to the new version.
         usage, revision = old.memory.usage, old.memory.revision
         new = replace(change.revision.new, receipts=old.memory.receipts, usage=usage, revision=revision)
         source = stored.get(change.source.point_id, old) if change.source is not None else old
@@ -278,12 +265,12 @@ def entry_like(new: Memory, source: Entry) -> Entry:
 
 
 def new_entry(memory: Memory) -> Entry:
-    """Return an entry with words; its meaning is embedded behind, by the job that does that for every write."""
+    """Return an entry with words; its vector is made in the background, by the job that embeds what waits."""
     return Entry(memory, {}, searched_words(memory))
 
 
 def load_state(state_dir: Path | None, name: str) -> Json:
-    """Return what a job kept under this name, None when there is nothing or it is torn."""
+    """Return what a job stored under this name, None when there is nothing or it is damaged."""
     if state_dir is None:
         return None
     try:
@@ -293,29 +280,28 @@ def load_state(state_dir: Path | None, name: str) -> Json:
 
 
 def save_state(up: Upkeep, name: str, state: Record) -> None:
-    """Keep JSON under this name, replaced whole."""
-    if up.state_dir is None:
-        return
-    make_private(up.state_dir)
-    write_atomic(up.state_dir / f"{name}.json", json.dumps(state, ensure_ascii=False).encode())
+    """Store JSON under this name, replaced atomically."""
+    if up.state_dir is not None:
+        make_private(up.state_dir)
+        write_atomic(up.state_dir / f"{name}.json", json.dumps(state, ensure_ascii=False).encode())
 
 
 def drop_state(up: Upkeep, name: str) -> None:
-    """Remove what was kept under this name, for good also where the power is cut right after."""
+    """Remove what was stored under this name, durable on return."""
     if up.state_dir is not None:
         remove_durably(up.state_dir / f"{name}.json")
 
 
 def batches(changes: Iterable[Change], size: int = BATCH) -> Iterable[Sequence[Change]]:
     """Yield the changes in batches of one collection each, in order, each as soon as it is full."""
-    held: dict[str, list[Change]] = {name: [] for name in COLLECTIONS_KEPT}
+    waiting: dict[str, list[Change]] = {name: [] for name in COLLECTIONS_KEPT}
     for change in changes:
-        own = held[change.revision.new.layer.value]
-        own.append(change)
-        if len(own) >= size:
-            yield tuple(own)
-            own.clear()
-    yield from (tuple(own) for own in held.values() if own)
+        batch = waiting[change.revision.new.layer.value]
+        batch.append(change)
+        if len(batch) >= size:
+            yield tuple(batch)
+            batch.clear()
+    yield from (tuple(batch) for batch in waiting.values() if batch)
 
 
 def carry_out(
@@ -328,22 +314,19 @@ def carry_out(
     action: str,
     counts: Mapping[str, float] | None = None,
 ) -> JobReport:
-    """Write changes as they are found, batch by batch, or only plan them; return the job's report.
+    """Write changes as they come, batch by batch, or only plan them; return the job's report.
 
-    What is not needed any more is let go of at once: a night looks at every memory there is, and a hundred thousand
-    objects kept are a fifth of a second in which the garbage collector stops every thread.
+    Nothing is kept longer than needed: a night reads every memory there is, and a hundred thousand objects are a fifth
+    of a second in which the garbage collector stops every thread.
     """
-    wanted = islice(changes, limits.max_changes)
+    changes = islice(changes, limits.max_changes)
     if limits.dry_run:
-        planned, found = [], 0
-        for change in wanted:
-            found += 1
-            if found <= PLANNED_SHOWN:
-                planned.append(Planned(change.revision.new.id, action, change.revision.new.reason))
-        told = {**(counts or {}), f"would_{action}": float(found)}
-        return JobReport(job, at, dry_run=True, planned=tuple(planned), counts=told)
+        planned = [Planned(c.revision.new.id, action, c.revision.new.reason) for c in islice(changes, PLANNED_SHOWN)]
+        total = len(planned) + sum(1 for _ in changes)
+        counts = {**(counts or {}), f"would_{action}": float(total)}
+        return JobReport(job, at, dry_run=True, planned=tuple(planned), counts=counts)
     changed, left = 0, False
-    for batch in batches(wanted):
+    for batch in batches(changes):
         if limits.should_stop():
             left = True
             break

@@ -18,9 +18,9 @@ from memory_anchor.upkeep.upkeep import AgentRules
 CODEX, CLAUDE = Scope(agent="codex"), Scope(agent="claude")
 
 
-def test_an_agent_that_is_not_tended_keeps_what_faded():
+def test_an_agent_that_is_not_managed_keeps_what_faded():
     """Rule agents.lifecycle.enabled: jobs forget the others' memories."""
-    up = upkeep(max_archived_share=1.0, agents={"codex": AgentRules(tended=False)})
+    up = upkeep(max_archived_share=1.0, agents={"codex": AgentRules(managed=False)})
     put(up, a_memory("kept", scope=CODEX), a_memory("gone", scope=CLAUDE))
 
     forget(up, day(60))
@@ -68,4 +68,6 @@ def test_the_settings_of_an_agent_reach_the_jobs(tmp_path: Path):
 
     assert core.upkeep.rules.agents == {"codex": AgentRules(False, 5.0, 0.97)}
     assert core.upkeep.activation.priority_factors == {"codex": 0.9}
-    assert core.upkeep.rules.of(a_memory("m", scope=CLAUDE)).forget_below == core.settings.lifecycle.forget_below
+    assert (
+        core.upkeep.rules.for_memory(a_memory("m", scope=CLAUDE)).forget_below == core.settings.lifecycle.forget_below
+    )

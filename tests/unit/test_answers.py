@@ -11,7 +11,7 @@ from searching import ACTOR, Bench, ids
 from memory_anchor.model import Memory, MemoryType, Status
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.testing import START
-from memory_anchor.upkeep.forgetting import cited
+from memory_anchor.upkeep.forgetting import citations_of
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_a_quoted_phrase_is_found_among_many_with_the_same_words(bench: Bench) -
 def with_summary(bench: Bench, *texts: str, summary: str) -> tuple[list[Memory], Memory]:
     """Return events and the summary that consolidation writes of them, which cites each."""
     events = [bench.event(text) for text in texts]
-    return events, bench.event(summary, type=MemoryType.SUMMARY, citations=cited(events))
+    return events, bench.event(summary, type=MemoryType.SUMMARY, citations=citations_of(events))
 
 
 def test_a_story_stands_in_the_places_of_what_is_folded_under_it(bench: Bench) -> None:

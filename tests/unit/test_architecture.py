@@ -86,7 +86,7 @@ BUDGETS: dict[str, int] = {
     "runtime": 3985,
     "recall": 5032,
     "identity": 3777,
-    "upkeep": 3045,
+    "upkeep": 2873,
     "ingest": 3295,
     "care": 3601,
     "context": 2338,

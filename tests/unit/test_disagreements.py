@@ -184,7 +184,7 @@ def test_a_pair_is_compared_once_a_version(core: Core, agent: Actor, clock: Manu
 
     for _ in range(3):
         together.note(answer)
-        together.found()
+        together.find()
         together.changed()
 
     assert len(compared) == 1

@@ -84,7 +84,7 @@ def test_a_request_that_fails_is_no_longer_in_work():
 def test_a_long_request_slows_a_job_and_never_stops_it():
     """Rule: patience is bounded."""
     foreground = RequestGate(time.monotonic, patience_s=0.001)
-    up = replace(upkeep(max_archived_share=1.0), stand_aside=foreground.wait_until_quiet)
+    up = replace(upkeep(max_archived_share=1.0), yield_to_requests=foreground.wait_until_quiet)
     put(up, *(a_memory(f"e{i}") for i in range(40)))
 
     with foreground:
@@ -98,7 +98,7 @@ def test_a_job_asks_often_and_never_while_it_holds_the_writers_lock():
     up = upkeep(max_archived_share=1.0)
     asked = []
 
-    def stand_aside():
+    def yield_to_requests():
         asked.append(True)
         free = []
 
@@ -112,7 +112,7 @@ def test_a_job_asks_often_and_never_while_it_holds_the_writers_lock():
         other.join()
         assert free == [True]
 
-    watched = replace(up, stand_aside=stand_aside)
+    watched = replace(up, yield_to_requests=yield_to_requests)
     put(up, *(a_memory(f"e{i}") for i in range(95)))
     list(scan(watched, "event_log", live(), UNLIMITED))
     looked = len(asked)
@@ -126,7 +126,7 @@ def test_a_core_gives_its_jobs_the_requests_to_stand_aside_for(tmp_path):
     """Rule: wired."""
     core = ephemeral_core(tmp_path)
 
-    assert core.upkeep.stand_aside == core.foreground.wait_until_quiet
+    assert core.upkeep.yield_to_requests == core.foreground.wait_until_quiet
 
 
 def test_a_started_core_says_once_that_it_has_settled(tmp_path):

@@ -230,7 +230,7 @@ def test_a_flush_cut_short_counts_nothing_twice():
         up = upkeep()
         put(up, *memories)
         uses = UsageBuffer(fused(up, Fuse(moment, blow)).store, ManualClock(NIGHT), up.lock)
-        uses.used(*current(up).values())
+        uses.record_use(*current(up).values())
         with pytest.raises(Killed):
             uses.flush()
         UsageBuffer(up.store, ManualClock(NIGHT), up.lock).flush()

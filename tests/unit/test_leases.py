@@ -134,7 +134,7 @@ def test_two_cores_on_one_store_do_not_both_run_jobs(tmp_path):
             other.scheduler.run("rebuild_tags", other.clock.now())
         seen.append(True)
 
-    one.scheduler._upkeep = replace(one.upkeep, stand_aside=from_within)
+    one.scheduler._upkeep = replace(one.upkeep, yield_to_requests=from_within)
     one.scheduler.run("rebuild_tags", one.clock.now())
 
     assert seen

@@ -102,12 +102,12 @@ def test_what_a_human_does_between_choosing_and_writing_stands(core, clock, deed
             if deed == "pin":
                 keeper.pin(event.id)
             elif deed == "use":  # counted in place: no new version tells of it
-                core.services.usage.used(keeper.get(event.id))
+                core.services.usage.record_use(keeper.get(event.id))
                 core.services.usage.flush()
             else:
                 keeper.edit(event.id, "The crane was greased and painted")
 
-    core.scheduler._upkeep = replace(core.upkeep, stand_aside=meanwhile)
+    core.scheduler._upkeep = replace(core.upkeep, yield_to_requests=meanwhile)
     core.scheduler.run("forget", clock.now(), Limits())
 
     assert len(yielded) > step

@@ -28,7 +28,7 @@ class Host:
     def queue_rescan(self):
         return 0
 
-    def flush(self, stand_aside):
+    def flush(self, yield_to_requests):
         self.flushed += 1
         return 3
 

@@ -243,7 +243,7 @@ def test_a_merge_taken_back_stays_apart() -> None:
     plan = history.plan_last(up, READER, human=True)
     history.apply(up, plan, at=day(3), author="human:me")
 
-    assert len({step.deed for step in plan.steps}) == 1
+    assert len({step.group for step in plan.steps}) == 1
     assert {name: (m.status, m.citations, m.content) for name, m in current(up).items()} == before
     assert merge_duplicates(up, day(4)).counts["merged"] == 0
 

@@ -32,8 +32,8 @@ def test_reading_writes_nothing_until_the_flush():
     put(up, a_memory("m"))
     uses = buffer(up)
 
-    uses.used(current(up)["m"])
-    uses.shown([(Layer.EVENT_LOG, "m")])
+    uses.record_use(current(up)["m"])
+    uses.record_shown([(Layer.EVENT_LOG, "m")])
 
     assert current(up)["m"].usage == Usage()
     assert uses.waiting == 1
@@ -47,8 +47,8 @@ def test_a_use_counts_with_its_instant_and_an_appearance_only_as_seen():
     put(up, a_memory("used"), a_memory("seen"))
     uses = buffer(up, clock)
     for _ in range(12):
-        uses.used(current(up)["used"])
-        uses.shown([(Layer.EVENT_LOG, "seen")])
+        uses.record_use(current(up)["used"])
+        uses.record_shown([(Layer.EVENT_LOG, "seen")])
         clock.advance(days=1)
     uses.flush()
 
@@ -62,7 +62,7 @@ def test_counts_of_an_older_version_go_to_the_current_one():
     up = upkeep()
     put(up, a_memory("m"))
     uses = buffer(up)
-    uses.used(current(up)["m"])
+    uses.record_use(current(up)["m"])
     now = current(up)["m"]
     step = revise(now, replace(now, status=Status.ARCHIVED), at=day(2), author="a", reason="r")
     write(up, [Change(step)], kind="x", by="a", at=day(2))
@@ -77,7 +77,7 @@ def test_what_a_failing_store_did_not_take_waits_on(monkeypatch):
     up = upkeep()
     put(up, a_memory("m"))
     uses = buffer(up)
-    uses.used(current(up)["m"])
+    uses.record_use(current(up)["m"])
 
     def away(collection, usages):
         raise Unavailable("store away")
@@ -86,7 +86,7 @@ def test_what_a_failing_store_did_not_take_waits_on(monkeypatch):
         patch.setattr(up.store, "set_usage", away)
         with pytest.raises(Unavailable):
             uses.flush()
-    uses.used(current(up)["m"])
+    uses.record_use(current(up)["m"])
 
     uses.flush()
 
@@ -98,7 +98,7 @@ def test_counts_of_a_purged_memory_are_dropped():
     up = upkeep()
     put(up, a_memory("m"))
     uses = buffer(up)
-    uses.used(current(up)["m"])
+    uses.record_use(current(up)["m"])
     up.store.erase("event_log", [current(up)["m"].point_id])
 
     assert uses.flush() == 0
@@ -111,10 +111,10 @@ def test_the_buffer_is_bounded(monkeypatch):
     up = upkeep()
     put(up, *(a_memory(f"m{i}") for i in range(5)))
     uses = buffer(up)
-    uses.shown([(Layer.EVENT_LOG, f"m{i}") for i in range(5)])
+    uses.record_shown([(Layer.EVENT_LOG, f"m{i}") for i in range(5)])
     assert uses.waiting == 3
 
-    uses.used(*current(up).values())
+    uses.record_use(*current(up).values())
 
     assert uses.waiting == 0
     assert all(m.usage.count == 1 for m in current(up).values())
@@ -125,13 +125,13 @@ def test_recalls_a_day_are_tallied_beside_the_store(tmp_path):
     up, clock = upkeep(), ManualClock(day(1))
     put(up, a_memory("m"))
     uses = buffer(up, clock, tmp_path)
-    uses.shown([])
-    uses.shown([(Layer.EVENT_LOG, "m")])
+    uses.record_shown([])
+    uses.record_shown([(Layer.EVENT_LOG, "m")])
     uses.flush()
     clock.advance(days=1)
     again = buffer(up, clock, tmp_path)
-    again.shown([])
-    again.used(current(up)["m"])
+    again.record_shown([])
+    again.record_use(current(up)["m"])
 
     assert again.daily() == {"2026-01-02": {"searches": 2}, "2026-01-03": {"searches": 1, "uses": 1}}
 
@@ -144,7 +144,7 @@ def test_counting_from_many_threads_loses_nothing():
 
     def work():
         for index in range(50):
-            uses.used(memory)
+            uses.record_use(memory)
             if index % 10 == 0:
                 uses.flush()
 

@@ -15,7 +15,7 @@ from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.model import COLLECTIONS, LAYER_OF_TYPE, Memory, MemoryType, Origin, Scope, Status, Usage
 from memory_anchor.ports import DENSE, CollectionSpec, Entry
 from memory_anchor.testing import HashEmbedder
-from memory_anchor.upkeep.upkeep import LifecycleRules, Upkeep, every_current
+from memory_anchor.upkeep.upkeep import LifecycleRules, Upkeep, current_where
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 EMBEDDER = HashEmbedder()
@@ -75,7 +75,7 @@ def put(up: Upkeep, *memories: Memory, embed: bool = True) -> None:
 def current(up: Upkeep) -> dict[str, Memory]:
     found: dict[str, Memory] = {}
     for name in ("event_log", "verified_fact"):
-        entries, _ = up.store.scan(name, every_current(), page=100_000)
+        entries, _ = up.store.scan(name, current_where(), page=100_000)
         found |= {entry.memory.id: entry.memory for entry in entries}
     return found
 
