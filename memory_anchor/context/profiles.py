@@ -241,10 +241,7 @@ class _SchemaPath:
 
     def inside(self, *, closed: bool | None = None, exact: bool = False) -> _SchemaPath:
         return replace(
-            self,
-            closed=self.closed if closed is None else closed,
-            exact=self.exact or exact,
-            depth=self.depth + 1,
+            self, closed=self.closed if closed is None else closed, exact=self.exact or exact, depth=self.depth + 1
         )
 
 

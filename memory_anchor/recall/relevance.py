@@ -117,16 +117,7 @@ def features(evidence: Evidence) -> tuple[Scores, Scores]:
         ones * np.float32(few),
         ones * np.float32(evidence.asks),
     )
-    both = (
-        *by_words,
-        near,
-        near - level,
-        near - best,
-        near * share,
-        same * near,
-        near * float(evidence.asks),
-        same,
-    )
+    both = (*by_words, near, near - level, near - best, near * share, same * near, near * float(evidence.asks), same)
     return np.stack(both, axis=1).astype(np.float32), np.stack(by_words, axis=1).astype(np.float32)
 
 

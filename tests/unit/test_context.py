@@ -367,12 +367,7 @@ texts = st.text(alphabet=st.sampled_from("ab 记忆策略\n<>/.1_=é🙂"), min_
     budget=st.integers(1, 3000),
 )
 def test_no_context_exceeds_its_budget_unless_the_constitution_alone_does(
-    identity: list[str],
-    facts: list[str],
-    events: list[str],
-    passages: list[str],
-    active: dict[str, str],
-    budget: int,
+    identity: list[str], facts: list[str], events: list[str], passages: list[str], active: dict[str, str], budget: int
 ) -> None:
     """The budget is obeyed to the token."""
     world = World(

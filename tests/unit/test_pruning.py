@@ -16,13 +16,7 @@ from memory_anchor.errors import BadInput
 from memory_anchor.language.tokens import count_tokens
 
 OUTPUT = "\n".join(f"{n:04d} tests/unit/test_store.py::test_case_{n} PASSED" for n in range(120))
-ORDER = [
-    "drop_memory_results",
-    "prune_tool_results",
-    "shrink_history",
-    "request_compaction",
-    "reduce_profile",
-]
+ORDER = ["drop_memory_results", "prune_tool_results", "shrink_history", "request_compaction", "reduce_profile"]
 MEMORY = [fact(f"f{n}", f"Decision {n}: " + "we keep one sparse vector with our own terms. " * 4) for n in range(8)]
 
 
