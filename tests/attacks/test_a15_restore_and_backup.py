@@ -44,9 +44,9 @@ def test_a_restore_after_the_key_was_moved_needs_the_key_of_the_backup(
 
     typing(monkeypatch, "guessing at random")
     with pytest.raises(Refused, match="not the approver's"):
-        keep._let_the_human_decide(core.data_dir, file)
+        keep._require_passphrase(core.data_dir, file)
     left = typing(monkeypatch, PASSPHRASE)
-    keep._let_the_human_decide(core.data_dir, file)
+    keep._require_passphrase(core.data_dir, file)
     assert left == []
 
 
@@ -67,7 +67,7 @@ def test_an_agents_own_backup_with_its_own_key_is_refused(
             key = tmp_path / "agents" / "identity" / "approver.json"
             key.rename(core.data_dir / "identity" / "approver.json")
         with pytest.raises(Refused, match="nothing was restored"):
-            keep._let_the_human_decide(core.data_dir, file)
+            keep._require_passphrase(core.data_dir, file)
     assert left == [PASSPHRASE], "it is not even asked for"
 
 
@@ -79,7 +79,7 @@ def test_a_restore_with_the_key_in_place_asks_for_it(
     file = backed_up(core, tmp_path)
     typing(monkeypatch, "guessing at random")
     with pytest.raises(Refused, match="not the approver's"):
-        keep._let_the_human_decide(core.data_dir, file)
+        keep._require_passphrase(core.data_dir, file)
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "dangling link"])

@@ -105,7 +105,7 @@ def test_an_approver_reviews_from_their_own_machine(
     file.write_text(f"{approver}\n")
     monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(tmp_path / "bobs machine"))
     monkeypatch.setattr(passphrase, "ask_hidden", lambda *_: PASSPHRASE)
-    monkeypatch.setattr("memory_anchor.front.cli.review._check_terminal", lambda: None)
+    monkeypatch.setattr("memory_anchor.front.cli.review.check_keyboard", lambda: None)
     there = ("--server", served.base, "--key-file", str(file))
 
     listed = CliRunner().invoke(app, ["review", "--list", "--json", *there])

@@ -17,7 +17,7 @@ OLD_STARTER = f'version: "1"\nentries:\n  - id: goal\n    content: "Project goal
 
 
 def served(seat: Seat) -> list[str]:
-    return [one["content"] for one in json.loads(seat.shell("constitution", "show", "--json").stdout)["entries"]]
+    return [entry["content"] for entry in json.loads(seat.shell("constitution", "show", "--json").stdout)["entries"]]
 
 
 def test_a_placeholder_is_never_approved(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_three_approvals_on_a_terminal_make_a_proposal_effective(seat: Seat) -> 
         assert PASS not in screen
     assert "effective" in screens[2][1] and "effective" not in screens[1][1]
     shown = json.loads(seat.piped("show", "--json").stdout)
-    assert [one["content"] for one in shown["entries"]] == ["项目目标", "提交前先跑测试"]
+    assert [entry["content"] for entry in shown["entries"]] == ["项目目标", "提交前先跑测试"]
     assert shown["warnings"] == []
     assert seat.file.read_text(encoding="utf-8").startswith(TEXT)
 
@@ -152,7 +152,7 @@ def test_without_a_terminal_nothing_that_needs_a_human_runs(seat: Seat) -> None:
         assert done.returncode == 4, (words, done.stdout, done.stderr)
         assert "terminal" in done.stdout + done.stderr
     listed = json.loads(seat.piped("list", "--json").stdout)["proposals"]
-    assert [(one["status"], one["confirmations"]) for one in listed] == [("open", 0)]
+    assert [(proposal["status"], proposal["confirmations"]) for proposal in listed] == [("open", 0)]
 
 
 def test_json_answers_go_to_stdout_while_the_human_sees_the_difference(seat: Seat) -> None:

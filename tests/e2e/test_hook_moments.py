@@ -25,8 +25,8 @@ def command(lab: Lab, *words: str, given: object = "") -> str:
 
 def hook(lab: Lab, event: str, conversation: str, **payload: Any) -> str:
     """Return the text that a client's hook adds, "" for none."""
-    said = command(lab, "hook", event, given={"session_id": conversation, **payload})
-    return str(json.loads(said)["hookSpecificOutput"]["additionalContext"]) if said.strip() else ""
+    output = command(lab, "hook", event, given={"session_id": conversation, **payload})
+    return str(json.loads(output)["hookSpecificOutput"]["additionalContext"]) if output.strip() else ""
 
 
 def test_a_prompt_a_tool_and_a_status_line_are_told_what_bears_on_them(lab: Lab, tmp_path: Path) -> None:
@@ -39,10 +39,10 @@ def test_a_prompt_a_tool_and_a_status_line_are_told_what_bears_on_them(lab: Lab,
     command(lab, "engine", "status")
 
     asked = {"prompt": "ship the new build to production this Thursday evening"}
-    told = next(text for _ in range(20) if (text := hook(lab, "UserPromptSubmit", "second", **asked)))
+    context = next(text for _ in range(20) if (text := hook(lab, "UserPromptSubmit", "second", **asked)))
     trap = {"tool_name": "Bash", "tool_input": {"command": "cd web && npm install lodash"}}
 
-    assert "No deploys on Thursdays" in told
+    assert "No deploys on Thursdays" in context
     assert hook(lab, "UserPromptSubmit", "second", **asked) == ""
     assert "use pnpm add" in hook(lab, "PreToolUse", "second", **trap)
     assert hook(lab, "PreToolUse", "second", **trap) == ""

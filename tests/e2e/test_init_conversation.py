@@ -50,7 +50,7 @@ def test_a_newcomer_answers_four_questions_and_a_second_run_changes_nothing(seat
     assert code == 0, screen
     assert "'emacs' was not found here" in screen
     served = json.loads(seat.shell("constitution", "show", "--json").stdout)["entries"]
-    assert [one["content"] for one in served] == ["Keep the greenhouse warm"]
+    assert [entry["content"] for entry in served] == ["Keep the greenhouse warm"]
     assert "memory-anchor" in json.loads((seat.root / "home" / ".claude.json").read_text())["mcpServers"]
     assert not (seat.root / "home" / ".cursor" / "mcp.json").exists()
     (config,) = (seat.root / ".config").rglob("config.yaml")

@@ -68,8 +68,8 @@ def test_an_engine_serves_while_memories_are_exported_backed_up_reindexed_and_ex
     assert backed.returncode == 0, backed.stderr
     assert reindexed.returncode == 0, reindexed.stderr
     assert examined.returncode == 0, examined.stdout
-    told = {check["name"]: check for check in json.loads(examined.stdout)["checks"]}
-    assert str(pid) in told["engine"]["told"]
+    checks = {check["name"]: check for check in json.loads(examined.stdout)["checks"]}
+    assert str(pid) in checks["engine"]["told"]
     assert (wire.read_state(str(home.data)) or {})["pid"] == pid
     assert home.run("export", "-").stdout == exported.stdout
     other = home.folder / "other"
@@ -97,9 +97,9 @@ def test_an_import_that_is_killed_is_completed_by_running_it_again(home: EngineH
     again.wait()
     done = home.run("import", str(file), "--json")
 
-    told = json.loads(done.stdout)
-    assert (told["added"] + told["skipped"], told["failed"]) == (MANY, 0)
-    assert told["skipped"] >= 1_000
+    checks = json.loads(done.stdout)
+    assert (checks["added"] + checks["skipped"], checks["failed"]) == (MANY, 0)
+    assert checks["skipped"] >= 1_000
     found = [json.loads(line)["id"] for line in home.run("export", "-").stdout.splitlines()]
     ids = [name for name in found if name.startswith("m0")]  # the engine's own jobs may have told a story of them
     assert len(ids) == len(set(ids)) == MANY

@@ -123,12 +123,12 @@ def test_review_shows_why_and_takes_an_edited_text_and_gives_it_back(seat: Seat)
 
     assert "confidence 0.75, so it waits" in screen and "saved by" in screen
     assert "undone:" in screen
-    kept = json.loads(seat.shell("list", "--json").stdout)["memories"]
-    assert {one["content"] for one in kept if one["status"] == "active"} >= {
+    memories = json.loads(seat.shell("list", "--json").stdout)["memories"]
+    assert {proposal["content"] for proposal in memories if proposal["status"] == "active"} >= {
         "Deploys need two reviews",
         "蓝绿发布之前先备份",
     }
-    assert not any("of two people" in one["content"] for one in kept)
+    assert not any("of two people" in row["content"] for row in memories)
     assert json.loads(seat.shell("review", "--json").stdout)["items"] == []
 
 
@@ -151,7 +151,9 @@ def test_review_sets_a_contradiction_side_by_side_and_merges_into_typed_words(se
 
     assert re.search(r"Monday[^\n]*Thursday", ESCAPE.sub("", screen)), screen
     (merged,) = [
-        one for one in json.loads(seat.shell("list", "--json").stdout)["memories"] if "Thursday" in one["content"]
+        memory
+        for memory in json.loads(seat.shell("list", "--json").stdout)["memories"]
+        if "Thursday" in memory["content"]
     ]
     assert (merged["content"], merged["status"]) == ("It leaves on Monday and Thursday", "active")
 

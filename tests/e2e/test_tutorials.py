@@ -36,17 +36,17 @@ def steps(page: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield each command of a page's console blocks with the lines that it is to say."""
     for block in re.findall(r"^```console\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, *said = part.rstrip("\n").split("\n")
-            yield command, said
+            command, *output = part.rstrip("\n").split("\n")
+            yield command, output
 
 
 def shape(lines: list[str]) -> re.Pattern[str]:
     """Return what a command's output has to look like."""
-    told = [
+    parts = [
         "(?:.*\n)*?" if line.strip() == ELLIPSIS else re.escape(line).replace(re.escape(ELLIPSIS), ".*") + "\n"
         for line in lines
     ]
-    return re.compile("".join(told))
+    return re.compile("".join(parts))
 
 
 def typed(command: str, seat: Seat, env: dict[str, str]) -> tuple[int, str]:
@@ -94,7 +94,7 @@ def test_a_tutorial_does_what_it_says(page: Path, shell: tuple[Seat, dict[str, s
     """Issue 18: each tutorial run as a test."""
     seat, env = shell
     for command, lines in steps(page):
-        code, said = typed(command, seat, env)
-        assert code == 0, f"{command}\n{said}"
-        told = "\n".join(line.rstrip() for line in said.splitlines() if line.strip()) + "\n"
-        assert not lines or shape([*lines]).search(told), f"{command}\n{said}"
+        code, output = typed(command, seat, env)
+        assert code == 0, f"{command}\n{output}"
+        printed = "\n".join(line.rstrip() for line in output.splitlines() if line.strip()) + "\n"
+        assert not lines or shape([*lines]).search(printed), f"{command}\n{output}"

@@ -23,31 +23,31 @@ SAID: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".tom
 def furnish(seat: Seat, language: str) -> dict[str, Any]:
     """Fill a seat's memory and return the ids of what the pages are asked for by name."""
     here(seat)
-    said = SAID[language]
+    texts = SAID[language]
     (seat.project / "src").mkdir(exist_ok=True)
     (seat.project / "src" / "prices.py").write_text("def cents(price):\n    return round(price * 100)\n" * 8, "utf-8")
     human = human_of(seat.data)
-    ids: dict[str, Any] = {"ask": said["ask"]}
-    for content, kind in said["facts"]:
+    ids: dict[str, Any] = {"ask": texts["ask"]}
+    for content, kind in texts["facts"]:
         more = {"files": ["src/prices.py:2-6"]} if kind == "bugfix" else {}
         ids[kind] = link.call("add", content=content, type=kind, confidence=0.95, tags=["shop"], **more)["id"]
     ids["pinned"] = ids["decision"]
     link.call("pin", human=human, id=ids["pinned"])
-    ids["doubts"] = [link.call("add", content=one, confidence=0.75)["id"] for one in said["doubts"]]
-    ids["long"] = link.call("add", content=said["long"], confidence=0.8, tags=["import"])["id"]
-    ids["ports"] = [link.call("add", content=one, confidence=0.95)["id"] for one in said["ports"]]
-    ids["moved"] = [link.call("add", content=one, confidence=0.95)["id"] for one in said["moved"]]
-    for content in said["events"]:
+    ids["doubts"] = [link.call("add", content=doubt, confidence=0.75)["id"] for doubt in texts["doubts"]]
+    ids["long"] = link.call("add", content=texts["long"], confidence=0.8, tags=["import"])["id"]
+    ids["ports"] = [link.call("add", content=row, confidence=0.95)["id"] for row in texts["ports"]]
+    ids["moved"] = [link.call("add", content=row, confidence=0.95)["id"] for row in texts["moved"]]
+    for content in texts["events"]:
         link.call("log", content=content, who=["Ana"], where="Berlin")
-    gone = link.call("add", content=said["gone"], confidence=0.95)["id"]
+    gone = link.call("add", content=texts["gone"], confidence=0.95)["id"]
     link.call("forget", human=human, id=gone)
     ids["gone"] = gone
-    link.call("edit", human=human, id=ids["bugfix"], content=f"{said['facts'][2][0]} (src/prices.py)")
+    link.call("edit", human=human, id=ids["bugfix"], content=f"{texts['facts'][2][0]} (src/prices.py)")
     (seat.project / "docs").mkdir(exist_ok=True)
-    (seat.project / "docs" / "deploy.md").write_text(f"# Deploy\n\n{said['long']}\n", "utf-8")
+    (seat.project / "docs" / "deploy.md").write_text(f"# Deploy\n\n{texts['long']}\n", "utf-8")
     link.call("knowledge_add", ref=str(Path(seat.project)), kind="files", human=human)
     schema = identity()
-    wish = {"content": said["law_new"], "reason": said["law_why"], "entry_id": "goal"}
+    wish = {"content": texts["law_new"], "reason": texts["law_why"], "entry_id": "goal"}
     made = schema.propose(**wish, action=ProposalAction.REPLACE, from_id=None, by="agent:claude-code")
     schema.confirm(made.id, passphrase=PASSPHRASE, approver="alice", seen=schema.fingerprint(made))
     ids["proposal"] = made.id

@@ -341,7 +341,7 @@ def test_the_question_may_be_worded_by_the_user(tmp_path: Path) -> None:
 
 def test_a_stop_hook_prints_what_makes_the_agent_go_on() -> None:
     """Rule hook.format: a decision with its reason, as Claude Code and Codex read it."""
-    assert json.loads(process.printed("Stop", ASK)) == {"decision": "block", "reason": ASK}
+    assert json.loads(process.client_output("Stop", ASK)) == {"decision": "block", "reason": ASK}
 
 
 def test_what_the_agent_writes_when_asked_records_its_mode(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "devices": 2639,
     "moving_requests": 75,
     "maintenance": 535,
-    "front": 13410,
+    "front": 13206,
     "adapters": 7982,
     "language": 4773,
     "knowledge": 5785,

@@ -33,11 +33,11 @@ def answer(result: Result) -> Any:
 def test_what_is_added_is_found_listed_shown_and_forgotten(run: Run) -> None:
     """Rule commands: the everyday loop, as JSON."""
     added = answer(run("add", "We use uv for environments", "--type", "decision", "--tag", "tools", "--json"))
-    found = answer(run("search", "which tool for environments", "--json"))
+    hits = answer(run("search", "which tool for environments", "--json"))
     listed = answer(run("list", "--tag", "tools", "--json"))
 
     assert added["outcome"] == "added"
-    assert [s["id"] for s in found["snippets"]] == [m["id"] for m in listed["memories"]] == [added["id"]]
+    assert [s["id"] for s in hits["snippets"]] == [m["id"] for m in listed["memories"]] == [added["id"]]
     assert answer(run("show", added["id"], "--json"))["memory"]["content"] == "We use uv for environments"
     assert answer(run("forget", added["id"], "--reason", "stale", "--json"))["outcome"] == "archived"
     assert answer(run("search", "which tool for environments", "--json")) == {"snippets": []}
@@ -176,11 +176,11 @@ MESSAGES = [
 def test_a_whole_prompt_comes_from_any_file_or_a_pipe(run: Run, tmp_path: Path, name: str, text: str) -> None:
     """Rule context.build: JSON under any name, JSON lines, `-` for standard input."""
     run("add", "Deploys need a smoke test first", "--type", "workflow")
-    given, piped = (name, text) if name == "-" else (str(tmp_path / name), None)
+    source, piped = (name, text) if name == "-" else (str(tmp_path / name), None)
     if piped is None:
-        Path(given).write_text(text, encoding="utf-8")
+        Path(source).write_text(text, encoding="utf-8")
 
-    built = answer(run("context", "build", given, "--json", input=piped))
+    built = answer(run("context", "build", source, "--json", input=piped))
 
     assert built["messages"][0] == MESSAGES[0]
     assert "smoke test" in built["text"]
@@ -209,9 +209,9 @@ def test_what_is_no_prompt_is_said_in_one_sentence(
     result = run("context", "build", str(file), *options)
 
     assert result.exit_code == 2, result.output
-    told = " ".join(result.stderr.split())
-    assert sentence in told
-    assert "milk" not in told and told.count("error:") == 1
+    stderr = " ".join(result.stderr.split())
+    assert sentence in stderr
+    assert "milk" not in stderr and stderr.count("error:") == 1
 
 
 @pytest.mark.parametrize(
@@ -222,9 +222,9 @@ def test_a_path_that_names_no_file_is_no_task(run: Run, path: str) -> None:
     result = run("context", "build", path)
 
     assert result.exit_code == 2, result.output
-    told = " ".join(result.stderr.split())
-    assert f"'{path}' reads as a path and names no file" in told
-    assert told.count("error:") == 1
+    stderr = " ".join(result.stderr.split())
+    assert f"'{path}' reads as a path and names no file" in stderr
+    assert stderr.count("error:") == 1
 
 
 @pytest.mark.parametrize(
@@ -278,10 +278,10 @@ def test_a_secret_alone_is_turned_away_in_one_sentence(run: Run) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
     for command in ("add", "log"):
-        told = answer(run(command, secret, "--json"))
+        rejected = answer(run(command, secret, "--json"))
         shown = run(command, secret)
 
-        assert (told["outcome"], told["id"], told["redactions"]) == ("rejected", None, ["token"])
+        assert (rejected["outcome"], rejected["id"], rejected["redactions"]) == ("rejected", None, ["token"])
         assert "says nothing besides what is never stored" in shown.output
         assert secret not in shown.output
 
@@ -299,10 +299,10 @@ def test_a_project_that_cannot_be_set_up_is_one_sentence(
     monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("MEMORY_ANCHOR_PROJECT_DIR", str(tmp_path / place))
 
-    done = CliRunner().invoke(app, ["init"])
+    result = CliRunner().invoke(app, ["init"])
 
-    assert done.exit_code == code
-    assert done.stderr.count("\n") == 1 and str(tmp_path / place) in done.stderr
+    assert result.exit_code == code
+    assert result.stderr.count("\n") == 1 and str(tmp_path / place) in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -319,11 +319,11 @@ def test_a_failure_is_json_too_where_json_was_asked_for(
     run: Run, line: tuple[str, ...], code: str, exit_code: int
 ) -> None:
     """Rule commands: stdout holds one object on failure as on success, stderr the sentence."""
-    done = run(*line)
+    result = run(*line)
 
-    assert done.exit_code == exit_code
-    told = json.loads(done.stdout)
-    assert told["error"] == code and told["message"]
+    assert result.exit_code == exit_code
+    failure = json.loads(result.stdout)
+    assert failure["error"] == code and failure["message"]
     assert not run(*line[:-1]).stdout
 
 
@@ -333,11 +333,11 @@ def test_output_that_cannot_be_written_is_one_sentence(tmp_path: Path, to: str, 
     """Rule commands: a full disk or a closed output behind `>` is no traceback."""
     command = f"{shlex.quote(sys.executable)} -m memory_anchor config budget --json {to}"
     env = {**os.environ, "HOME": str(tmp_path), "MEMORY_ANCHOR_DATA_DIR": str(tmp_path / "d")}
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=env)  # noqa: S602
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, env=env)  # noqa: S602
 
-    assert done.returncode == exit_code, done.stderr
-    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
-    assert ("could not be written" in done.stderr) == (exit_code == 5)
+    assert result.returncode == exit_code, result.stderr
+    assert "Traceback" not in result.stderr and "Exception ignored" not in result.stderr
+    assert ("could not be written" in result.stderr) == (exit_code == 5)
 
 
 @pytest.mark.parametrize("command", ["search", "import", "edit"])
@@ -345,8 +345,8 @@ def test_help_on_a_narrow_terminal_cuts_no_word(tmp_path: Path, command: str) ->
     """N23: at 40 columns the names of options and what is allowed ended in an ellipsis."""
     env = {**os.environ, "HOME": str(tmp_path), "COLUMNS": "40"}
     line = [sys.executable, "-m", "memory_anchor", command, "--help"]
-    told = subprocess.run(line, capture_output=True, text=True, env=env, check=True).stdout
+    narrow = subprocess.run(line, capture_output=True, text=True, env=env, check=True).stdout
 
     wide = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout
-    assert "…" not in told
-    assert set(re.findall(r"--[a-z-]+", wide)) <= set(re.findall(r"--[a-z-]+", told))
+    assert "…" not in narrow
+    assert set(re.findall(r"--[a-z-]+", wide)) <= set(re.findall(r"--[a-z-]+", narrow))

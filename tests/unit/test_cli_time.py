@@ -66,8 +66,8 @@ def test_purge_needs_a_terminal_and_the_passphrase_and_then_erases_everywhere(ru
 
     request.getfixturevalue("human")
     monkeypatch.setattr(care, "ask_hidden", lambda _: "xylophone")
-    kept = run("purge", "--matching", input="n\n")
-    assert json.loads(told(run("show", name, "--json")))["memory"]["id"] == name, kept.output
+    declined = run("purge", "--matching", input="n\n")
+    assert json.loads(told(run("show", name, "--json")))["memory"]["id"] == name, declined.output
 
     shown = told(run("purge", "--matching", input="y\n"))
 

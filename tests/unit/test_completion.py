@@ -18,7 +18,7 @@ from typer.testing import Result
 
 from memory_anchor.core import Core
 from memory_anchor.front.cli import care, knowledge, lorebooks, memories, moving
-from memory_anchor.front.cli.completing import _inner, of_kind
+from memory_anchor.front.cli.completing import _inner, for_annotation
 from memory_anchor.memory import MemoryAnchor
 
 Run = Callable[..., Result]
@@ -32,8 +32,8 @@ def completed(run: Run, line: str, shell: str = "bash") -> list[str]:
     asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TYPER_COMPLETE_ARGS": line}
     if shell == "fish":
         asked["_TYPER_COMPLETE_FISH_ACTION"] = "get-args"
-    done = run(env={**asked, "_MEMORY_ANCHOR_COMPLETE": f"complete_{shell}"})
-    return done.stdout.split()
+    result = run(env={**asked, "_MEMORY_ANCHOR_COMPLETE": f"complete_{shell}"})
+    return result.stdout.split()
 
 
 @pytest.mark.parametrize(
@@ -68,17 +68,17 @@ def test_ids_projects_and_books_are_completed_by_their_beginning(
     run: Run, core: Core, anchor: MemoryAnchor, project: Path, tmp_path: Path
 ) -> None:
     """Rule cli.completion: of the newest; with some of it typed also what is archived."""
-    kept = str(anchor.save_memory("We use uv, not pip").id)
+    memory_id = str(anchor.save_memory("We use uv, not pip").id)
     gone = str(anchor.save_memory("The old cache was on the left").id)
     anchor.forget(gone)
     waits = str(anchor.save_memory("Deploys go out at night", confidence=0.8).id)
 
-    assert set(completed(run, f"{NAME} show ")) == {kept, waits}
+    assert set(completed(run, f"{NAME} show ")) == {memory_id, waits}
     assert set(completed(run, f"{NAME} restore {gone[:12]}")) >= {gone}
     assert waits in completed(run, f"{NAME} review --accept ")
-    assert kept in completed(run, f"{NAME} add x --replaces {kept[:12]}")
+    assert memory_id in completed(run, f"{NAME} add x --replaces {memory_id[:12]}")
     own = json.loads(run("projects", "list", "--json").stdout)["projects"]
-    assert set(completed(run, f"{NAME} projects move ")) == {one["id"] for one in own}
+    assert set(completed(run, f"{NAME} projects move ")) == {value["id"] for value in own}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -91,12 +91,12 @@ def test_no_text_of_a_memory_reaches_a_shell_that_evaluates_it(
     book.write_text('{"entries": {}}')
     run("lorebook", "add", str(book))
 
-    said = " ".join(completed(run, f"{NAME} show ", shell) + completed(run, f"{NAME} lorebook show ", shell))
+    offered = " ".join(completed(run, f"{NAME} show ", shell) + completed(run, f"{NAME} lorebook show ", shell))
 
     for sign in ("'*: :((", "))'", '"', ":"):  # of zsh's own form
-        said = said.replace(sign, "")
-    assert re.fullmatch(r"[\w .,/=+@-]*", said), said
-    assert EVIL[:3] not in said and "; touch" not in said
+        offered = offered.replace(sign, "")
+    assert re.fullmatch(r"[\w .,/=+@-]*", offered), offered
+    assert EVIL[:3] not in offered and "; touch" not in offered
 
 
 def test_every_enumeration_of_a_generated_command_is_completed() -> None:
@@ -105,11 +105,11 @@ def test_every_enumeration_of_a_generated_command_is_completed() -> None:
     for command in (*memories.COMMANDS, *care.COMMANDS, *care.JOBS, *knowledge.COMMANDS, *lorebooks.COMMANDS):
         for _, name in command._fields():
             annotation = command.request.model_fields[name].annotation
-            kinds = [one for one in _inner(annotation) if isinstance(one, type) and issubclass(one, Enum)]
+            kinds = [kind for kind in _inner(annotation) if isinstance(kind, type) and issubclass(kind, Enum)]
             if kinds:
                 seen += 1
-                completes = of_kind(annotation)
-                assert completes is not None and {str(one.value) for one in kinds[0]} <= {v for v, _ in completes("")}
+                completes = for_annotation(annotation)
+                assert completes is not None and {str(word.value) for word in kinds[0]} <= {v for v, _ in completes("")}
     assert seen >= 8
     assert moving.TOOL_NAMES
 
@@ -142,8 +142,8 @@ def test_the_script_of_each_real_shell_completes_a_value(tmp_path: Path, shell: 
         f"words=({NAME} list --type dec); CURRENT=4; ${{f:-_memory_anchor_completion}}",
         "fish": f'source {tmp_path}/script; complete -C "{NAME} list --type dec"',
     }[name]
-    done = subprocess.run([shell, "-c", ask], env=env, capture_output=True, text=True, timeout=120)
-    assert "decision" in done.stdout, (script.stdout, done)
+    result = subprocess.run([shell, "-c", ask], env=env, capture_output=True, text=True, timeout=120)
+    assert "decision" in result.stdout, (script.stdout, result)
 
     drawn = seat.human(_MEMORY_ANCHOR_COMPLETE="complete_bash", COMP_WORDS=f"{NAME} show ", COMP_CWORD="2")[1]
     assert "loading" not in drawn

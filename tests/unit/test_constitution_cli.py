@@ -44,8 +44,8 @@ def run(schema: IdentitySchema) -> Run:
     """Run a command with --json; return its exit code and its one JSON object."""
 
     def command(*words: str) -> tuple[int, Any]:
-        done = CliRunner().invoke(cli.make_app(lambda: schema), [*words, "--json"])
-        return done.exit_code, json.loads(done.stdout)
+        result = CliRunner().invoke(cli.make_app(lambda: schema), [*words, "--json"])
+        return result.exit_code, json.loads(result.stdout)
 
     return command
 
@@ -101,10 +101,10 @@ def test_a_proposal_says_how_it_is_approved(run: Run) -> None:
 )
 def test_failures_have_the_exit_codes_of_the_error_table(run: Run, words: list[str], code: int, error: str) -> None:
     """Exit codes: 2 bad input, 3 not found, 4 refused; without a terminal nothing is approved."""
-    found, said = run(*words)
+    found, failure = run(*words)
 
-    assert (found, said["error"]) == (code, error)
-    assert "\n" not in said["message"]
+    assert (found, failure["error"]) == (code, error)
+    assert "\n" not in failure["message"]
 
 
 def test_three_commands_approve_and_a_wrong_passphrase_does_not(run: Run, at_terminal: list[str]) -> None:
@@ -115,10 +115,14 @@ def test_three_commands_approve_and_a_wrong_passphrase_does_not(run: Run, at_ter
     assert run("approve", wish)[0] == 4
     states = [run("approve", wish)[1] for _ in range(3)]
 
-    assert [(one["status"], one["confirmations"]) for one in states] == [("open", 1), ("open", 2), ("effective", 3)]
-    assert [one["content"] for one in run("show")[1]["entries"]] == ["项目目标", "提交前先跑测试"]
+    assert [(state["status"], state["confirmations"]) for state in states] == [
+        ("open", 1),
+        ("open", 2),
+        ("effective", 3),
+    ]
+    assert [entry["content"] for entry in run("show")[1]["entries"]] == ["项目目标", "提交前先跑测试"]
     assert run("list")[1]["proposals"] == []
-    assert [one["status"] for one in run("list", "--all")[1]["proposals"]] == ["effective"]
+    assert [proposal["status"] for proposal in run("list", "--all")[1]["proposals"]] == ["effective"]
 
 
 def test_reject_adopt_and_trust_take_the_passphrase(run: Run, schema: IdentitySchema, at_terminal: list[str]) -> None:
@@ -134,7 +138,7 @@ def test_reject_adopt_and_trust_take_the_passphrase(run: Run, schema: IdentitySc
     assert run("reject", wish, "--reason", "no")[1]["status"] == "rejected"
     assert run("adopt")[1]["status"] == "nothing to adopt"
     assert run("trust", "bob", "no key")[0] == 2
-    assert [one["name"] for one in run("approvers")[1]["approvers"]] == ["alice"]
+    assert [approver["name"] for approver in run("approvers")[1]["approvers"]] == ["alice"]
 
 
 def test_reject_shows_what_it_closes_and_refuses_another_version(
@@ -151,9 +155,9 @@ def test_reject_shows_what_it_closes_and_refuses_another_version(
 
     with monkeypatch.context() as patched:
         patched.setattr(getpass, "getpass", slow)
-        done = CliRunner().invoke(cli.make_app(lambda: schema), ["reject", wish, "--reason", "no"])
-    assert done.exit_code == 4
-    assert "rule" in done.stdout and "changed while it was being shown" in done.output
+        result = CliRunner().invoke(cli.make_app(lambda: schema), ["reject", wish, "--reason", "no"])
+    assert result.exit_code == 4
+    assert "rule" in result.stdout and "changed while it was being shown" in result.output
     file.write_text(shown, encoding="utf-8")
     at_terminal.append(PASS)
     assert run("reject", wish, "--reason", "no")[1]["status"] == "rejected"
@@ -163,16 +167,16 @@ def test_the_plain_output_shows_the_difference_before_the_passphrase(
     schema: IdentitySchema, run: Run, at_terminal: list[str]
 ) -> None:
     """Constitution: a human sees the exact difference first; a text with a sign that is not seen is no proposal."""
-    code, told = run("propose", "rule\u202e", "--reason", "asked for")
-    assert code == 2 and "content holds U+202E" in told["message"]
+    code, proposed = run("propose", "rule\u202e", "--reason", "asked for")
+    assert code == 2 and "content holds U+202E" in proposed["message"]
     wish = propose(run, "rule")
     at_terminal.append(PASS)
 
-    done = CliRunner().invoke(cli.make_app(lambda: schema), ["approve", wish])
+    result = CliRunner().invoke(cli.make_app(lambda: schema), ["approve", wish])
 
-    assert done.exit_code == 0
-    assert '+    content: "rule"' in done.stdout
-    assert "confirmation 1 of 3" in done.stdout
+    assert result.exit_code == 0
+    assert '+    content: "rule"' in result.stdout
+    assert "confirmation 1 of 3" in result.stdout
     assert CliRunner().invoke(cli.make_app(lambda: schema), ["show", "--yaml"]).stdout == TEXT
 
 

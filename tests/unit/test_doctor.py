@@ -38,7 +38,7 @@ def test_the_loop_leaves_no_trace(anchor, core):
     assert {check.name for check in checks} == names
     assert everything(core) == before
     assert list(core.audit.records()) == trail
-    assert not any("doctor" in one.text for one in anchor.search("what about the doctor").snippets)
+    assert not any("doctor" in snippet.text for snippet in anchor.search("what about the doctor").snippets)
 
 
 def test_a_store_that_loses_what_it_was_given_is_told(core, monkeypatch):
@@ -99,10 +99,10 @@ def test_unreadable_settings_do_not_end_the_examination(tmp_path, monkeypatch):
 
     checks = list(diagnose(env, tmp_path / "data", audit=True))
 
-    found = {check.name: check for check in checks}
-    assert found["settings"].state == "failed"
-    assert "colour" in found["settings"].told
-    assert {"python", "packages", "data directory", "free space", "engine", "audit", "clients"} <= set(found)
+    states = {check.name: check for check in checks}
+    assert states["settings"].state == "failed"
+    assert "colour" in states["settings"].told
+    assert {"python", "packages", "data directory", "free space", "engine", "audit", "clients"} <= set(states)
 
 
 def test_clients_are_known_by_what_is_in_their_files(tmp_path, monkeypatch):
@@ -115,10 +115,10 @@ def test_clients_are_known_by_what_is_in_their_files(tmp_path, monkeypatch):
     settings = Path(env["HOME"]) / ".claude" / "settings.json"
     settings.write_text("{}")
 
-    found = list(doctor._clients(env))
+    states = list(doctor._clients(env))
 
-    assert found[0].state == "warning"
-    assert found[0].fix == "memory-anchor install claude-code --scope user"
+    assert states[0].state == "warning"
+    assert states[0].fix == "memory-anchor install claude-code --scope user"
 
 
 def test_each_failure_of_a_store_has_its_next_command(tmp_path):

@@ -181,13 +181,13 @@ def test_a_vector_that_is_not_its_texts_is_named_and_made_anew(core: Core, ancho
     while core.nearness.embed_waiting(16) + core.services.searcher.embed_pending(16):
         pass
     store, asked = core.services.store, []
-    assert doctor._vectors(lambda at: doctor.vectors_looked_at(core, at), asked.append).state == "ok"
+    assert doctor._vectors(lambda at: doctor.compare_vectors(core, at), asked.append).state == "ok"
     entry = next(one for one in store.scan("verified_fact", EVERYTHING, with_vectors=True)[0] if one.vectors)
     row = entry.vectors[DENSE].copy()
     row[3] += 1e-3
     store.set_vectors("verified_fact", {entry.memory.point_id: {DENSE: row}})
 
-    check = doctor._vectors(lambda at: doctor.vectors_looked_at(core, at), asked.append)
+    check = doctor._vectors(lambda at: doctor.compare_vectors(core, at), asked.append)
     assert (check.state, check.exit_code, check.fix) == ("failed", 6, "memory-anchor reindex --vectors")
     assert entry.memory.version_id in check.told and check.told.startswith("1 of ")
     assert asked[-1] >= len(saved) + 2
@@ -195,7 +195,7 @@ def test_a_vector_that_is_not_its_texts_is_named_and_made_anew(core: Core, ancho
     run = Reindex(store, core.services.embedder, lock=threading.RLock(), state_dir=core.data_dir / "jobs", vectors=True)
     for _ in run.steps():
         pass
-    assert doctor._vectors(lambda at: doctor.vectors_looked_at(core, at), asked.append).state == "ok"
+    assert doctor._vectors(lambda at: doctor.compare_vectors(core, at), asked.append).state == "ok"
 
 
 def test_looking_at_vectors_goes_on_where_it_stopped(core: Core, anchor: MemoryAnchor) -> None:

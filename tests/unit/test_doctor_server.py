@@ -30,9 +30,9 @@ def held(tmp_path: Path) -> Iterator[Core]:
 
 def looked(url: str, key: str = "") -> tuple[int, dict[str, Any], str]:
     words = ["doctor", "--json", "--server", url, *(("--key-file", "-") if key else ())]
-    done = CliRunner().invoke(app, words, input=key)
-    checks = json.loads(done.stdout)["checks"]
-    return done.exit_code, {one["name"]: one for one in checks}, done.stdout
+    result = CliRunner().invoke(app, words, input=key)
+    checks = json.loads(result.stdout)["checks"]
+    return result.exit_code, {check["name"]: check for check in checks}, result.stdout
 
 
 def test_a_served_memory_is_well_or_its_first_failure_is_named(held: Core) -> None:
@@ -40,11 +40,11 @@ def test_a_served_memory_is_well_or_its_first_failure_is_named(held: Core) -> No
     key, _ = key_for(held, "local")
     made = Served(build_http(held, held.settings))
     try:
-        code, found, told = looked(made.base, f"{key}\n")
-        assert code == 0 and {one["state"] for one in found.values()} <= {"ok", "warning"}, told
-        assert list(found)[-1] == "mcp" and key not in told
-        code, found, told = looked(made.base, key[:-3])
-        assert code == 4 and "it was cut" in found["key"]["told"] and key[:20] not in told
+        code, by_name, output = looked(made.base, f"{key}\n")
+        assert code == 0 and {check["state"] for check in by_name.values()} <= {"ok", "warning"}, output
+        assert list(by_name)[-1] == "mcp" and key not in output
+        code, by_name, output = looked(made.base, key[:-3])
+        assert code == 4 and "it was cut" in by_name["key"]["told"] and key[:20] not in output
         assert looked(made.base)[1]["key"]["state"] == "warning"
     finally:
         made.close()
@@ -72,8 +72,8 @@ def test_an_address_that_is_no_server_is_one_finding(held: Core) -> None:
             (other.url, "server", 2),
             ("memory.example.org", "address", 2),
         ):
-            code, found, _ = looked(url, "x")
-            assert code == exits and found[name]["state"] == "failed" and found[name]["fix"]
-            assert "\n" not in found[name]["told"]
+            code, by_name, _ = looked(url, "x")
+            assert code == exits and by_name[name]["state"] == "failed" and by_name[name]["fix"]
+            assert "\n" not in by_name[name]["told"]
     finally:
         other.close()

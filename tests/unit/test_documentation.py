@@ -66,13 +66,13 @@ def test_every_client_that_install_knows_has_a_page() -> None:
 
 def test_every_setting_has_a_sentence_and_no_sentence_is_left_over() -> None:
     """Issue 18: every setting documented."""
-    told = tomllib.loads(maker().SENTENCES.read_text("utf-8"))
+    sentences = tomllib.loads(maker().SENTENCES.read_text("utf-8"))
     page = (DOCS / "reference" / "settings.md").read_text("utf-8")
     rows = set(re.findall(r"^\| `([a-z_.]+)` \|", page, re.MULTILINE))
 
     assert len(rows) > 100
-    assert rows == set(told["setting"])
-    assert set(told["about"]) == {name.partition(".")[0] for name in rows if "." in name}
+    assert rows == set(sentences["setting"])
+    assert set(sentences["about"]) == {name.partition(".")[0] for name in rows if "." in name}
 
 
 def test_every_link_inside_the_documentation_leads_somewhere() -> None:
@@ -116,8 +116,8 @@ def test_the_site_is_built_strictly_and_loads_nothing_from_elsewhere(tmp_path: P
     """Issue 18: `scripts/docs` builds without a network, and its pages ask no other host."""
     pytest.importorskip("mkdocs", reason="mkdocs is not installed (scripts/setup installs it)")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     pages = sorted((tmp_path / "site").rglob("*.html"))
     loaded = [
         found

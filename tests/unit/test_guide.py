@@ -18,16 +18,16 @@ from memory_anchor.fields import BaseRequest
 from memory_anchor.front.cli import care, guide, knowledge, lorebooks, memories
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.generated import Command
-from memory_anchor.front.cli.spoken import moment
+from memory_anchor.front.cli.shorthand import parse_time
 
 NAME = "memory-anchor"
 ENDLESS = {"dashboard", "hook", "mcp", "serve", "statusline"}
 """They run until they are ended, or only a client starts them: nothing comes next."""
 GENERATED: dict[str, Command] = {
-    **{one.name: one for one in (*memories.COMMANDS, *care.COMMANDS)},
-    **{f"jobs {one.name}": one for one in care.JOBS},
-    **{f"knowledge {one.name}": one for one in knowledge.COMMANDS},
-    **{f"lorebook {one.name}": one for one in lorebooks.COMMANDS},
+    **{command.name: command for command in (*memories.COMMANDS, *care.COMMANDS)},
+    **{f"jobs {command.name}": command for command in care.JOBS},
+    **{f"knowledge {command.name}": command for command in knowledge.COMMANDS},
+    **{f"lorebook {command.name}": command for command in lorebooks.COMMANDS},
 }
 
 
@@ -58,11 +58,11 @@ def parsed(line: str) -> tuple[str, dict[str, Any]]:
 def test_every_commands_help_has_two_examples_that_can_be_typed(path: str) -> None:
     """Rule cli.examples: help shows them as they are typed, the parser takes them, so does the request behind it."""
     entry = guide.table()[path]
-    told = CliRunner().invoke(app, [*path.split(), "--help"], env={"COLUMNS": "200"}).stdout
+    help_text = CliRunner().invoke(app, [*path.split(), "--help"], env={"COLUMNS": "200"}).stdout
 
     assert len(set(entry["examples"])) >= 2
     for line in entry["examples"]:
-        assert f"  {line}" in told
+        assert f"  {line}" in help_text
         command, values = parsed(line)
         assert command == path
         if path in GENERATED:
@@ -72,13 +72,14 @@ def test_every_commands_help_has_two_examples_that_can_be_typed(path: str) -> No
 def check_request(command: Command, values: dict[str, Any]) -> None:
     """Hold the fields that a command line gives against the request's own types and bounds."""
     fields = {option: field for option, field in command._fields() if values.get(option) not in (None, [], (), "")}
-    given = {field: values[option] for option, field in fields.items()}
+    arguments = {field: values[option] for option, field in fields.items()}
     for name, kind in command.request.model_fields.items():
-        if name in given and "Moment" in str(kind.annotation):
-            given[name] = moment(name, str(given[name]))
+        if name in arguments and "Moment" in str(kind.annotation):
+            arguments[name] = parse_time(name, str(arguments[name]))
     filled: dict[str, Any] = {"content": "x", "messages": [], "on": True}
-    missing = {name for name, one in command.request.model_fields.items() if one.is_required()} - given.keys()
-    request: BaseRequest = command.request.model_validate(given | {name: filled[name] for name in missing})
+    required = {name for name, field in command.request.model_fields.items() if field.is_required()}
+    missing = required - arguments.keys()
+    request: BaseRequest = command.request.model_validate(arguments | {name: filled[name] for name in missing})
     assert request is not None
 
 

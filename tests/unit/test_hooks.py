@@ -287,9 +287,9 @@ def test_a_hook_speaks_for_the_session_it_was_given() -> None:
 
 def test_each_event_prints_what_its_client_understands() -> None:
     """Rule hook.format: context as JSON, a compaction's addition as plain text."""
-    told = json.loads(process.printed("SessionStart", "记忆"))
+    told = json.loads(process.client_output("SessionStart", "记忆"))
     assert told["hookSpecificOutput"] == {"hookEventName": "SessionStart", "additionalContext": "记忆"}
-    assert process.printed("PreCompact", "keep") == "keep"
+    assert process.client_output("PreCompact", "keep") == "keep"
 
 
 def test_a_hook_gives_up_when_its_time_is_over(tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ def test_what_the_user_changed_since_stays_when_we_go(client: str, env: dict[str
     uninstall(client, env=env)
     for file, text in files.items():
         load = tomllib.loads if file.suffix == ".toml" else json.loads
-        kept = {name: value for name, value in load(text).items() if value != {}}
-        assert load(file.read_text()) == {**kept, "added": {"later": 1}}
+        left = {name: value for name, value in load(text).items() if value != {}}
+        assert load(file.read_text()) == {**left, "added": {"later": 1}}
         assert "memory" not in file.read_text()
 
 
@@ -137,7 +137,7 @@ def test_clients_that_show_a_model_only_the_json_are_answered_in_lines_alone(env
         tomllib.loads((home / ".codex" / "config.toml").read_text())["mcp_servers"]["memory_anchor"],
         json.loads((home / ".gemini" / "settings.json").read_text())["mcpServers"]["memory-anchor"],
     ]
-    assert [one.get("env", {}).get("MEMORY_ANCHOR_ANSWERS") for one in entries] == ["lines", "lines", None]
+    assert [entry.get("env", {}).get("MEMORY_ANCHOR_ANSWERS") for entry in entries] == ["lines", "lines", None]
 
 
 def test_server_and_hooks_are_told_the_same_data_directory(env: dict[str, str]) -> None:
@@ -368,5 +368,5 @@ def test_another_server_of_our_name_comes_back_when_we_go(env: dict[str, str]) -
     assert "url" not in file.read_text()
     file.write_text(json.dumps({**json.loads(file.read_text()), "added": 1}))
     uninstall("cursor", env=env)
-    kept = {"mcpServers": {"memory-anchor": {"url": "https://example.org/mcp"}}, "added": 1}
-    assert json.loads(file.read_text()) == kept
+    left = {"mcpServers": {"memory-anchor": {"url": "https://example.org/mcp"}}, "added": 1}
+    assert json.loads(file.read_text()) == left

@@ -142,9 +142,9 @@ def test_a_directory_held_by_another_process_is_busy(tmp_path: Path, run: Run) -
 def test_a_file_out_and_in_again_by_command(data: Path, run: Run, tmp_path: Path, monkeypatch: Any) -> None:
     """Rule export.file: private, whole, and identical after a human's round trip; broken lines are exit 2."""
     target = tmp_path / "out.jsonl"
-    told = json.loads(run("export", str(target), "--versions", "--json").stdout)
+    exported = json.loads(run("export", str(target), "--versions", "--json").stdout)
     assert target.stat().st_mode & 0o777 == 0o600
-    assert told["lines"] == len(target.read_text().splitlines())
+    assert exported["lines"] == len(target.read_text().splitlines())
     monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(tmp_path / "other"))
     refused = run("import", str(target))
     assert refused.exit_code == 2 and "speaks for a human" in refused.stderr

@@ -164,7 +164,7 @@ def test_the_command_asks_a_human_and_a_dry_run_copies_nothing(tmp_path: Path, m
     (home / "mirror.npz").write_bytes(b"derived")
 
     def run(to: str, dry: bool = False, human: Any = lambda: None, source: str = "") -> dict[str, Any]:
-        return keep.migrated(home, to=to, source=source, dry=dry, human=human, tick=lambda *_: None)
+        return keep.migrate_store(home, to=to, source=source, dry=dry, human=human, tick=lambda *_: None)
 
     with pytest.raises(Refused, match="no terminal"):
         run(str(there), human=never)

@@ -23,7 +23,7 @@ GOOD = ["The boiler holds 21 degrees", "锅炉每周一检修", "Orchids need sh
 @pytest.fixture(autouse=True)
 def _one_memory(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that open the data folder themselves ask the memory of this process, like all the others."""
-    monkeypatch.setattr(moving, "session", lambda: nullcontext(link.call))
+    monkeypatch.setattr(moving, "open_session", lambda: nullcontext(link.call))
 
 
 def line(text: str, number: int = 0, **more: Any) -> bytes:
@@ -51,14 +51,16 @@ def test_a_bad_line_is_named_with_its_file_and_the_others_are_in_once(
     run: Run, core: Core, tmp_path: Path, what: str
 ) -> None:
     """Rule moving.bad: JSON lines; the second import adds none."""
-    content, said = FILES[what]
+    content, sentence = FILES[what]
     (tmp_path / "notes.jsonl").write_bytes(content)
 
     for pending, skipped in ((3, 0), (0, 3)):
-        done = run("import", str(tmp_path / "notes.jsonl"), "--json")
-        told = json.loads(done.stdout)
-        assert (done.exit_code, told["pending"], told["skipped"], told["failed"]) == (2, pending, skipped, 1), done
-        assert said in done.stderr and done.stderr.count("\n") == 1
+        result = run("import", str(tmp_path / "notes.jsonl"), "--json")
+        answer = json.loads(result.stdout)
+        assert (result.exit_code, answer["pending"], answer["skipped"], answer["failed"]) == (2, pending, skipped, 1), (
+            result
+        )
+        assert sentence in result.stderr and result.stderr.count("\n") == 1
     assert "�" not in run("list", "--status", "pending").stdout
 
 
@@ -67,17 +69,17 @@ def test_a_byte_order_mark_a_missing_date_and_one_to_come_are_no_mistakes(run: R
     lines = [line("With a mark"), line("No date", when=None), line("From 2031", when="2031-05-05")]
     (tmp_path / "m.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines) + b"\r\n")
 
-    done = json.loads(run("import", str(tmp_path / "m.jsonl"), "--json").stdout)
+    result = json.loads(run("import", str(tmp_path / "m.jsonl"), "--json").stdout)
 
-    assert (done["pending"], done["failed"]) == (3, 0)
+    assert (result["pending"], result["failed"]) == (3, 0)
     now = core.services.clock.now().isoformat()[:19]
-    for one in json.loads(run("list", "--status", "pending", "--json").stdout)["memories"]:
-        shown = json.loads(run("show", one["id"], "--json").stdout)["memory"]
-        assert shown["valid_from"][:19] <= now, one
+    for memory in json.loads(run("list", "--status", "pending", "--json").stdout)["memories"]:
+        shown = json.loads(run("show", memory["id"], "--json").stdout)["memory"]
+        assert shown["valid_from"][:19] <= now, memory
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "sentence"),
     [
         ('{"content": "x"}\n'.encode("utf-16"), "is UTF-16; `iconv -f UTF-16 -t UTF-8` converts it"),
         (b"\x1f\x8b\x08\x00 packed", "is compressed; `gunzip` it"),
@@ -85,16 +87,16 @@ def test_a_byte_order_mark_a_missing_date_and_one_to_come_are_no_mistakes(run: R
     ],
 )
 def test_a_file_that_is_no_lines_at_all_is_one_sentence(
-    run: Run, core: Core, tmp_path: Path, content: bytes, said: str
+    run: Run, core: Core, tmp_path: Path, content: bytes, sentence: str
 ) -> None:
     """Rule moving.bad: not a thousand."""
     (tmp_path / "odd.bin").write_bytes(content)
-    done = run("import", str(tmp_path / "odd.bin"))
-    assert done.exit_code == 2 and said in done.stderr and "odd.bin" in done.stderr
+    result = run("import", str(tmp_path / "odd.bin"))
+    assert result.exit_code == 2 and sentence in result.stderr and "odd.bin" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("name", "at", "said"),
+    ("name", "at", "sentence"),
     [
         ("recorded_at", "9999-12-31T23:59:59+00:00", "a time is of the year 9999"),
         ("recorded_at", "2027-01-01T00:00:00+00:00", "is still to come"),
@@ -102,18 +104,18 @@ def test_a_file_that_is_no_lines_at_all_is_one_sentence(
     ],
 )
 def test_an_exported_line_with_another_time_is_not_the_newest_for_ever(
-    run: Run, core: Core, tmp_path: Path, name: str, at: str, said: str
+    run: Run, core: Core, tmp_path: Path, name: str, at: str, sentence: str
 ) -> None:
     """Rule moving.bad: its hash is of its text alone; the times are held against the clock."""
     file = tmp_path / "out.jsonl"
     run("add", "The boiler holds 21 degrees")
     assert run("export", str(file)).exit_code == 0
-    told = json.loads(file.read_text("utf-8").splitlines()[0])
-    file.write_text(json.dumps(told | {"id": "1m83rmk26f250", name: at}) + "\n")
+    answer = json.loads(file.read_text("utf-8").splitlines()[0])
+    file.write_text(json.dumps(answer | {"id": "1m83rmk26f250", name: at}) + "\n")
 
-    done = run("import", str(file))
+    result = run("import", str(file))
 
-    assert done.exit_code == 2 and said in done.stderr and "out.jsonl, line 1: " in done.stderr
+    assert result.exit_code == 2 and sentence in result.stderr and "out.jsonl, line 1: " in result.stderr
     assert len(json.loads(run("list", "--json").stdout)["memories"]) == 1
 
 
@@ -131,24 +133,24 @@ def test_a_database_that_was_cut_gives_what_is_left_and_says_so(run: Run, core: 
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
 
-    done = run("import", str(file), "--from", "mem0", "--dry-run")
+    result = run("import", str(file), "--from", "mem0", "--dry-run")
 
-    assert done.exit_code == 2
-    assert ".recover`" in done.stderr and done.stderr.strip().count("\n") == 0
+    assert result.exit_code == 2
+    assert ".recover`" in result.stderr and result.stderr.strip().count("\n") == 0
 
 
 @pytest.mark.parametrize("when", ["9999-12-31", "0000-00-00", "", None, "2098-01-01T00:00:00Z"])
 def test_a_date_that_another_tool_cannot_have_is_none(run: Run, core: Core, tmp_path: Path, when: object) -> None:
     """Rule moving.bad: the memory comes in, as of now."""
-    one = {"id": "a", "memory": "Likes tea", "updated_at": when}
-    (tmp_path / "all.json").write_text(json.dumps([one]))
+    entry = {"id": "a", "memory": "Likes tea", "updated_at": when}
+    (tmp_path / "all.json").write_text(json.dumps([entry]))
 
-    done = json.loads(run("import", str(tmp_path / "all.json"), "--from", "mem0", "--json").stdout)
-    (id,) = [one["id"] for one in json.loads(run("list", "--status", "pending", "--json").stdout)["memories"]]
-    held = json.loads(run("show", id, "--json").stdout)["memory"]
+    result = json.loads(run("import", str(tmp_path / "all.json"), "--from", "mem0", "--json").stdout)
+    (id,) = [memory["id"] for memory in json.loads(run("list", "--status", "pending", "--json").stdout)["memories"]]
+    imported = json.loads(run("show", id, "--json").stdout)["memory"]
 
-    assert (done["pending"], done["failed"]) == (1, 0)
-    assert held["valid_from"][:16] == core.services.clock.now().isoformat()[:16]
+    assert (result["pending"], result["failed"]) == (1, 0)
+    assert imported["valid_from"][:16] == core.services.clock.now().isoformat()[:16]
 
 
 def test_a_page_of_two_megabytes_is_refused_with_the_limit(run: Run, core: Core, tmp_path: Path) -> None:
@@ -157,10 +159,10 @@ def test_a_page_of_two_megabytes_is_refused_with_the_limit(run: Run, core: Core,
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "CLAUDE.md").write_text("- run `make check`\n")
 
-    done = run("import", str(tmp_path), "--from", "claude-md", "--json")
+    result = run("import", str(tmp_path), "--from", "claude-md", "--json")
 
-    assert (done.exit_code, json.loads(done.stdout)["pending"]) == (2, 1)
-    assert done.stderr.strip().endswith("CLAUDE.md: it is over 1 MB; split it")
+    assert (result.exit_code, json.loads(result.stdout)["pending"]) == (2, 1)
+    assert result.stderr.strip().endswith("CLAUDE.md: it is over 1 MB; split it")
 
 
 def test_a_large_file_is_read_in_little_memory(run: Run, core: Core, tmp_path: Path) -> None:
@@ -170,12 +172,14 @@ def test_a_large_file_is_read_in_little_memory(run: Run, core: Core, tmp_path: P
     file = tmp_path / "memory.jsonl"
     with file.open("w") as stream:
         for number in range(4_000):
-            said = [f"Shelf {number} row {row} holds " + "a hundred pots of the larger kind " * 14 for row in range(5)]
-            one = {"type": "entity", "name": f"Shelf {number}", "entityType": "shelf", "observations": said}
-            stream.write(json.dumps(one) + "\n")
+            sentence = [
+                f"Shelf {number} row {row} holds " + "a hundred pots of the larger kind " * 14 for row in range(5)
+            ]
+            entry = {"type": "entity", "name": f"Shelf {number}", "entityType": "shelf", "observations": sentence}
+            stream.write(json.dumps(entry) + "\n")
     tracemalloc.start()
     try:
-        count = sum(one.line is not None for one in other_tools.found("server-memory", file, home=tmp_path))
+        count = sum(line.line is not None for line in other_tools.found("server-memory", file, home=tmp_path))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

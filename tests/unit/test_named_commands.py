@@ -17,9 +17,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "memory_anchor"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("README*.md")])
-DISPATCHED = {
-    "hook": set(),
-}
+DISPATCHED = {"hook": set()}
 """Commands that start before the command line is imported, and their options."""
 HOLE = "\0"
 """Stands for what is filled in when the message is made."""
@@ -55,7 +53,9 @@ def commands() -> Any:
 
 
 def options_of(command: Any) -> set[str]:
-    return {one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
+        "--help"
+    }
 
 
 def trouble(words: list[str]) -> str:
@@ -66,7 +66,7 @@ def trouble(words: list[str]) -> str:
         return f"no option {sorted(unknown)} of {words[0]}" if unknown else ""
     for place, word in enumerate(words):
         if not hasattr(command, "commands") or word.startswith("-"):
-            unknown = [one for one in words[place:] if _OPTION.fullmatch(one) and one not in options_of(command)]
+            unknown = [word for word in words[place:] if _OPTION.fullmatch(word) and word not in options_of(command)]
             return f"no option {unknown} of {command.name}" if unknown else ""
         if HOLE in word or not re.fullmatch(r"[a-z][a-z-]*", word):
             return ""
@@ -85,24 +85,24 @@ def misnamed(path: Path) -> Iterator[str]:
     for text in texts(path) if path.suffix == ".py" else [path.read_text(encoding="utf-8")]:
         asked = [split(quoted) for quoted in _QUOTED.findall(text)]
         if path.suffix == ".py":
-            bare = [split(found) for found in _BARE.findall(text)]
+            bare = [split(dispatched) for dispatched in _BARE.findall(text)]
             asked += [[words[0], *filter(_OPTION.fullmatch, words[1:])] for words in bare if words[0] not in _PROSE]
         yield from (f"{path.relative_to(ROOT)}: memory-anchor {' '.join(words)}" for words in asked if trouble(words))
 
 
 def test_every_command_that_is_named_exists() -> None:
     """Rule messages.commands: a user can type what a message, a docstring or a page quotes."""
-    assert [said for path in (*SOURCES, *PAGES) for said in misnamed(path)] == []
+    assert [line for path in (*SOURCES, *PAGES) for line in misnamed(path)] == []
 
 
 def all_options() -> set[str]:
-    found = set().union(*DISPATCHED.values())
+    dispatched = set().union(*DISPATCHED.values())
     waiting: list[Any] = [commands()]
     while waiting:
         command = waiting.pop()
-        found |= options_of(command)
+        dispatched |= options_of(command)
         waiting.extend(getattr(command, "commands", {}).values())
-    return found
+    return dispatched
 
 
 def test_every_option_that_an_error_names_exists() -> None:
@@ -116,5 +116,7 @@ def test_every_option_that_an_error_names_exists() -> None:
 def test_what_cannot_be_typed_is_noticed() -> None:
     """Rule messages.commands: the check itself sees a wrong command, subcommand and option."""
     wrong = ("fetch", "context list", "doctor --fetch", "context show ID --yaml", "mcp --out-process")
-    assert all(trouble(split(one)) for one in wrong)
-    assert not any(trouble(split(one)) for one in ("", "context show ID", "doctor --fetch-model", "jobs run NAME"))
+    assert all(trouble(split(command)) for command in wrong)
+    assert not any(
+        trouble(split(command)) for command in ("", "context show ID", "doctor --fetch-model", "jobs run NAME")
+    )

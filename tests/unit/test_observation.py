@@ -43,7 +43,7 @@ def test_the_schema_requires_the_strategys_five_fields_and_knows_every_type():
 
 
 def test_an_observation_becomes_a_fact_with_its_summary_as_key():
-    asked = Observation.read(BUGFIX).asks()
+    asked = Observation.read(BUGFIX).to_call()
     assert asked.use_case == "save_memory"
     assert asked.arguments["key"] == "Empty queries return an empty list"
     assert asked.arguments["content"] == "search_memory('') returned None."
@@ -51,7 +51,7 @@ def test_an_observation_becomes_a_fact_with_its_summary_as_key():
 
 
 def test_an_observation_of_an_event_keeps_when_where_and_who():
-    asked = Observation.read(EVENT).asks()
+    asked = Observation.read(EVENT).to_call()
     assert asked.use_case == "log_event"
     assert asked.arguments["when"] == "2025-12-15T14:00:00+08:00"
     assert (asked.arguments["where"], asked.arguments["who"]) == ("memory.py", ["claude-code"])
@@ -83,7 +83,7 @@ def test_a_missing_field_is_named_with_all_that_are_required():
 
 def test_an_observation_can_be_stored(anchor):
     for wanted in (BUGFIX, EVENT):
-        asked = Observation.read(wanted).asks()
+        asked = Observation.read(wanted).to_call()
         outcome = getattr(anchor, asked.use_case)(**asked.arguments)
         assert outcome.id is not None
 
@@ -93,8 +93,8 @@ def test_author_and_time_of_an_observation_are_kept(tmp_path: Path):
     core = ephemeral_core(tmp_path)
     here = core.anchor(Actor(scope=Scope(conversation="c", agent="tester")))
     earlier = {"files": [], "created_at": "2025-12-14T09:30:00Z"}
-    fact = here.get(here.save_memory(**Observation.read(BUGFIX | earlier).asks().arguments).id)
-    event = here.get(here.log_event(**Observation.read(EVENT | earlier).asks().arguments).id)
+    fact = here.get(here.save_memory(**Observation.read(BUGFIX | earlier).to_call().arguments).id)
+    event = here.get(here.log_event(**Observation.read(EVENT | earlier).to_call().arguments).id)
 
     for memory in (fact, event):
         assert memory.who == ("claude-code",)
@@ -102,7 +102,10 @@ def test_author_and_time_of_an_observation_are_kept(tmp_path: Path):
 
 
 def test_a_file_may_hold_several_observations():
-    assert [one.summary for one in Observation.read_all([BUGFIX, EVENT])] == [BUGFIX["summary"], EVENT["summary"]]
+    assert [observation.summary for observation in Observation.read_all([BUGFIX, EVENT])] == [
+        BUGFIX["summary"],
+        EVENT["summary"],
+    ]
     with pytest.raises(BadInput, match="1 to 100"):
         Observation.read_all([])
 
@@ -129,12 +132,12 @@ def test_the_strategys_memory_entry_is_taken_whole(tmp_path: Path):
 
     assert (stored.type.value, stored.visibility.value) == ("preference", "agent")
     assert (stored.half_life_days, stored.sentiment) == (30, 0.8)
-    assert [(one.kind, one.ref, one.locator.line_start) for one in stored.citations] == [
+    assert [(citation.kind, citation.ref, citation.locator.line_start) for citation in stored.citations] == [
         ("conversation", "node-7", None),
         ("file", "a.py", 3),
     ]
-    other = core.anchor(Actor(scope=Scope(account="acme", user="lena", conversation="c", agent="another")))
-    assert other.search("赛博朋克").snippets == ()
+    stranger = core.anchor(Actor(scope=Scope(account="acme", user="lena", conversation="c", agent="another")))
+    assert stranger.search("赛博朋克").snippets == ()
     for wrong, told in (
         ({"scope": {"user_id": "eve"}}, "scope.user_id is 'eve'"),
         ({"decay": {"half_life_days": 0}}, "half_life_days"),
@@ -155,7 +158,7 @@ def test_a_repeat_that_brings_tags_or_files_adds_them(tmp_path: Path):
     assert (again.outcome.value, again.id) == ("skipped", first.id)
     stored = here.get(first.id)
     assert [tag.name for tag in stored.tags] == ["ci", "release"]
-    assert [one.ref for one in stored.citations] == ["ci.yml", "deploy.sh"]
+    assert [citation.ref for citation in stored.citations] == ["ci.yml", "deploy.sh"]
     version = stored.version
     here.save_memory("Run smoke tests before a release", tags=["ci"])
     assert here.get(first.id).version == version

@@ -41,7 +41,7 @@ Run = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def _one_memory(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that open the data folder themselves ask the memory of this process, like all the others."""
-    monkeypatch.setattr(moving, "session", lambda: nullcontext(link.call))
+    monkeypatch.setattr(moving, "open_session", lambda: nullcontext(link.call))
 
 
 @pytest.fixture

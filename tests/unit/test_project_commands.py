@@ -74,7 +74,7 @@ def test_a_project_that_moved_is_in_its_new_folder_alone(
 
     assert at(new).actor.scope.project == owner
     assert at(old).actor.scope.project != owner
-    (record,) = [one for one in core.audit.records() if one["kind"] == "project.linked"]
+    (record,) = [record for record in core.audit.records() if record["kind"] == "project.linked"]
     assert record["what"]["moved"] is True
 
 
@@ -82,14 +82,14 @@ def test_a_merge_moves_every_version_and_is_undone(two: tuple[Path, Path], at: A
     """Issue 12, project identity: audited; history, pending and archived versions too; undone to the last one."""
     old, new = two
     mine = at(old)
-    kept = mine.save_memory("The password lives in the blue vault.", key="password").id
+    memory_id = mine.save_memory("The password lives in the blue vault.", key="password").id
     mine.save_memory("The password now lives in the green vault.", key="password")
     gone = mine.save_memory("We use tabs.").id
     mine.forget(gone)
     mine.log_event("The vault was opened.")
     at(new).save_memory("The build takes nine minutes.")
     source, target = mine.actor.scope.project, at(new).actor.scope.project
-    before = [memory.version for memory in mine.history(kept)]
+    before = [memory.version for memory in mine.history(memory_id)]
 
     told = human("projects_merge", new, source=source, target=target)
     again = human("projects_merge", new, source=source, target=target)
@@ -98,8 +98,8 @@ def test_a_merge_moves_every_version_and_is_undone(two: tuple[Path, Path], at: A
     assert again["versions"] == told["versions"]
     assert at(old).actor.scope.project == target
     assert vault(at(new))
-    assert [memory.version for memory in at(new).history(kept)] == before
-    assert {one["kind"] for one in core.audit.records()} >= {"project.merged"}
+    assert [memory.version for memory in at(new).history(memory_id)] == before
+    assert {record["kind"] for record in core.audit.records()} >= {"project.merged"}
 
     human("projects_merge", new, source=source, undo=True)
 
@@ -154,8 +154,8 @@ def test_an_agent_lists_and_links_nothing(two: tuple[Path, Path], at: Any, core:
 
     listed = CALLS["projects_list"](core, agent, {})["projects"]
 
-    assert {one["id"] for one in listed} == {owner, agent.actor.scope.project}
-    assert [one["id"] for one in listed if one["here"]] == [agent.actor.scope.project]
+    assert {project["id"] for project in listed} == {owner, agent.actor.scope.project}
+    assert [project["id"] for project in listed if project["here"]] == [agent.actor.scope.project]
     for name, given in (
         ("projects_link", {"project": owner}),
         ("projects_merge", {"source": agent.actor.scope.project, "target": owner}),

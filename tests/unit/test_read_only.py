@@ -68,12 +68,12 @@ def test_the_file_as_it_is_now_holds_unless_the_environment_speaks(tmp_path: Pat
 def test_a_bridge_with_an_unknown_word_does_not_start(tmp_path: Path, word: str) -> None:
     """Rule read_only.words: one sentence on stderr, exit code 2, nothing on stdout."""
     env = {"HOME": str(tmp_path), "MEMORY_ANCHOR_DATA_DIR": str(tmp_path / "data"), NAME: word}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "memory_anchor", "mcp"], input="", env=env, capture_output=True, text=True, timeout=60
     )
 
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "'read_only'" in done.stderr
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "'read_only'" in result.stderr
 
 
 def test_a_command_with_an_unknown_word_asks_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,10 +81,10 @@ def test_a_command_with_an_unknown_word_asks_no_engine(monkeypatch: pytest.Monke
     monkeypatch.setattr(wire, "ask", lambda *_, **__: pytest.fail("asked"))
     monkeypatch.setenv(NAME, "maybe")
 
-    done = CliRunner().invoke(app, ["list"])
+    result = CliRunner().invoke(app, ["list"])
 
-    assert done.exit_code == 2
-    assert "setting 'read_only' in environment is 'maybe'" in done.stderr
+    assert result.exit_code == 2
+    assert "setting 'read_only' in environment is 'maybe'" in result.stderr
 
 
 def test_a_hook_with_an_unknown_word_says_so_and_leaves_its_client_alone(

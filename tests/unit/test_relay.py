@@ -137,10 +137,10 @@ def test_the_handshake_file_answers_each_era_in_its_own_words() -> None:
     """Rule bridge.handshake: by the version the agent speaks; a call is never answered from it."""
     relay = Relay(HANDSHAKE)
     relay.from_client(initialize())
-    assert [json.loads(one)["result"] for one in relay.from_handshake()] == [{"v": "06"}]
+    assert [json.loads(message)["result"] for message in relay.from_handshake()] == [{"v": "06"}]
     relay.from_client(line(id=1, method="tools/list"))
     relay.from_client(line(id=2, method="tools/call", params={"name": "x"}))
-    assert [json.loads(one)["result"] for one in relay.from_handshake()] == [{"tools": ["old"]}]
+    assert [json.loads(message)["result"] for message in relay.from_handshake()] == [{"tools": ["old"]}]
     assert list(relay.waiting) == [2]
 
     modern = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
@@ -169,15 +169,15 @@ def test_every_request_gets_exactly_one_answer(steps: list[str]) -> None:
     asked, answered = 0, []
 
     def heard(lines: list[bytes]) -> None:
-        answered.extend(json.loads(one)["id"] for one in lines)
+        answered.extend(json.loads(line)["id"] for line in lines)
 
     for step in steps:
         if step == "ask":
             asked += 1
             relay.from_client(line(id=asked, method="tools/call", params={}))
         elif step == "answer" and relay.ready and relay.waiting:
-            told = relay.from_engine(answer(next(iter(relay.waiting))))
-            heard([told] if told else [])
+            sent = relay.from_engine(answer(next(iter(relay.waiting))))
+            heard([sent] if sent else [])
         elif step in ("lost", "bye") and relay.ready:
             heard(relay.engine_lost(orderly=step == "bye"))
         elif step == "ready" and not relay.ready:
@@ -213,5 +213,5 @@ def test_a_request_of_the_engine_is_no_answer_though_it_has_an_id():
     relay.engine_ready()
     asked = b'{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"result":1}}\n'
     assert relay.from_engine(asked) == asked
-    told = line(id=1, result={})
-    assert relay.from_client(told) == (told, None)
+    sent = line(id=1, result={})
+    assert relay.from_client(sent) == (sent, None)

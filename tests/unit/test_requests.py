@@ -109,11 +109,11 @@ def test_a_row_asks_the_door_by_its_request(row: Any) -> None:
 def test_every_option_of_a_command_is_a_field_of_its_request(command: Command) -> None:
     """Rule once: options are made from the request; only what no request knows is stated beside it."""
     beside = {"json_", "human", "at", *(one.name for one in command.extra)}
-    options = set(command.made().__annotations__) - beside
+    options = set(command.callback().__annotations__) - beside
     fields = {name for _, name in command._fields()}
 
     assert len(options) == len(fields) <= len(command.request.model_fields)
-    assert command.call in ROWS or command.call in ("stats", "jobs_list")
+    assert command.call_name in ROWS or command.call_name in ("stats", "jobs_list")
 
 
 def test_a_tools_schema_says_in_words_what_the_model_bounds() -> None:

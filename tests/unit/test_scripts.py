@@ -33,6 +33,8 @@ def test_only_m_lets_the_slow_tests_in(tmp_path: Path, given: list[str], chosen:
     shutil.copy(SCRIPT, tmp_path / "scripts" / "test")
     env = {**os.environ, "VENV": str(tmp_path / "venv"), "TMPDIR": str(tmp_path), "TEST_PROCESSES": "7"}
 
-    done = subprocess.run([tmp_path / "scripts" / "test", *given], env=env, capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [tmp_path / "scripts" / "test", *given], env=env, capture_output=True, text=True, check=True
+    )
 
-    assert done.stdout.split("\n")[:-1] == ["-m", "pytest", "-n", "7", "--dist", "worksteal", *chosen]
+    assert result.stdout.split("\n")[:-1] == ["-m", "pytest", "-n", "7", "--dist", "worksteal", *chosen]

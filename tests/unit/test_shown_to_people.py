@@ -12,8 +12,8 @@ from typer.testing import Result
 
 from memory_anchor import __main__
 from memory_anchor.front.cli import output
-from memory_anchor.front.cli.output import aligned, local
-from memory_anchor.front.cli.review import diff_lines, side, word_diff
+from memory_anchor.front.cli.output import align_columns, local_time
+from memory_anchor.front.cli.review import diff_lines, marked_side, word_diff
 from memory_anchor.identity.keys import Signer
 from memory_anchor.rights import stamp
 
@@ -22,8 +22,8 @@ Run = Callable[..., Result]
 
 def test_columns_line_up_with_chinese_text() -> None:
     """Rule cli.columns: a sign of two cells counts as two."""
-    rows = aligned([("部署", "L3", "#"), ("deploy", "event", "@")])
-    assert len({cell_len(row[: row.index(one)]) for row, one in zip(rows, "#@", strict=True)}) == 1
+    rows = align_columns([("部署", "L3", "#"), ("deploy", "event", "@")])
+    assert len({cell_len(row[: row.index(row)]) for row, row in zip(rows, "#@", strict=True)}) == 1
 
 
 @pytest.mark.parametrize("columns", [60, 120])
@@ -42,8 +42,8 @@ def test_a_list_fits_its_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, col
 def test_a_time_is_shown_in_the_readers_zone_which_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """N14: UTC stood there without a word."""
     monkeypatch.setenv("TZ", "Asia/Shanghai")
-    assert local("2026-11-23T02:38:41.07Z") == "2026-11-23 10:38 CST"
-    assert local("9999-12-31T23:59:59Z") == "9999-12-31T23:59:59Z"
+    assert local_time("2026-11-23T02:38:41.07Z") == "2026-11-23 10:38 CST"
+    assert local_time("9999-12-31T23:59:59Z") == "9999-12-31T23:59:59Z"
     run("log", "The lighthouse was painted", "--when", "2025-06-01T10:00:00+08:00")
     assert "2025-06-01 10:00 CST" in run("list").stdout
     assert "2025-06-01T02:00:00Z" in run("list", "--json").stdout
@@ -59,23 +59,25 @@ def test_a_difference_is_shown_word_by_word_and_no_text_fakes_one() -> None:
     """Rule review.diff: every line stays as it is, what changed in it is underlined."""
     lines = diff_lines("@@ -1 +1 @@\n-keep [-21-] degrees\n+keep [-22-] degrees\n rest")
     assert [line.plain for line in lines] == ["@@ -1 +1 @@", "-keep [-21-] degrees", "+keep [-22-] degrees", " rest"]
-    assert [lines[2].plain[one.start : one.end] for one in lines[2].spans if "underline" in str(one.style)] == ["22"]
-    assert side(word_diff("部署在周四", "部署在周五"), "new").plain == "部署在周五"
+    assert [lines[2].plain[span.start : span.end] for span in lines[2].spans if "underline" in str(span.style)] == [
+        "22"
+    ]
+    assert marked_side(word_diff("部署在周四", "部署在周五"), "new").plain == "部署在周五"
 
 
 def test_a_merge_takes_the_text_that_holds(run: Run, human: Signer) -> None:
     """N10: merging joined two texts that contradict each other."""
     old = json.loads(run("add", "The release train leaves on Monday", "--json").stdout)["id"]
-    done = json.loads(run("add", "The release train leaves on Thursday", "--json").stdout)
-    assert done["outcome"] == "needs_review", done
+    added = json.loads(run("add", "The release train leaves on Thursday", "--json").stdout)
+    assert added["outcome"] == "needs_review", added
     from memory_anchor.front.cli.link import call
 
-    sides = call("sides", id=done["id"])["memories"]
-    seen = [stamp(one["id"], one["version"], one["content"]) for one in sides]
+    sides = call("sides", id=added["id"])["memories"]
+    seen = [stamp(memory["id"], memory["version"], memory["content"]) for memory in sides]
     text = "It leaves on Monday and Thursday"
-    refused = run("review", "--settle", done["id"], "--resolution", "keep_new", "--content", text)
+    refused = run("review", "--settle", added["id"], "--resolution", "keep_new", "--content", text)
     assert refused.exit_code != 0
-    call("settle", id=done["id"], resolution="merge", content=text, seen=seen, human=human)
+    call("settle", id=added["id"], resolution="merge", content=text, seen=seen, human=human)
     listed = json.loads(run("list", "--json").stdout)["memories"]
-    assert [(one["content"], one["status"]) for one in listed] == [(text, "active")]
+    assert [(row["content"], row["status"]) for row in listed] == [(text, "active")]
     assert json.loads(run("show", old, "--json").stdout)["memory"]["status"] == "superseded"

@@ -30,13 +30,13 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen()
-        told = {
+        state = {
             "pid": 999_999_999,
             "version": wire.VERSION,
             "state": "serving",
             "address": {"unix": str(tmp_path / "s")},
         }
-        (run / wire.STATE_FILE).write_text(json.dumps(told))
+        (run / wire.STATE_FILE).write_text(json.dumps(state))
         yield data
 
 
@@ -54,15 +54,15 @@ def test_doctor_names_the_engine_and_not_the_store(silent: Path) -> None:
     """Attack N6: the cause is the engine, the cure ends it, and nothing advises a restore."""
     result = CliRunner().invoke(app, ["doctor", "--json"])
 
-    wrong = {one["name"]: one for one in json.loads(result.stdout)["checks"] if one["state"] == "failed"}
+    wrong = {check["name"]: check for check in json.loads(result.stdout)["checks"] if check["state"] == "failed"}
     assert (result.exit_code, list(wrong)) == (5, ["engine"])
     assert wrong["engine"]["fix"] == "memory-anchor engine stop"
 
 
 def test_stop_kills_nobody_who_does_not_hold_the_directory(silent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack N6: a number in a file is no proof that its process is an engine."""
-    told = wire.read_state(str(silent)) or {}
-    (silent / "run" / wire.STATE_FILE).write_text(json.dumps({**told, "pid": os.getppid()}))
+    state = wire.read_state(str(silent)) or {}
+    (silent / "run" / wire.STATE_FILE).write_text(json.dumps({**state, "pid": os.getppid()}))
     killed: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
 

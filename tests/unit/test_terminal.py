@@ -108,7 +108,7 @@ def commands(group: Any, name: str = "") -> Iterator[str]:
 
 def harmful(text: str) -> set[str]:
     """Return the signs of `text` that a terminal obeys or does not show."""
-    return {f"{ord(one):04x}" for one in text if one not in "\n" and visible(one) != one}
+    return {f"{ord(sign):04x}" for sign in text if sign not in "\n" and visible(sign) != sign}
 
 
 def test_every_command_is_among_those_that_are_tried() -> None:
@@ -124,25 +124,25 @@ def test_no_command_prints_a_stored_sign_that_a_terminal_obeys(
     stored = run("add", PLANTED, "--key", HIDDEN, "--tag", "tools", "--json")
     assert stored.exit_code == 0, stored.output
     run("add", f"{PLANTED}, or so", "--confidence", "0.75")
-    said = [{"role": "user", "content": f"I always prefer tabs{SIGNS} over spaces. Remember that."}] * 2
-    (tmp_path / "said.json").write_text(json.dumps(said), encoding="utf-8")
-    given = {"ID": json.loads(stored.stdout)["id"], "FILE": str(tmp_path / "said.json")}
+    messages = [{"role": "user", "content": f"I always prefer tabs{SIGNS} over spaces. Remember that."}] * 2
+    (tmp_path / "said.json").write_text(json.dumps(messages), encoding="utf-8")
+    arguments = {"ID": json.loads(stored.stdout)["id"], "FILE": str(tmp_path / "said.json")}
     if name == "restore":
-        run("forget", given["ID"])
+        run("forget", arguments["ID"])
     if name.startswith(("knowledge", "lorebook")):
-        given |= _knowledge(run, tmp_path)
+        arguments |= _knowledge(run, tmp_path)
     if name in ("purge", "review"):
         request.getfixturevalue("human")
     if name == "purge":
-        doomed = {"memories": [{"id": given["ID"], "versions": 1, "content": PLANTED}]}
+        doomed = {"memories": [{"id": arguments["ID"], "versions": 1, "content": PLANTED}]}
         monkeypatch.setattr(care, "call", lambda *_, **__: doomed)
 
-    done = run(*name.split(" --")[0].split(), *(given.get(word, word) for word in SHOWN[name]), input="s\nn\n")
+    result = run(*name.split(" --")[0].split(), *(arguments.get(word, word) for word in SHOWN[name]), input="s\nn\n")
 
-    assert done.exit_code in (0, 1), done.output
-    assert harmful(done.stdout) | harmful(done.stderr) == set()
+    assert result.exit_code in (0, 1), result.output
+    assert harmful(result.stdout) | harmful(result.stderr) == set()
     if name != "context build":  # what an agent would get, as it would get it
-        assert "\n  status: active" not in done.stdout.replace("\n  status: active\n", "", name == "show")
+        assert "\n  status: active" not in result.stdout.replace("\n  status: active\n", "", name == "show")
 
 
 def _knowledge(run: Run, folder: Path) -> dict[str, str]:
@@ -157,8 +157,8 @@ def _knowledge(run: Run, folder: Path) -> dict[str, str]:
     assert run("lorebook", "add", str(book)).exit_code == 0
     run("lorebook", "scan", "world", "--messages", str(folder / "said.json"), "--keep", "--conversation", "talk")
     (source,) = json.loads(run("knowledge", "list", "--json").stdout)["sources"]
-    found = json.loads(run("knowledge", "search", "code review", "--json").stdout)
-    (passage,) = found["snippets"]
+    answer = json.loads(run("knowledge", "search", "code review", "--json").stdout)
+    (passage,) = answer["snippets"]
     words = {"FOLDER": str(document.parent), "DOCUMENT": str(document), "BOOK": str(book)}
     return {**words, "SOURCE": source["id"], "CITATION": passage["id"]}
 
@@ -208,17 +208,17 @@ def test_no_constitution_command_prints_one_either(schema: IdentitySchema, tmp_p
     if name.endswith("adopt"):
         file = tmp_path / "project" / "constitution.yaml"
         file.write_text(file.read_text(encoding="utf-8").replace("priority: 0", "priority: 1"), encoding="utf-8")
-    given: dict[str, Any] = {"PROPOSAL": made.id, "KEY": schema.approvers()[0].public}
+    arguments: dict[str, Any] = {"PROPOSAL": made.id, "KEY": schema.approvers()[0].public}
 
-    words = [name.split()[1], *(given.get(word, word) for word in SHOWN[name])]
-    done = CliRunner().invoke(constitution.make_app(lambda: schema), words)
+    words = [name.split()[1], *(arguments.get(word, word) for word in SHOWN[name])]
+    result = CliRunner().invoke(constitution.make_app(lambda: schema), words)
 
-    assert harmful(done.stdout) | harmful(done.stderr) == set()
-    assert not any(line.startswith("+    content: harmless") for line in done.stdout.splitlines())
+    assert harmful(result.stdout) | harmful(result.stderr) == set()
+    assert not any(line.startswith("+    content: harmless") for line in result.stdout.splitlines())
     silent = ("adopt", "approvers", "trust", "show", "propose")
-    assert name.endswith(silent) or "u001b[8m" in done.stdout, done.output
+    assert name.endswith(silent) or "u001b[8m" in result.stdout, result.output
     if name.endswith("propose"):
-        assert done.exit_code == 2 and "content holds U+001B" in done.stderr
+        assert result.exit_code == 2 and "content holds U+001B" in result.stderr
 
 
 @given(st.text())
@@ -255,5 +255,5 @@ def test_a_console_spells_out_what_a_command_forgot(capsys: pytest.CaptureFixtur
     Terminal().print(table)
 
     out = capsys.readouterr().out
-    assert harmful(out) - {f"{ord(one):04x}" for one in "━┃"} == set()
+    assert harmful(out) - {f"{ord(sign):04x}" for sign in "━┃"} == set()
     assert out.count("\\u001b[8m") == 2

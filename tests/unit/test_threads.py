@@ -24,10 +24,10 @@ print(len(os.listdir("/proc/self/task")))
 def tasks(**environment: str) -> int:
     """Return how many threads a new process has after a large product."""
     kept = {name: value for name, value in os.environ.items() if name not in ALGEBRA}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", COUNTED], env=kept | environment, capture_output=True, text=True, check=True, timeout=60
     )
-    return int(done.stdout)
+    return int(result.stdout)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in /proc")

@@ -17,15 +17,15 @@ def test_what_another_engine_embedded_after_it_was_read_is_scored_by_its_meaning
         for number in range(8):
             writer.anchor(member()).log_event(f"The harbour crane number {number} was painted red")
         asked = "which crane was painted in the harbour"
-        bare = {one.text: one.score for one in reader.anchor(member()).search(asked, limit=8).snippets}
+        bare = {snippet.text: snippet.score for snippet in reader.anchor(member()).search(asked, limit=8).snippets}
         while writer.services.searcher.embed_pending(50):
             pass
 
-        found = {one.text: one.score for one in reader.anchor(member()).search(asked, limit=8).snippets}
-        own = {one.text: one.score for one in writer.anchor(member()).search(asked, limit=8).snippets}
+        scores = {snippet.text: snippet.score for snippet in reader.anchor(member()).search(asked, limit=8).snippets}
+        own = {snippet.text: snippet.score for snippet in writer.anchor(member()).search(asked, limit=8).snippets}
 
-        assert found == own
-        assert found != bare
+        assert scores == own
+        assert scores != bare
 
 
 def test_the_same_question_again_finds_what_another_engine_wrote_meanwhile(
@@ -38,4 +38,6 @@ def test_the_same_question_again_finds_what_another_engine_wrote_meanwhile(
 
         writer.save_memory("The crane is at the harbour")
 
-        assert [one.text for one in reader.search("where is the crane").snippets] == ["The crane is at the harbour"]
+        assert [snippet.text for snippet in reader.search("where is the crane").snippets] == [
+            "The crane is at the harbour"
+        ]

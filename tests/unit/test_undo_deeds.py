@@ -44,18 +44,18 @@ def superseded(anchor: MemoryAnchor) -> tuple[str, str]:
     return str(old.id), str(new.id)
 
 
-def took_back(core: Core, anchor: MemoryAnchor, plan: UndoPlan | None = None, *, human: bool = True) -> UndoPlan:
+def undo_last(core: Core, anchor: MemoryAnchor, plan: UndoPlan | None = None, *, human: bool = True) -> UndoPlan:
     chosen = plan or history.plan_last(core.upkeep, anchor.actor.scope, human=human)
     history.apply(core.upkeep, chosen, at=core.clock.now(), author="human:me")
     return chosen
 
 
-def standing(anchor: MemoryAnchor, *ids: str) -> list[Status]:
-    return [anchor.get(one).status for one in ids]
+def statuses_of(anchor: MemoryAnchor, *ids: str) -> list[Status]:
+    return [anchor.get(memory_id).status for memory_id in ids]
 
 
-def shown(anchor: MemoryAnchor) -> list[str]:
-    return [one.text for one in anchor.search("which port does the gateway listen on").snippets]
+def found_texts(anchor: MemoryAnchor) -> list[str]:
+    return [snippet.text for snippet in anchor.search("which port does the gateway listen on").snippets]
 
 
 def test_undoing_the_last_write_takes_a_supersede_back_whole(
@@ -64,10 +64,10 @@ def test_undoing_the_last_write_takes_a_supersede_back_whole(
     """Rule undo: the old fact is current again, the new one is out of search and kept in history with the reason."""
     old, new = superseded
 
-    took_back(core, anchor)
+    undo_last(core, anchor)
 
-    assert shown(anchor) == [OLD]
-    assert standing(anchor, old, new) == [Status.ACTIVE, Status.ARCHIVED]
+    assert found_texts(anchor) == [OLD]
+    assert statuses_of(anchor, old, new) == [Status.ACTIVE, Status.ARCHIVED]
     assert anchor.get(old).valid_to is None
     assert [v.status for v in anchor.history(new)] == [Status.ACTIVE, Status.ARCHIVED]
     assert anchor.history(new)[-1].reason.startswith("undo: the last change, by agent:claude-code")
@@ -77,14 +77,14 @@ def test_what_an_undo_gave_back_no_job_takes_away_again(
     core: Core, anchor: MemoryAnchor, superseded: tuple[str, str]
 ) -> None:
     """Rule undo: a human's undo is not reversed in silence, whatever is recalled together afterwards."""
-    took_back(core, anchor)
-    before = standing(anchor, *superseded)
+    undo_last(core, anchor)
+    before = statuses_of(anchor, *superseded)
 
     for job in ("reconsolidate", "finish_supersedes", "merge_duplicates"):
-        shown(anchor)
+        found_texts(anchor)
         assert core.scheduler.run(job, core.clock.now()).changed == 0, job
 
-    assert standing(anchor, *superseded) == before
+    assert statuses_of(anchor, *superseded) == before
 
 
 def test_both_sides_go_back_in_one_batch_and_again_with_the_undo_of_the_undo(
@@ -95,25 +95,25 @@ def test_both_sides_go_back_in_one_batch_and_again_with_the_undo_of_the_undo(
     gone, back = [Status.ACTIVE, Status.ARCHIVED], [Status.SUPERSEDED, Status.ACTIVE]
 
     for wanted in (gone, back, gone, back):
-        took_back(core, anchor)
+        undo_last(core, anchor)
 
-        assert standing(anchor, old, new) == wanted
+        assert statuses_of(anchor, old, new) == wanted
         one, other = anchor.history(old)[-1], anchor.history(new)[-1]
         assert (one.recorded_at, one.reason) == (other.recorded_at, other.reason)
 
-    assert shown(anchor) == [NEW]
+    assert found_texts(anchor) == [NEW]
 
 
 def test_a_plan_applied_twice_changes_nothing_more(
     core: Core, anchor: MemoryAnchor, superseded: tuple[str, str]
 ) -> None:
     """Rule undo: idempotent."""
-    plan = took_back(core, anchor)
-    before = [len(anchor.history(one)) for one in superseded]
+    plan = undo_last(core, anchor)
+    before = [len(anchor.history(memory_id)) for memory_id in superseded]
 
     assert history.apply(core.upkeep, plan, at=core.clock.now(), author="human:me") == []
 
-    assert [len(anchor.history(one)) for one in superseded] == before
+    assert [len(anchor.history(memory_id)) for memory_id in superseded] == before
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -124,14 +124,14 @@ def test_a_deed_of_which_one_side_was_changed_since_is_left_alone_whole(
     scope = anchor.actor.scope
     human = core.anchor(replace(agent, caller=Caller.HUMAN, scope=replace(scope, conversation="theirs")))
     human.pin(superseded[side])
-    before = standing(anchor, *superseded)
+    before = statuses_of(anchor, *superseded)
 
-    plan = took_back(core, anchor, history.plan_conversation(core.upkeep, scope.conversation, scope, human=True))
+    plan = undo_last(core, anchor, history.plan_conversation(core.upkeep, scope.conversation, scope, human=True))
 
     assert plan.steps == ()
     assert {left.id for left in plan.left} == set(superseded)
     assert any(superseded[side] in left.reason for left in plan.left)
-    assert standing(anchor, *superseded) == before
+    assert statuses_of(anchor, *superseded) == before
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -141,11 +141,11 @@ def test_a_side_changed_between_plan_and_apply_keeps_the_other_as_it_is(
     """Rule undo: two writers are compared, and a deed is written together or not at all."""
     plan = history.plan_last(core.upkeep, anchor.actor.scope, human=True)
     anchor.pin(superseded[side])
-    before = standing(anchor, *superseded)
+    before = statuses_of(anchor, *superseded)
 
     assert history.apply(core.upkeep, plan, at=core.clock.now(), author="human:me") == []
 
-    assert standing(anchor, *superseded) == before
+    assert statuses_of(anchor, *superseded) == before
 
 
 @pytest.mark.parametrize("named", ["conversation", "agent"])
@@ -163,9 +163,9 @@ def test_a_conversation_and_an_agents_work_take_a_supersede_back_too(
         "agent": lambda: history.plan_agent(core.upkeep, "codex", since, scope, human=True),
     }[named]
 
-    took_back(core, anchor, way())
+    undo_last(core, anchor, way())
 
-    assert standing(anchor, old, new) == [Status.ACTIVE, Status.ARCHIVED]
+    assert statuses_of(anchor, old, new) == [Status.ACTIVE, Status.ARCHIVED]
     assert way().steps == ()
 
 
@@ -175,10 +175,10 @@ def test_a_dispute_is_taken_back_whole(core: Core, anchor: MemoryAnchor) -> None
     new = anchor.save_memory("The gateway listens on port 9443")
     assert new.outcome is Outcome.NEEDS_REVIEW
 
-    took_back(core, anchor)
+    undo_last(core, anchor)
     core.scheduler.run("reconsolidate", core.clock.now())
 
-    assert standing(anchor, str(old.id), str(new.id)) == [Status.ACTIVE, Status.ARCHIVED]
+    assert statuses_of(anchor, str(old.id), str(new.id)) == [Status.ACTIVE, Status.ARCHIVED]
     assert anchor.get(str(old.id)).disputes == ()
 
 
@@ -209,13 +209,13 @@ def test_a_job_that_superseded_what_was_recalled_together_does_so_once(
     old, new = imported(core, anchor, clock)
     anchor.search("which port does the staging server run on")
     core.scheduler.run("reconsolidate", clock.now())
-    assert standing(anchor, old, new) == [Status.SUPERSEDED, Status.ACTIVE]
+    assert statuses_of(anchor, old, new) == [Status.SUPERSEDED, Status.ACTIVE]
 
-    took_back(core, anchor)
+    undo_last(core, anchor)
     anchor.search("which port does the staging server run on now")
     core.scheduler.run("reconsolidate", clock.now())
 
-    assert standing(anchor, old, new) == [Status.ACTIVE, Status.ACTIVE]
+    assert statuses_of(anchor, old, new) == [Status.ACTIVE, Status.ACTIVE]
 
 
 def imported(core: Core, anchor: MemoryAnchor, clock: ManualClock) -> list[str]:

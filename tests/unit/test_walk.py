@@ -19,7 +19,7 @@ from memory_anchor.fields import Moment
 from memory_anchor.front.cli import care, knowledge, lorebooks, memories
 from memory_anchor.front.cli.completing import _inner
 from memory_anchor.front.cli.generated import Command
-from memory_anchor.front.cli.spoken import moment
+from memory_anchor.front.cli.shorthand import parse_time
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Layer
 
@@ -62,25 +62,28 @@ def test_every_command_takes_the_beginning_of_an_id(run: Run, core: Core, anchor
         if name == "add":  # the next one may share all but the last sign of its id
             assert run("eval", "--save", "what makes environments", "--expects", id[:12]).exit_code == 0
             assert json.loads(run("show", f"{id[:12]}@1", "--json").stdout)["memory"]["version"] == 1
-        done = run(name, *(id[:12] if word == "ID" else word for word in words))
-        assert done.exit_code == 0, (name, done.output)
+        result = run(name, *(id[:12] if word == "ID" else word for word in words))
+        assert result.exit_code == 0, (name, result.output)
     several = run("show", f"{id[:9]}@1")
     assert several.exit_code == 2 and "begins 2 ids" in several.stderr
 
 
-@pytest.mark.parametrize("layer", [f"L{number}" for number in range(5)] + [one.value for one in Layer])
+@pytest.mark.parametrize("layer", [f"L{number}" for number in range(5)] + [layer.value for layer in Layer])
 def test_every_option_that_takes_a_layer_takes_its_number(run: Run, core: Core, layer: str) -> None:
     """Rule cli.layers: L0 to L4 and their names; a layer that cannot be meant is refused with where it lives."""
     taking = {(command.name, option) for command, option, _ in fields(Layer)}
     assert taking == {("search", "layer"), ("list", "layer"), ("add", "layer")}
 
     for name, words in {"search": ["uv"], "list": [], "add": ["We use uv, not pip"]}.items():
-        done = run(name, *words, "--layer", layer)
+        result = run(name, *words, "--layer", layer)
         means = Layer.EVENT_LOG.value in layer or Layer.VERIFIED_FACT.value in layer or layer in ("L2", "L3")
         means = means or name == "search" or (name == "list" and layer in ("L0", "identity_schema"))
-        assert done.exit_code == 0 or not means, (name, done.output)
+        assert result.exit_code == 0 or not means, (name, result.output)
         assert (
-            done.exit_code == 0 or "memory-anchor" in done.stderr or "only humans" in done.stderr or "(" in done.stderr
+            result.exit_code == 0
+            or "memory-anchor" in result.stderr
+            or "only humans" in result.stderr
+            or "(" in result.stderr
         )
 
 
@@ -105,19 +108,19 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("said", SAID)
-def test_times_are_read_as_people_write_them(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("written", SAID)
+def test_times_are_read_as_people_write_them(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule cli.times: in the caller's zone; a month or year is its beginning, a time of the day counts."""
-    from memory_anchor.front.cli import spoken
+    from memory_anchor.front.cli import shorthand
 
     now = datetime(2026, 11, 23, 20, 30, tzinfo=ZoneInfo(ZONE))
     monkeypatch.setenv("TZ", ZONE)
 
-    at = datetime.fromisoformat(moment("since", said, now=now))
+    at = datetime.fromisoformat(parse_time("since", written, now=now))
     at = at.replace(tzinfo=ZoneInfo(ZONE)) if at.tzinfo is None else at.astimezone(ZoneInfo(ZONE))
 
-    assert at.isoformat()[:16] == SAID[said]
-    assert spoken.LATEST
+    assert at.isoformat()[:16] == SAID[written]
+    assert shorthand.END_OF_RANGE
 
 
 def test_every_option_that_takes_a_time_takes_it_in_words(run: Run, core: Core, anchor: MemoryAnchor) -> None:
@@ -135,9 +138,9 @@ def test_every_option_that_takes_a_time_takes_it_in_words(run: Run, core: Core, 
     } or taking == {(name, option.replace("-", "_")) for name, option in taking}
 
     for name, option in taking:
-        for said in ("last Monday", "昨天"):
-            done = run(name, *first[name], f"--{option.replace('_', '-')}", said)
-            assert "allowed is an ISO 8601 time" not in done.output, (name, option, done.output)
+        for time in ("last Monday", "昨天"):
+            result = run(name, *first[name], f"--{option.replace('_', '-')}", time)
+            assert "allowed is an ISO 8601 time" not in result.output, (name, option, result.output)
 
 
 def cells(line: str) -> int:

@@ -61,8 +61,13 @@ def test_the_preamble_is_what_real_clients_set(tmp_path: Path) -> None:
     deep = tmp_path / "src" / "deep"
     deep.mkdir(parents=True)
     claude = {"CLAUDE_CODE_SESSION_ID": "s1", "CLAUDE_PROJECT_DIR": "/work", "TZ": "Asia/Shanghai", "HOME": "/h"}
-    one = wire.own_preamble(claude, cwd=str(deep), pid=1, nonce="n")
-    assert (one.conversation, one.project_dir, one.client, one.zone) == ("s1", "/work", "claude-code", "Asia/Shanghai")
+    first = wire.own_preamble(claude, cwd=str(deep), pid=1, nonce="n")
+    assert (first.conversation, first.project_dir, first.client, first.zone) == (
+        "s1",
+        "/work",
+        "claude-code",
+        "Asia/Shanghai",
+    )
     other = wire.own_preamble({"HOME": "/h", "MEMORY_ANCHOR_READ_ONLY": "1"}, cwd=str(deep), pid=1, nonce="n")
     assert (other.conversation, other.project_dir, other.read_only) == ("bridge-n", str(tmp_path), True)
     assert wire.project_of({"HOME": str(tmp_path)}, str(tmp_path)) == ""
@@ -88,18 +93,23 @@ def test_a_marker_of_another_user_in_a_folder_above_makes_no_project(tmp_path: P
 def test_what_a_caller_sets_for_itself_reaches_the_engine() -> None:
     """Rule bridge.preamble: an engine serves many callers, so a caller's own scope and budget travel with it."""
     scope = {f"MEMORY_ANCHOR_SCOPE__{name.upper()}": f"own {name}" for name in ("account", "project", "agent", "user")}
-    one = wire.own_preamble({**scope, "MEMORY_ANCHOR_BUDGET__EVENTS": "900"}, cwd="/", pid=1, nonce="n")
-    assert (one.account, one.project, one.agent, one.user) == ("own account", "own project", "own agent", "own user")
-    assert one.budget == 900
+    first = wire.own_preamble({**scope, "MEMORY_ANCHOR_BUDGET__EVENTS": "900"}, cwd="/", pid=1, nonce="n")
+    assert (first.account, first.project, first.agent, first.user) == (
+        "own account",
+        "own project",
+        "own agent",
+        "own user",
+    )
+    assert first.budget == 900
     for odd in ("", "-3", "many", "٣"):
         assert wire.own_preamble({"MEMORY_ANCHOR_BUDGET__EVENTS": odd}, cwd="/", pid=1, nonce="n").budget == 0
 
 
 def test_call_nonces_tell_calls_and_processes_apart() -> None:
     """Rule bridge.delivery: resent it is the same call; another id, another type of id, another bridge is not."""
-    one, two = wire.Preamble(nonce="a"), wire.Preamble(nonce="b")
-    assert wire.call_nonce(one, 1) == wire.call_nonce(one, 1)
-    assert len({wire.call_nonce(one, 1), wire.call_nonce(one, "1"), wire.call_nonce(two, 1), ""}) == 4
+    first, two = wire.Preamble(nonce="a"), wire.Preamble(nonce="b")
+    assert wire.call_nonce(first, 1) == wire.call_nonce(first, 1)
+    assert len({wire.call_nonce(first, 1), wire.call_nonce(first, "1"), wire.call_nonce(two, 1), ""}) == 4
     assert wire.call_nonce(wire.Preamble(), 1) == ""
 
 
@@ -121,9 +131,9 @@ def test_the_engine_inherits_nothing_of_who_started_it() -> None:
         "MEMORY_ANCHOR_READ_ONLY": "1",
     }
     env |= {"MEMORY_ANCHOR_EMBEDDER__KIND": "none", "CODEX_HOME": "/c", "MEMORY_ANCHOR_PROJECT_DIR": "/p"}
-    kept = launch.engine_environment(env, "/data")
-    kept.pop("PYTHONPATH", None)
-    assert kept == {"PATH": "/bin", "MEMORY_ANCHOR_EMBEDDER__KIND": "none", "MEMORY_ANCHOR_DATA_DIR": "/data"}
+    passed = launch.engine_environment(env, "/data")
+    passed.pop("PYTHONPATH", None)
+    assert passed == {"PATH": "/bin", "MEMORY_ANCHOR_EMBEDDER__KIND": "none", "MEMORY_ANCHOR_DATA_DIR": "/data"}
 
 
 def test_the_bridge_loads_nothing_heavy() -> None:
@@ -161,12 +171,12 @@ def test_the_spool_keeps_order_sets_broken_files_aside_and_is_bounded(
     folder = tmp_path / spool.FOLDER
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in folder.iterdir())
     (folder / "0.json").write_text("{broken")
-    found = list(spool.waiting(tmp_path))
-    assert [(one.event, one.preamble, one.payload) for one in found] == [
+    loaded = list(spool.waiting(tmp_path))
+    assert [(answer.event, answer.preamble, answer.payload) for answer in loaded] == [
         ("a", caller, {"summary": "记忆"}),
         ("b", caller, {"summary": "记忆"}),
     ]
-    found[0].remove()
+    loaded[0].remove()
     assert sorted(path.suffix for path in folder.iterdir()) == [".bad", ".json"]
     monkeypatch.setattr(spool, "MAX_FILES", 2)
     assert not spool.keep(str(tmp_path), caller, "c", {})
@@ -184,9 +194,9 @@ def test_the_packaged_handshake_is_what_the_server_answers() -> None:
     assert json.loads(ran.stdout) == json.loads(Path(handshake.PACKAGED).read_text())
     for profile in ("", "minimal", "full", "compat"):
         for read_only in (None, False, True):
-            found = handshake.load("/nowhere", wire.Preamble(profile=profile, read_only=read_only))
-            assert found is not None
-            assert set(found["versions"]) >= {"2025-06-18", "2025-11-25", "2026-07-28"}
+            loaded = handshake.load("/nowhere", wire.Preamble(profile=profile, read_only=read_only))
+            assert loaded is not None
+            assert set(loaded["versions"]) >= {"2025-06-18", "2025-11-25", "2026-07-28"}
 
 
 def test_a_preamble_always_says_its_version() -> None:

@@ -43,9 +43,9 @@ def test_a_ghostwriter_records_its_model_and_mode(tmp_path: Path, agent: Actor) 
     model = ScriptedLanguageModel({"memories": [found]}, {"memories": []})
     anchor = core_with(model, tmp_path / "core").anchor(agent)
 
-    (done,), notes = anchor.remember_conversation(TALK, mode="ghostwriter")
+    (outcomes,), notes = anchor.remember_conversation(TALK, mode="ghostwriter")
 
-    stored = anchor.get(done.outcome.id)
+    stored = anchor.get(outcomes.outcome.id)
     assert notes == []
     assert stored.write_mode is WriteMode.GHOSTWRITER
     assert stored.extractor_model is not None
@@ -56,9 +56,9 @@ def test_a_model_that_cannot_answer_leaves_the_rules_at_work(tmp_path: Path, age
     """Rule no-loss: too late, never, or nonsense: rules extract, and it is said."""
     anchor = core_with(ScriptedLanguageModel(Unavailable("no answer in time")), tmp_path / "core").anchor(agent)
 
-    done, notes = anchor.remember_conversation(TALK, mode="ghostwriter")
+    outcomes, notes = anchor.remember_conversation(TALK, mode="ghostwriter")
 
-    assert [one.outcome.outcome for one in done] == [Outcome.ADDED]
+    assert [call.outcome.outcome for call in outcomes] == [Outcome.ADDED]
     assert "by rules" in notes[0]
 
 
@@ -68,10 +68,10 @@ def test_a_models_invented_target_falls_back_to_rules(tmp_path: Path, agent: Act
     anchor = core_with(ScriptedLanguageModel(wrong), tmp_path / "core").anchor(agent)
     anchor.save_memory("The default timeout of the client is 30 seconds")
 
-    done = anchor.save_memory("The default timeout of the client is 60 seconds")
+    outcomes = anchor.save_memory("The default timeout of the client is 60 seconds")
 
-    assert done.id is not None
-    assert anchor.get(done.id).content.endswith("60 seconds")
+    assert outcomes.id is not None
+    assert anchor.get(outcomes.id).content.endswith("60 seconds")
 
 
 def test_an_agent_may_extract_with_a_model_of_its_own(tmp_path: Path) -> None:

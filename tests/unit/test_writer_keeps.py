@@ -86,9 +86,9 @@ def test_an_enrichment_is_kept(anchor: MemoryAnchor, first: str, second: str) ->
     """Rule: what says all of a known fact and more is never answered with "nothing new"."""
     known = anchor.save_memory(first)
 
-    told = anchor.save_memory(second)
+    saved = anchor.save_memory(second)
 
-    assert told.outcome in (Outcome.UPDATED, Outcome.ADDED)
+    assert saved.outcome in (Outcome.UPDATED, Outcome.ADDED)
     assert second in [memory.content for memory in anchor.listing()]
     assert first in [version.content for version in anchor.history(str(known.id))]
 
@@ -97,7 +97,7 @@ def _taken_for(kind: str) -> Counter[str]:
     """Return what the test half's pairs of a kind are taken for by their words alone."""
     lines = (DATA / "writer_pairs.tsv").read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in lines if line.startswith("test")]
-    return Counter(relation(one, two, alike(one, two))[0].value for _, name, one, two in rows if name == kind)
+    return Counter(relation(row, two, alike(row, two))[0].value for _, name, row, two in rows if name == kind)
 
 
 def test_pairs_the_model_never_saw_are_told_apart_without_an_embedder() -> None:
@@ -125,9 +125,9 @@ def test_a_contradiction_is_told_without_an_embedder(
     anchor = core.anchor(agent)
     known = anchor.save_memory(first)
 
-    told = anchor.save_memory(second)
+    saved = anchor.save_memory(second)
 
-    assert (told.outcome, told.target_id) == (outcome, known.id)
+    assert (saved.outcome, saved.target_id) == (outcome, known.id)
     core.close()
 
 
@@ -148,15 +148,15 @@ def test_two_wordings_of_one_thing_both_stand(anchor: MemoryAnchor) -> None:
     first = anchor.save_memory("The deploy key is rotated every 60 days.")
     second = "Every 60 days the key for the deploy is rotated."
 
-    told = anchor.save_memory(second)
+    saved = anchor.save_memory(second)
     again = anchor.save_memory(second)
 
-    if told.outcome is Outcome.UPDATED:
+    if saved.outcome is Outcome.UPDATED:
         (memory,) = anchor.listing()
         assert words(second) | words("The deploy key is rotated every 60 days.") <= words(memory.content)
         assert (again.outcome, again.id) == (Outcome.SKIPPED, first.id)
     else:
-        assert told.outcome is Outcome.ADDED
+        assert saved.outcome is Outcome.ADDED
 
 
 def test_an_exact_repeat_raises_priority_by_ten_up_to_two_hundred(anchor: MemoryAnchor, core: Core) -> None:
@@ -184,15 +184,14 @@ def test_a_hedge_is_told_from_a_plain_statement(kind: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "word"),
-    [("Maybe the port is 8080", "Maybe"), ("端口可能是8080", "可能"), ("Is the port 8080?", "?")],
+    ("text", "word"), [("Maybe the port is 8080", "Maybe"), ("端口可能是8080", "可能"), ("Is the port 8080?", "?")]
 )
 def test_a_fact_that_doubts_itself_waits_and_the_reason_says_why(anchor: MemoryAnchor, text: str, word: str) -> None:
     """Rule assess: without a confidence it starts below the threshold; with one the claim counts."""
-    told = anchor.save_memory(text)
+    saved = anchor.save_memory(text)
 
-    assert (told.outcome, told.status) == (Outcome.PENDING, Status.PENDING)
-    assert f'"{word}"' in told.reason
+    assert (saved.outcome, saved.status) == (Outcome.PENDING, Status.PENDING)
+    assert f'"{word}"' in saved.reason
     assert anchor.save_memory(f"{text} indeed", confidence=0.95).outcome is not Outcome.PENDING
     assert anchor.save_memory("The mailer listens on 25").status is Status.ACTIVE
 
@@ -201,17 +200,17 @@ def test_a_promoted_event_that_hedges_waits_too(anchor: MemoryAnchor) -> None:
     """Rule assess: promotion passes the same gate."""
     event = anchor.log_event("I think the leak comes from the image loader")
 
-    told = anchor.promote(event.id)
+    saved = anchor.promote(event.id)
 
-    assert told.outcome is Outcome.PENDING
-    assert "I think" in told.reason
+    assert saved.outcome is Outcome.PENDING
+    assert "I think" in saved.reason
 
 
 def test_what_waits_disputes_nothing(anchor: MemoryAnchor) -> None:
     """Rule: a guess that contradicts a fact is named beside it and leaves it undisputed."""
     known = anchor.save_memory("The default timeout of the client is 30 seconds")
 
-    told = anchor.save_memory("Maybe the default timeout of the client is 60 seconds")
+    saved = anchor.save_memory("Maybe the default timeout of the client is 60 seconds")
 
-    assert (told.outcome, told.target_id) == (Outcome.PENDING, known.id)
+    assert (saved.outcome, saved.target_id) == (Outcome.PENDING, known.id)
     assert anchor.get(known.id).status is Status.ACTIVE

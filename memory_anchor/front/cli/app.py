@@ -1,7 +1,7 @@
-"""The command line: `memory-anchor COMMAND`. Thin: a command parses, calls, and shows.
+"""The command line: `memory-anchor COMMAND`. A command parses, calls and prints.
 
-`mcp` and `hook` are dispatched before this module is imported (see `__main__`); here are the options that the bridge
-has no part in.
+`mcp` and `hook` are dispatched before this module is imported (see `__main__`), except for options that the bridge does
+not know.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from memory_anchor.front.cli import (
     lorebooks,
     memories,
     moving,
-    projects,
     served,
     setup,
 )
@@ -36,7 +35,7 @@ LINE = "memory_anchor.line"
 
 
 class Commands(TyperGroup):
-    """All commands: a line that names none, or not as it is, is a failure that `--json` shows too."""
+    """All commands. A usage error is also shown as JSON when `--json` is given."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         ctx.meta[LINE] = list(args)
@@ -46,14 +45,14 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            said = getattr(error, "format_message", None)  # what typer raises for usage, in every version
-            if said is not None and "--json" in ctx.meta[LINE]:
-                show_failure(TABLE[BadInput].code, " ".join(str(said()).split()))
+            message = getattr(error, "format_message", None)  # of typer's usage errors, in every version
+            if message is not None and "--json" in ctx.meta[LINE]:
+                show_failure(TABLE[BadInput].code, " ".join(str(message()).split()))
             raise
 
 
 TABLE_COLUMNS = 72
-"""Columns of a terminal from which help is a table; below, cells would be cut, and plain help is wrapped."""
+"""Terminal width from which help is a table; below it cells would be cut, and plain help wraps."""
 
 app = typer.Typer(
     name="memory-anchor",
@@ -66,8 +65,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
         typer.echo(f"memory-anchor {installed_version('memory-anchor')}")
         raise typer.Exit
 
@@ -78,7 +77,7 @@ def root(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_version)
     ] = False,
 ) -> None:
-    """Keep the one option that is no command's."""
+    """Declare the options that belong to no command."""
 
 
 memories.register(app)
@@ -90,7 +89,6 @@ keep.register(app)
 moving.register(app)
 served.register(app)
 lorebooks.register(app)
-projects.register(app)
 devices.register(app)
 knowledge.register(app)
 setup.register(app)
@@ -98,4 +96,4 @@ evaluate.register_variants(app)
 constitution = make_app(setup.identity, link.check_writable, setup.identity)
 constitution.command("review")(served.review)
 app.add_typer(constitution, name="constitution")
-guide.illustrate(app)
+guide.add_examples(app)

@@ -1,4 +1,4 @@
-"""Commands that look after memories: review, undo, jobs, statistics, pause."""
+"""Commands that maintain memories: review, purge, extract, undo, jobs, statistics, due, pause, projects."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import (
-    SHOWN,
+    SHOWN_IDS,
     JsonOption,
     err,
-    guarded,
+    escaped,
+    handle_errors,
     layer_name,
-    local,
+    local_time,
     out,
-    quiet,
+    print_dim,
     show_json,
     show_outcome,
-    shown,
 )
-from memory_anchor.front.cli.passphrase import ask_hidden, ask_human, human_beside_input
+from memory_anchor.front.cli.passphrase import ask_hidden, ask_human, ask_human_on_tty
 from memory_anchor.front.cli.review import review
-from memory_anchor.front.cli.review import stamps as stamps
-from memory_anchor.front.cli.spoken import whole_id
+from memory_anchor.front.cli.shorthand import full_id, full_project_id
 from memory_anchor.json_values import Record, items, number, record, records, text, texts
 
 EXTRACT_AT_ONCE = 400
-"""Turns handed over in one call; more are taken in parts."""
+"""Messages of one call, beyond which the next message of the user begins another."""
 
 
 def register(app: typer.Typer) -> None:
@@ -46,20 +45,25 @@ def register(app: typer.Typer) -> None:
     generated.register(app, *COMMANDS)
     jobs = group(app, "jobs", "What runs in the background: list, run, start, stop, stats.")
     generated.register(jobs, *JOBS)
+    projects = group(app, "projects", "Which folders share one memory: list, link, move, merge.")
+    projects.command("list")(projects_list)
+    projects.command("link")(projects_link)
+    projects.command("move")(projects_move)
+    projects.command("merge")(projects_merge)
 
 
 def _undone(answer: Record, values: Values) -> None:
     done = "nothing to undo" if not answer["steps"] else "undone" if values["apply"] else "would undo"
-    out.print(f"{done}: {shown(answer['what'])}")
+    out.print(f"{done}: {escaped(answer['what'])}")
     for step in records(answer["steps"]):
-        out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{shown(step['reason'])}[/]")
+        out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{escaped(step['reason'])}[/]")
     for left in records(answer["left"]):
-        out.print(f"  [yellow]left alone[/] {left['id']}: {shown(left['reason'])}")
+        out.print(f"  [yellow]left alone[/] {left['id']}: {escaped(left['reason'])}")
     if answer["steps"] and not values["apply"]:
-        quiet("nothing was changed; add --yes to do it")
+        print_dim("nothing was changed; add --yes to do it")
 
 
-@guarded
+@handle_errors
 def purge(
     ids: Annotated[
         list[str] | None,
@@ -74,21 +78,21 @@ def purge(
     json_: JsonOption = False,
 ) -> None:
     """Erase for good, in every version, the store's log, reports and spool; needs the passphrase."""
-    given = list(ids or ())
-    is_piped = matching and given == ["-"] and not sys.stdin.isatty()
+    arguments = list(ids or ())
+    is_piped = matching and arguments == ["-"] and not sys.stdin.isatty()
     if is_piped and not (yes or json_):
         raise BadInput("--matching - reads standard input, where nothing can be confirmed; add --yes or --json")
-    text = _text_to_purge(given) if matching else None
-    signer = human_beside_input() if is_piped else ask_human()
-    named = [] if matching else [whole_id(one) for one in given]
-    preview = call("purge_preview", ids=named, text=text, human=signer)
+    text = _text_to_purge(arguments) if matching else None
+    signer = ask_human_on_tty() if is_piped else ask_human()
+    full_ids = [] if matching else [full_id(prefix) for prefix in arguments]
+    preview = call("purge_preview", ids=full_ids, text=text, human=signer)
     if not json_:
         for memory in records(preview["memories"]):
-            out.print(f"  [cyan]{memory['id']}[/] [dim]{memory['versions']} versions[/] {shown(memory['content'])}")
+            out.print(f"  [cyan]{memory['id']}[/] [dim]{memory['versions']} versions[/] {escaped(memory['content'])}")
     if not (json_ or yes) and not typer.confirm("Erase for good? Nothing brings it back", default=False):
-        quiet("nothing was erased")
+        print_dim("nothing was erased")
         return
-    answer = call("purge", ids=named, text=text, seen=preview["seen"], human=signer)
+    answer = call("purge", ids=full_ids, text=text, seen=preview["seen"], human=signer)
     sign_purges(signer)
     if json_:
         show_json(answer)
@@ -98,41 +102,35 @@ def purge(
         out.print(f"  {collection}: {', '.join(texts(gone))}")
     for name, many in record(answer["files"]).items():
         if many:
-            out.print(f"  {shown(name)}: {many}")
+            out.print(f"  {escaped(name)}: {many}")
     for mention in items(answer["mentions"]):
-        out.print(f"  [yellow]quotes it, left for you to decide[/] {shown(mention)}")
+        out.print(f"  [yellow]quotes it, left for you to decide[/] {escaped(mention)}")
     for place in items(answer["still_in"]):
-        out.print(f"  [yellow]may still hold it, delete it yourself[/] {shown(place)}")
+        out.print(f"  [yellow]may still hold it, delete it yourself[/] {escaped(place)}")
     if not answer["clean"]:
         out.print("[red]something was still found afterwards; run it again[/]")
     for place in items(answer["out_of_reach"]):
-        out.print(f"  [dim]out of reach: {shown(place)}[/]")
+        out.print(f"  [dim]out of reach: {escaped(place)}[/]")
 
 
-def _text_to_purge(given: list[str]) -> str:
-    """Return the text of `--matching`: typed unseen, piped in for `-`, or the argument itself."""
-    match given:
-        case []:
+def _text_to_purge(arguments: list[str]) -> str:
+    """Return the text of `--matching`: typed without echo, piped in for `-`, or the argument itself."""
+    match arguments:
+        case ["-"] if not sys.stdin.isatty():
+            return sys.stdin.read().rstrip("\n")
+        case [] | ["-"]:
             return ask_hidden("Text to erase everywhere: ")
-        case ["-"]:
-            return ask_hidden("Text to erase everywhere: ") if sys.stdin.isatty() else sys.stdin.read().rstrip("\n")
         case [text]:
             err.print("[yellow]an argument stays in the shell's history; without one the text is asked unseen[/]")
             return text
-    raise BadInput(f"--matching got {len(given)} texts; allowed is one, or none to be asked unseen")
+    raise BadInput(f"--matching got {len(arguments)} texts; allowed is one, or none to be asked unseen")
 
 
-@guarded
+@handle_errors
 def extract(
     file: Annotated[Path, typer.Argument(help="A Claude Code or Codex transcript, or JSON [{role, content}].")],
     yes: Annotated[bool, typer.Option("--yes", help="Store it; without this it is only shown.")] = False,
-    mode: Annotated[
-        str | None,
-        typer.Option(
-            help="first-person, ghostwriter or factual.",
-            autocompletion=completing.words("first-person", "ghostwriter", "factual"),
-        ),
-    ] = None,
+    mode: Annotated[str | None, completing.choice("first-person", "ghostwriter", "factual")] = None,
     user_facts: Annotated[bool, typer.Option("--user-facts", help="Only what concerns the user.")] = False,
     json_: JsonOption = False,
 ) -> None:
@@ -140,47 +138,38 @@ def extract(
     from memory_anchor.ingest.transcripts import read_transcript
 
     messages, kind = read_transcript(file)
-    pieces: list[list[Record]] = [[]]
+    parts: list[list[Record]] = [[]]
     for message in messages:
-        if message.role == "user" and len(pieces[-1]) >= EXTRACT_AT_ONCE:  # a tool's answer stays with its call
-            pieces.append([])
-        calls: list[Record] = [{"name": one.name, "arguments": dict(one.arguments)} for one in message.tool_calls]
-        pieces[-1].append({"role": message.role, "content": message.content, "tool_calls": calls})
-    answers = []
-    for part, piece in enumerate(pieces, 1):
-        if len(pieces) > 1:
-            err.print(f"[dim]part {part} of {len(pieces)}[/]")
-        answers.append(
-            call(
-                "extract",
-                messages=piece,
-                mode=mode,
-                only="user_facts" if user_facts else None,
-                apply=yes,
-            )
-        )
+        if message.role == "user" and len(parts[-1]) >= EXTRACT_AT_ONCE:  # a tool's answer stays with its call
+            parts.append([])
+        calls: list[Record] = [{"name": use.name, "arguments": dict(use.arguments)} for use in message.tool_calls]
+        parts[-1].append({"role": message.role, "content": message.content, "tool_calls": calls})
+    answers, only = [], "user_facts" if user_facts else None
+    for index, part in enumerate(parts, 1):
+        if len(parts) > 1:
+            err.print(f"[dim]part {index} of {len(parts)}[/]")
+        answers.append(call("extract", messages=part, mode=mode, only=only, apply=yes))
     if json_:
         show_json({"format": kind, "parts": answers})
         return
     for answer in answers:
-        for one in records(answer.get("candidates", ())):
-            out.print(
-                f"[cyan]{one['type']}[/] {shown(one['content'])} [dim]{shown(one['about'])}, {one['confidence']}[/]"
-            )
-        for one in records(answer.get("outcomes")):
-            show_outcome(one, False)
+        for candidate in records(answer.get("candidates", ())):
+            about = f"{escaped(candidate['about'])}, {candidate['confidence']}"
+            out.print(f"[cyan]{candidate['type']}[/] {escaped(candidate['content'])} [dim]{about}[/]")
+        for outcome in records(answer.get("outcomes")):
+            show_outcome(outcome, False)
         for note in items(answer.get("notes", ())):
-            quiet(text(note))
+            print_dim(text(note))
     if not yes:
-        quiet("nothing was stored; add --yes to do it")
+        print_dim("nothing was stored; add --yes to do it")
 
 
 def _stats(answer: Record, _: Values) -> None:
-    for one in records(answer.get("heeded", ())):
-        share = round(100 * number(one["heeded"]) / number(one["told"]))
-        out.print(f"[cyan]{one['layer']}[/] {one['hook']}: {one['heeded']} of {one['told']} heeded ({share} %)")
+    for row in records(answer.get("heeded", ())):
+        share = round(100 * number(row["heeded"]) / number(row["told"]))
+        out.print(f"[cyan]{row['layer']}[/] {row['hook']}: {row['heeded']} of {row['told']} heeded ({share} %)")
     if answer.get("heeded") == []:
-        quiet("nothing was told and looked at yet")
+        print_dim("nothing was told and looked at yet")
     if "total" not in answer:
         return
     counts = {
@@ -192,15 +181,14 @@ def _stats(answer: Record, _: Values) -> None:
     out.print(f"[bold]{answer['total']}[/] memories in {answer['versions']} versions, {megabytes:.1f} MB")
     for name, value in counts.items():
         words = [f"{_counted(name, key)} {count}" for key, count in value.items() if count]
-        out.print(f"[dim]{name.replace('_', ' ')}:[/] {shown(', '.join(words) or 'none')}")
+        out.print(f"[dim]{name.replace('_', ' ')}:[/] {escaped(', '.join(words) or 'none')}")
     out.print(f"[dim]writes, a day each:[/]  {answer['writes_sparkline']}")
     out.print(f"[dim]recalls, a day each:[/] {answer['recalls_sparkline']}")
     if answer["unembedded"]:
-        quiet(f"{answer['unembedded']} wait for their vectors and are found by words until then")
+        print_dim(f"{answer['unembedded']} wait for their vectors and are found by words until then")
 
 
 def _counted(name: str, key: str) -> str:
-    """Return what is counted, as a person says it."""
     if name == "age":
         return "older" if key == "older" else f"up to {key} days:" if key != "1" else "up to a day:"
     return layer_name(key) if name in ("layer", "layers") else key
@@ -208,30 +196,33 @@ def _counted(name: str, key: str) -> str:
 
 def _paused(answer: Record, _: Values) -> None:
     if not answer["paused"]:
-        quiet("agents may write again")
+        print_dim("agents may write again")
         return
-    until = f" until {local(answer['until'])}" if "until" in answer else ""
-    quiet(f"paused{until}: agents read and do not write" + (", and are told nothing unasked" * ("silent" in answer)))
+    until = f" until {local_time(answer['until'])}" if "until" in answer else ""
+    print_dim(
+        f"paused{until}: agents read and do not write" + (", and are told nothing unasked" * ("silent" in answer))
+    )
 
 
 def _due(answer: Record, _: Values) -> None:
-    SHOWN.extend(str(record(one["memory"])["id"]) for one in records(answer["due"]))
-    for one in records(answer["due"]):
-        when = f"due {local(one['due_at'])[:10]}" if one["due_at"] else "open task"
-        out.print(f"[cyan]{record(one['memory'])['id']}[/] [dim]{when}[/] {shown(record(one['memory'])['content'])}")
+    SHOWN_IDS.extend(str(record(item["memory"])["id"]) for item in records(answer["due"]))
+    for item in records(answer["due"]):
+        memory = record(item["memory"])
+        when = f"due {local_time(item['due_at'])[:10]}" if item["due_at"] else "open task"
+        out.print(f"[cyan]{memory['id']}[/] [dim]{when}[/] {escaped(memory['content'])}")
     if not answer["due"]:
-        quiet("nothing is due")
+        print_dim("nothing is due")
 
 
 def _jobs(answer: Record, _: Values) -> None:
     if not answer["running"]:
-        quiet("nothing runs by itself here: no engine serves, or `memory-anchor jobs stop` was said")
+        print_dim("nothing runs by itself here: no engine serves, or `memory-anchor jobs stop` was said")
     for job in records(answer["jobs"]):
         due = " [yellow]due[/]" if job["due"] else ""
         out.print(f"[cyan]{job['name']}[/]{due} [dim]{job['about']}[/]")
         if job["runs"] or job["failures"]:
-            failed = f", {job['failures']} failed ({shown(job['last_failure'])})" if job["failures"] else ""
-            last = local(job["last_at"]) if job["last_at"] else "never"
+            failed = f", {job['failures']} failed ({escaped(job['last_failure'])})" if job["failures"] else ""
+            last = local_time(job["last_at"]) if job["last_at"] else "never"
             out.print(f"  [dim]last {last}; {job['runs']} runs, {job['changed']} changed{failed}[/]")
 
 
@@ -239,33 +230,118 @@ def _job_run(answer: Record, values: Values) -> None:
     done = f"would change {len(items(answer['planned']))}" if values["dry_run"] else f"{answer['changed']} changed"
     out.print(f"{answer['job']}: {done}{', more is left' if answer['left'] else ''}")
     if counts := ", ".join(f"{name.replace('_', ' ')} {count:g}" for name, count in record(answer["counts"]).items()):
-        out.print(f"  [dim]{shown(counts)}[/]")
+        out.print(f"  [dim]{escaped(counts)}[/]")
     for step in records(answer["planned"]):
-        out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{shown(step['reason'])}[/]")
+        out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{escaped(step['reason'])}[/]")
 
 
 def _switched(answer: Record, _: Values) -> None:
-    quiet("jobs run when they fall due" if answer["running"] else "jobs only run when you start them by name")
+    print_dim("jobs run when they fall due" if answer["running"] else "jobs only run when you start them by name")
+
+
+@handle_errors
+def projects_list(json_: JsonOption = False) -> None:
+    """Show every project with its folders, its memories, and which other one it may be."""
+    answer = call("projects_list")
+    if json_:
+        show_json(answer)
+        return
+    for project in records(answer["projects"]):
+        mark = " [green](here)[/]" if project["here"] else ""
+        out.print(f"[cyan]{escaped(project['id'])}[/]{mark} [dim]{project['memories']} memories[/]")
+        for path in items(project["paths"]):
+            out.print(f"  {escaped(path)}")
+        for remote in items(project["remotes"]):
+            out.print(f"  [dim]{escaped(remote)}[/]")
+        if project["may_be"]:
+            out.print(f"  [yellow]may be {escaped(project['may_be'])}: {escaped(project['why'])}[/]")
+    if not answer["projects"]:
+        print_dim("no project is known yet; the first agent or command in a folder makes one")
+
+
+@handle_errors
+def projects_link(
+    project: Annotated[
+        str,
+        typer.Argument(
+            help="The project's id; left out: the one this folder may be.", autocompletion=completing.projects
+        ),
+    ] = "",
+    folder: Annotated[Path | None, typer.Option(help="Another folder than this one.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Say that this folder belongs to a known project; needs the passphrase."""
+    link_folder(full_project_id(project) if project else _ask_likely(), folder, moved=False, as_json=json_)
+
+
+@handle_errors
+def projects_move(
+    project: Annotated[str, typer.Argument(help="The project's id.", autocompletion=completing.projects)],
+    folder: Annotated[Path | None, typer.Option(help="Where it is now; left out: here.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Say that a project is in this folder now, and in none of its old ones; needs the passphrase."""
+    link_folder(full_project_id(project), folder, moved=True, as_json=json_)
+
+
+@handle_errors
+def projects_merge(
+    source: Annotated[str, typer.Argument(help="The project whose memories move.", autocompletion=completing.projects)],
+    target: Annotated[str, typer.Argument(help="The project they move to.", autocompletion=completing.projects)] = "",
+    undo: Annotated[bool, typer.Option("--undo", help="Move back what merging SOURCE moved.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Move every memory and folder of one project to another; needs the passphrase, and --undo takes it back."""
+    if bool(target) == undo:
+        raise BadInput("merge needs SOURCE and TARGET, or SOURCE with --undo")
+    source, target = full_project_id(source), full_project_id(target)
+    answer = call("projects_merge", source=source, target=target or None, undo=undo or None, human=ask_human())
+    if json_:
+        show_json(answer)
+    elif undo:
+        print_dim(f"{answer['versions']} versions are {source}'s again")
+    else:
+        print_dim(f"{answer['versions']} versions are {target}'s now; `memory-anchor projects merge {source} --undo`")
+
+
+def _ask_likely() -> str:
+    projects = records(call("projects_list")["projects"])
+    here = next((project for project in projects if project["here"] and project["may_be"]), None)
+    if here is None:
+        raise BadInput("this folder looks like no other project; name one: `memory-anchor projects list`")
+    out.print(f"this folder may be [cyan]{escaped(record(here)['may_be'])}[/]: {escaped(here['why'])}")
+    if not typer.confirm("Is it that project?", default=False):
+        print_dim("nothing was linked")
+        raise typer.Exit(0)
+    return str(record(here)["may_be"])
+
+
+def link_folder(project: str, folder: Path | None, *, moved: bool, as_json: bool) -> None:
+    where = str(folder.absolute()) if folder is not None else None
+    answer = call("projects_link", project=project, folder=where, moved=moved or None, human=ask_human())
+    if as_json:
+        show_json(answer)
+        return
+    print_dim(f"{answer['folder']} is project {project}")
+    if answer["left_behind"]:
+        print_dim(
+            f"{answer['left_behind']} memories stay with {answer['was']}, which it was until now; "
+            f"`memory-anchor projects merge {answer['was']} {project}` brings them"
+        )
 
 
 def _switch(name: str, *, on: bool, about: str) -> Command:
+    calls: list[tuple[str, Values]] = [("jobs_switch", {"on": on})]
     return Command(
-        name,
-        "jobs_switch",
-        asks.SwitchJobs,
-        _switched,
-        left_out=("on",),
-        about=about,
-        before=lambda _: [("jobs_switch", {"on": on})],
+        name, asks.SwitchJobs, _switched, left_out=("on",), call="jobs_switch", about=about, calls=lambda _: calls
     )
 
 
 COMMANDS = (
-    Command("undo", "undo", asks.Undo, _undone, ("what",), human=True),
-    Command("stats", "stats", asks.ReadStats, _stats, at=True),
-    Command("due", "due", asks.ListDue, _due),
+    Command("undo", asks.Undo, _undone, ("what",), human=True),
+    Command("stats", asks.ReadStats, _stats, at=True),
+    Command("due", asks.ListDue, _due),
     Command(
-        "pause",
         "pause",
         asks.PauseAgents,
         _paused,
@@ -274,10 +350,10 @@ COMMANDS = (
         extra=(option("lasting", str, "", "End by itself after that long: 30m, 2h, 1d.", "--for", metavar="2h"),),
     ),
 )
-LIST_JOBS = Command("list", "jobs_list", asks.ListJobs, _jobs)
+LIST_JOBS = Command("list", asks.ListJobs, _jobs, call="jobs_list")
 JOBS = (
     LIST_JOBS,
-    Command("run", "jobs_run", asks.RunJob, _job_run, ("name",), at=True, completes={"name": completing.jobs}),
+    Command("run", asks.RunJob, _job_run, ("name",), call="jobs_run", at=True, completes={"name": completing.jobs}),
     _switch("start", on=True, about="Let the engine run jobs by itself."),
     _switch("stop", on=False, about="Keep the engine from running jobs by itself."),
     replace(LIST_JOBS, name="stats"),

@@ -1,9 +1,9 @@
-"""Values that a shell completes: ids by their beginning, projects, settings, and the words of what takes one of few.
+"""Shell completion: ids by their beginning, projects, settings, and the words of options that take one of few.
 
-Each is a function of what is typed so far, given to an option or argument as `autocompletion`. What is asked of the
-memory is what an agent may read; a failure completes nothing and says nothing, since nobody could read it there.
-No text of a memory is shown beside its id: zsh evaluates what a completion prints, and agents write memories. Names
-that others chose are left out unless they are plain words.
+Each completer is a function of what is typed so far, given to an option or argument as `autocompletion`. It reads what
+an agent may read; a failure completes nothing, silently, since nobody could read a message there. No memory's text is
+shown next to its id: zsh evaluates what a completion prints, and agents write memories. Names that others chose are
+left out unless they are plain words.
 """
 
 from __future__ import annotations
@@ -13,36 +13,46 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import get_args
 
+import typer
+
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.fields import Moment
 from memory_anchor.front.cli.link import call
-from memory_anchor.front.cli.output import LAYERS, layer_name, local
+from memory_anchor.front.cli.output import LAYERS, layer_name, local_time
 from memory_anchor.json_values import Record, items, record, records
 from memory_anchor.model import Layer
 from memory_anchor.runtime.wire import Misread
 
-Completes = Callable[[str], list[tuple[str, str]]]
-"""What is typed so far -> the values that begin so, each with what a shell may say beside it."""
+Completer = Callable[[str], list[tuple[str, str]]]
+"""What is typed so far -> the values that begin so, each with a description for the shell."""
 IDS_MAX = 200
 PLAIN, PLAIN_TEXT = re.compile(r"[\w.@=+/-]{1,200}"), re.compile(r"[\w.@=+/,-][\w .@=+/,-]{0,60}|")
-SPOKEN = ("yesterday", "last Monday", "3 days ago", "last week", "昨天", "上周")
+TIME_EXAMPLES = ("yesterday", "last Monday", "3 days ago", "last week", "昨天", "上周")
 
 
-def words(*allowed: str) -> Completes:
+def words(*allowed: str) -> Completer:
     """Return what completes one of a few words."""
     return lambda incomplete: [(word, "") for word in allowed if word.startswith(incomplete)]
 
 
-def of_kind(annotation: object) -> Completes | None:
-    """Return what completes a request's field: the words of its enumeration or literal, times; None for any other."""
+def choice(*allowed: str, note: str = "") -> object:
+    """Return an option that takes one of a few words, which its help names. note: follows them."""
+    named = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+    return typer.Option(help=f"{named}{note}.", autocompletion=words(*allowed))
+
+
+def for_annotation(annotation: object) -> Completer | None:
+    """Return the completer of a request's field: an enumeration, a literal or a time; None for any other."""
     kinds = list(_inner(annotation))
     if Layer in kinds:
-        return words(*LAYERS.values(), *(one.value for one in Layer))
+        return words(*LAYERS.values(), *(layer.value for layer in Layer))
     if Moment in kinds:
-        return words(*SPOKEN)
-    named = [one for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum) for one in kind]
-    told = [str(one.value) for one in named] or [one for one in kinds if isinstance(one, str)]
-    return words(*told) if told else None
+        return words(*TIME_EXAMPLES)
+    enums = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum)]
+    values = [str(member.value) for kind in enums for member in kind] or [
+        kind for kind in kinds if isinstance(kind, str)
+    ]
+    return words(*values) if values else None
 
 
 def _inner(annotation: object) -> Iterator[object]:
@@ -51,96 +61,101 @@ def _inner(annotation: object) -> Iterator[object]:
         yield from _inner(part)
 
 
-def _asked(incomplete: str, ask: Callable[[], Iterable[tuple[object, object]]]) -> list[tuple[str, str]]:
-    """Return what was answered, begins so, and is plain to every shell."""
+def _completed(incomplete: str, values: Callable[[], Iterable[tuple[object, object]]]) -> list[tuple[str, str]]:
+    """Return the (value, description) that begin so and are plain to every shell."""
     try:
-        found = [(str(value), str(about)) for value, about in ask()]
+        pairs = [(str(value), str(about)) for value, about in values()]
     except (MemoryAnchorError, Misread, OSError, KeyError):
         return []
-    plain = [(value, about) for value, about in found if PLAIN.fullmatch(value) and value.startswith(incomplete)]
+    plain = [(value, about) for value, about in pairs if PLAIN.fullmatch(value) and value.startswith(incomplete)]
     return [(value, about if PLAIN_TEXT.fullmatch(about) else "") for value, about in plain]
 
 
+def _rows(name: str, key: str, value: str, about: str = "") -> Completer:
+    """Return the completer of one field of the rows that a call answers. about: the field that describes a row."""
+
+    def complete(incomplete: str) -> list[tuple[str, str]]:
+        return _completed(
+            incomplete, lambda: ((row[value], row[about] if about else "") for row in records(call(name)[key]))
+        )
+
+    return complete
+
+
+jobs = _rows("jobs_list", "jobs", "name", "about")
+lorebooks = _rows("lorebook_list", "books", "name", "file")
+reports = _rows("context_reports", "reports", "id", "recorded_at")
+
+
 def ids(incomplete: str) -> list[tuple[str, str]]:
-    """The newest memories, and with some of an id those that begin so, whatever their state."""
-
-    def ask() -> Iterator[tuple[object, object]]:
-        for status in (None, "archived", "superseded") if incomplete else (None,):
-            for one in records(call("list", status=status, limit=1_000 if incomplete else IDS_MAX)["memories"]):
-                yield one["id"], _about(one)
-
-    return _asked(incomplete, ask)
-
-
-def pending(incomplete: str) -> list[tuple[str, str]]:
-    """What waits for review."""
-
-    def ask() -> Iterator[tuple[object, object]]:
-        for one in records(call("inbox")["items"]):
-            yield record(one["memory"])["id"], _about(record(one["memory"]))
-
-    return _asked(incomplete, ask)
-
-
-def _about(memory: Record) -> str:
-    when = local(memory.get("when") or memory.get("recorded_at") or "")[:10]
-    return f"{layer_name(memory['layer'])} {memory['type']} {when}"
-
-
-def projects(incomplete: str) -> list[tuple[str, str]]:
-    return _asked(
+    """The newest memories; with some of an id typed, those that begin so in every state."""
+    states, most = ((None, "archived", "superseded"), 1_000) if incomplete else ((None,), IDS_MAX)
+    return _completed(
         incomplete,
         lambda: (
-            (one["id"], next(iter(items(one["paths"])), "")) for one in records(call("projects_list")["projects"])
+            (memory["id"], _about(memory))
+            for status in states
+            for memory in records(call("list", status=status, limit=most)["memories"])
         ),
     )
 
 
-def jobs(incomplete: str) -> list[tuple[str, str]]:
-    return _asked(incomplete, lambda: ((one["name"], one["about"]) for one in records(call("jobs_list")["jobs"])))
+def pending(incomplete: str) -> list[tuple[str, str]]:
+    """Memories that wait for review."""
+    return _completed(
+        incomplete,
+        lambda: (
+            (memory["id"], _about(memory))
+            for memory in (record(item["memory"]) for item in records(call("inbox")["items"]))
+        ),
+    )
+
+
+def _about(memory: Record) -> str:
+    when = local_time(memory.get("when") or memory.get("recorded_at") or "")[:10]
+    return f"{layer_name(memory['layer'])} {memory['type']} {when}"
+
+
+def projects(incomplete: str) -> list[tuple[str, str]]:
+    return _completed(
+        incomplete,
+        lambda: (
+            (row["id"], next(iter(items(row["paths"])), "")) for row in records(call("projects_list")["projects"])
+        ),
+    )
 
 
 def sources(incomplete: str) -> list[tuple[str, str]]:
     """Sources of knowledge by their id and by their kind."""
-
-    def ask() -> Iterator[tuple[object, object]]:
-        for one in records(call("knowledge_sources")["sources"]):
-            yield one["id"], one["ref"]
-            yield one["kind"], ""
-
-    return _asked(incomplete, ask)
-
-
-def lorebooks(incomplete: str) -> list[tuple[str, str]]:
-    return _asked(incomplete, lambda: ((one["name"], one["file"]) for one in records(call("lorebook_list")["books"])))
+    return _completed(
+        incomplete,
+        lambda: (
+            pair
+            for row in records(call("knowledge_sources")["sources"])
+            for pair in ((row["id"], row["ref"]), (row["kind"], ""))
+        ),
+    )
 
 
 def settings(incomplete: str) -> list[tuple[str, str]]:
     from memory_anchor.front.cli.setup import flat
     from memory_anchor.settings import Settings
 
-    return _asked(incomplete, lambda: flat(Settings().model_dump(mode="json")))
+    return _completed(incomplete, lambda: flat(Settings().model_dump(mode="json")))
 
 
 def variants(incomplete: str) -> list[tuple[str, str]]:
-    """Settings as `eval --variant` takes them; the last of several, behind a comma."""
+    """Settings as `eval --variant` takes them; the last of several, after a comma."""
     before, comma, last = incomplete.rpartition(",")
     return [(f"{before}{comma}{name}=", about) for name, about in settings(last)]
 
 
-def reports(incomplete: str) -> list[tuple[str, str]]:
-    return _asked(
-        incomplete,
-        lambda: ((one["id"], one["recorded_at"]) for one in records(call("context_reports")["reports"])),
-    )
-
-
 def keys(incomplete: str) -> list[tuple[str, str]]:
-    """Ids of access keys, which lie in a file."""
+    """Ids of access keys, from the key file."""
     from memory_anchor.front.cli.served import keys_here
 
-    return _asked(
-        incomplete, lambda: ((one.id, f"{one.account} {one.role.value}") for one in keys_here().all().values())
+    return _completed(
+        incomplete, lambda: ((key.id, f"{key.account} {key.role.value}") for key in keys_here().all().values())
     )
 
 
@@ -148,15 +163,16 @@ def proposals(incomplete: str) -> list[tuple[str, str]]:
     """Open proposals for the constitution."""
     from memory_anchor.front.cli.setup import identity
 
-    return _asked(incomplete, lambda: ((one.id, one.status.value) for one in identity().proposals()))
+    return _completed(incomplete, lambda: ((row.id, row.status.value) for row in identity().proposals()))
 
 
 def devices(incomplete: str) -> list[tuple[str, str]]:
-    return _asked(
+    """The other devices."""
+    return _completed(
         incomplete,
-        lambda: ((one["name"], "") for one in records(call("sync_status").get("devices", ())) if not one["here"]),
+        lambda: ((row["name"], "") for row in records(call("sync_status").get("devices", ())) if not row["here"]),
     )
 
 
-OF_FIELDS: Mapping[str, Completes] = {"id": ids, "replaces": ids, "done": ids, "source": sources}
+BY_NAME: Mapping[str, Completer] = {"id": ids, "replaces": ids, "done": ids, "source": sources}
 """Of requests' fields that are no enumeration, by their name."""

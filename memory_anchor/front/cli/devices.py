@@ -1,4 +1,4 @@
-"""Commands that keep several devices of one person alike: sync setup, now, status, revoke."""
+"""Commands that sync the devices of one person: sync setup, now, status, revoke."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from memory_anchor.errors import BadInput, Refused
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir
-from memory_anchor.front.cli.output import HumanOption, JsonOption, err, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.output import (
+    HumanOption,
+    JsonOption,
+    err,
+    escaped,
+    handle_errors,
+    out,
+    print_dim,
+    show_json,
+)
 from memory_anchor.front.cli.passphrase import ask_hidden, ask_human
 from memory_anchor.json_values import Record, items, record, records, text, texts, whole
 
@@ -34,7 +43,7 @@ def register(app: typer.Typer) -> None:
     sync.command("revoke")(revoke)
 
 
-@guarded
+@handle_errors
 def setup(
     folder: Annotated[
         Path | None, typer.Argument(help="Any folder that is carried between devices; left out: the one set up.")
@@ -67,19 +76,20 @@ def setup(
     before = _device(data) if folder is None else None
     if folder is None and before is None:
         raise BadInput("sync is not set up here; name a folder: `memory-anchor sync setup FOLDER`")
-    place = SyncFolder(Path(before.folder)) if before else SyncFolder.below((folder or Path()).expanduser().absolute())
-    if not place.root.parent.is_dir():
-        raise BadInput(f"{place.root.parent} is no folder; make it first, or name another")
-    if git and not any((one / ".git").exists() for one in (place.root, place.root.parent)):
-        raise BadInput(f"{place.root.parent} is no Git working copy; clone your repository there first")
+    shared = SyncFolder(Path(before.folder)) if before else SyncFolder.below((folder or Path()).expanduser().absolute())
+    parent = shared.root.parent
+    if not parent.is_dir():
+        raise BadInput(f"{parent} is no folder; make it first, or name another")
+    if git and not ((shared.root / ".git").exists() or (parent / ".git").exists()):
+        raise BadInput(f"{parent} is no Git working copy; clone your repository there first")
     own, wanted = _wanted(project or [], everything=all_ or bool(before and before.everything), before=before)
     signer = ask_human()
-    passphrase = _sync_passphrase(is_new=place.head() is None)
+    passphrase = _sync_passphrase(is_new=shared.head() is None)
     scope = settings_of(os.environ).scope
     with membership.exchange_lock(data):
         device = membership.join(
             data,
-            place,
+            shared,
             passphrase=passphrase,
             name=name or (before.name if before is not None else _host()),
             account=scope.account,
@@ -96,12 +106,12 @@ def setup(
     if json_:
         show_json({"name": device.name, "folder": device.folder, "projects": dict(device.projects), **answer})
         return
-    quiet(f"{shown(device.name)} syncs {len(device.projects)} projects through {shown(device.folder)}")
-    _exchanged(answer)
-    quiet("on your next device: `memory-anchor sync setup FOLDER`, with the same sync passphrase")
+    print_dim(f"{escaped(device.name)} syncs {len(device.projects)} projects through {escaped(device.folder)}")
+    _show_exchange(answer)
+    print_dim("on your next device: `memory-anchor sync setup FOLDER`, with the same sync passphrase")
 
 
-@guarded
+@handle_errors
 def now(human: HumanOption = False, json_: JsonOption = False) -> None:
     """Exchange with your other devices now; --human also signs what was purged here, so that it goes everywhere."""
     if human:
@@ -109,11 +119,11 @@ def now(human: HumanOption = False, json_: JsonOption = False) -> None:
     answer = call("sync_now")
     if json_:
         show_json(answer)
-        return
-    _exchanged(answer)
+    else:
+        _show_exchange(answer)
 
 
-@guarded
+@handle_errors
 def status(json_: JsonOption = False) -> None:
     """Show the folder, the devices, what waits, and what is wrong with its cure."""
     answer = call("sync_status")
@@ -121,26 +131,28 @@ def status(json_: JsonOption = False) -> None:
         show_json(answer)
         return
     if not answer["set_up"]:
-        quiet("sync is not set up here; `memory-anchor sync setup FOLDER` does it")
+        print_dim("sync is not set up here; `memory-anchor sync setup FOLDER` does it")
         return
-    out.print(f"[cyan]{shown(answer['name'])}[/] in {shown(answer['folder'])} [dim]{answer['versions']} versions[/]")
-    for one in records(answer.get("devices", ())):
-        said = "this one" if one["here"] else "revoked" if one["revoked"] else f"read up to segment {one['read']}"
-        out.print(f"  [cyan]{shown(one['name'])}[/] [dim]{said}[/]")
+    out.print(
+        f"[cyan]{escaped(answer['name'])}[/] in {escaped(answer['folder'])} [dim]{answer['versions']} versions[/]"
+    )
+    for device in records(answer.get("devices", ())):
+        state = "revoked" if device["revoked"] else f"read up to segment {device['read']}"
+        out.print(f"  [cyan]{escaped(device['name'])}[/] [dim]{'this one' if device['here'] else state}[/]")
     for own, shared in record(answer["projects"]).items():
-        out.print(f"  [dim]project {shown(own)}{'' if own == shared else f' (shared as {shown(shared)})'}[/]")
+        out.print(f"  [dim]project {escaped(own)}{'' if own == shared else f' (shared as {escaped(shared)})'}[/]")
     last = record(answer["last"])
     if last:
         at = text(last["at"])[:16]
         out.print(f"[dim]last exchange {at} UTC: {last['sent']} sent, {last['received']} received[/]")
     if answer.get("foreign_files"):
-        quiet(f"{answer['foreign_files']} files in the folder are not ours and were left alone")
+        print_dim(f"{answer['foreign_files']} files in the folder are not ours and were left alone")
     for note in dict.fromkeys([*texts(answer["notes"]), *texts(last.get("notes"))]):
-        out.print(f"[yellow]{shown(note)}[/]")
-    _unsigned(len(items(answer["unsigned"])))
+        out.print(f"[yellow]{escaped(note)}[/]")
+    _show_unsigned(len(items(answer["unsigned"])))
 
 
-@guarded
+@handle_errors
 def revoke(
     name: Annotated[str, typer.Argument(help="The device that was lost or sold.", autocompletion=completing.devices)],
     json_: JsonOption = False,
@@ -159,8 +171,8 @@ def revoke(
     passphrase = _sync_passphrase(is_new=False)
 
     def position_of(other: str) -> ChainPosition:
-        told = call("sync_reached", device=other)
-        return ChainPosition(whole(told["generation"]), whole(told["segment"]))
+        answer = call("sync_reached", device=other)
+        return ChainPosition(whole(answer["generation"]), whole(answer["segment"]))
 
     with membership.exchange_lock(data):
         device = membership.load(data) or device
@@ -171,17 +183,18 @@ def revoke(
     if json_:
         show_json({"revoked": gone.name, "device": gone.device, **answer})
         return
-    quiet(f"{shown(gone.name)} counts no more, and opens nothing that is written from now on")
-    quiet("what it had read it still has; a lost device that you can reach: `memory-anchor purge` there first")
+    print_dim(f"{escaped(gone.name)} counts no more, and opens nothing that is written from now on")
+    print_dim("what it had read it still has; a lost device that you can reach: `memory-anchor purge` there first")
 
 
 def sign_purges(signer: Signer) -> None:
-    """Sign what was purged here and is not told to other devices yet."""
+    """Sign what was purged here, so that other devices purge it too."""
     if not (data_dir() / "sync" / "device.json").exists():
         return
-    said = call("sync_unsigned")["said"]
-    if said:
-        answer = call("sync_signed", said=said, signature=signer.sign(record(said)), by=signer.approver.name)
+    statement = call("sync_unsigned")["said"]
+    if statement:
+        signature = signer.sign(record(statement))
+        answer = call("sync_signed", said=statement, signature=signature, by=signer.approver.name)
         err.print(f"[dim]{answer['signed']} purged memories go from your other devices too, at their next sync[/]")
 
 
@@ -191,23 +204,23 @@ def _wanted(
     """Return (every project here with its remotes and first commits, id -> shared id of those to sync)."""
     listed = records(call("projects_list")["projects"])
     own = {
-        text(one["id"]): [
-            *(f"remote:{name}" for name in items(one["remotes"])),
-            *(f"root:{name}" for name in items(one["first_commits"])),
+        text(project["id"]): [
+            *(f"remote:{name}" for name in items(project["remotes"])),
+            *(f"root:{name}" for name in items(project["first_commits"])),
         ]
-        for one in listed
+        for project in listed
     }
     if everything:
         return own, dict.fromkeys(own, "")
     if not chosen:
-        held = dict(before.projects) if before is not None else {}
-        here = next((text(one["id"]) for one in listed if one["here"]), None)
-        wanted = held or ({here: ""} if here else {})
+        synced = dict(before.projects) if before is not None else {}
+        here = next((text(project["id"]) for project in listed if project["here"]), None)
+        wanted = synced or ({here: ""} if here else {})
     else:
-        wanted = dict(one.partition("=")[::2] for one in chosen)
-    strange = sorted(set(wanted) - set(own))
-    if strange:
-        raise BadInput(f"no project {strange[0][:80]!r} here; `memory-anchor projects list` gives those there are")
+        wanted = dict(option.partition("=")[::2] for option in chosen)
+    unknown = sorted(set(wanted) - set(own))
+    if unknown:
+        raise BadInput(f"no project {unknown[0][:80]!r} here; `memory-anchor projects list` gives those there are")
     if not wanted:
         raise BadInput("this folder is no project yet; run it in one, name --project ID, or say --all")
     return own, wanted
@@ -227,24 +240,24 @@ def _device(data: Path) -> Device | None:
 
 
 def _host() -> str:
-    kept = "".join(char if char.isalnum() or char in "-_." else "-" for char in socket.gethostname().split(".")[0])
-    return kept[:NAME_MAX] or "device"
+    name = "".join(char if char.isalnum() or char in "-_." else "-" for char in socket.gethostname().split(".")[0])
+    return name[:NAME_MAX] or "device"
 
 
-def _exchanged(answer: Record) -> None:
+def _show_exchange(answer: Record) -> None:
     if not answer.get("set_up", True):
-        quiet("sync is not set up here; `memory-anchor sync setup FOLDER` does it")
+        print_dim("sync is not set up here; `memory-anchor sync setup FOLDER` does it")
         return
     counts = f"{answer['sent']} versions sent, {answer['received']} received"
-    quiet(counts + (f", {answer['purged']} purged" if answer["purged"] else ""))
+    print_dim(counts + (f", {answer['purged']} purged" if answer["purged"] else ""))
     if answer["disputed"]:
-        quiet(f"{answer['disputed']} were written on two devices at once: `memory-anchor review` shows them")
+        print_dim(f"{answer['disputed']} were written on two devices at once: `memory-anchor review` shows them")
     for note in items(answer["notes"]):
-        err.print(f"[yellow]{shown(note)}[/]")
-    _unsigned(whole(answer["unsigned"]))
+        err.print(f"[yellow]{escaped(note)}[/]")
+    _show_unsigned(whole(answer["unsigned"]))
 
 
-def _unsigned(many: int) -> None:
+def _show_unsigned(many: int) -> None:
     if many:
         err.print(
             f"[yellow]{many} memories were purged here and wait for your signature before they go elsewhere: "

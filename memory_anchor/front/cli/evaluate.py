@@ -1,15 +1,12 @@
-"""`memory-anchor eval` and `variants report`: how well this memory finds things, and how its variants compare.
+"""`memory-anchor eval` measures recall here, with these settings; `variants report` compares configured variants.
 
-`memory-anchor eval`: how well this memory finds things, with these settings, on this machine.
+Bundled questions and data sets run in scratch folders with the user's settings. Golden questions are asked of the
+user's own store through its engine, and with `--variant` of a private copy. Every run without a variant is saved and
+compared with the last of its kind.
 
-Bundled questions and data sets run in scratch folders with the user's settings; golden questions are asked of the
-user's own store, through the engine that serves it, and under a `--variant` of a private copy of it. Every run
-without one is kept and compared with the last of its kind.
-
-`memory-anchor variants report`: the configured ways of recall side by side, each figure with its 95 % interval.
-
-Success is told twice: by golden questions, asked now of this memory under each variant, and by how much of what a
-variant told in service the agents used (`team/telemetry`). Rejected: one score made of both.
+`variants report` shows each figure with its 95 % interval, by two measures: golden questions asked now under each
+variant, and how much of the memories that a variant returned in service the agents used (`team/telemetry`). Rejected:
+one score made of both.
 """
 
 from __future__ import annotations
@@ -29,8 +26,8 @@ from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir, preamble
-from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
-from memory_anchor.front.cli.spoken import whole_id
+from memory_anchor.front.cli.output import JsonOption, clipped, err, handle_errors, out, print_dim, show_json
+from memory_anchor.front.cli.shorthand import full_id
 from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
 
 if TYPE_CHECKING:
@@ -38,6 +35,7 @@ if TYPE_CHECKING:
     from memory_anchor.evaluation.metrics import KeptRows
     from memory_anchor.evaluation.questions import Case
     from memory_anchor.evaluation.runner import Answered
+    from memory_anchor.settings import Settings
 
 Many = list[str] | None
 VARIANTS_MAX = 4
@@ -50,7 +48,7 @@ def register(app: typer.Typer) -> None:
     app.command("eval")(evaluate)
 
 
-@guarded
+@handle_errors
 def evaluate(
     locomo: Annotated[Path | None, typer.Option(metavar="FILE", help="A LoCoMo file.")] = None,
     longmemeval: Annotated[Path | None, typer.Option(metavar="FILE", help="A LongMemEval file.")] = None,
@@ -89,12 +87,12 @@ def evaluate(
     if len(variant or ()) > VARIANTS_MAX:
         raise BadInput(f"--variant is given {len(variant or ())} times; allowed are {VARIANTS_MAX}")
     if knowledge:
-        _knowledge(variant, as_json=json_)
+        _eval_knowledge(variant, as_json=json_)
         return
     if transcript and not capture:
         raise BadInput("--transcript is given without --capture; allowed is `eval --capture --transcript FILE`")
     if capture:
-        _capture(transcript or (), variant, as_json=json_)
+        _eval_capture(transcript or (), variant, as_json=json_)
         return
     for name, path in (("--locomo", locomo), ("--longmemeval", longmemeval)):
         if path is not None and not path.is_file():
@@ -119,8 +117,8 @@ def evaluate(
             _show_side_by_side(reports)
 
 
-def _knowledge(variants: Many, *, as_json: bool) -> None:
-    """Show how well the bundled questions find their passages in the project's own documents, under each variant."""
+def _eval_knowledge(variants: Many, *, as_json: bool) -> None:
+    """Show how well the bundled questions find their passages in the project's documents, under each variant."""
     from memory_anchor.evaluation import runner
     from memory_anchor.evaluation.golden import chosen_of
 
@@ -128,18 +126,18 @@ def _knowledge(variants: Many, *, as_json: bool) -> None:
     reports: list[Record] = []
     for chosen in chosen_of(variants, os.environ, preamble().project_dir):
         _progress(f"knowledge ({chosen.name})")
-        with _rows_kept(chosen) as embedder:
+        with _saved_rows(chosen) as embedder:
             reports += [
                 {"variant": chosen.name, **row} for row in runner.run_knowledge(docs, chosen.settings, embedder)
             ]
     if as_json:
         show_json({"runs": reports})
         return
-    for one in reports:
-        out.print(escape(", ".join(f"{name} {value}" for name, value in one.items() if name != "kind")))
+    for row in reports:
+        out.print(escape(", ".join(f"{name} {value}" for name, value in row.items() if name != "kind")))
 
 
-def _capture(transcripts: Sequence[Path], variants: Many, *, as_json: bool) -> None:
+def _eval_capture(transcripts: Sequence[Path], variants: Many, *, as_json: bool) -> None:
     """Show what is kept of the bundled sessions, or of one's own transcripts, under each variant."""
     from memory_anchor.evaluation import runner
     from memory_anchor.evaluation.golden import chosen_of
@@ -148,15 +146,15 @@ def _capture(transcripts: Sequence[Path], variants: Many, *, as_json: bool) -> N
 
     own = [(path.name, newest(read_transcript(path)[0])) for path in transcripts]
     reports: list[Record] = []
-    for one in chosen_of(variants, os.environ, preamble().project_dir):
-        _progress(f"capture ({one.name})")
-        with _rows_kept(one) as rows:
+    for chosen in chosen_of(variants, os.environ, preamble().project_dir):
+        _progress(f"capture ({chosen.name})")
+        with _saved_rows(chosen) as rows:
             if own:
-                found = [runner.would_keep(messages, name, one.settings, rows) for name, messages in own]
-                reports.append({"kind": "capture", "variant": one.name, "transcripts": found})
+                previews = [runner.would_keep(messages, name, chosen.settings, rows) for name, messages in own]
+                reports.append({"kind": "capture", "variant": chosen.name, "transcripts": previews})
             else:
-                figures = runner.run_capture(runner.sessions(), one.settings, rows, say=_progress)
-                reports.append({"kind": "capture", "variant": one.name, **figures})
+                figures = runner.run_capture(runner.sessions(), chosen.settings, rows, say=_progress)
+                reports.append({"kind": "capture", "variant": chosen.name, **figures})
     if as_json:
         show_json({"runs": reports})
         return
@@ -178,9 +176,9 @@ def _show_capture(report: Record) -> None:
             out.print(f"  [red]missed[/] {name}: {escape(clipped(text(item['text']), 90))}")
         for item in records(session["too_much"]):
             out.print(f"  [yellow]too much[/] {name}: {escape(clipped(text(item['content']), 90))}")
-    for told in records(report.get("transcripts", ())):
-        out.print(f"{escape(text(told['transcript']))}: {told['kept']} kept of {told['messages']} messages")
-        for item in records(told["memories"]):
+    for preview in records(report.get("transcripts", ())):
+        out.print(f"{escape(text(preview['transcript']))}: {preview['kept']} kept of {preview['messages']} messages")
+        for item in records(preview["memories"]):
             out.print(f"  [dim]{item['type']}, {item['status']}[/] {escape(clipped(text(item['content']), 110))}")
 
 
@@ -188,10 +186,7 @@ def _files(locomo: Path | None, longmemeval: Path | None, stores: int | None, va
     from memory_anchor.evaluation import metrics, questions
 
     reports = []
-    for name, path, load in (
-        ("locomo", locomo, questions.locomo),
-        ("longmemeval", longmemeval, questions.longmemeval),
-    ):
+    for name, path, load in (("locomo", locomo, questions.locomo), ("longmemeval", longmemeval, questions.longmemeval)):
         if path is not None:
             kind = metrics.kind_of_file(name, path) + (f"-{stores}" if stores else "")
             reports += _each_variant(kind, partial(load, path, stores=stores), variants)
@@ -199,48 +194,54 @@ def _files(locomo: Path | None, longmemeval: Path | None, stores: int | None, va
 
 
 def _each_variant(kind: str, cases: Callable[[], Iterable[Case]], variants: Many) -> list[Record]:
-    """Run the cases under each variant; without one, under the settings as they are, kept and compared."""
+    """Run the cases under each variant; without a variant, under the current settings, saved and compared."""
     from memory_anchor.evaluation.golden import chosen_of
 
-    found = [_run(kind, cases(), one) for one in chosen_of(variants, os.environ, preamble().project_dir)]
-    return found if variants else [_kept(report) for report in found]
+    reports = [_run(kind, cases(), chosen) for chosen in chosen_of(variants, os.environ, preamble().project_dir)]
+    return reports if variants else [_saved(report) for report in reports]
 
 
 @contextmanager
-def _rows_kept(chosen: Variant) -> Iterator[KeptRows | None]:
-    """Lend a variant's embedder, whose rows of memories are kept for the next run; None for words alone."""
+def _saved_rows(chosen: Variant) -> Iterator[KeptRows | None]:
+    """Yield a variant's embedder that saves its vectors for the next run; None for words alone."""
     from memory_anchor.app import embedder_of
     from memory_anchor.evaluation import metrics
     from memory_anchor.evaluation.metrics import KeptRows
 
     embedder = embedder_of(chosen.settings, data_dir())
-    kept = KeptRows(embedder, metrics.folder_of(data_dir())) if embedder is not None else None
+    rows = KeptRows(embedder, metrics.folder_of(data_dir())) if embedder is not None else None
     try:
-        yield kept
+        yield rows
     finally:
-        if kept is not None:
-            kept.save()
+        if rows is not None:
+            rows.save()
 
 
 def _run(kind: str, cases: Iterable[Case], chosen: Variant) -> Record:
-    from memory_anchor.evaluation import metrics, runner
-    from memory_anchor.settings import Settings
+    from memory_anchor.evaluation import runner
 
     _progress(f"{kind} ({chosen.name})")
-    with _rows_kept(chosen) as embedder:
+    with _saved_rows(chosen) as embedder:
         figures = runner.run(cases, chosen.settings, embedder, say=_progress)
-    told = chosen.settings.model_dump(mode="json")
     return {
         "kind": kind,
         "variant": chosen.name,
         "embedder": embedder.identity.model if embedder is not None else "none",
-        "settings": metrics.changed_settings(told, Settings().model_dump(mode="json")),
+        "settings": _changed(chosen.settings),
         **figures,
     }
 
 
-def _kept(report: Record) -> Record:
-    """Return the report with its comparison, after it was kept as the last run of its kind."""
+def _changed(settings: Settings) -> Record:
+    """Return the settings that differ from their default."""
+    from memory_anchor.evaluation.metrics import changed_settings
+    from memory_anchor.settings import Settings
+
+    return changed_settings(settings.model_dump(mode="json"), Settings().model_dump(mode="json"))
+
+
+def _saved(report: Record) -> Record:
+    """Save the report as the last run of its kind; return it with its comparison to the one before."""
     from memory_anchor.adapters.system import SystemClock
     from memory_anchor.evaluation import metrics
 
@@ -261,9 +262,9 @@ def _golden(*, asked_for: bool) -> list[Record]:
             raise BadInput(NO_GOLDEN)
         return []
     _progress(f"golden: {len(questions)} questions on your own memory")
-    answer = call("ask_golden", questions=[one.query for one in questions])
+    answer = call("ask_golden", questions=[question.query for question in questions])
     figures = runner.figures(golden.answered(questions, records(answer["answers"])))
-    return [_kept({"kind": "golden", "variant": "as set", **figures})]
+    return [_saved({"kind": "golden", "variant": "as set", **figures})]
 
 
 def _golden_variants(texts: Sequence[str]) -> list[Record]:
@@ -274,11 +275,11 @@ def _golden_variants(texts: Sequence[str]) -> list[Record]:
     from memory_anchor.evaluation import golden, metrics, runner
     from memory_anchor.evaluation.golden import as_set, copied, variant
     from memory_anchor.front.calls import run
-    from memory_anchor.settings import Settings
 
     who = preamble()
-    own, chosen = as_set(os.environ, who.project_dir), [variant(one, os.environ, who.project_dir) for one in texts]
-    if any(one.settings.embedder != own.settings.embedder for one in chosen):
+    own = as_set(os.environ, who.project_dir)
+    variants = [variant(text, os.environ, who.project_dir) for text in texts]
+    if any(chosen.settings.embedder != own.settings.embedder for chosen in variants):
         raise BadInput("--variant changes the embedder, which made your memory's vectors; allowed is anything else")
     questions = golden.load(metrics.folder_of(data_dir()))
     if not questions:
@@ -286,16 +287,15 @@ def _golden_variants(texts: Sequence[str]) -> list[Record]:
     _progress("golden: copying your memory")
     with copied(data_dir(), lambda file: call("backup_create", file=file)) as copy:
         reports: list[Record] = []
-        for one in chosen:
-            _progress(f"golden ({one.name}): {len(questions)} questions on a copy of your memory")
+        for chosen in variants:
+            _progress(f"golden ({chosen.name}): {len(questions)} questions on a copy of your memory")
             answer = copy.answers(
-                one.settings,
+                chosen.settings,
                 [question.query for question in questions],
                 lambda core, asked: run(core, who, "ask_golden", {"questions": list(asked)}),
             )
-            told = metrics.changed_settings(one.settings.model_dump(mode="json"), Settings().model_dump(mode="json"))
             figures = runner.figures(golden.answered(questions, records(answer["answers"])))
-            reports.append({"kind": "golden", "variant": one.name, "settings": told, **figures})
+            reports.append({"kind": "golden", "variant": chosen.name, "settings": _changed(chosen.settings), **figures})
     return reports
 
 
@@ -306,7 +306,7 @@ def _edit_golden(save: str | None, expects: Many, remove: str | None, as_json: b
     if save is not None:
         from memory_anchor.language.safety import cleaned
 
-        checked = golden.checked(cleaned(save).text, [whole_id(one) for one in expects] if expects else expects)
+        checked = golden.checked(cleaned(save).text, [full_id(prefix) for prefix in expects] if expects else expects)
         for memory_id in checked.expects:
             call("show", id=memory_id)  # NotFound says which one this memory does not hold
         saved = golden.save(folder, checked.query, checked.expects)
@@ -314,7 +314,7 @@ def _edit_golden(save: str | None, expects: Many, remove: str | None, as_json: b
             show_json({"query": saved.query, "expects": list(saved.expects), "questions": len(golden.load(folder))})
         else:
             wanted = ", ".join(saved.expects) or "nothing at all"
-            quiet(f"saved; it must be answered by {wanted}")
+            print_dim(f"saved; it must be answered by {wanted}")
         return
     from memory_anchor.language.safety import cleaned
 
@@ -322,7 +322,7 @@ def _edit_golden(save: str | None, expects: Many, remove: str | None, as_json: b
     if as_json:
         show_json({"removed": gone, "questions": len(golden.load(folder))})
     else:
-        quiet("removed" if gone else "no such golden question")
+        print_dim("removed" if gone else "no such golden question")
 
 
 def _progress(line: str) -> None:
@@ -346,7 +346,7 @@ def _show(report: Record) -> None:
     if unanswerable["questions"]:
         out.print(f"rightly empty: {unanswerable['empty']} of {unanswerable['questions']}")
     names = ("ms", "answer_tokens", "answer_tokens_beyond_text", "structured_tokens_beyond_text")
-    ms, tokens, beyond, structured = (record(report[one]) for one in names)
+    ms, tokens, beyond, structured = (record(report[name]) for name in names)
     out.print(
         f"search p50 {ms['p50']} ms, p95 {ms['p95']} ms; an answer of 5 costs "
         f"{tokens['mean']} tokens, {beyond['mean']} of them beyond the memories' own text "
@@ -373,11 +373,11 @@ def _show_changes(changes: Record) -> None:
             out.print(f"  {mark} {escape(clipped(text(change['query']), 90))} [dim]{was_is}[/]")
     for name, both in record(changes["settings"]).items():
         old, new = items(both)
-        out.print(f"  [dim]setting {escape(name)}: {_told(old)} -> {_told(new)}[/]")
+        out.print(f"  [dim]setting {escape(name)}: {_setting_text(old)} -> {_setting_text(new)}[/]")
 
 
-def _told(value: Json) -> str:
-    """Return a setting as it is shown; a run keeps only those that differ from their default."""
+def _setting_text(value: Json) -> str:
+    """Return a setting for people; a run saves only those that differ from their default."""
     return "default" if value is None else escape(str(value))
 
 
@@ -391,7 +391,9 @@ def _show_side_by_side(reports: Sequence[Record]) -> None:
         out.print(f"{letter}: {escape(text(report['variant']))} [dim]({escape(text(report['kind']))})[/]")
     for letter, report in zip(letters, reports, strict=True):
         recall = [f"{100 * number(record(report['overall']).get(column, 0)):.1f}" for column in COLUMNS]
-        intervals = {name: [number(one) for one in items(three)] for name, three in record(report["intervals"]).items()}
+        intervals = {
+            name: [number(value) for value in items(three)] for name, three in record(report["intervals"]).items()
+        }
         found, ms, tokens = (intervals[name] for name in ("found", "ms", "tokens"))
         recall.append(f"{100 * found[0]:.0f} ({100 * found[1]:.0f} to {100 * found[2]:.0f})")
         cost = [f"{ms[0]:g} ({ms[1]:g} to {ms[2]:g})", str(record(report["ms"])["p95"])]
@@ -416,30 +418,30 @@ def register_variants(app: typer.Typer) -> None:
     variants.command("report")(report)
 
 
-@guarded
+@handle_errors
 def report(json_: JsonOption = False) -> None:
     """Compare variants: golden questions, heeded memories, tokens and times, with intervals."""
     from memory_anchor.evaluation import golden, metrics
 
     questions = golden.load(metrics.folder_of(data_dir()))
-    told: list[Record] = []
+    rows: list[Record] = []
     first: list[Answered] = []
-    for one in records(call("variants")["variants"]):
-        row: dict[str, Json] = {name: one[name] for name in ("variant", "index_version", "algo_version")}
-        if one["served"]:
-            row["served"] = _served(record(one["served"]))
+    for counts in records(call("variants")["variants"]):
+        row: dict[str, Json] = {name: counts[name] for name in ("variant", "index_version", "algo_version")}
+        if counts["served"]:
+            row["served"] = _served(record(counts["served"]))
         if questions:
             asked = [question.query for question in questions]
-            name = "" if one["variant"] == OWN else one["variant"]
-            told_of = call("ask_golden", questions=asked, variant=name)
-            answers = golden.answered(questions, records(told_of["answers"]))
+            name = "" if counts["variant"] == OWN else counts["variant"]
+            answer = call("ask_golden", questions=asked, variant=name)
+            answers = golden.answered(questions, records(answer["answers"]))
             first = first or answers
             row["golden"] = _golden_shares(answers, against=None if answers is first else first)
-        told.append(row)
+        rows.append(row)
     if json_:
-        show_json({"interval": 0.95, "variants": told})
+        show_json({"interval": 0.95, "variants": rows})
         return
-    _show_variants(told, has_golden=bool(questions))
+    _show_variants(rows, has_golden=bool(questions))
 
 
 def _served(counts: Record) -> Record:
@@ -456,66 +458,66 @@ def _served(counts: Record) -> Record:
 def _golden_shares(answers: Sequence[Answered], *, against: Sequence[Answered] | None) -> Record:
     from memory_anchor.evaluation.metrics import median_interval, paired_interval, share_interval
 
-    found = sum(one.found for one in answers)
-    told: dict[str, Json] = {
+    found = sum(answer.found for answer in answers)
+    shares: dict[str, Json] = {
         "questions": len(answers),
         "found": found,
         "share": _rounded(share_interval(found, len(answers)), 3),
-        "ms": _rounded(median_interval([one.ms for one in answers]), 2),
-        "tokens": _rounded(median_interval([one.tokens for one in answers]), 1),
+        "ms": _rounded(median_interval([answer.ms for answer in answers]), 2),
+        "tokens": _rounded(median_interval([answer.tokens for answer in answers]), 1),
     }
     if against is not None:
         pairs = list(zip(against, answers, strict=True))
         won = sum(new.found and not old.found for old, new in pairs)
         lost = sum(old.found and not new.found for old, new in pairs)
-        told["against_default"] = {
+        shares["against_default"] = {
             "won": won,
             "lost": lost,
             "share": _rounded(paired_interval(won, lost, len(pairs)), 3),
             "ms": _rounded(median_interval([new.ms - old.ms for old, new in pairs]), 2),
             "tokens": _rounded(median_interval([new.tokens - old.tokens for old, new in pairs]), 1),
         }
-    return told
+    return shares
 
 
 def _rounded(interval: tuple[float, float, float], digits: int) -> list[float]:
-    return [round(one, digits) for one in interval]
+    return [round(value, digits) for value in interval]
 
 
-def _show_variants(told: Sequence[Record], *, has_golden: bool) -> None:
+def _show_variants(rows: Sequence[Record], *, has_golden: bool) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("", *VARIANT_COLUMNS):
         table.add_column(column, justify="left" if not column else "right")
-    for one in told:
-        golden, served = record(one.get("golden")), record(one.get("served"))
+    for row in rows:
+        golden, served = record(row.get("golden")), record(row.get("served"))
         cells = [_share(golden["share"]), _span(golden["ms"]), _span(golden["tokens"])] if golden else ["-"] * 3
         cells += [_share(served["heeded_share"]) if served["told"] else "-"] if served else ["-"]
         cells += [_span(served["ms"]), _span(served["tokens"])] if served else ["-"] * 2
-        table.add_row(escape(text(one["variant"])), *cells)
+        table.add_row(escape(text(row["variant"])), *cells)
     out.print(table)
-    for one in told:
-        if more := record(record(one.get("golden")).get("against_default")):
+    for row in rows:
+        if more := record(record(row.get("golden")).get("against_default")):
             low, high = (f"{100 * share:+.0f}" for share in _numbers(more["share"])[1:])
             out.print(
-                f"{escape(text(one['variant']))} [dim]against default:[/] {more['won']} won, {more['lost']} lost "
+                f"{escape(text(row['variant']))} [dim]against default:[/] {more['won']} won, {more['lost']} lost "
                 f"({low} to {high} points), {_span(more['ms'])} ms, {_span(more['tokens'])} tokens"
             )
-    for one in told:
+    for row in rows:
         out.print(
-            f"[dim]{escape(text(one['variant']))}: index {one['index_version']}, algorithm {one['algo_version']}[/]"
+            f"[dim]{escape(text(row['variant']))}: index {row['index_version']}, algorithm {row['algo_version']}[/]"
         )
-    if len(told) == 1:
-        quiet("no other way is configured: `variants.NAME.retrieval` in your settings")
+    if len(rows) == 1:
+        print_dim("no other way is configured: `variants.NAME.retrieval` in your settings")
     if not has_golden:
-        quiet("no golden question is saved: `memory-anchor eval --save QUERY --expects ID`")
+        print_dim("no golden question is saved: `memory-anchor eval --save QUERY --expects ID`")
 
 
 def _numbers(values: Json) -> list[float]:
-    return [number(one) for one in items(values)]
+    return [number(value) for value in items(values)]
 
 
 def _share(share: Json) -> str:
-    value, low, high = (round(100 * one) for one in _numbers(share))
+    value, low, high = (round(100 * value) for value in _numbers(share))
     return f"{value} % ({low} to {high})"
 
 

@@ -1,7 +1,7 @@
-"""What every command says beside its work: examples in its help, and at its end the next useful command.
+"""The examples in every command's help, and the next useful command that is printed at its end.
 
-Both stand in one table, `guide.toml`. Rejected: examples in docstrings, which half of the commands had and no test
-read. At the end of a command that showed a memory its id is filled in, so that the line can be copied.
+Both are in one table, `guide.toml`. Rejected: examples in docstrings, which half of the commands had and no test read.
+After a command that showed a memory its id is filled in, so that the line can be copied.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.markup import escape
 from typer.main import get_command_name
 from typer.models import CommandInfo
 
-from memory_anchor.front.cli.output import SHOWN, quiet
+from memory_anchor.front.cli.output import SHOWN_IDS, print_dim
 from memory_anchor.json_values import Record, items, text, texts
 
 GROUP_EXAMPLES = 3
@@ -39,24 +39,21 @@ def group(app: typer.Typer, name: str, about: str) -> typer.Typer:
     return made
 
 
-def illustrate(app: typer.Typer) -> None:
-    """Put the examples under the help of every command of an app, and what follows at its end.
-
-    A group has the first example of its first commands.
-    """
+def add_examples(app: typer.Typer) -> None:
+    """Add to every command of an app its examples and its next command; to a group the first of its commands."""
     for info in app.registered_groups:
-        own = [_illustrated(one, f"{info.name} ") for one in _commands(info.typer_instance)]
+        own = [_with_examples(command, f"{info.name} ") for command in _commands(info.typer_instance)]
         info.epilog = _help(own[:GROUP_EXAMPLES])
-    for one in _commands(app):
-        _illustrated(one, "")
+    for command in _commands(app):
+        _with_examples(command, "")
 
 
 def _commands(app: typer.Typer | None) -> list[CommandInfo]:
     return app.registered_commands if app is not None else []
 
 
-def _illustrated(command: CommandInfo, before: str) -> str:
-    """Put its part of the table on a command; return its first example."""
+def _with_examples(command: CommandInfo, before: str) -> str:
+    """Add its entry of the table to a command; return its first example."""
     callback = cast("Callable[..., object]", command.callback)
     entry = table()[before + (command.name or get_command_name(callback.__name__))]
     command.epilog = _help(texts(entry["examples"]))
@@ -66,19 +63,19 @@ def _illustrated(command: CommandInfo, before: str) -> str:
 
 
 def _help(examples: list[str]) -> str:
-    return "\n".join(["\b", "Examples:", *(escape(f"  {one}") for one in examples)])
+    return "\n".join(["\b", "Examples:", *(escape(f"  {example}") for example in examples)])
 
 
 def _guided(command: Callable[P, R], follows: str) -> Callable[P, R]:
-    """Return the command, with what to type next said at its end where somebody reads it: no JSON, no pipe."""
+    """Return the command, which then names the next one on a terminal: not with JSON, not in a pipe."""
 
     @functools.wraps(command)
-    def run(*args: P.args, **given: P.kwargs) -> R:
-        SHOWN.clear()
-        done = command(*args, **given)
-        as_json = given.get("json_") or given.get("as_json")
-        if not as_json and sys.stdout.isatty() and ("{id}" not in follows or SHOWN):
-            quiet(f"next: `{follows.replace('{id}', SHOWN[0] if SHOWN else '')}`")
-        return done
+    def run(*args: P.args, **options: P.kwargs) -> R:
+        SHOWN_IDS.clear()
+        result = command(*args, **options)
+        as_json = options.get("json_") or options.get("as_json")
+        if not as_json and sys.stdout.isatty() and ("{id}" not in follows or SHOWN_IDS):
+            print_dim(f"next: `{follows.replace('{id}', SHOWN_IDS[0] if SHOWN_IDS else '')}`")
+        return result
 
     return run

@@ -1,9 +1,9 @@
-"""`memory-anchor init`: one short conversation that sets a project up, and changes nothing that stands.
+"""`memory-anchor init`: a short dialogue that sets a project up and changes nothing that is set up already.
 
-It asks what is open and only that: the goal, which of the clients found here to connect, whether sessions are learned
-from, whether the Git history is read; then comes the passphrase, and what was answered is carried out. Each question
-has a flag, and --yes stands for what a new user would take; without a terminal, what no flag answers is named in one
-sentence. The key is made on a terminal alone: without one everything else is done and the text waits, unapproved.
+It asks only what is open: the goal, which of the clients found here to connect, whether to learn from sessions, whether
+to read the Git history; then for the passphrase, and then it does all of it. Each question has a flag, and --yes takes
+the defaults of a new user; without a terminal, an error names the flags that are missing. The key is made on a terminal
+alone: without one everything else is done, and the text stays unapproved.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from memory_anchor.files import ours, replace_durably
 from memory_anchor.front.cli.completing import words
 from memory_anchor.front.cli.knowledge import show_progress
 from memory_anchor.front.cli.link import call, data_dir, preamble
-from memory_anchor.front.cli.output import JsonOption, err, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.output import JsonOption, err, escaped, handle_errors, out, print_dim, show_json
 from memory_anchor.front.cli.passphrase import ask_human, key_ring
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.json_values import Json, Record, items, record, records, texts
 from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
-    from memory_anchor.front.clients.install import Plan
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.identity.keys import Signer
 
@@ -53,14 +52,14 @@ OPERATIONS_README = (
 )
 NO_CLIENT = "none"
 READ_S = 20.0
-"""How long the history is read while somebody waits; the rest of it is read behind."""
+"""How long the history is read while somebody waits; the rest is read in the background."""
 TRIES = 3
 YES, NO = ("", "y", "yes", "是", "好"), ("n", "no", "否", "不")
 
 
 @dataclass
-class _Wishes:
-    """What was answered; None: nobody asked. goal "": later."""
+class _Answers:
+    """What a person chose; None: not asked. goal "": later."""
 
     goal: str = ""
     capture: bool | None = None
@@ -70,9 +69,9 @@ class _Wishes:
 
 @dataclass
 class _Asker:
-    """Whoever answers: a person at a terminal, --yes, or nobody (then what is open is collected)."""
+    """Asks a person at a terminal, or takes the defaults (--yes), or collects the flags that are missing."""
 
-    seated: bool
+    is_interactive: bool
     takes_defaults: bool
     as_json: bool
     unanswered: list[str] = field(default_factory=list)
@@ -81,7 +80,7 @@ class _Asker:
         """Return what `read` makes of the answer; it raises BadInput where the answer is none."""
         if self.takes_defaults:
             return default
-        if not self.seated:
+        if not self.is_interactive:
             self.unanswered.append(flag)
             return default
         stream = sys.stderr if self.as_json else sys.stdout
@@ -106,7 +105,7 @@ class _Asker:
 def register(app: typer.Typer, identity: Callable[[], IdentitySchema]) -> None:
     """identity: makes L0 of the folder that the command is run in."""
 
-    @guarded
+    @handle_errors
     def init(
         approver: Annotated[str, typer.Option(help="Your name in confirmations.")] = "",
         goal: Annotated[str, typer.Option(metavar="TEXT", help="What this project is for, in one sentence.")] = "",
@@ -127,20 +126,19 @@ def register(app: typer.Typer, identity: Callable[[], IdentitySchema]) -> None:
         yes: Annotated[bool, typer.Option("--yes", help="Ask nothing but the passphrase.")] = False,
         json_: JsonOption = False,
     ) -> None:
-        """Set up this project in one short conversation; run it again at any time: what stands is not changed."""
-        seated = sys.stdin.isatty() and (sys.stderr if json_ else sys.stdout).isatty()
-        asker = _Asker(seated, yes, json_)
+        """Set up this project in one short dialogue; run it again at any time: nothing that exists is changed."""
+        asker = _Asker(sys.stdin.isatty() and (sys.stderr if json_ else sys.stdout).isatty(), yes, json_)
         root = Path(preamble().project_dir or Path.cwd())
         if not root.is_dir():
             raise BadInput(f"project folder {root} is no folder; allowed is one that exists")
-        clients = None if client is None else tuple(one for one in client if one != NO_CLIENT)
-        answer, problems = _set_up(identity(), root, asker, _Wishes(goal, capture, history, clients), approver)
+        clients = None if client is None else tuple(name for name in client if name != NO_CLIENT)
+        answer, problems = _set_up(identity(), root, asker, _Answers(goal, capture, history, clients), approver)
         if json_:
-            show_json({**answer, "project_dir": str(root), "problems": [str(one) for one in problems]})
+            show_json({**answer, "project_dir": str(root), "problems": [str(problem) for problem in problems]})
         else:
             _show(answer)
-            for one in problems:
-                err.print(f"[bold red]error:[/] {shown(str(one))}")
+            for problem in problems:
+                err.print(f"[bold red]error:[/] {escaped(str(problem))}")
         if problems:
             raise typer.Exit(report(problems[0]).exit_code)
 
@@ -148,19 +146,18 @@ def register(app: typer.Typer, identity: Callable[[], IdentitySchema]) -> None:
 
 
 def _set_up(
-    schema: IdentitySchema, root: Path, asker: _Asker, given: _Wishes, approver: str
+    schema: IdentitySchema, root: Path, asker: _Asker, given: _Answers, approver: str
 ) -> tuple[Record, list[MemoryAnchorError]]:
-    """Ask what is open, then do it; return what became of each part."""
+    """Ask what is open, then do it; return the outcome of each part, and the errors."""
     from memory_anchor.front.clients import install
     from memory_anchor.front.clients.places import CLIENTS
 
-    strange = next((one for one in given.clients or () if one not in CLIENTS or one == "json"), None)
-    if strange is not None:
-        allowed = ", ".join([*(one for one in CLIENTS if one != "json"), NO_CLIENT])
-        raise BadInput(f"--client is {strange!r}; allowed are {allowed}")
+    allowed = [name for name in CLIENTS if name != "json"]
+    if unknown := [name for name in given.clients or () if name not in allowed]:
+        raise BadInput(f"--client is {unknown[0]!r}; allowed are {', '.join([*allowed, NO_CLIENT])}")
     made = []
     try:
-        if _goal_written(schema, root, given.goal, asker):
+        if _write_goal(schema, root, given.goal, asker):
             made.append("constitution.yaml")
         if beneath.make_folder(root, ".ai/operations"):
             beneath.write(root, ".ai/operations/README.md", OPERATIONS_README.encode())
@@ -168,28 +165,31 @@ def _set_up(
     except OSError as error:
         raise ours(error, Path(error.filename) if isinstance(error.filename, str) else root) from error
     problems: list[MemoryAnchorError] = []
-    wishes, learned = _asked(root, asker, given, install.found(CLIENTS))
-    if not asker.seated and not asker.takes_defaults and (asker.unanswered or not _is_in_force(schema)):
+    answers, learned = _ask_open(root, asker, given, install.detect_clients(CLIENTS))
+    if not asker.is_interactive and not asker.takes_defaults and (asker.unanswered or not _is_in_force(schema)):
         flags = ", ".join([*asker.unanswered, "--yes for what a new user would take"])
         raise Refused(f"init asks on a terminal, where your key is made too; here it takes {flags}")
-    answer, signer = _key(schema, asker, approver)
+    identity, signer = _make_key(schema, asker, approver)
     connected: dict[str, Json] = {}
-    done: dict[str, Json] = {**answer, "made": made, "capture": None, "clients": connected, "history": None}
-    for name in wishes.clients or ():
+    done: dict[str, Json] = {**identity, "made": made, "capture": None, "clients": connected, "history": None}
+    for name in answers.clients or ():
         try:
-            connected[name] = _told(install.install(name))
+            plan = install.install(name)
         except MemoryAnchorError as error:
             problems.append(error)
+            continue
+        changed = [str(change.file) for change in plan.changes if change.before != change.after]
+        connected[name] = {"changed": changed, "backups": dict(plan.backups), "adopted": list(plan.adopted)}
     try:
-        done["capture"] = None if wishes.capture is None else _capture_set(wishes.capture, learned)
-        done["history"] = _history_read(root, signer, asker) if wishes.history else None
+        done["capture"] = None if answers.capture is None else _set_capture(answers.capture, learned)
+        done["history"] = _read_history(root, signer, asker) if answers.history else None
     except MemoryAnchorError as error:
         problems.append(error)
     return done, problems
 
 
 def _is_in_force(schema: IdentitySchema) -> bool:
-    """Return whether an approved text is served: where none is, `init` has something to sign."""
+    """Return whether an approved text is in force; else `init` has something to sign."""
     try:
         schema.text()
     except Refused:
@@ -197,19 +197,18 @@ def _is_in_force(schema: IdentitySchema) -> bool:
     return True
 
 
-def _asked(root: Path, asker: _Asker, given: _Wishes, found: Sequence[str]) -> tuple[_Wishes, list[str]]:
-    """Return every wish, asking for what neither a flag nor an earlier run answered, and the agents to learn from."""
+def _ask_open(root: Path, asker: _Asker, given: _Answers, detected: Sequence[str]) -> tuple[_Answers, list[str]]:
+    """Return all answers, asking for those that no flag or earlier run gave, and the agents to learn from."""
     clients = given.clients
-    if clients is None and found:
-        named = ", ".join(found)
+    if clients is None and detected:
         clients = asker.ask(
-            f"Found here 已找到: {named}. Connect them 连接 [Y/n, or some of them]? ",
-            lambda typed: _some_of(found, typed),
-            default=tuple(found),
+            f"Found here 已找到: {', '.join(detected)}. Connect them 连接 [Y/n, or some of them]? ",
+            lambda typed: _some_of(detected, typed),
+            default=tuple(detected),
             flag="--client NAME (or none)",
         )
     capture = given.capture
-    learned = _unsettled(clients or ())
+    learned = _without_setting(clients or ())
     if capture is None and learned:
         capture = asker.agrees(
             "Ask an agent at a session's end what is worth keeping 会话结束时记录要点", flag="--capture or --no-capture"
@@ -219,7 +218,7 @@ def _asked(root: Path, asker: _Asker, given: _Wishes, found: Sequence[str]) -> t
         history = asker.agrees(
             "Let agents search what your commits decided 检索 Git 历史", flag="--history or --no-history"
         )
-    return _Wishes("", capture if learned else None, history, clients), learned
+    return _Answers("", capture if learned else None, history, clients), learned
 
 
 def _yes_or_no(typed: str) -> bool:
@@ -228,20 +227,17 @@ def _yes_or_no(typed: str) -> bool:
     return typed.lower() in YES
 
 
-def _some_of(found: Sequence[str], typed: str) -> tuple[str, ...]:
+def _some_of(detected: Sequence[str], typed: str) -> tuple[str, ...]:
     if typed.lower() in YES + NO:
-        return tuple(found) if typed.lower() in YES else ()
+        return tuple(detected) if typed.lower() in YES else ()
     named = tuple(typed.replace(",", " ").replace("，", " ").split())
-    if strange := next((one for one in named if one not in found), ""):
-        raise BadInput(f"{strange[:40]!r} was not found here; allowed are y, n, or of {', '.join(found)}")
+    if unknown := next((name for name in named if name not in detected), ""):
+        raise BadInput(f"{unknown[:40]!r} was not found here; allowed are y, n, or of {', '.join(detected)}")
     return named
 
 
-# --- the parts -------------------------------------------------------------------------------------------------
-
-
-def _goal_written(schema: IdentitySchema, root: Path, goal: str, asker: _Asker) -> bool:
-    """Write what the human says the project is for, where the file does not say it yet; return whether it was.
+def _write_goal(schema: IdentitySchema, root: Path, goal: str, asker: _Asker) -> bool:
+    """Write the project's goal into a constitution.yaml that has no text yet; return whether that was done.
 
     goal: asked for when "". Raises BadInput: the goal, or there is a text already.
     """
@@ -250,38 +246,37 @@ def _goal_written(schema: IdentitySchema, root: Path, goal: str, asker: _Asker) 
     def checked(typed: str) -> str:
         return str(checked_text("goal", typed, most=GOAL_MAX, required=False))
 
-    said = checked(" ".join(goal.split()))
+    goal = checked(" ".join(goal.split()))
     file = root / "constitution.yaml"
     old = ""
     if os.path.lexists(file):
         old = (beneath.read(root, file.name, most_bytes=MAX_BYTES) or b"").decode("utf-8", "replace")
-    says_nothing = not old.strip() or PLACEHOLDER in old or "entries: []" in old
-    if schema.initialised or not says_nothing:
-        if said:
+    is_empty = not old.strip() or PLACEHOLDER in old or "entries: []" in old
+    if schema.initialised or not is_empty:
+        if goal:
             raise BadInput(
                 "--goal is given and constitution.yaml says something already; edit the file before the first `init`, "
                 "and use `memory-anchor constitution propose` after it"
             )
         return False
-    if not said:
+    if not goal:
         question = "What is this project for, in one sentence (empty: later)? 项目目标（可留空）: "
-        said = asker.ask(question, checked, default="", flag="--goal TEXT")
-    if not said:
+        goal = asker.ask(question, checked, default="", flag="--goal TEXT")
+    if not goal:
         return False
-    quoted = json.dumps(said, ensure_ascii=False)
+    quoted = json.dumps(goal, ensure_ascii=False)
     whole = re.sub(rf'"[^"\n]{{0,400}}{re.escape(PLACEHOLDER)}[^"\n]{{0,400}}"', lambda _: quoted, old)
     text = whole if PLACEHOLDER in old and PLACEHOLDER not in whole else STARTER.format(goal=quoted)
     beneath.write(root, file.name, text.encode())
     return True
 
 
-def _key(schema: IdentitySchema, asker: _Asker, approver: str) -> tuple[Record, Signer | None]:
-    """Make or open the human's key, and approve the text that waits; return what became of it, and who signs."""
+def _make_key(schema: IdentitySchema, asker: _Asker, approver: str) -> tuple[Record, Signer | None]:
+    """Make or open the human's key, and approve the text that waits; return the state of L0, and the signer."""
     from memory_anchor.front.cli.constitution import init_constitution
 
-    stands = schema.initialised and asker.takes_defaults
-    if stands or not asker.seated:
-        own = schema.approver()
+    own = schema.approver()
+    if not asker.is_interactive or (schema.initialised and asker.takes_defaults):
         served = schema.load()
         return {
             "initialised": schema.initialised,
@@ -290,7 +285,6 @@ def _key(schema: IdentitySchema, asker: _Asker, approver: str) -> tuple[Record, 
             "tokens": served.tokens,
             "fingerprint": schema.key_fingerprint() if own is not None else None,
         }, None
-    own = schema.approver()
     name = approver or (_login() if asker.takes_defaults and own is None else "")
     opened: list[str] = []
     answer = init_constitution(schema, approver=name, as_json=asker.as_json, opened=opened.append)
@@ -306,25 +300,19 @@ def _login() -> str:
         return "me"
 
 
-def _told(plan: Plan) -> Record:
-    """Return what installing into a client changed, its files alone."""
-    changed = [str(one.file) for one in plan.changes if one.before != one.after]
-    return {"changed": changed, "backups": dict(plan.backups), "adopted": list(plan.adopted)}
-
-
-def _unsettled(clients: Sequence[str]) -> list[str]:
-    """Return which of these clients a session can be learned from, and no setting speaks of yet."""
+def _without_setting(clients: Sequence[str]) -> list[str]:
+    """Return the clients whose sessions can be learned from and for which no setting decides it yet."""
     from memory_anchor.app import loaded_settings
     from memory_anchor.front.clients.places import HOOKED
 
-    said = loaded_settings(os.environ, "").settings.agents
-    return [name for name in clients if name in HOOKED and name not in said]
+    configured = loaded_settings(os.environ, "").settings.agents
+    return [name for name in clients if name in HOOKED and name not in configured]
 
 
-def _capture_set(wanted: bool, clients: Sequence[str]) -> bool:
-    """Write the wish for these agents into the user's own file, whose other lines stay; return it.
+def _set_capture(wanted: bool, clients: Sequence[str]) -> bool:
+    """Append the setting for these agents to the user's file; return it.
 
-    Raises BadInput: the file speaks of agents already, which a human edits.
+    Raises BadInput: the file has an `agents` section already, which a human edits.
     """
     import yaml
 
@@ -337,10 +325,11 @@ def _capture_set(wanted: bool, clients: Sequence[str]) -> bool:
             raise BadInput(f"{file} speaks of agents already; set {names} to {str(wanted).lower()} there yourself")
         gap = "" if not text or text.endswith("\n") else "\n"
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
+        temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(f"{text}{gap}agents:\n{lines}")
-        replace_durably(beside, file)
+        replace_durably(temporary, file)
     except (UnicodeDecodeError, TypeError, yaml.YAMLError):
         raise BadInput(f"{file} is no YAML with settings; mend it, then run `memory-anchor init` again") from None
     except OSError as error:
@@ -351,15 +340,15 @@ def _capture_set(wanted: bool, clients: Sequence[str]) -> bool:
 def _is_read(root: Path) -> bool:
     """Return whether the folder's Git history is a source already."""
     sources = call("knowledge_sources")["sources"]
-    return any(one["kind"] == "git_history" and one["ref"] == str(root) for one in records(sources))
+    return any(source["kind"] == "git_history" and source["ref"] == str(root) for source in records(sources))
 
 
-def _history_read(root: Path, signer: Signer | None, asker: _Asker) -> Record:
-    """Make the Git history a source, and read it for a while; the rest is read behind.
+def _read_history(root: Path, signer: Signer | None, asker: _Asker) -> Record:
+    """Make the Git history a source, and read it for a while; the rest is read in the background.
 
-    It is trusted as whoever asks is: a human's with a passphrase, else an agent's.
+    It is trusted as its caller: as a human's with a passphrase, else as an agent's.
     """
-    if signer is None and asker.seated:
+    if signer is None and asker.is_interactive:
         signer = ask_human()
     source = call("knowledge_add", human=signer, ref=str(root), kind="git_history")["source"]
     until = time.monotonic() + READ_S
@@ -370,31 +359,33 @@ def _history_read(root: Path, signer: Signer | None, asker: _Asker) -> Record:
         more = bool(answer["left"]) and time.monotonic() < until
         if answer.get("read"):
             show_progress(answer, more=more)
-    commits = next((one["documents"] for one in records(call("knowledge_sources")["sources"]) if one["id"] == id), 0)
+    commits = next(
+        (source["documents"] for source in records(call("knowledge_sources")["sources"]) if source["id"] == id), 0
+    )
     return {"source": id, "trust": record(source)["trust"], "commits": commits, "all_read": not answer["left"]}
 
 
 def _show(answer: Record) -> None:
     for name in items(answer["made"]):
-        quiet(f"made {name}")
+        print_dim(f"made {name}")
     if answer["fingerprint"]:
         out.print(f"your key's fingerprint, to note down: [bold]{answer['fingerprint']}[/]")
-        quiet("`memory-anchor doctor` shows it again; another one there means that somebody replaced your key")
+        print_dim("`memory-anchor doctor` shows it again; another one there means that somebody replaced your key")
     else:
-        quiet("no key was made: run `memory-anchor init` on a terminal, where it asks for your passphrase")
+        print_dim("no key was made: run `memory-anchor init` on a terminal, where it asks for your passphrase")
     if not answer["initialised"]:
-        quiet(
+        print_dim(
             "no text was approved: L0 stays empty until `memory-anchor init --goal TEXT`, or `init` after you wrote it"
         )
-    for name, told in record(answer["clients"]).items():
-        place = ", ".join(texts(record(told)["changed"])) or "nothing to change"
-        out.print(f"[green]connected[/] {name} [dim]{shown(place)}[/]")
+    for name, client in record(answer["clients"]).items():
+        files = ", ".join(texts(record(client)["changed"])) or "nothing to change"
+        out.print(f"[green]connected[/] {name} [dim]{escaped(files)}[/]")
     if answer["clients"]:
-        quiet("they know it from their next session on; `memory-anchor uninstall CLIENT` takes it back")
+        print_dim("they know it from their next session on; `memory-anchor uninstall CLIENT` takes it back")
     if answer["capture"] is not None:
-        learned = "are asked at their end what is worth keeping" if answer["capture"] else "are not learned from"
-        quiet(f"sessions {learned}: agents.NAME.enabled in {wire.user_config_file(os.environ)}")
+        how = "are asked at their end what is worth keeping" if answer["capture"] else "are not learned from"
+        print_dim(f"sessions {how}: agents.NAME.enabled in {wire.user_config_file(os.environ)}")
     if history := answer["history"]:
-        rest = "" if record(history)["all_read"] else "; the rest of it is read behind"
+        rest = "" if record(history)["all_read"] else "; the rest is read in the background"
         commits, trust = record(history)["commits"], record(history)["trust"]
-        quiet(f"the Git history is searched from now on ({trust}), commits that decide something: {commits}{rest}")
+        print_dim(f"the Git history is searched from now on ({trust}), commits that decide something: {commits}{rest}")

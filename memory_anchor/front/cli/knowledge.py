@@ -1,7 +1,6 @@
 """Commands about knowledge: add, list, sync, push, remove, search, show.
 
-Long work shows its progress on stderr. A command is an agent's unless --human says otherwise, and what an agent adds is
-untrusted.
+Long work shows its progress on stderr. Without --human a command acts as an agent, and what an agent adds is untrusted.
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ from memory_anchor.front.cli.generated import Command, Values
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import (
-    SHOWN,
+    SHOWN_IDS,
     HumanOption,
     JsonOption,
     block,
     err,
-    guarded,
+    escaped,
+    handle_errors,
     out,
-    quiet,
+    print_dim,
     show_json,
-    shown,
 )
 from memory_anchor.front.cli.passphrase import human_signer
 from memory_anchor.json_values import Record, items, number, record, records, text, texts
 
-HELP = "What stands written elsewhere: documents, code and Git history, with citations that open."
+HELP = "What others wrote: documents, code and Git history, with citations that open."
 NO_SOURCE = "no source yet; `memory-anchor knowledge add .` reads this checkout's documents"
 KINDS = ("repo_docs", "git_history", "files", "lorebook")
 SENTENCES = 20
-"""Of one source, about documents that were left out."""
+"""How many documents that were left out are named, by source."""
 PUSH_BYTES_MAX = 12 * 1024 * 1024
 
 
@@ -51,28 +50,15 @@ def register(app: typer.Typer) -> None:
     generated.register(knowledge, *COMMANDS)
 
 
-@guarded
+@handle_errors
 def add(
     ref: Annotated[str, typer.Argument(help="A folder or a file.")],
-    kind: Annotated[
-        str,
-        typer.Option(
-            help="repo_docs, git_history, files or lorebook.",
-            autocompletion=completing.words(*KINDS),
-        ),
-    ] = "",
+    kind: Annotated[str, completing.choice(*KINDS)] = "",
     trust: Annotated[
-        str | None,
-        typer.Option(
-            help="trusted, semi_trusted or untrusted; needs --human.",
-            autocompletion=completing.words("trusted", "semi_trusted", "untrusted"),
-        ),
+        str | None, completing.choice("trusted", "semi_trusted", "untrusted", note="; needs --human")
     ] = None,
     visibility: Annotated[
-        str | None,
-        typer.Option(
-            help="project (default), user or account.", autocompletion=completing.words("project", "user", "account")
-        ),
+        str | None, completing.choice("project", "user", "account", note="; project when left out")
     ] = None,
     converter: Annotated[str | None, typer.Option(metavar="CMD", help="Makes Markdown of other formats.")] = None,
     human: HumanOption = False,
@@ -86,20 +72,17 @@ def add(
         lorebooks.add_file(place, human=human, as_json=json_)
         return
     chosen = kind or ("repo_docs" if (place / ".git").exists() else "files")
-    given = {"ref": str(place), "kind": chosen, "trust": trust, "visibility": visibility, "converter": converter}
-    source = call("knowledge_add", human=human_signer(human), **given)["source"]
-    _read_on(text(record(source)["id"]), begin=False)
-    _show_one(text(record(source)["id"]), json_)
+    arguments = {"ref": str(place), "kind": chosen, "trust": trust, "visibility": visibility, "converter": converter}
+    source = call("knowledge_add", human=human_signer(human), **arguments)["source"]
+    _read_and_show(text(record(source)["id"]), json_)
 
 
-@guarded
+@handle_errors
 def push(
     file: Annotated[str, typer.Argument(help="A file, or - for standard input.")],
     name: Annotated[str | None, typer.Option(help="Its name, or the URL of a page.")] = None,
     mime: Annotated[str | None, typer.Option()] = None,
-    into: Annotated[
-        str | None, typer.Option(help="The source it goes into.", autocompletion=completing.sources)
-    ] = None,
+    into: Annotated[str | None, typer.Option(help="Its source.", autocompletion=completing.sources)] = None,
     json_: JsonOption = False,
 ) -> None:
     """Push one document: a copy is kept, whatever becomes of the file."""
@@ -113,12 +96,10 @@ def push(
         raise BadInput(f"{file} has {len(content)} bytes; allowed are 1 to {PUSH_BYTES_MAX}")
     encoded = base64.b64encode(content).decode()
     pushed = call("knowledge_push", name=name or Path(file).name, base64=encoded, mime=mime, into=into)
-    source = text(record(pushed["source"])["id"])
-    _read_on(source, begin=False)
-    _show_one(source, json_)
+    _read_and_show(text(record(pushed["source"])["id"]), json_)
 
 
-@guarded
+@handle_errors
 def sync(
     source: Annotated[
         str, typer.Argument(help="Only this one, by its id or kind.", autocompletion=completing.sources)
@@ -126,12 +107,17 @@ def sync(
     json_: JsonOption = False,
 ) -> None:
     """Read what changed in the sources."""
-    _read_on(source, begin=True)
-    _show_one("", json_)
+    _read_all(source, begin=True)
+    _show_sources("", json_)
 
 
-def _read_on(source: str, *, begin: bool) -> None:
-    """Ask until nothing waits; each call reads for a moment, and embeds where no engine does."""
+def _read_and_show(source: str, as_json: bool) -> None:
+    _read_all(source, begin=False)
+    _show_sources(source, as_json)
+
+
+def _read_all(source: str, *, begin: bool) -> None:
+    """Call until nothing is left; each call reads for a moment, and embeds where no engine does."""
     more = True
     while more:
         answer = call("knowledge_sync", source=source or None, begin=begin, embed=True)
@@ -141,24 +127,24 @@ def _read_on(source: str, *, begin: bool) -> None:
 
 
 def show_progress(answer: Record, *, more: bool) -> None:
-    """Write how far an answer of `knowledge_sync` says reading came, on a terminal, over the line before."""
-    waits = answer.get("unembedded")
+    """Print the progress that `knowledge_sync` answered, on a terminal, over the line before."""
     if err.is_terminal:
-        told = f"{waits} passages to embed" if waits else _progress(answer)
-        err.print(f"[dim]{told}[/]", end="\r" if more else "\n")
+        left = answer.get("unembedded")
+        line = f"{left} passages to embed" if left else _progress(answer)
+        err.print(f"[dim]{line}[/]", end="\r" if more else "\n")
 
 
-def _progress(of: Record) -> str:
+def _progress(counts: Record) -> str:
     return (
-        f"{of['read']} of {of['documents'] or '?'} documents, {of['passages']} passages, "
-        f"{number(of['bytes']) / 1e6:.1f} MB, {of['mb_s']} MB/s"
+        f"{counts['read']} of {counts['documents'] or '?'} documents, {counts['passages']} passages, "
+        f"{number(counts['bytes']) / 1e6:.1f} MB, {counts['mb_s']} MB/s"
     )
 
 
-def _show_one(source: str, as_json: bool) -> None:
+def _show_sources(source: str, as_json: bool) -> None:
     answer = call("knowledge_sources")
     if source:
-        answer = {"sources": [one for one in records(answer["sources"]) if one["id"] == source]}
+        answer = {"sources": [row for row in records(answer["sources"]) if row["id"] == source]}
     if as_json:
         show_json(answer)
     else:
@@ -166,62 +152,60 @@ def _show_one(source: str, as_json: bool) -> None:
 
 
 def _list(answer: Record, _: Values) -> None:
-    for one in records(answer["sources"]):
-        out.print(f"[cyan]{one['id']}[/] {one['kind']} [dim]{one['trust']}[/] {shown(one['ref'])}")
-        waits = f", {one['waiting']} waiting" if one.get("waiting") else ""
-        out.print(f"  {one['documents']} documents, {one['passages']} passages{waits}")
-        if one.get("reading"):
-            out.print(f"  [dim]reading: {_progress(record(one['reading']))}[/]")
-        if left := one.get("left_out"):
-            out.print(
-                f"  [dim]left out: {', '.join(f'{count} {shown(why)}' for why, count in record(left).items())}[/]"
-            )
-        skipped = items(one.get("skipped"))
-        for sentence in [*skipped[:SENTENCES], *filter(None, [one.get("wrong")])]:
-            out.print(f"  [yellow]{shown(str(sentence))}[/]")
+    for source in records(answer["sources"]):
+        out.print(f"[cyan]{source['id']}[/] {source['kind']} [dim]{source['trust']}[/] {escaped(source['ref'])}")
+        waits = f", {source['waiting']} waiting" if source.get("waiting") else ""
+        out.print(f"  {source['documents']} documents, {source['passages']} passages{waits}")
+        if source.get("reading"):
+            out.print(f"  [dim]reading: {_progress(record(source['reading']))}[/]")
+        if left := source.get("left_out"):
+            counts = ", ".join(f"{count} {escaped(why)}" for why, count in record(left).items())
+            out.print(f"  [dim]left out: {counts}[/]")
+        skipped = items(source.get("skipped"))
+        for sentence in [*skipped[:SENTENCES], *filter(None, [source.get("wrong")])]:
+            out.print(f"  [yellow]{escaped(str(sentence))}[/]")
         if len(skipped) > SENTENCES:
             out.print(f"  [dim]and others; `memory-anchor knowledge list --json` tells {len(skipped)}[/]")
-    for one in records(answer.get("lorebooks", ())):
-        out.print(f"[cyan]{shown(one['name'])}[/] lorebook [dim]{one['trust']}[/] {shown(one['file'])}")
+    for lorebook in records(answer.get("lorebooks", ())):
+        trust = f"[dim]{lorebook['trust']}[/]"
+        out.print(f"[cyan]{escaped(lorebook['name'])}[/] lorebook {trust} {escaped(lorebook['file'])}")
     if not answer["sources"] and not answer.get("lorebooks"):
-        quiet(NO_SOURCE)
+        print_dim(NO_SOURCE)
     elif answer.get("unembedded"):
-        quiet(
-            f"{answer['unembedded']} passages are found by words until an engine has embedded them, or `knowledge sync`"
-        )
+        left = answer["unembedded"]
+        print_dim(f"{left} passages are found by words alone until an engine or `knowledge sync` has embedded them")
 
 
 def _search(answer: Record, _: Values) -> None:
-    SHOWN.extend(str(one["id"]) for one in records(answer["snippets"]))
-    for one in records(answer["snippets"]):
-        cited = records(one["citations"])[0]
-        place = record(cited.get("locator"))
-        lines = f":{place['line_start']}-{place['line_end']}" if "line_start" in place else ""
-        weak = " [dim]weak[/]" if one.get("weak") else ""
+    SHOWN_IDS.extend(str(snippet["id"]) for snippet in records(answer["snippets"]))
+    for snippet in records(answer["snippets"]):
+        cited = records(snippet["citations"])[0]
+        locator = record(cited.get("locator"))
+        lines = f":{locator['line_start']}-{locator['line_end']}" if "line_start" in locator else ""
+        weak = " [dim]weak[/]" if snippet.get("weak") else ""
         stale = f" [yellow]{cited['freshness']}[/]" if cited.get("freshness") not in (None, "fresh") else ""
-        out.print(
-            f"[cyan]{one['id']}[/] {shown(cited['ref'])}{lines} [dim]{cited.get('trust', 'agent')}[/]{weak}{stale}"
-        )
-        if record(place).get("heading"):
-            out.print(f"  [dim]{shown(' > '.join(texts(record(place)['heading'])))}[/]")
-        out.print(block(text(one["text"]), "  "))
-        for name, value in record(one.get("signals") or {}).items():
-            out.print(f"    [dim]{name}:[/] {shown(json.dumps(value, ensure_ascii=False))}")
-        if near := record(one.get("beside")):
+        trust = f" [dim]{cited.get('trust', 'agent')}[/]"
+        out.print(f"[cyan]{snippet['id']}[/] {escaped(cited['ref'])}{lines}{trust}{weak}{stale}")
+        if locator.get("heading"):
+            out.print(f"  [dim]{escaped(' > '.join(texts(locator['heading'])))}[/]")
+        out.print(block(text(snippet["text"]), "  "))
+        for name, value in record(snippet.get("signals") or {}).items():
+            out.print(f"    [dim]{name}:[/] {escaped(json.dumps(value, ensure_ascii=False))}")
+        if near := record(snippet.get("beside")):
             first, last = items(near["lines"])
             out.print(f"  [dim]{near['side']} it, lines {first}-{last}[/]")
             out.print(block(text(near["text"]), "    "))
     if not answer["snippets"] and any(record(call("knowledge_sources")).values()):
-        quiet("nothing fits")
+        print_dim("nothing fits")
     elif not answer["snippets"]:
-        quiet(NO_SOURCE)
+        print_dim(NO_SOURCE)
 
 
 def _show(answer: Record, _: Values) -> None:
     colour = {"fresh": "green", "moved": "yellow"}.get(text(answer["standing"]), "red")
     lines = ", lines {}-{}".format(*items(answer["lines"])) if answer.get("lines") else ""
     cited = records(answer["citations"])[0]
-    out.print(f"[{colour}]{answer['standing']}[/]{lines} {shown(cited['ref'])} [dim]{cited.get('trust', 'agent')}[/]")
+    out.print(f"[{colour}]{answer['standing']}[/]{lines} {escaped(cited['ref'])} [dim]{cited.get('trust', 'agent')}[/]")
     if answer.get("diff"):
         out.print(block(text(answer["diff"]), "  "))
     out.print(block(text(answer.get("around") or answer["text"] or "(its text is gone)"), "  "))
@@ -235,8 +219,8 @@ def _removed(answer: Record, _: Values) -> None:
 
 
 COMMANDS = (
-    Command("list", "knowledge_sources", asks.KnowledgeSources, _list),
-    Command("search", "knowledge_search", asks.KnowledgeSearch, _search, ("query",)),
-    Command("show", "knowledge_get", asks.KnowledgeGet, _show, ("citation",)),
-    Command("remove", "knowledge_remove", asks.KnowledgeRemove, _removed, ("source",), human=True),
+    Command("list", asks.KnowledgeSources, _list, call="knowledge_sources"),
+    Command("search", asks.KnowledgeSearch, _search, ("query",), call="knowledge_search"),
+    Command("show", asks.KnowledgeGet, _show, ("citation",), call="knowledge_get"),
+    Command("remove", asks.KnowledgeRemove, _removed, ("source",), call="knowledge_remove", human=True),
 )

@@ -1,8 +1,8 @@
-"""How a command reaches the memory: through the engine when one serves, else in this very process under the lock.
+"""How a command reaches the memory: through the engine when one serves, else in this process under the lock.
 
-Both ways run the same table of calls (`interfaces.calls`) and exchange plain JSON, so a command behaves alike whether
-five agents are connected or none. A command is an agent unless a passphrase was typed on a terminal: that opens the
-key here, and what goes to the engine is a signature over this one request (`layers.signed_requests`).
+Both ways run the same table of calls (`front/calls`) and exchange plain JSON, so a command behaves alike whether five
+agents are connected or none. A command acts as an agent unless a passphrase was typed on a terminal: that opens the
+key here, and the engine gets a signature over this one request (`identity/signed_requests`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,18 +43,25 @@ _NONCE: ContextVar[str] = ContextVar("memory_anchor_call_nonce", default="")
 
 
 class Failed(MemoryAnchorError):
-    """A failure that an engine reported: its sentence, with the code and the exit code of its kind."""
+    """A failure that an engine or server reported: its message, code and exit code."""
 
     def __init__(self, message: str, exit_code: int, code: str = "failure") -> None:
         super().__init__(message)
         self.exit_code = exit_code
         self.code = code
 
+    @classmethod
+    def reported(cls, failure: Record, default: str) -> Failed:
+        """Return the failure of {message, code}."""
+        code = str(failure.get("code", "failure"))
+        exit_code = next((kind.exit_code for kind in TABLE.values() if kind.code == code), 1)
+        return cls(str(failure.get("message", default)), exit_code, code)
+
 
 def preamble() -> wire.Preamble:
-    """Return who this command acts for: the terminal's folder, its zone, and no conversation of its own.
+    """Return who this command acts for: the terminal's folder and zone, without a conversation of its own.
 
-    Raises BadInput: what the environment or the user's file says of it is no value.
+    Raises BadInput: the environment or the user's file has a wrong value for it.
     """
     try:
         own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
@@ -67,45 +75,43 @@ def data_dir() -> Path:
 
 
 def check_writable() -> None:
-    """Raise Refused: read-only, or paused; for a command that writes beside the store and so passes no `call`."""
+    """Raise Refused: read-only, or paused; for commands that write files without a `call`."""
     from memory_anchor.adapters.projects import locate
     from memory_anchor.app import settings_of
     from memory_anchor.core import project_settings
     from memory_anchor.pausing import pause_of
     from memory_anchor.writes import check_may_write
 
-    caller, own = preamble(), settings_of(os.environ)
-    here = project_settings(own, locate(Path(caller.project_dir)).root if caller.project_dir else "")
-    paused = own.paused or pause_of(data_dir(), datetime.now(UTC)) is not None
-    check_may_write(read_only=bool(caller.read_only) or here.read_only, paused=paused)
+    caller, settings = preamble(), settings_of(os.environ)
+    project = project_settings(settings, locate(Path(caller.project_dir)).root if caller.project_dir else "")
+    paused = settings.paused or pause_of(data_dir(), datetime.now(UTC)) is not None
+    check_may_write(read_only=bool(caller.read_only) or project.read_only, paused=paused)
 
 
-def used() -> bool:
-    """Return whether this process made a call, but for those about projects, which say for themselves what may be."""
+def has_called() -> bool:
+    """Return whether this process made a call; no after calls about projects, which name likely ones themselves."""
     return bool(_CALLED) and not any(name.startswith("projects_") for name in _CALLED)
 
 
 def call(name: str, /, *, human: Signer | None = None, **arguments: Json) -> Record:
-    """Return the answer of one call. human: who signs it; without one it is an agent's.
+    """Return the answer to one call. human: who signs it; None: it is an agent's.
 
     Raises our errors, whoever ran it; BadInput: a wrong setting.
     """
     env_names.check(os.environ)
+    given = {key: value for key, value in arguments.items() if value is not None}
     if server := _SERVER.get():
-        return _through_server(
-            *server, name, {key: value for key, value in arguments.items() if value is not None}, human
-        )
+        return _ask_review_server(*server, name, given, human)
     _CALLED.add(name)
     _NONCE.set(os.urandom(8).hex())
-    given = {key: value for key, value in arguments.items() if value is not None}
     with Spinner():
         answer = _through_engine(name, given, human)
         return _run_here(name, given, human) if answer is None else answer
 
 
 @contextmanager
-def through(server: str, key: str) -> Iterator[None]:
-    """Let calls of this block go to a served memory's `/v1/review`; "" leaves them here."""
+def via_server(server: str, key: str) -> Iterator[None]:
+    """Send the calls of this block to a served memory's `/v1/review`; "" keeps them here."""
     token = _SERVER.set((server.rstrip("/"), key) if server else None)
     try:
         yield
@@ -113,14 +119,13 @@ def through(server: str, key: str) -> Iterator[None]:
         _SERVER.reset(token)
 
 
-def key_of(file: str) -> str:
-    """Return the access key in a file; `-` is standard input, "" none. Raises BadInput: it cannot be read."""
+def read_key(file: str) -> str:
+    """Return the access key in a file; `-` is standard input, "" no key. Raises BadInput: it cannot be read."""
     if not file:
         return ""
+    most = KEY_BYTES_MAX
     try:
-        raw = (
-            sys.stdin.buffer.read(KEY_BYTES_MAX) if file == "-" else read_bounded(Path(file), most_bytes=KEY_BYTES_MAX)
-        )
+        raw = sys.stdin.buffer.read(most) if file == "-" else read_bounded(Path(file), most_bytes=most)
     except OSError as error:
         raise BadInput(f"--key-file {file} cannot be read ({error.strerror}); allowed is a file with one key") from None
     key = (raw or b"").decode("utf-8", "replace").strip()
@@ -129,93 +134,90 @@ def key_of(file: str) -> str:
     return key
 
 
-def _through_server(url: str, key: str, name: str, given: Record, human: Signer | None) -> Record:
+def _ask_review_server(url: str, key: str, name: str, given: Record, human: Signer | None) -> Record:
     from memory_anchor.front.callers import REVIEWER
 
     if human is not None:
         from memory_anchor.identity.signed_requests import signed
 
-        given = {**given, "human": signed(human, name, given, REVIEWER, asked_of(url, key, "review/challenge", {}))}
-    return asked_of(url, key, f"review/{name}", given)
+        given = {**given, "human": signed(human, name, given, REVIEWER, ask_server(url, key, "review/challenge", {}))}
+    return ask_server(url, key, f"review/{name}", given)
 
 
-def asked_of(url: str, key: str, path: str, body: Record | None = None) -> Record:
-    """Return what a served memory answers to `/v1/PATH`; without a body it is only looked at. Raises our errors."""
+def ask_server(url: str, key: str, path: str, body: Record | None = None) -> Record:
+    """Return what a served memory answers to `/v1/PATH`: a GET without a body, else a POST. Raises our errors."""
     import httpx2
 
     try:
         head = {"Authorization": f"Bearer {key}"}
-        method, content = ("GET", None) if body is None else ("POST", json.dumps(body))
-        if content is not None:
+        method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
+        if sent is not None:
             head["Content-Type"] = "application/json"
-        answer = httpx2.request(method, f"{url}/v1/{path}", headers=head, timeout=SERVER_TIMEOUT_S, content=content)
-        told = record(parsed(answer.content))
+        answer = httpx2.request(method, f"{url}/v1/{path}", headers=head, timeout=SERVER_TIMEOUT_S, content=sent)
+        content = record(parsed(answer.content))
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
         raise Unavailable(f"{url[:80]} did not answer; see `memory-anchor doctor --server {url[:80]}`") from None
     if answer.status_code != 200:
-        code = str(told.get("code", ""))
-        exits = next((one.exit_code for one in TABLE.values() if one.code == code), 1)
-        raise Failed(str(told.get("message", "the server failed")), exits, str(told.get("code", "failure")))
-    return told
+        raise Failed.reported(content, "the server failed")
+    return content
 
 
 def _through_engine(name: str, given: Record, human: Signer | None) -> Record | None:
     """Return the engine's answer, None when none runs."""
     if human is None:
         return _ask_engine(name, given)
-    told = _ask_engine(CHALLENGE_CALL, {})
-    if told is None:
+    challenge = _ask_engine(CHALLENGE_CALL, {})
+    if challenge is None:
         return None
-    answer = _ask_engine(name, _with_proof(name, given, human, told))
+    answer = _ask_engine(name, _with_proof(name, given, human, challenge))
     if answer is None:
         raise Unavailable("the engine ended while it worked on this; try again")
     return answer
 
 
 def run_signed(core: Core, name: str, given: Record, human: Signer | None) -> Record:
-    """Return the answer of a call in this process, signed as it would be for an engine."""
+    """Return the answer to a call in this process, signed as it would be for an engine."""
     from memory_anchor.front.calls import run
 
     if human is None:
-        return run(core, _agent(), name, given)
-    told = run(core, preamble(), CHALLENGE_CALL, {})
-    return run(core, preamble(), name, _with_proof(name, given, human, told))
+        return run(core, _agent_preamble(), name, given)
+    challenge = run(core, preamble(), CHALLENGE_CALL, {})
+    return run(core, preamble(), name, _with_proof(name, given, human, challenge))
 
 
-def _with_proof(name: str, given: Record, human: Signer, told: Record) -> Record:
+def _with_proof(name: str, given: Record, human: Signer, challenge: Record) -> Record:
     from memory_anchor.identity.signed_requests import signed
 
-    return {**given, "human": signed(human, name, given, preamble()._asdict(), told)}
+    return {**given, "human": signed(human, name, given, preamble()._asdict(), challenge)}
 
 
-def _agent() -> wire.Preamble:
-    """Return an agent's preamble for the call at work: the same over every sending of it."""
+def _agent_preamble() -> wire.Preamble:
+    """Return an agent's preamble for the current call: the same each time that it is sent."""
     return preamble()._replace(nonce=_NONCE.get())
-
-
-def _sent(caller: wire.Preamble, name: str, arguments: Record) -> Record:
-    from memory_anchor.runtime.engine import status
-
-    data, given = data_dir(), dict(arguments)
-    answer = wire.ask(
-        str(data), "call", caller, timeout_s=CALL_TIMEOUT_S, alive=lambda: status(data), name=name, arguments=given
-    )
-    return dict(answer)
 
 
 def _ask_engine(name: str, arguments: Record) -> Record | None:
     """Return the engine's answer, None when none runs.
 
-    An agent's call is sent once more when the engine ends over it: the nonce makes that harmless. One that was killed
-    may still take a connection while it goes, so that is tried a few times. A human's is not sent again, since its
-    signature is for one challenge.
+    An agent's call is sent again when the engine ends during it, which the nonce makes harmless; a few times, since a
+    killed engine may still accept a connection. A human's is not, since its signature is for one challenge.
     """
-    again = "human" not in arguments and name != CHALLENGE_CALL
-    caller = _agent() if again else preamble()
+    from memory_anchor.runtime.engine import status
+
+    resends = "human" not in arguments and name != CHALLENGE_CALL
+    caller, data = _agent_preamble() if resends else preamble(), data_dir()
     try:
-        for left in range(RESENDS if again else 0, -1, -1):
+        for left in range(RESENDS if resends else 0, -1, -1):
             try:
-                answer = _sent(caller, name, arguments)
+                answer = wire.ask(
+                    str(data),
+                    "call",
+                    caller,
+                    timeout_s=CALL_TIMEOUT_S,
+                    alive=partial(status, data),
+                    name=name,
+                    arguments=dict(arguments),
+                )
                 break
             except ConnectionResetError:
                 if not left:
@@ -230,11 +232,7 @@ def _ask_engine(name: str, arguments: Record) -> Record | None:
     except OSError:
         return None
     if "error" in answer:
-        error = answer["error"]
-        code = str(record(error).get("code", ""))
-        exits = next((report.exit_code for report in TABLE.values() if report.code == code), 1)
-        failure = record(error)
-        raise Failed(str(failure.get("message", "the engine failed")), exits, str(failure.get("code", "failure")))
+        raise Failed.reported(record(answer["error"]), "the engine failed")
     result = answer.get("result")
     return result if isinstance(result, dict) else {}
 
@@ -247,11 +245,11 @@ def _run_here(name: str, arguments: Record, human: Signer | None) -> Record:
     try:
         lock = DirectoryLock.acquire(data_dir(), role="command")
     except StoreBusy:
-        # An engine may have won the lock since we looked: it is loading and will answer.
-        late = _through_engine(name, arguments, human)
-        if late is None:
+        # An engine may have taken the lock since we looked: it is loading and will answer.
+        answer = _through_engine(name, arguments, human)
+        if answer is None:
             raise
-        return late
+        return answer
     with lock:
         from memory_anchor.app import build_core, settings_of
         from memory_anchor.care import nightly

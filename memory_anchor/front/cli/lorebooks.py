@@ -1,7 +1,7 @@
 """`memory-anchor lorebook`: add, list, show, scan, report, export, remove.
 
-A book is named by what it was added as; `scan` also takes a file that was not added. Files are read here, by whoever
-called, and travel to the engine as their bytes.
+A book has the name it was added by; `scan` also takes a file that was not added. The caller's process reads files and
+sends their bytes to the engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.memories import read_prompt
-from memory_anchor.front.cli.output import JsonOption, block, clipped, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.output import JsonOption, block, clipped, escaped, handle_errors, out, print_dim, show_json
 from memory_anchor.front.cli.passphrase import human_signer
 from memory_anchor.json_values import Record, items, record, records, text, texts, whole
 from memory_anchor.requests import FILE_CONTENT_MAX
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
     books.command("export")(export)
 
 
-def _content(path: Path) -> str:
+def _read_base64(path: Path) -> str:
     """Return a file's bytes in base64. Raises BadInput."""
     try:
         with path.open("rb") as file:
@@ -52,7 +52,7 @@ def _content(path: Path) -> str:
 
 def add_file(path: Path, *, human: bool, as_json: bool) -> None:
     """Add a lorebook's file, as `knowledge add --kind lorebook` does."""
-    ((name, values),) = _added({"file": str(path)})
+    ((name, values),) = _add_calls({"file": str(path)})
     answer = call(name, human=human_signer(human), **values)
     if as_json:
         show_json(answer)
@@ -60,22 +60,22 @@ def add_file(path: Path, *, human: bool, as_json: bool) -> None:
         _show_added(answer, values)
 
 
-def _added(values: Values) -> list[tuple[str, Values]]:
+def _add_calls(values: Values) -> list[tuple[str, Values]]:
     path = Path(text(values["file"]))
-    return [("lorebook_add", values | {"file": str(path.absolute()), "content": _content(path)})]
+    return [("lorebook_add", values | {"file": str(path.absolute()), "content": _read_base64(path)})]
 
 
-def _scanned(values: Values) -> list[tuple[str, Values]]:
-    """Return the messages, and the book that was named: one that was added, or a file."""
+def _scan_calls(values: Values) -> list[tuple[str, Values]]:
+    """Return the call that scans the messages with the named book: one that was added, or a file."""
     messages, name = values.pop("messages"), values["name"]
     if not isinstance(messages, str):
         raise BadInput("messages are missing; give --messages FILE, or - for standard input")
     if isinstance(name, str) and Path(name).is_file():
-        values |= {"name": None, "file": name, "content": _content(Path(name))}
+        values |= {"name": None, "file": name, "content": _read_base64(Path(name))}
     return [("lorebook_scan", values | {"messages": read_prompt(messages)["messages"]})]
 
 
-@guarded
+@handle_errors
 def export(
     name: Annotated[str, typer.Argument(help="The lorebook's name.", autocompletion=completing.lorebooks)],
     to: Annotated[Path | None, typer.Option(help="A file; without one, standard output.")] = None,
@@ -94,69 +94,76 @@ def export(
             to.write_bytes(content)
         except OSError as error:
             raise BadInput(f"{to} cannot be written ({error.strerror}); allowed is a file") from None
-        quiet(f"{len(content)} bytes written to {to}")
+        print_dim(f"{len(content)} bytes written to {to}")
 
 
 def _show_added(answer: Record, _: Values) -> None:
-    quiet(f"{answer['name']}: {answer['entries']} entries ({answer['format']}), trust {answer['trust']}")
+    print_dim(f"{answer['name']}: {answer['entries']} entries ({answer['format']}), trust {answer['trust']}")
     _problems(texts(answer["problems"]))
 
 
 def _show_list(answer: Record, _: Values) -> None:
-    for one in records(answer["books"]):
-        out.print(f"[cyan]{shown(one['name'])}[/] [dim]{one['bytes']} bytes, {one['trust']}, {shown(one['file'])}[/]")
+    for book in records(answer["books"]):
+        out.print(
+            f"[cyan]{escaped(book['name'])}[/] [dim]{book['bytes']} bytes, {book['trust']}, {escaped(book['file'])}[/]"
+        )
     if not answer["books"]:
-        quiet("no lorebook here yet; `memory-anchor lorebook add FILE` brings one")
+        print_dim("no lorebook here yet; `memory-anchor lorebook add FILE` brings one")
 
 
 def _show_book(answer: Record, _: Values) -> None:
-    for one in records(answer["entries"]):
-        how = "off" if not one["enabled"] else "constant" if one["constant"] else ", ".join(texts(one["keys"]))
-        out.print(f"[cyan]{shown(one['id'])}[/] {shown(one['title'])} [dim]({shown(clipped(how))}; {one['place']})[/]")
-        out.print(block(clipped(text(one["content"])), "  "))
+    for entry in records(answer["entries"]):
+        how = "off" if not entry["enabled"] else "constant" if entry["constant"] else ", ".join(texts(entry["keys"]))
+        about = f"[dim]({escaped(clipped(how))}; {entry['place']})[/]"
+        out.print(f"[cyan]{escaped(entry['id'])}[/] {escaped(entry['title'])} {about}")
+        out.print(block(clipped(text(entry["content"])), "  "))
     _problems(texts(answer["problems"]))
 
 
 def _show_scan(answer: Record, _: Values) -> None:
-    for one in records(answer["snippets"]):
-        place = f"outlet {one['outlet']}" if one["place"] == "outlet" else one["place"]
-        out.print(f"[cyan]{shown(one['id'])}[/] [dim]{shown(place)}[/]")
-        out.print(block(text(one["text"]), "  "))
+    for snippet in records(answer["snippets"]):
+        place = f"outlet {snippet['outlet']}" if snippet["place"] == "outlet" else snippet["place"]
+        out.print(f"[cyan]{escaped(snippet['id'])}[/] [dim]{escaped(place)}[/]")
+        out.print(block(text(snippet["text"]), "  "))
     _show_report(record(answer["report"]))
 
 
-def _show_kept(answer: Record, _: Values) -> None:
+def _show_last_report(answer: Record, _: Values) -> None:
     for id, at in record(answer["started"]).items():
-        out.print(f"[cyan]{shown(id)}[/] since message {at} of {answer['count']}")
+        out.print(f"[cyan]{escaped(id)}[/] since message {at} of {answer['count']}")
     if answer["report"] is None:
-        quiet("no scan of this conversation was kept; `memory-anchor lorebook scan --keep --conversation ID` keeps one")
+        print_dim(
+            "no scan of this conversation was kept; `memory-anchor lorebook scan --keep --conversation ID` keeps one"
+        )
     else:
         _show_report(record(answer["report"]))
 
 
 def _show_report(report: Record) -> None:
-    for one in records(report["admitted"]):
-        by = f" by {one['key']!r}" if one.get("key") else ""
-        more = f"; {one['detail']}" if one.get("detail") else ""
-        told = f"{one['why']}{by} in pass {one['pass']}, {one['tokens']} tokens{more}"
-        out.print(f"[green]in [/] {shown(one['id'])} {shown(one['title'])}: {shown(told)}")
-    near = [one for one in records(report["dropped"]) if one["why"] != "no key matched"]
-    for one in near[:DROPPED_SHOWN]:
-        more = f" ({one['detail']})" if one.get("detail") else ""
-        out.print(f"[yellow]out[/] {shown(one['id'])} {shown(one['title'])}: {shown(text(one['why']) + more)}")
+    for entry in records(report["admitted"]):
+        by = f" by {entry['key']!r}" if entry.get("key") else ""
+        more = f"; {entry['detail']}" if entry.get("detail") else ""
+        reason = f"{entry['why']}{by} in pass {entry['pass']}, {entry['tokens']} tokens{more}"
+        out.print(f"[green]in [/] {escaped(entry['id'])} {escaped(entry['title'])}: {escaped(reason)}")
+    near = [entry for entry in records(report["dropped"]) if entry["why"] != "no key matched"]
+    for entry in near[:DROPPED_SHOWN]:
+        more = f" ({entry['detail']})" if entry.get("detail") else ""
+        out.print(
+            f"[yellow]out[/] {escaped(entry['id'])} {escaped(entry['title'])}: {escaped(text(entry['why']) + more)}"
+        )
     left = len(items(report["dropped"])) + whole(report["left_out"]) - len(near[:DROPPED_SHOWN])
     tokens = f"{report['tokens']} of {report['budget_tokens']} tokens in {report['passes']} passes"
-    quiet(f"{tokens}; {left} more entries are out, `--json` has each")
+    print_dim(f"{tokens}; {left} more entries are out, `--json` has each")
     _problems(texts(report["notes"]))
 
 
 def _problems(problems: list[str]) -> None:
-    for one in problems[:DROPPED_SHOWN]:
-        out.print(f"[yellow]note[/] {shown(one)}")
+    for problem in problems[:DROPPED_SHOWN]:
+        out.print(f"[yellow]note[/] {escaped(problem)}")
 
 
 def _show_removed(answer: Record, _: Values) -> None:
-    quiet(f"{answer['source']} is removed, nothing of it is left" if answer["clean"] else "something of it is left")
+    print_dim(f"{answer['source']} is removed, nothing of it is left" if answer["clean"] else "something of it is left")
 
 
 MESSAGES = option(
@@ -165,20 +172,24 @@ MESSAGES = option(
 NAMED = {"name": completing.lorebooks}
 TRIGGERS = ("normal", "continue", "impersonate", "swipe", "regenerate", "quiet")
 COMMANDS = (
-    Command("add", "lorebook_add", asks.AddLorebook, _show_added, ("file",), ("content",), human=True, before=_added),
-    Command("list", "lorebook_list", asks.ListLorebooks, _show_list),
-    Command("show", "lorebook_show", asks.ShowLorebook, _show_book, ("name",), completes=NAMED),
+    Command(
+        "add", asks.AddLorebook, _show_added, ("file",), ("content",), call="lorebook_add", human=True, calls=_add_calls
+    ),
+    Command("list", asks.ListLorebooks, _show_list, call="lorebook_list"),
+    Command("show", asks.ShowLorebook, _show_book, ("name",), call="lorebook_show", completes=NAMED),
     Command(
         "scan",
-        "lorebook_scan",
         asks.ScanLorebook,
         _show_scan,
         ("name",),
         ("content", "file", "messages"),
+        call="lorebook_scan",
         extra=(MESSAGES,),
-        before=_scanned,
+        calls=_scan_calls,
         completes=NAMED | {"trigger": completing.words(*TRIGGERS)},
     ),
-    Command("report", "lorebook_report", asks.LorebookReport, _show_kept),
-    Command("remove", "lorebook_remove", asks.RemoveLorebook, _show_removed, ("name",), human=True, completes=NAMED),
+    Command("report", asks.LorebookReport, _show_last_report, call="lorebook_report"),
+    Command(
+        "remove", asks.RemoveLorebook, _show_removed, ("name",), call="lorebook_remove", human=True, completes=NAMED
+    ),
 )

@@ -1,19 +1,13 @@
-"""Commands that read and write memories, and build contexts of them.
+"""Commands that read and write memories (options made from the requests, see `generated`) or build contexts of them.
 
-Commands that read and write memories; their options come from the requests (`generated`).
+`context build` takes a task or a whole prompt: a file or standard input, as JSON (an object with `messages`, or the
+messages alone) or JSON lines, one message a line. Any other content is refused without quoting it. A mistyped path is
+not taken for a task: text that can only be a path must name a file.
 
-`memory-anchor context`: build a context for a task or a whole prompt, and look again at what one cost.
-
-A whole prompt comes from a file of any name or from standard input, as JSON (an object with `messages`, or the messages
-alone) or as JSON lines, one message a line: what a session's log is. What is neither is said in one sentence, without a
-word of its content. A mistyped path is no task: what can only be meant as a file must be one.
-
-An observation: what an agent or a hook writes down in a file, in the strategy document's form (section 4.1).
-
-The same fields as the strategy's JSON Schema, generalised to every type and to the old layer names. Its JSON Schema is
-generated from this model into `.ai/operations/templates/observation.json`, and a test fails when the two drift. The
-summary becomes a memory's key, the details its content; nothing else is stored than what `save_memory` and `log_event`
-check themselves, so a file gains no right that a tool call lacks.
+`add --observation FILE` takes observations that an agent or a hook wrote down (strategy document, section 4.1), with
+every type and the old layer names allowed. Their JSON Schema is generated from the model into
+`.ai/operations/templates/observation.json`, and a test fails when the two drift. The summary becomes a memory's key,
+the details its content; `save_memory` and `log_event` check the rest, so a file has no right that a tool call lacks.
 """
 
 from __future__ import annotations
@@ -39,95 +33,93 @@ from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import (
-    SHOWN,
+    SHOWN_IDS,
     JsonOption,
     block,
     clipped,
-    guarded,
+    escaped,
+    handle_errors,
     layer_name,
-    local,
+    local_time,
     out,
-    quiet,
-    say,
+    print_dim,
+    print_paragraph,
     show_json,
     show_memories,
     show_outcome,
-    shown,
 )
-from memory_anchor.front.cli.spoken import the_one
-from memory_anchor.json_values import Json, Record, items, kind_of, optional_text, parsed, record, records, text
+from memory_anchor.front.cli.shorthand import only_match
+from memory_anchor.json_values import Json, Record, items, kind_of, parsed, record, records, text
 from memory_anchor.model import LAYER_OF_TYPE, Layer
 
 
 def _search(answer: Record, _: Values) -> None:
-    SHOWN.extend(str(snippet["id"]) for snippet in records(answer["snippets"]))
+    SHOWN_IDS.extend(str(snippet["id"]) for snippet in records(answer["snippets"]))
     for snippet in records(answer["snippets"]):
-        when = local(snippet.get("when", ""))
-        status = "" if snippet.get("status", "active") == "active" else f" [yellow]{shown(snippet['status'])}[/]"
+        when = local_time(snippet.get("when", ""))
+        status = "" if snippet.get("status", "active") == "active" else f" [yellow]{escaped(snippet['status'])}[/]"
         about = f"{layer_name(snippet['layer'])} {snippet['type']} {when}{' (weak)' * bool(snippet.get('weak'))}"
-        out.print(f"[cyan]{snippet['id']}[/] {snippet['score']:.3f} [dim]{shown(about)}[/]{status}")
-        say(clipped(text(snippet["text"]), 1000))
+        out.print(f"[cyan]{snippet['id']}[/] {snippet['score']:.3f} [dim]{escaped(about)}[/]{status}")
+        print_paragraph(clipped(text(snippet["text"]), 1000))
         for name, value in (record(snippet.get("signals") or {})).items():
-            out.print(f"    [dim]{name}:[/] {shown(json.dumps(value, ensure_ascii=False))}")
+            out.print(f"    [dim]{name}:[/] {escaped(json.dumps(value, ensure_ascii=False))}")
     if not answer["snippets"]:
-        quiet("nothing is remembered")
+        print_dim("nothing is remembered")
     for note in items(answer.get("notes", ())):
-        quiet(text(note))
+        print_dim(text(note))
 
 
 def _why_not(answer: Record, values: Values) -> None:
-    SHOWN.append(str(values["id"]))
+    SHOWN_IDS.append(str(values["id"]))
     for reason in items(answer["reasons"]):
-        out.print(f"- {shown(reason)}")
+        out.print(f"- {escaped(reason)}")
 
 
 def _outcome(answer: Record, _: Values) -> None:
     show_outcome(answer, False)
 
 
-def _listed(values: Values) -> list[tuple[str, Values]]:
-    """Return what lists a layer: L0 is the constitution, which no store holds."""
-    if str(values["layer"] or "").lower() in ("l0", "identity_schema"):
-        return [("constitution", {})]
-    return [("list", values)]
+def _list_calls(values: Values) -> list[tuple[str, Values]]:
+    """Return the call that lists a layer: L0 is the constitution, which is in no store."""
+    is_constitution = str(values["layer"] or "").lower() in ("l0", "identity_schema")
+    return [("constitution", {}) if is_constitution else ("list", values)]
 
 
 def _list(answer: Record, _: Values) -> None:
     if "entries" in answer:
-        for one in records(answer["entries"]):
-            out.print(f"[cyan]{shown(one['id'])}[/] [dim]L0[/]")
-            say(text(one["content"]))
+        for entry in records(answer["entries"]):
+            out.print(f"[cyan]{escaped(entry['id'])}[/] [dim]L0[/]")
+            print_paragraph(text(entry["content"]))
         for warning in items(answer["warnings"]):
-            quiet(text(warning))
+            print_dim(text(warning))
     elif answer["memories"]:
         show_memories(records(answer["memories"]))
     else:
-        quiet("nothing here yet; `memory-anchor add TEXT` saves the first memory")
+        print_dim("nothing here yet; `memory-anchor add TEXT` saves the first memory")
 
 
-TIMES = frozenset({"when", "recorded_to", "valid_from", "valid_to"})
+TIME_FIELDS = frozenset({"when", "recorded_to", "valid_from", "valid_to"})
 
 
 def _show(answer: Record, _: Values) -> None:
     memory = dict(record(answer["memory"]))
-    SHOWN.append(str(memory.get("id", "")))
+    SHOWN_IDS.append(str(memory.get("id", "")))
     content = str(memory.pop("content"))
     if "\n" in content:
         out.print(block(content))
     else:
-        say(content, 0)
+        print_paragraph(content, 0)
     for name, value in memory.items():
-        say(_worded(name, value), 4, head=f"{name}: ")
+        print_paragraph(_field_text(name, value), 4, head=f"{name}: ")
 
 
-def _worded(name: str, value: Json) -> str:
-    """Return a field's value as a person reads it."""
-    if name in TIMES or name.endswith("_at"):
-        return local(value)
+def _field_text(name: str, value: Json) -> str:
+    if name in TIME_FIELDS or name.endswith("_at"):
+        return local_time(value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_worded(str(key), inner)}" for key, inner in value.items())
+        return ", ".join(f"{key} {_field_text(str(key), inner)}" for key, inner in value.items())
     if isinstance(value, list):
-        return "; ".join(_worded(name, inner) for inner in value)
+        return "; ".join(_field_text(name, inner) for inner in value)
     return layer_name(value) if name == "layer" else str(value)
 
 
@@ -136,58 +128,46 @@ def _profile(answer: Record, _: Values) -> None:
 
 
 def _history(answer: Record, values: Values) -> None:
-    last = ""
-    SHOWN.extend(str(step["version_id"]).partition("@")[0] for step in records(items(answer["steps"])[-1:]))
+    id = ""
     for step in records(answer["steps"]):
-        why = f": {shown(step['why'])}" if step["why"] else ""
-        out.print(f"[cyan]{step['version_id']}[/] [dim]{local(step['at'])}[/] {shown(step['by'])}{why}")
-        if values["story"] and text(step["version_id"]).partition("@")[0] != last:
-            last = text(step["version_id"]).partition("@")[0]
-            out.print(f"    {shown(clipped(text(step['content'])))}")
-        for name, (before, after) in ((one, items(both)) for one, both in record(step["changes"]).items()):
-            say(f"{name}: {before} -> {after}", 4)
+        why = f": {escaped(step['why'])}" if step["why"] else ""
+        out.print(f"[cyan]{step['version_id']}[/] [dim]{local_time(step['at'])}[/] {escaped(step['by'])}{why}")
+        before, id = id, text(step["version_id"]).partition("@")[0]
+        if values["story"] and id != before:
+            out.print(f"    {escaped(clipped(text(step['content'])))}")
+        for name, change in record(step["changes"]).items():
+            old, new = items(change)
+            print_paragraph(f"{name}: {old} -> {new}", 4)
         for line in items(step["diff"]):
-            say(text(line), 4)
+            print_paragraph(text(line), 4)
+    SHOWN_IDS.extend([id] if id else [])
 
 
-def _added(values: Values) -> list[tuple[str, Values]]:
-    """Return the memory that is saved, or those of a file of observations."""
-    observation = values.pop("observation")
-    if observation is None:
-        return [("add", values | {"content": _text(optional_text(values["content"]))})]
-
-    calls = {"save_memory": "add", "log_event": "log"}
-    every = [one.asks() for one in Observation.read_all(_read_json(Path(str(observation))))]
-    return [(calls[asked.use_case], dict(asked.arguments)) for asked in every]
-
-
-def _logged(values: Values) -> list[tuple[str, Values]]:
-    return [("log", values | {"content": _text(optional_text(values["content"]))})]
+def _add_calls(values: Values) -> list[tuple[str, Values]]:
+    """Return the call that saves the memory, or those that save a file's observations."""
+    file = values.pop("observation")
+    if file is None:
+        return [("add", values)]
+    names = {"save_memory": "add", "log_event": "log"}
+    calls = [observation.to_call() for observation in Observation.read_all(_read_json(Path(str(file))))]
+    return [(names[call.use_case], dict(call.arguments)) for call in calls]
 
 
-def _edited(values: Values) -> list[tuple[str, Values]]:
-    """Return the new text, or with --epistemic what is thought of the old one."""
-    judged = {name: values.pop(name) for name in ("epistemic", "shown_by")}
-    if judged["epistemic"] is not None:
-        return [("judge", {"id": values["id"], **judged})]
-    return [("edit", values | {"content": _text(optional_text(values["content"]))})]
-
-
-def _text(content: str | None) -> str:
-    if content is None or content == "-":
-        if sys.stdin.isatty():
-            raise BadInput("content is missing; give it as an argument, or pipe it in")
-        return sys.stdin.read()
-    return content
+def _edit_calls(values: Values) -> list[tuple[str, Values]]:
+    """Return the call that changes the text, or with --epistemic the one that judges it."""
+    judgement = {name: values.pop(name) for name in ("epistemic", "shown_by")}
+    if judgement["epistemic"] is not None:
+        return [("judge", {"id": values["id"], **judgement})]
+    return [("edit", values)]
 
 
 def _read_json(path: Path) -> Json:
     try:
-        written = path.read_text(encoding="utf-8")
+        content = path.read_text(encoding="utf-8")
         try:
-            return parsed(written)
+            return parsed(content)
         except ValueError:  # one observation a line
-            return [parsed(line) for line in written.splitlines() if line.strip()]
+            return [parsed(line) for line in content.splitlines() if line.strip()]
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}); allowed is a JSON file") from None
     except ValueError:
@@ -200,49 +180,39 @@ JUDGEMENT = (
     option("shown_by", str | None, None, "The command or link that showed it."),
 )
 COMMANDS = (
-    Command("search", "search", asks.SearchMemory, _search, ("query",), at=True),
+    Command("search", asks.SearchMemory, _search, ("query",), at=True),
     Command(
-        "add",
         "add",
         asks.SaveMemory,
         _outcome,
         ("content",),
-        piped=("content",),
+        is_piped=True,
         human=True,
         extra=(OBSERVATION,),
-        before=_added,
+        calls=_add_calls,
     ),
     Command(
-        "log",
-        "log",
-        asks.LogEvent,
-        _outcome,
-        ("content",),
-        tuple(asks.NOT_OFFERED_FOR_EVENTS),
-        piped=("content",),
-        human=True,
-        before=_logged,
+        "log", asks.LogEvent, _outcome, ("content",), tuple(asks.NOT_OFFERED_FOR_EVENTS), is_piped=True, human=True
     ),
-    Command("list", "list", asks.ListMemories, _list, at=True, before=_listed),
-    Command("show", "show", asks.ShowMemory, _show, ("id",), at=True),
+    Command("list", asks.ListMemories, _list, at=True, calls=_list_calls),
+    Command("show", asks.ShowMemory, _show, ("id",), at=True),
     Command(
-        "edit",
         "edit",
         asks.EditMemory,
         _outcome,
         ("id", "content"),
-        piped=("content",),
+        is_piped=True,
         human=True,
         extra=JUDGEMENT,
-        before=_edited,
+        calls=_edit_calls,
     ),
-    Command("pin", "pin", asks.PinMemory, _outcome, ("id",), human=True),
-    Command("unpin", "unpin", asks.UnpinMemory, _outcome, ("id",), human=True),
-    Command("forget", "forget", asks.ForgetMemory, _outcome, ("id",), human=True),
-    Command("restore", "restore", asks.RestoreMemory, _outcome, ("id",), human=True),
-    Command("profile", "profile", asks.ReadProfile, _profile, at=True),
-    Command("history", "history", asks.ShowHistory, _history, ("id",)),
-    Command("why-not", "why_not", asks.WhyNot, _why_not, ("id", "query"), at=True),
+    Command("pin", asks.PinMemory, _outcome, ("id",), human=True),
+    Command("unpin", asks.UnpinMemory, _outcome, ("id",), human=True),
+    Command("forget", asks.ForgetMemory, _outcome, ("id",), human=True),
+    Command("restore", asks.RestoreMemory, _outcome, ("id",), human=True),
+    Command("profile", asks.ReadProfile, _profile, at=True),
+    Command("history", asks.ShowHistory, _history, ("id",)),
+    Command("why-not", asks.WhyNot, _why_not, ("id", "query"), at=True),
 )
 
 
@@ -254,7 +224,7 @@ STDIN = "-"
 PROMPT_BYTES_MAX = 64 * 1024 * 1024
 WANTED = 'allowed is JSON: {"messages": [...]}, a list of messages, or one message a line'
 FILE_SUFFIXES = (".json", ".jsonl", ".md", ".txt", ".yaml", ".yml")
-"""What the files end in that people hand over; any other name counts as one only with a separator."""
+"""Endings by which a word counts as a file's name; any other needs a separator."""
 
 
 def register_contexts(app: typer.Typer) -> None:
@@ -263,7 +233,7 @@ def register_contexts(app: typer.Typer) -> None:
     context.command("show")(context_show)
 
 
-@guarded
+@handle_errors
 def context_build(
     task: Annotated[str, typer.Argument(metavar="TASK|FILE|-", help="A task in words, or a prompt: a file or stdin.")],
     budget: Annotated[int | None, typer.Option(help="Tokens, for a task.")] = None,
@@ -283,40 +253,33 @@ def context_build(
         return
     out.print(escape(text(answer["text"])))
     total = record(record(answer["report"])["estimated_tokens"]).get("total")
-    quiet(f"{total} tokens; `memory-anchor context show {answer.get('report_id', 'ID')}` says what they were spent on")
+    print_dim(
+        f"{total} tokens; `memory-anchor context show {answer.get('report_id', 'ID')}` says what they were spent on"
+    )
 
 
-@guarded
+@handle_errors
 def context_show(
     id: Annotated[
-        str | None,
-        typer.Argument(
-            help="A report's id; without one, the reports that are kept.", autocompletion=completing.reports
-        ),
+        str | None, typer.Argument(help="A report's id; without it, all of them.", autocompletion=completing.reports)
     ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Show what an earlier context cost and why."""
     if id:
-        id = the_one(
-            id,
-            {text(one["id"]) for one in records(call("context_reports")["reports"]) if text(one["id"]).startswith(id)},
-        )
+        id = only_match(id, (text(report["id"]) for report in records(call("context_reports")["reports"])))
     answer = call("context_report", id=id) if id is not None else call("context_reports")
     if json_:
         show_json(answer)
         return
-    for kept in records(answer.get("reports", ())):
-        out.print(f"{kept['id']}  [dim]{local(kept['recorded_at'])}[/]")
+    for report in records(answer.get("reports", ())):
+        out.print(f"{report['id']}  [dim]{local_time(report['recorded_at'])}[/]")
     if "report" in answer:
-        _show_report(record(answer["report"]))
-
-
-def _show_report(report: Record) -> None:
-    for section in records(report["sections"]):
-        out.print(f"{section['part']:<7} {section['name']:<24} {section['tokens']:>6}")
-    for decision in records(report["decisions"]):
-        out.print(f"[yellow]{shown(decision['action'])}[/] {shown(clipped(str(decision.get('reason', ''))))}")
+        report = record(answer["report"])
+        for section in records(report["sections"]):
+            out.print(f"{section['part']:<7} {section['name']:<24} {section['tokens']:>6}")
+        for decision in records(report["decisions"]):
+            out.print(f"[yellow]{escaped(decision['action'])}[/] {escaped(clipped(str(decision.get('reason', ''))))}")
 
 
 def read_prompt(source: str) -> Record:
@@ -328,16 +291,16 @@ def read_prompt(source: str) -> Record:
     name = "standard input" if source == STDIN else source
     text = _prompt_text(source, name)
     try:
-        found: Json = parsed(text)
+        prompt: Json = parsed(text)
     except ValueError:
-        found = _lines(text, name)
-    if isinstance(found, list):
-        return {"messages": found}
-    if isinstance(found, dict) and "role" in found and "messages" not in found:  # a log of one line
-        return {"messages": [found]}
-    if not isinstance(found, dict) or "messages" not in found:
+        prompt = _json_lines(text, name)
+    if isinstance(prompt, list):
+        return {"messages": prompt}
+    if isinstance(prompt, dict) and "role" in prompt and "messages" not in prompt:  # a log of one line
+        return {"messages": [prompt]}
+    if not isinstance(prompt, dict) or "messages" not in prompt:
         raise BadInput(f"{name} is JSON and no prompt; {WANTED}")
-    return found
+    return prompt
 
 
 def _prompt_text(source: str, name: str) -> str:
@@ -360,16 +323,16 @@ def _prompt_text(source: str, name: str) -> str:
     return text
 
 
-def _lines(text: str, name: str) -> list[Json]:
-    found: list[Json] = []
+def _json_lines(text: str, name: str) -> list[Json]:
+    values: list[Json] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             try:
-                found.append(parsed(line))
+                values.append(parsed(line))
             except ValueError:
-                where = f" (line {number})" if found else ""
+                where = f" (line {number})" if values else ""
                 raise BadInput(f"{name} is no JSON{where}; {WANTED}") from None
-    return found
+    return values
 
 
 def _is_file(task: str) -> bool:
@@ -380,7 +343,7 @@ def _is_file(task: str) -> bool:
 
 
 def _reads_as_path(task: str) -> bool:
-    """Return whether text can only be meant as a path: one word, or led like one, with a separator or a file's ending.
+    """Return whether text can only be a path: one word, or led like a path, with a separator or a file's ending.
 
     A link is a task, and so is a slash between two words of a language that writes none apart.
 
@@ -402,30 +365,19 @@ SUMMARY_MAX = 200
 OBSERVATIONS_MAX = 100
 """Of one file."""
 
+# fmt: off
 ObservationType = Literal[
-    "decision",
-    "bugfix",
-    "refactor",
-    "preference",
-    "fact",
-    "instruction",
-    "workflow",
-    "project_state",
-    "bookmark",
-    "event",
-    "discovery",
-    "note",
-    "emotion",
-    "episode",
-    "summary",
+    "decision", "bugfix", "refactor", "preference", "fact", "instruction", "workflow", "project_state", "bookmark",
+    "event", "discovery", "note", "emotion", "episode", "summary",
 ]
+# fmt: on
 ObservationLayer = Literal["identity_schema", "event_log", "verified_fact", "constitution", "fact", "session"]
 _Name = Annotated[str, Field(min_length=1, max_length=inputs.NAME_MAX)]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What an observation asks for: the use case, and its arguments by name."""
+class UseCaseCall:
+    """The use case that stores an observation, and its arguments by name."""
 
     use_case: Literal["save_memory", "log_event"]
     arguments: Mapping[str, Json]
@@ -458,13 +410,13 @@ class Observation(BaseModel):
         values = value if isinstance(value, list) else [value]
         if not 1 <= len(values) <= OBSERVATIONS_MAX:
             raise BadInput(f"the file holds {len(values)} observations; allowed are 1 to {OBSERVATIONS_MAX}")
-        return [cls.read(one) for one in values]
+        return [cls.read(observation) for observation in values]
 
     @classmethod
     def read(cls, value: Json) -> Observation:
         """Return the checked observation.
 
-        Raises BadInput: not an object, a field missing, unknown or of the wrong kind; one sentence on the first.
+        Raises BadInput: not an object, or a field missing, unknown or of the wrong kind (the first is named).
         """
         if not isinstance(value, Mapping):
             raise BadInput(f"an observation is {kind_of(value)}; allowed is a JSON object")
@@ -473,29 +425,22 @@ class Observation(BaseModel):
         except ValidationError as error:
             raise BadInput(sentence(error.errors(include_url=False)[0], cls, "the observation")) from None
 
-    def asks(self) -> Asked:
-        """Return the use case and arguments that store it.
-
-        Raises Refused, later and from the use case itself, when the layer is one that only humans change.
-        """
+    def to_call(self) -> UseCaseCall:
+        """Return the use case and arguments that store it; the use case refuses a layer that only humans change."""
         layer = inputs.layer(self.layer)
+        optional = {"key": self.summary if self.details else "", "tags": list(self.tags), "files": list(self.files)}
         arguments: dict[str, Json] = {"content": self.details or self.summary, "type": self.type}
-        if self.details:
-            arguments["key"] = self.summary
-        if self.tags:
-            arguments["tags"] = list(self.tags)
-        if self.files:
-            arguments["files"] = list(self.files)
+        arguments |= {name: value for name, value in optional.items() if value}
         arguments |= {"author": self.author, "written_at": self.created_at.isoformat()}
         if layer is not Layer.EVENT_LOG:
             if layer is not LAYER_OF_TYPE[inputs.memory_type(self.type)]:
                 arguments["layer"] = layer.value
-            return Asked("save_memory", arguments)
+            return UseCaseCall("save_memory", arguments)
         arguments["when"] = (self.when or self.created_at).isoformat()
         arguments["who"] = list(self.who) or [self.author]
         if self.where:
             arguments["where"] = self.where
-        return Asked("log_event", arguments)
+        return UseCaseCall("log_event", arguments)
 
 
 def observation_schema() -> dict[str, Json]:

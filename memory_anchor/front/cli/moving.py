@@ -1,7 +1,7 @@
-"""Commands that carry memories in and out (export, import), and the session of many calls that they are made of.
+"""`memory-anchor export` and `import`, over a session of many calls.
 
-A session is many calls for one command: through the engine when one serves, else over one opened store held for the
-duration. `link.call` opens and closes the store each time, which is right for one call and not for a thousand.
+A session goes through the engine when one serves, else it keeps one store open; `link.call` opens and closes the store
+each time, which is right for one call and not for a thousand.
 """
 
 from __future__ import annotations
@@ -20,10 +20,19 @@ import typer
 
 from memory_anchor.care.transfer_files import WrongLine
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreBusy
-from memory_anchor.files import replace_durably
+from memory_anchor.files import ours, replace_durably
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.link import call, data_dir, preamble, run_signed
-from memory_anchor.front.cli.output import HumanOption, JsonOption, err, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.output import (
+    HumanOption,
+    JsonOption,
+    err,
+    escaped,
+    handle_errors,
+    out,
+    print_dim,
+    show_json,
+)
 from memory_anchor.front.cli.passphrase import human_signer
 from memory_anchor.front.cli.spinner import Spinner
 from memory_anchor.inputs import project_id
@@ -36,8 +45,8 @@ Ask = Callable[..., Record]
 
 
 @contextmanager
-def session() -> Iterator[Ask]:
-    """Yield what answers calls like `link.call`. Raises our errors."""
+def open_session() -> Iterator[Ask]:
+    """Yield a function that answers calls as `link.call` does. Raises our errors."""
     from memory_anchor.runtime.engine import status
 
     if status(data_dir()) is not None:
@@ -70,7 +79,7 @@ def session() -> Iterator[Ask]:
 
 
 class Ticker:
-    """Progress on stderr: one line that changes on a terminal, else one line now and then."""
+    """Progress on stderr: one line that changes on a terminal, else a line every `every` steps."""
 
     def __init__(self, what: str, *, every: int = 1_000) -> None:
         self._what = what
@@ -79,7 +88,6 @@ class Ticker:
         self._live = sys.stderr.isatty()
 
     def at(self, done: int, total: int | None = None, what: str = "") -> None:
-        """Say how far it is."""
         of = f" of {total}" if total else ""
         text = f"{what or self._what} {done}{of}"
         if self._live:
@@ -100,11 +108,11 @@ TOOL_NAMES = (
     *("claude-md", "agents-md", "claude-auto-memory", "codex-memories", "server-memory", "mem0", "claude-mem"),
     *("basic-memory", "okf", "markdown"),
 )
-"""Of `care.other_tools.TOOLS`, said here so that no other command waits for its readers."""
+"""As in `care.other_tools.TOOLS`, repeated here so that no other command imports its readers."""
 BAD_LINES = 2
 FIRST_BYTES = 4096
-EXPORTED = re.compile(rb'\{"(?:id":"[^"]*","version"|kind")')
-"""How a file begins that `export` wrote."""
+EXPORTED = re.compile(rb'\{"(?:id":"[^"]*","(?:version|content)"|kind")')
+"""The beginning of a file that `export` wrote."""
 
 
 def register(app: typer.Typer) -> None:
@@ -112,20 +120,14 @@ def register(app: typer.Typer) -> None:
     app.command("import")(import_)
 
 
-@guarded
+@handle_errors
 def export(
     file: Annotated[
         str, typer.Argument(metavar="FILE|-|FOLDER", help="Where to; - is standard output; a folder with --to.")
     ],
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="jsonl|okf|markdown",
-            help="Pages for people: Open Knowledge Format, or one.",
-            autocompletion=completing.words("jsonl", "okf", "markdown"),
-        ),
-    ] = "jsonl",
+    to: Annotated[str, completing.choice("jsonl", "okf", "markdown", note="; the last two are pages for people")] = (
+        "jsonl"
+    ),
     versions: Annotated[bool, typer.Option("--versions", help="Every version, the audit trail, proposals.")] = False,
     project: Annotated[bool, typer.Option("--project", help="Only this project's memories.")] = False,
     human: Annotated[bool, typer.Option("--human", help="Everybody's memories: asks for the passphrase.")] = False,
@@ -136,16 +138,16 @@ def export(
     from memory_anchor.care.transfer_files import exported
 
     if to != "jsonl":
-        _pages(to, Path(file).absolute(), project, human, force, json_)
+        _export_pages(to, Path(file).absolute(), project, human, force, json_)
         return
-    if file != "-":
-        _check_target(Path(file).absolute(), force=force)
+    target = None if file == "-" else Path(file).absolute()
+    if target is not None:
+        _check_target(target, force=force)
     signer = human_signer(human)
     ticker, count = Ticker("exported"), 0
-    target = None if file == "-" else Path(file).absolute()
-    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp") if target is not None else None
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp") if target is not None else None
     try:
-        with session() as ask, _opened(beside) as stream:
+        with open_session() as ask, _open_output(temporary) as stream:
             for line in exported(
                 ask, data_dir(), versions=versions, own_project=project, everything=human, human=signer
             ):
@@ -153,43 +155,42 @@ def export(
                 count += 1
                 ticker.at(count)
             stream.flush()
-            if beside is not None and target is not None:
-                replace_durably(beside, target)
+            if temporary is not None and target is not None:
+                replace_durably(temporary, target)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise _ours(error, target or Path("-")) from error
+        raise ours(error, target or Path("-")) from error
     finally:
         ticker.end()
-        if beside is not None:
-            beside.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
     if target is None:
         return
     if json_:
         show_json({"file": str(target), "lines": count})
     else:
-        quiet(f"{count} lines in {target}")
+        print_dim(f"{count} lines in {target}")
 
 
-def _pages(form: str, folder: Path, own_project: bool, human: bool, force: bool, as_json: bool) -> None:
-    from memory_anchor.care import transfer_files
-    from memory_anchor.care.transfer_files import exported
+def _export_pages(form: str, folder: Path, own_project: bool, human: bool, force: bool, as_json: bool) -> None:
+    from memory_anchor.care.transfer_files import exported, write
 
     signer = human_signer(human)
     try:
-        with session() as ask:
+        with open_session() as ask:
             lines = exported(ask, data_dir(), versions=False, own_project=own_project, everything=human, human=signer)
-            count = transfer_files.write(form, lines, folder, force=force)
+            count = write(form, lines, folder, force=force)
     except OSError as error:
-        raise _ours(error, folder) from error
+        raise ours(error, folder) from error
     if as_json:
         show_json({"folder": str(folder), "memories": count})
     else:
-        quiet(f"{count} memories in {folder}; `memory-anchor import --from {form} {folder}` takes them in again")
+        print_dim(f"{count} memories in {folder}; `memory-anchor import --from {form} {folder}` takes them in again")
 
 
 def _check_target(target: Path, *, force: bool) -> None:
-    """Raise NotFound or BadInput where no file can be written at this place, Refused where somebody else's stands."""
+    """Raise NotFound or BadInput where no file can be written there, Refused over a file that is no export."""
     if not target.parent.is_dir():
         raise NotFound(f"there is no folder {target.parent}; make it first")
     if target.is_dir() or not target.name:
@@ -200,14 +201,14 @@ def _check_target(target: Path, *, force: bool) -> None:
                 raise Refused(f"{target} is there and no export of ours; give another name, or --force to replace it")
 
 
-def _opened(beside: Path | None) -> AbstractContextManager[BinaryIO]:
+def _open_output(file: Path | None) -> AbstractContextManager[BinaryIO]:
     """Return standard output, or a new private file, as a context."""
-    if beside is None:
+    if file is None:
         return nullcontext(sys.stdout.buffer)
-    return os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 
 
-@guarded
+@handle_errors
 def import_(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="What `export` wrote; - is standard input. With --from: its place.")
@@ -235,9 +236,9 @@ def import_(
     if not file and not from_:
         raise BadInput("FILE is missing; allowed is what `memory-anchor export` wrote, -, or --from TOOL")
     signer = human_signer(human)
-    left = _Left()
+    unreadable = _Unreadable()
     ticker = Ticker("line")
-    with _of_tool(from_, file, left, ticker) if from_ else _source(file) as stream, session() as ask:
+    with _lines_of_tool(from_, file, unreadable, ticker) if from_ else _source(file) as stream, open_session() as ask:
         done = imported(
             ask,
             stream,
@@ -245,21 +246,21 @@ def import_(
             project_dir=preamble().project_dir,
             human=signer,
             tick=ticker.at,
-            to=_places(project or ()),
-            choose=_chosen if sys.stdin.isatty() and not json_ else None,
+            to=_project_map(project or ()),
+            choose=_ask_project if sys.stdin.isatty() and not json_ else None,
             dry=dry_run,
         )
     ticker.end()
-    places = _places_in(from_, file, {one["line"] for one in done.errors}) if from_ else {}
+    origins = _origins(from_, file, {error["line"] for error in done.errors}) if from_ else {}
     name = "standard input" if file == "-" else Path(file).name
-    for wrong in done.errors:
-        number, said = wrong["line"], wrong["message"]
-        if number in places:
-            wrong["message"] = f"{places[number]}: {said.removeprefix(f'line {number}: ')}"
+    for error in done.errors:
+        number, message = error["line"], error["message"]
+        if number in origins:
+            error["message"] = f"{origins[number]}: {message.removeprefix(f'line {number}: ')}"
         elif not from_:
-            wrong["message"] = f"{name}, {said}"
-    done.errors[:0] = left.shown
-    done.failed += left.many
+            error["message"] = f"{name}, {message}"
+    done.errors[:0] = unreadable.shown
+    done.failed += unreadable.many
     if json_:
         show_json({**asdict(done), "dry_run": dry_run})
     elif dry_run:
@@ -272,42 +273,41 @@ def import_(
         if done.written or done.pending or done.rejected:
             out.print(f"  as new writes: {done.written} stored, {done.pending} pending, {done.rejected} rejected")
         if done.rejected:
-            quiet("  text that no export of ours vouches for needs a human: run it on a terminal with --human")
+            print_dim("  text that no export of ours vouches for needs a human: run it on a terminal with --human")
         if done.pending:
-            quiet("  what is pending waits for you: memory-anchor review")
+            print_dim("  what is pending waits for you: memory-anchor review")
         for place in done.went:
             seen = "this folder's" if place["here"] else "seen in its own folder"
-            out.print(f"  {place['lines']} lines to project {shown(place['to'])}, {seen}")
+            out.print(f"  {place['lines']} lines to project {escaped(place['to'])}, {seen}")
         for note in done.notes:
-            out.print(f"  [yellow]{shown(note)}[/]")
+            out.print(f"  [yellow]{escaped(note)}[/]")
     for error in done.errors[:ERRORS_SHOWN]:
-        err.print(f"[bold red]error:[/] {shown(error['message'])}")
+        err.print(f"[bold red]error:[/] {escaped(error['message'])}")
     if done.failed > ERRORS_SHOWN:
         err.print(f"[dim]and {done.failed - ERRORS_SHOWN} more lines[/]")
     if done.failed:
         raise typer.Exit(BAD_LINES)
 
 
-def _places(given: Sequence[str]) -> dict[str, str]:
-    """Return id in the file -> id here of `--project`; "" stands for every project that is not known here."""
-    places: dict[str, str] = {}
-    for one in given:
-        old, is_pair, new = one.rpartition("=")
-        target = new if new == "here" else project_id(new)
-        places[project_id(old) if is_pair else ""] = target
-    return places
+def _project_map(options: Sequence[str]) -> dict[str, str]:
+    """Return id in the file -> id here, as `--project` says; "" is any project that is not known here."""
+    targets: dict[str, str] = {}
+    for option in options:
+        old, is_pair, new = option.rpartition("=")
+        targets[project_id(old) if is_pair else ""] = new if new == "here" else project_id(new)
+    return targets
 
 
-def _chosen(project: str, lines: int) -> str:
-    """Return where the human wants a project's lines: `here`, an id, or the id that it has."""
-    err.print(f"{lines} lines are of project [cyan]{shown(project)}[/], which is not known here")
-    said = str(typer.prompt("Bring them to: here, keep, or a project's id", default="here", err=True)).strip()
-    return project if said == "keep" else said if said == "here" else project_id(said)
+def _ask_project(project: str, lines: int) -> str:
+    """Return where the human wants a project's lines: `here`, an id, or the id that they have."""
+    err.print(f"{lines} lines are of project [cyan]{escaped(project)}[/], which is not known here")
+    answer = str(typer.prompt("Bring them to: here, keep, or a project's id", default="here", err=True)).strip()
+    return project if answer == "keep" else answer if answer == "here" else project_id(answer)
 
 
 @dataclass
-class _Left:
-    """What of another tool's memories cannot be read: how many, and the first of them."""
+class _Unreadable:
+    """The memories of another tool that cannot be read: how many, and the first of them."""
 
     many: int = 0
     shown: list[WrongLine] = field(default_factory=list)
@@ -318,44 +318,44 @@ class _Left:
             self.shown.append({"line": 0, "message": f"{place}: {wrong}"})
 
 
-def _of_tool(tool: str, file: str, left: _Left, ticker: Ticker) -> BinaryIO:
-    """Return what another tool left as lines. left: gets what cannot be read."""
+def _lines_of_tool(tool: str, file: str, unreadable: _Unreadable, ticker: Ticker) -> BinaryIO:
+    """Return another tool's memories as lines of ours. unreadable: gets those that cannot be read."""
     from memory_anchor.care import other_tools
     from memory_anchor.care.transfer_files import dumped
 
-    held = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
-    with _writing(held):
-        for number, one in enumerate(other_tools.found(tool, Path(file) if file else None, home=Path.home()), 1):
-            if one.line is None:
-                left.add(one.place, one.wrong)
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
+    with _writing(copy):
+        for number, entry in enumerate(other_tools.found(tool, Path(file) if file else None, home=Path.home()), 1):
+            if entry.line is None:
+                unreadable.add(entry.place, entry.wrong)
             else:
-                held.write(dumped(one.line).encode("utf-8", "replace") + b"\n")
+                copy.write(dumped(entry.line).encode("utf-8", "replace") + b"\n")
             ticker.at(number, what="read")
-    return held
+    return copy
 
 
-def _places_in(tool: str, file: str, numbers: set[int]) -> dict[int, str]:
-    """Return where lines of `_of_tool` come from; it is read once more, since few of many lines are ever asked for."""
+def _origins(tool: str, file: str, numbers: set[int]) -> dict[int, str]:
+    """Return where these lines of `_lines_of_tool` come from, by reading once more: few of many lines are wrong."""
     from memory_anchor.care import other_tools
 
     if not numbers:
         return {}
-    lines = (one for one in other_tools.found(tool, Path(file) if file else None, home=Path.home()) if one.line)
-    return {number: one.place for number, one in enumerate(lines, 1) if number in numbers}
+    lines = (entry for entry in other_tools.found(tool, Path(file) if file else None, home=Path.home()) if entry.line)
+    return {number: entry.place for number, entry in enumerate(lines, 1) if number in numbers}
 
 
 @contextmanager
-def _writing(held: BinaryIO) -> Iterator[None]:
-    """Turn what the disk says of a temporary file into one of ours."""
+def _writing(copy: BinaryIO) -> Iterator[None]:
+    """Turn an error of the disk that holds a temporary file into one of ours."""
     try:
         yield
     except OSError as error:
-        held.close()
-        raise _ours(error, Path(tempfile.gettempdir())) from error
+        copy.close()
+        raise ours(error, Path(tempfile.gettempdir())) from error
 
 
 def _source(file: str) -> BinaryIO:
-    """Return the file to read, which must allow going back to its start; standard input is copied aside."""
+    """Return the file to read, which must be seekable: standard input is copied to a temporary file."""
     if file != "-":
         try:
             if Path(file).exists() and not Path(file).is_file():  # a device would never end, a pipe never begin
@@ -367,16 +367,16 @@ def _source(file: str) -> BinaryIO:
             raise NotFound(f"no file {file}; `memory-anchor export FILE` writes one") from None
         except OSError as error:
             raise BadInput(f"{file} cannot be read ({error.strerror}); allowed is a file of JSON lines") from error
-    held = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
-    with _writing(held):
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
+    with _writing(copy):
         while chunk := sys.stdin.buffer.read(1 << 20):
-            held.write(chunk)
-    _check_text("standard input", held)
-    return held
+            copy.write(chunk)
+    _check_text("standard input", copy)
+    return copy
 
 
 def _check_text(name: str, stream: BinaryIO) -> None:
-    """Raise BadInput where the first bytes are of no text in UTF-8, whatever its lines say."""
+    """Raise BadInput where the first bytes are no UTF-8 text."""
     stream.seek(0)
     start = stream.read(FIRST_BYTES)
     stream.seek(0)
@@ -391,9 +391,3 @@ def _check_text(name: str, stream: BinaryIO) -> None:
     if cure:
         stream.close()
         raise BadInput(f"{name} {cure}")
-
-
-def _ours(error: OSError, path: Path) -> Exception:
-    from memory_anchor.files import ours
-
-    return ours(error, path)

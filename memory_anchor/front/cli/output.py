@@ -1,7 +1,7 @@
-"""What a command shows: JSON when asked, else a few quiet lines; an error is one sentence on stderr.
+"""What a command prints: JSON when asked, else a few plain lines; an error is one sentence on stderr.
 
-What is stored came from agents, so it never reaches the terminal as it is: both consoles spell out what a terminal
-would obey or hide, and `shown` also keeps a field on its one line, so that no text can pass for a line of ours.
+Stored text came from agents, so it never reaches the terminal as it is: both consoles spell out what a terminal would
+obey or hide, and `escaped` also keeps a field on one line, so that no text can pass for a line of ours.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rich.text import Text
 
 from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, report
 from memory_anchor.front.cli import link
-from memory_anchor.front.cli.link import Failed, used
+from memory_anchor.front.cli.link import Failed, has_called
 from memory_anchor.json_values import Json, Record, optional_text, records, text, texts
 from memory_anchor.runtime.wire import Misread, local_zone
 from memory_anchor.terminal import visible, visible_json, visible_lines
@@ -34,10 +34,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 TEXT_SHOWN = 300
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-SHOWN: list[str] = []
-"""Ids of memories that the running command showed, in order; what it says at its end names the first (`guide`)."""
+SHOWN_IDS: list[str] = []
+"""Ids of the memories that the running command showed, in order; `guide` names the first at its end."""
 TABLE_COLUMNS = 100
-"""From this width on a list is a table; below it each memory has its text on lines of its own."""
+"""From this width on a list is a table; below it each memory has its text on separate lines."""
 LAYERS = {"identity_schema": "L0", "active_context": "L1", "event_log": "L2", "verified_fact": "L3"}
 LAYERS |= {"operational_knowledge": "L4"}
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
@@ -50,7 +50,7 @@ AtOption = Annotated[str | None, typer.Option("--at", metavar="ISO", help="Look 
 
 
 class Terminal(Console):
-    """A console that spells out control, direction and unseen signs, in cells of tables too."""
+    """A console that spells out control, direction and invisible characters, in table cells too."""
 
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(visible_lines(text), **how)
@@ -60,29 +60,29 @@ out = Terminal(highlight=False, soft_wrap=True, emoji=False)
 err = Terminal(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
-def shown(value: Json) -> str:
-    """Return a stored value as one line of markup that shows all there is of it."""
+def escaped(value: Json) -> str:
+    """Return a stored value as one line of markup, with invisible characters spelled out."""
     return escape(visible(str(value)))
 
 
 def block(text: str, indent: str = "") -> str:
-    """Return a stored text with a bar before each of its lines when it has several: none can pass for one of ours."""
+    """Return a stored text, each line after a bar when it has several, so that none can pass for one of ours."""
     bar = "│ " if "\n" in text else ""
     return escape("\n".join(f"{indent}{bar}{line}" for line in visible_lines(text).split("\n")))
 
 
-def guarded(command: Callable[P, R]) -> Callable[P, R]:
-    """Return the command with our failures shown as one sentence (beside it, with --json, an object) and exit code."""
+def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Return the command with our errors shown as one sentence (and with --json an object) and the exit code."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         as_json = bool(kwargs.get("json_"))
         try:
-            done = command(*args, **kwargs)
-            if used():
-                ask_once()
+            result = command(*args, **kwargs)
+            if has_called():
+                offer_project_link()
             sys.stdout.flush()
-            return done
+            return result
         except MemoryAnchorError as error:
             fail(error, as_json=as_json)
         except Misread as error:
@@ -100,7 +100,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def _give_up_stdout() -> None:
-    """Let what is still to be written go nowhere, so that the end of the process meets no second failure."""
+    """Send what is still buffered to /dev/null, so that the end of the process fails no second time."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -108,12 +108,12 @@ def fail(error: MemoryAnchorError, *, as_json: bool = False) -> NoReturn:
     kind = error if isinstance(error, Failed) else report(error)
     if as_json:
         show_failure(kind.code, str(error))
-    err.print(f"[bold red]error:[/] {shown(str(error))}")
+    err.print(f"[bold red]error:[/] {escaped(str(error))}")
     raise typer.Exit(kind.exit_code)
 
 
 def show_failure(code: str, message: str) -> None:
-    """Write what a program reads of a failure where it reads the answer: its kind, as over HTTP, and the sentence."""
+    """Write a failure as JSON to stdout, where a program reads the answer: its code, as over HTTP, and message."""
     show_json({"error": code, "message": message})
 
 
@@ -122,31 +122,31 @@ def show_json(value: Mapping[str, object] | Sequence[object]) -> None:
 
 
 def show_outcome(answer: Record, as_json: bool) -> None:
-    """Show what became of a write."""
-    SHOWN.extend(filter(None, [optional_text(answer.get("id"))]))
+    """Print the outcome of a write."""
+    SHOWN_IDS.extend(filter(None, [optional_text(answer.get("id"))]))
     if as_json:
         show_json(answer)
         return
     colour = {"rejected": "red", "needs_review": "yellow", "pending": "yellow"}.get(text(answer["outcome"]), "green")
-    line = f"[{colour}]{answer['outcome']}[/] {shown(answer.get('id') or '')}"
+    line = f"[{colour}]{answer['outcome']}[/] {escaped(answer.get('id') or '')}"
     if answer.get("target_id"):
-        line += f" [dim](about {shown(answer['target_id'])})[/]"
+        line += f" [dim](about {escaped(answer['target_id'])})[/]"
     out.print(line)
     if answer.get("reason"):
-        out.print(f"  [dim]{shown(answer['reason'])}[/]")
+        out.print(f"  [dim]{escaped(answer['reason'])}[/]")
     if answer.get("redactions"):
         out.print(f"  [yellow]redacted:[/] {', '.join(texts(answer['redactions']))}")
     for other in records(answer.get("similar", ())):
-        out.print(f"  [dim]similar:[/] {shown(other['id'])} {shown(clipped(text(other.get('text', ''))))}")
+        out.print(f"  [dim]similar:[/] {escaped(other['id'])} {escaped(clipped(text(other.get('text', ''))))}")
 
 
 def layer_name(layer: Json) -> str:
-    """Return a layer's number, as commands take it."""
+    """Return a layer's short name, as commands take it: L2."""
     return LAYERS.get(str(layer), str(layer))
 
 
-def local(moment: Json | datetime) -> str:
-    """Return a stored instant to the minute in this terminal's zone, which is named; what is none stays as it is."""
+def local_time(moment: Json | datetime) -> str:
+    """Return an instant to the minute in this terminal's named zone; other text is returned as it is."""
     try:
         at = datetime.fromisoformat(str(moment))
         at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
@@ -157,47 +157,49 @@ def local(moment: Json | datetime) -> str:
 
 
 def show_memories(memories: Iterable[Record]) -> None:
-    """List memories: a table where there is room, short blocks in a narrow terminal, a line each in a pipe."""
+    """List memories: a table, short blocks in a narrow terminal, a line each in a pipe."""
     rows = [
         (
             str(m["id"]),
             layer_name(m["layer"]),
             str(m["type"]),
             str(m.get("status", "active")),
-            local(m.get("when") or m.get("recorded_at") or ""),
+            local_time(m.get("when") or m.get("recorded_at") or ""),
             "📌 " * bool(m.get("pinned")) + visible(clipped(text(m["content"]))),
         )
         for m in memories
     ]
-    SHOWN.extend(row[0] for row in rows)
+    SHOWN_IDS.extend(row[0] for row in rows)
     if not out.is_terminal:
-        for row in aligned(rows):
+        for row in align_columns(rows):
             out.print(escape(row))
     elif out.width < TABLE_COLUMNS:
         for name, layer, kind, status, when, content in rows:
-            mark = "" if status == "active" else f" [yellow]{shown(status)}[/]"
-            out.print(f"[cyan]{shown(name)}[/] [dim]{layer} {shown(kind)}, {shown(when)}[/]{mark}")
-            say(content)
+            mark = "" if status == "active" else f" [yellow]{escaped(status)}[/]"
+            out.print(f"[cyan]{escaped(name)}[/] [dim]{layer} {escaped(kind)}, {escaped(when)}[/]{mark}")
+            print_paragraph(content)
     else:
         out.print(_table(rows), soft_wrap=False)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return one line a row; the columns, the last one excepted, are as wide as their widest cell on a terminal."""
-    wide = [max(cell_len(visible(cell)) for cell in column) for column in zip(*rows, strict=True)][:-1]
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return one line a row; all columns but the last are as wide as their widest cell on a terminal."""
+    widths = [max(cell_len(visible(cell)) for cell in column) for column in zip(*rows, strict=True)][:-1]
     return [
-        "  ".join([*(visible(c) + " " * (w - cell_len(visible(c))) for c, w in zip(row, wide, strict=False)), row[-1]])
+        "  ".join(
+            [*(visible(c) + " " * (w - cell_len(visible(c))) for c, w in zip(row, widths, strict=False)), row[-1]]
+        )
         for row in rows
     ]
 
 
-def say(text: str, indent: int = 2, *, head: str = "") -> None:
-    """Print a stored text as one paragraph that hangs under its head; in a pipe it is one line.
+def print_paragraph(text: str, indent: int = 2, *, head: str = "") -> None:
+    """Print a stored text as one paragraph, indented below its head; in a pipe it is one line.
 
-    head: ours, on the first line and two columns to the left.
+    head: text of ours, on the first line, two columns to the left.
     """
     if not out.is_terminal:
-        out.print(f"{' ' * (indent - 2 * bool(head))}[dim]{head}[/]{shown(text)}")
+        out.print(f"{' ' * (indent - 2 * bool(head))}[dim]{head}[/]{escaped(text)}")
         return
     lines = Text.assemble((head, "dim"), visible(text)).wrap(out, max(out.width - indent, 20))
     for number, line in enumerate(lines):
@@ -220,12 +222,12 @@ def clipped(text: str, most: int = TEXT_SHOWN) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def quiet(message: str) -> None:
-    out.print(f"[dim]{shown(message)}[/]")
+def print_dim(message: str) -> None:
+    out.print(f"[dim]{escaped(message)}[/]")
 
 
-def ask_once() -> None:
-    """Ask the human who ran a command, or say in one sentence, once it is done. Never fails."""
+def offer_project_link() -> None:
+    """Ask whether this folder belongs to a likely project, or name it where nobody can answer. Never fails."""
     file, caller = link.data_dir() / "projects.json", link.preamble()
     if caller.project or not caller.project_dir or not file.is_file():
         return
@@ -235,12 +237,12 @@ def ask_once() -> None:
     try:
         project, line = Projects(file, str).link_question(caller.project_dir, on_terminal=on_terminal)
         if line:
-            err.print(shown(line))
+            err.print(escaped(line))
         if project and typer.confirm("Link this folder to it now?", default=False, err=True):
-            from memory_anchor.front.cli.projects import linked
+            from memory_anchor.front.cli.care import link_folder
 
-            linked(project, None, moved=False, as_json=False)
+            link_folder(project, None, moved=False, as_json=False)
     except typer.Abort:
         return
     except MemoryAnchorError as error:
-        err.print(f"[bold red]error:[/] {shown(str(error))}")
+        err.print(f"[bold red]error:[/] {escaped(str(error))}")

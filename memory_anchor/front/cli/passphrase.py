@@ -1,6 +1,6 @@
 """The passphrase: asked for on the terminal only, never taken from a pipe, an argument or the environment.
 
-It opens the human's key in this very process and goes no further: what leaves is a signature (`link`).
+It opens the human's key in this process and goes no further: only a signature leaves (`link`).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ PROMPT = "Passphrase: "
 
 
 def key_ring(home: Path) -> KeyRing:
-    """Return the human's key of a data directory, and of whom it knows."""
+    """Return the keys of a data directory: the human's own and those of approvers it knows."""
     from memory_anchor.identity.keys import KeyRing
 
-    shared = shared_here() if home == data_dir() else None
-    return KeyRing(home / "identity", trail_of(home) if shared is None else None)
+    shared = shared_records() if home == data_dir() else None
+    return KeyRing(home / "identity", audit_trail(home) if shared is None else None)
 
 
-def shared_here() -> tuple[SharedRecords, WorkingCopy] | None:
-    """Return what this data directory and other replicas have alike, the newest of it here; None where it is alone."""
+def shared_records() -> tuple[SharedRecords, WorkingCopy] | None:
+    """Return the records that replicas share, with their newest copy here; None without replicas."""
     from memory_anchor.app import settings_of
 
     shared = _shared(settings_of(os.environ).store, data_dir())
@@ -55,11 +55,11 @@ def _shared(store: StoreSettings, home: Path) -> tuple[SharedRecords, WorkingCop
 
 
 @lru_cache(maxsize=8)
-def trail_of(home: Path) -> JsonlAudit:
-    """Return the audit trail of a data directory: one a process, which remembers how far it was read.
+def audit_trail(home: Path) -> JsonlAudit:
+    """Return the audit trail of a data directory, one per process, since it remembers how far it was read.
 
-    A dashboard asks for the first key with every page; a trail of its own each time read the whole file anew, 45 ms of
-    CPU time at 100,000 memories.
+    A dashboard asks for the first key with every page; reading the whole file each time took 45 ms of CPU time at
+    100,000 memories.
     """
     from memory_anchor.adapters.audit import JsonlAudit
 
@@ -67,7 +67,7 @@ def trail_of(home: Path) -> JsonlAudit:
 
 
 def human_signer(wanted: bool = True) -> Signer | None:
-    """Return who signs what follows, after the passphrase was typed; None for an agent's call.
+    """Return the human as signer, once the passphrase is typed; None for an agent's call.
 
     Raises Refused: no terminal, no key, another key than the installation's, or another passphrase.
     """
@@ -76,22 +76,22 @@ def human_signer(wanted: bool = True) -> Signer | None:
 
 def ask_human() -> Signer:
     """Return the human at this terminal. Raises Refused: see `human_signer`."""
-    return opened(key_ring(data_dir()), lambda: ask_hidden(PROMPT))
+    return unlock(key_ring(data_dir()), lambda: ask_hidden(PROMPT))
 
 
-def human_beside_input() -> Signer:
+def ask_human_on_tty() -> Signer:
     """Return the human at the terminal while standard input is a pipe. Raises Refused: see `human_signer`."""
-    return opened(key_ring(data_dir()), _beside_input)
+    return unlock(key_ring(data_dir()), _ask_on_tty)
 
 
-def opened(keys: KeyRing, ask: Callable[[], str], *, tell: Callable[[str], None] | None = None) -> Signer:
-    """Return the signer that what `ask` reads opens. tell: gets the sentence about refused tries; None: stderr."""
+def unlock(keys: KeyRing, ask: Callable[[], str], *, tell: Callable[[str], None] | None = None) -> Signer:
+    """Return the signer whose key the asked passphrase opens. tell: gets the note on refused tries; None: stderr."""
     from memory_anchor.adapters.system import SystemClock
 
     if keys.own() is None and (warning := keys.warning()):
         raise Refused(warning)
     tries, clock = keys.tries(), SystemClock()
-    wait(tries.wait_s(clock.now()))
+    wait_after_refusals(tries.wait_s(clock.now()))
     typed = ask()
     try:
         with Spinner("opening your key"):
@@ -100,38 +100,40 @@ def opened(keys: KeyRing, ask: Callable[[], str], *, tell: Callable[[str], None]
         if keys.own() is not None:
             tries.note(clock.now())
         raise
-    (tell or _warn)(tries.take())
+    (tell or warn)(tries.take())
     return signer
 
 
-def wait(seconds: float) -> None:
-    """Let the time after several refused passphrases pass, and say so."""
+def wait_after_refusals(seconds: float) -> None:
+    """Sleep after several refused passphrases, and say so."""
     if seconds > 0:
         sys.stderr.write(f"waiting {seconds:.0f} s, since passphrases were refused\n")
         sys.stderr.flush()
         time.sleep(seconds)
 
 
-def tell(sentence: str) -> None:
-    """Show what a human who got in should know."""
+def warn(sentence: str) -> None:
+    """Print a warning on stderr; "" prints nothing."""
     if sentence:
         sys.stderr.write(f"warning: {sentence}\n")
 
 
-_warn = tell
+def check_keyboard() -> None:
+    """Raise Refused where standard input is no terminal."""
+    if not sys.stdin.isatty():
+        raise Refused("this needs a human at a terminal; run it in your own shell, not through an agent")
 
 
 def ask_hidden(prompt: str) -> str:
-    """Return what is typed unseen. Raises Refused: standard input is not a terminal."""
-    if not sys.stdin.isatty():
-        raise Refused("this needs a human at a terminal; run it in your own shell, not through an agent")
+    """Return what is typed without echo. Raises Refused: standard input is no terminal."""
+    check_keyboard()
     return getpass.getpass(prompt)
 
 
-def _beside_input() -> str:
+def _ask_on_tty() -> str:
     try:
         with Path(_TERMINAL).open("rb"):  # getpass would fall back to the pipe
             pass
     except OSError:
-        raise Refused("this needs a human at a terminal, and there is none beside the pipe") from None
+        raise Refused("this needs a human at a terminal, and there is only the pipe") from None
     return getpass.getpass(PROMPT)

@@ -1,16 +1,13 @@
-"""Commands for a served memory: access keys, and proposals for L0 that are decided from elsewhere.
+"""Commands for a served memory: access keys (`keys create`, `list`, `revoke`) and `constitution review --server URL`.
 
-Commands about access keys of a served memory: keys create, list, revoke.
+The `keys` commands work on the key file of this data directory, which a running server reads with every request
+(replicas share it); no engine is asked. Creating a key needs the human's passphrase, since the record is signed;
+revoking one does not: it only takes rights away.
 
-They work on the key file of this data directory, which a running server looks at with every request (where there are
-several replicas, on what they share); no engine is asked. Making one needs the human's passphrase, since the record is
-signed; ending one does not: it only takes away.
-
-`memory-anchor constitution review --server URL`: an approver reads a served L0's proposals and decides on them here.
-
-The difference that is shown is made here, from the text and the proposal that the server told, and so is all that the
-passphrase signs: a server, or whoever stands between, that shows one thing and applies another gets a signature that
-fits neither. The key stays here; what leaves are signatures, good for this proposal, text, server and moment.
+`constitution review` lets an approver decide on a served L0's proposals. The difference shown and all that the
+passphrase signs are made here, from the server's text and proposal: a server (or a man in the middle) that shows one
+thing and applies another gets a signature that fits neither. The key stays here; signatures leave, each good for this
+proposal, text, server and moment.
 """
 
 from __future__ import annotations
@@ -30,19 +27,19 @@ from memory_anchor.front.callers import REVIEWER
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.constitution import check_terminal
 from memory_anchor.front.cli.guide import group
-from memory_anchor.front.cli.link import asked_of, data_dir, key_of
+from memory_anchor.front.cli.link import ask_server, data_dir, read_key
 from memory_anchor.front.cli.output import (
     JsonOption,
     KeyFileOption,
     ServerOption,
     err,
-    guarded,
+    escaped,
+    handle_errors,
     out,
-    quiet,
+    print_dim,
     show_json,
-    shown,
 )
-from memory_anchor.front.cli.passphrase import ask_human, shared_here
+from memory_anchor.front.cli.passphrase import ask_human, audit_trail, shared_records
 from memory_anchor.json_values import Record, optional_text, record, records, text, whole
 from memory_anchor.requests import AddAccessKey
 from memory_anchor.terminal import visible, visible_lines
@@ -65,17 +62,11 @@ def register(app: typer.Typer) -> None:
     keys.command("revoke")(revoke)
 
 
-@guarded
+@handle_errors
 def create(
     account: Annotated[str, typer.Option(help="Whose memory it opens; left out: this installation's own.")] = "",
     user: Annotated[str, typer.Option(help="Who holds it; left out: requests may name one (for services).")] = "",
-    role: Annotated[
-        str,
-        typer.Option(
-            help="reader, writer, approver or admin.",
-            autocompletion=completing.words("reader", "writer", "approver", "admin"),
-        ),
-    ] = "writer",
+    role: Annotated[str, completing.choice("reader", "writer", "approver", "admin")] = "writer",
     project: Annotated[
         str, typer.Option(help="Only this project, by its id; left out: every one.", autocompletion=completing.projects)
     ] = "",
@@ -92,7 +83,6 @@ def create(
 
     With --server an admin makes one for a served memory: here, so that only its hash goes there.
     """
-    from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.system import SystemClock, new_bytes
     from memory_anchor.app import settings_of
     from memory_anchor.inputs import project_id
@@ -100,7 +90,7 @@ def create(
     from memory_anchor.team.keys import describe_key, new_key
 
     now = SystemClock().now()
-    if role not in {one.value for one in Role}:
+    if role not in {known.value for known in Role}:
         raise BadInput(f"role is {role[:40]!r}; allowed are {', '.join(Role)}")
     if project:
         project_id(project)
@@ -119,34 +109,33 @@ def create(
     if server:
         if account:
             raise BadInput("--account is given with --server; an admin's keys are of their own account: leave it out")
-        key, made = _made_elsewhere(server.rstrip("/"), key_of(key_file), wanted)
+        key, made = _made_for_server(server.rstrip("/"), read_key(key_file), wanted)
     else:
         keys, of = keys_here(), account or settings_of(os.environ).scope.account
         key, made = wanted(ask_human(), account=of)
         keys.add(made, now)
-        audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
-        audit.append("key.created", describe_key(made), by=f"human:{made.created_by}", at=now)
+        audit_trail(data_dir()).append("key.created", describe_key(made), by=f"human:{made.created_by}", at=now)
     if json_:
         show_json({"key": key, **describe_key(made)})
         return
     sys.stdout.write(f"{key}\n")
-    quiet("shown this once; give it to its holder over a safe channel (`Authorization: Bearer ...`)")
-    quiet(f"id {made.id} of {made.account}, {made.role.value}; it ends with `memory-anchor keys revoke {made.id}`")
+    print_dim("shown this once; give it to its holder over a safe channel (`Authorization: Bearer ...`)")
+    print_dim(f"id {made.id} of {made.account}, {made.role.value}; it ends with `memory-anchor keys revoke {made.id}`")
 
 
-@guarded
+@handle_errors
 def list_(server: ServerOption = "", key_file: KeyFileOption = "", json_: JsonOption = False) -> None:
     """Show every key: whose it is, what it may, when it was last used; never what opens."""
     from memory_anchor.adapters.system import SystemClock
     from memory_anchor.team.keys import describe_key
 
     if server:
-        rows = records(asked_of(server.rstrip("/"), key_of(key_file), "keys")["keys"])
+        rows = records(ask_server(server.rstrip("/"), read_key(key_file), "keys")["keys"])
     else:
         keys, now = keys_here(), SystemClock().now()
         used = keys.last_used()
         every = keys.all().values()
-        rows = [{**describe_key(one), "last_used_at": used.get(one.id, ""), "ended": one.ended(now)} for one in every]
+        rows = [{**describe_key(key), "last_used_at": used.get(key.id, ""), "ended": key.ended(now)} for key in every]
     if json_:
         show_json({"keys": rows})
         return
@@ -155,14 +144,16 @@ def list_(server: ServerOption = "", key_file: KeyFileOption = "", json_: JsonOp
             ("dim", text(row["ended"]).rpartition(f"{row['id']} ")[2]) if row["ended"] else ("green", "open")
         )
         whose = "/".join(str(row[name]) for name in ("account", "user", "project") if row[name])
-        out.print(f"[cyan]{row['id']}[/] {shown(row['role'])} {shown(whose)} [{colour}]{shown(state)}[/]")
+        out.print(f"[cyan]{row['id']}[/] {escaped(row['role'])} {escaped(whose)} [{colour}]{escaped(state)}[/]")
         note = f"; {row['note']}" if row["note"] else ""
-        quiet(f"  made {row['created_at']} by {row['created_by']}, last used {row['last_used_at'] or 'never'}{note}")
+        print_dim(
+            f"  made {row['created_at']} by {row['created_by']}, last used {row['last_used_at'] or 'never'}{note}"
+        )
     if not rows:
-        quiet("there is no key yet: `memory-anchor keys create`")
+        print_dim("there is no key yet: `memory-anchor keys create`")
 
 
-@guarded
+@handle_errors
 def revoke(
     key: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `keys list` shows it.")],
     server: ServerOption = "",
@@ -170,54 +161,51 @@ def revoke(
     json_: JsonOption = False,
 ) -> None:
     """End a key for good; a running server refuses it from the next request on."""
-    from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.system import SystemClock
     from memory_anchor.team.keys import describe_key
 
     if server:
-        told = asked_of(server.rstrip("/"), key_of(key_file), "keys/revoke", {"id": key})
+        revoked = ask_server(server.rstrip("/"), read_key(key_file), "keys/revoke", {"id": key})
     else:
         now = SystemClock().now()
-        told = describe_key(keys_here().revoke(key, now))
-        audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
-        audit.append("key.revoked", {"id": told["id"]}, by="command", at=now)
+        revoked = describe_key(keys_here().revoke(key, now))
+        audit_trail(data_dir()).append("key.revoked", {"id": revoked["id"]}, by="command", at=now)
     if json_:
-        show_json(told)
+        show_json(revoked)
         return
-    quiet(f"{told['id']} of {told['account']} opens nothing any more")
+    print_dim(f"{revoked['id']} of {revoked['account']} opens nothing any more")
 
 
-def _made_elsewhere(url: str, own: str, wanted: Callable[..., tuple[str, AccessKey]]) -> tuple[str, AccessKey]:
-    """Return a key that is signed here and kept by a served memory. Raises what that says of it."""
+def _made_for_server(url: str, own: str, wanted: Callable[..., tuple[str, AccessKey]]) -> tuple[str, AccessKey]:
+    """Return a key that is signed here and stored by a served memory. Raises what the server answers."""
     from memory_anchor.team.keys import name_of
 
-    told = asked_of(url, own, "keys")
-    key, made = wanted(ask_human(), account=text(told["account"]), made_with=name_of(own))
-    said = {name: getattr(made, name) for name in AddAccessKey.model_fields}
-    asked_of(url, own, "keys/create", {**said, "role": made.role.value})
+    account = text(ask_server(url, own, "keys")["account"])
+    key, made = wanted(ask_human(), account=account, made_with=name_of(own))
+    fields = {name: getattr(made, name) for name in AddAccessKey.model_fields}
+    ask_server(url, own, "keys/create", {**fields, "role": made.role.value})
     return key, made
 
 
 def keys_here() -> KeyFile:
-    from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.team.keys import KeyFile
 
     os.umask(0o077)
-    return KeyFile.of(data_dir(), JsonlAudit(data_dir() / "audit" / "audit.jsonl"), shared_here())
+    return KeyFile.of(data_dir(), audit_trail(data_dir()), shared_records())
 
 
-def _until(said: str, now: datetime) -> datetime | None:
+def _until(expires: str, now: datetime) -> datetime | None:
     """Return when a key ends, None for never. Raises BadInput."""
-    if not said:
+    if not expires:
         return None
-    if span := _SPAN.fullmatch(said):
+    if span := _SPAN.fullmatch(expires):
         return now + timedelta(hours=int(span[1]) * _HOURS[span[2]])
     try:
-        at = datetime.fromisoformat(said)
+        at = datetime.fromisoformat(expires)
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
-        raise BadInput(f"expires is {said[:40]!r}; allowed are 12h, 90d, 4w, or a time such as 2027-01-31T00:00:00Z")
+        raise BadInput(f"expires is {expires[:40]!r}; allowed are 12h, 90d, 4w, or a time such as 2027-01-31T00:00:00Z")
     return at
 
 
@@ -225,7 +213,7 @@ CALL, REJECT = "constitution_approve", "constitution_reject"
 CHOICES = "(c)onfirm, (r)eject, (s)kip, (q)uit"
 
 
-@guarded
+@handle_errors
 def review(
     context: typer.Context,
     server: ServerOption = "",
@@ -240,35 +228,36 @@ def review(
     if not server:
         raise BadInput("--server is missing; on this machine it is `memory-anchor review`")
     if context.parent is not None and any(context.parent.params.get(name) for name in ("account", "project")):
-        raise BadInput("--account and --project are not taken beside --server; the access key says whose L0 it is")
+        raise BadInput("--account and --project are not taken with --server; the access key says whose L0 it is")
     if reject and not reason.strip():
         raise BadInput("reason is missing; --reject needs --reason TEXT, which is kept with the proposal")
     named = [*(approve or ()), *(reject or ())]
     if len(set(named)) < len(named):
         raise BadInput("a proposal is named twice; allowed is one decision for each")
-    url, key = server.rstrip("/"), key_of(key_file)
-    told = asked_of(url, key, "constitution/proposals", {})
-    rows = {str(row.get("proposal_id")): row for row in records(told.get("proposals", []))}
+    url, key = server.rstrip("/"), read_key(key_file)
+    answer = ask_server(url, key, "constitution/proposals", {})
+    rows = {str(row.get("proposal_id")): row for row in records(answer.get("proposals", []))}
     if list_only or (json_ and not named):
-        _list(told, rows, as_json=json_)
+        _list(answer, rows, as_json=json_)
         return
-    if unknown := [one for one in named if one not in rows]:
+    if unknown := [id for id in named if id not in rows]:
         raise NotFound(f"no proposal {unknown[0][:40]!r} waits there; those that wait are {', '.join(rows) or 'none'}")
     if not rows:
-        quiet("nothing waits for approval")
+        print_dim("nothing waits for approval")
         return
     check_terminal(as_json=True)  # what is shown goes to stderr
     human: Signer | None = None
     outcomes: list[Record] = []
     for name in named or list(rows):
-        told = asked_of(url, key, "constitution/proposals", {}) if outcomes else told
-        row = next((one for one in records(told["proposals"]) if one["proposal_id"] == name), None)
-        if row is None:
+        if outcomes:  # the text in force may have changed
+            answer = ask_server(url, key, "constitution/proposals", {})
+            rows = {str(row["proposal_id"]): row for row in records(answer["proposals"])}
+        if name not in rows:
             continue
-        proposal, ground, number = _read(record(row), told)
-        fits = True
+        proposal, ground, number = _read(rows[name], answer)
+        by, fits = str(answer["by"]), True
         try:
-            _show(proposal, ground, record(row), number, str(told["by"]))
+            _show(proposal, ground, rows[name], number, by)
         except MemoryAnchorError as error:
             fits = False
             err.print(f"{visible(name)} cannot be applied to the text in force: {visible(str(error))}", markup=False)
@@ -281,7 +270,7 @@ def review(
             continue
         why = "" if choice == "c" else reason.strip() or typer.prompt("Why 理由", err=json_).strip()
         human = human or ask_human()
-        outcomes.append(_decide(url, key, human, proposal, ground, number, str(told["by"]), why))
+        outcomes.append(_decide(url, key, human, proposal, ground, number, by, why))
         if not json_:
             done = outcomes[-1]
             out.print(visible(f"{name}  {done['status']}  {done['confirmations']}/{done['required']}"), markup=False)
@@ -292,7 +281,7 @@ def review(
 def _decide(
     url: str, key: str, human: Signer, proposal: Proposal, ground: Ground, number: int, by: str, why: str
 ) -> Record:
-    """Send a decision, signed here, and return what became of it. why: of a rejection, "" for an approval."""
+    """Send a decision that is signed here; return the outcome. why: of a rejection, "" for an approval."""
     from memory_anchor.identity.elsewhere import approval_of, rejection_of
     from memory_anchor.identity.signed_requests import signed
 
@@ -307,12 +296,12 @@ def _decide(
     names = ("signature", "closing") if why else ("signature", "link", "seal")
     given |= dict(zip(names, signatures, strict=False))
     call = REJECT if why else CALL
-    proof = signed(human, call, given, REVIEWER, asked_of(url, key, "review/challenge", {}))
-    return asked_of(url, key, call.replace("_", "/"), {**given, "human": proof})
+    proof = signed(human, call, given, REVIEWER, ask_server(url, key, "review/challenge", {}))
+    return ask_server(url, key, call.replace("_", "/"), {**given, "human": proof})
 
 
-def _read(row: Record, told: Record) -> tuple[Proposal, Ground, int]:
-    """Return a proposal as the server told it, the ground it stands on, and the number of the next confirmation."""
+def _read(row: Record, answer: Record) -> tuple[Proposal, Ground, int]:
+    """Return a server's proposal, the text it is about, and the number of the next confirmation."""
     from memory_anchor.identity.elsewhere import Ground
     from memory_anchor.model import Proposal, ProposalAction
 
@@ -327,13 +316,13 @@ def _read(row: Record, told: Record) -> tuple[Proposal, Ground, int]:
             entry_id=optional_text(row["entry_id"]),
             from_id=optional_text(row["from_id"]),
         )
-        return proposal, Ground.of(record(told["ground"])), whole(row["confirmations"]) + 1
+        return proposal, Ground.of(record(answer["ground"])), whole(row["confirmations"]) + 1
     except (KeyError, TypeError, ValueError):
         raise BadInput("the server's answer is no list of proposals; is it of another version?") from None
 
 
 def _show(proposal: Proposal, ground: Ground, row: Record, number: int, by: str) -> None:
-    """Show all that an approval is about. Raises BadInput, NotFound: it does not fit the text in force."""
+    """Show what an approval would sign. Raises BadInput, NotFound: it does not fit the text in force."""
     from memory_anchor.identity.changes import shown_diff
 
     difference = shown_diff(ground.text, proposal)
@@ -344,13 +333,15 @@ def _show(proposal: Proposal, ground: Ground, row: Record, number: int, by: str)
     err.print(f"This is confirmation {number} of {row['required']}. 第 {number} 次确认。", markup=False)
 
 
-def _list(told: Record, rows: Mapping[str, Record], *, as_json: bool) -> None:
+def _list(answer: Record, rows: Mapping[str, Record], *, as_json: bool) -> None:
     if as_json:
-        show_json({name: told[name] for name in ("proposals", "notes") if name in told})
+        show_json({name: answer[name] for name in ("proposals", "notes") if name in answer})
         return
     for name, row in rows.items():
-        given = f"{row.get('confirmations')}/{row.get('required')}"
-        out.print(visible(f"{name}  {given}  {row.get('action')}, proposed by {row.get('proposed_by')}"), markup=False)
+        confirmed = f"{row.get('confirmations')}/{row.get('required')}"
+        out.print(
+            visible(f"{name}  {confirmed}  {row.get('action')}, proposed by {row.get('proposed_by')}"), markup=False
+        )
         out.print(visible_lines(str(row.get("diff") or row.get("note") or "")), markup=False)
     if not rows:
-        quiet("nothing waits for approval")
+        print_dim("nothing waits for approval")

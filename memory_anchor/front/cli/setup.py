@@ -1,7 +1,4 @@
-"""Commands that set up and run: init, demo, mcp, serve, engine, install, uninstall, config.
-
-The command that serves the dashboard: an inbox and everything memory knows, in a browser on this machine.
-"""
+"""Commands that set up and run: init, demo, mcp, serve, dashboard, engine, install, uninstall, config."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.errors import BadInput
 from memory_anchor.files import make_private
 from memory_anchor.front.cli import completing, init
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir, preamble
-from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
+from memory_anchor.front.cli.output import JsonOption, clipped, handle_errors, out, print_dim, show_json
 from memory_anchor.inputs import project_id as checked_project_id
 from memory_anchor.json_values import Json, Record, records, text
 from memory_anchor.runtime import wire
@@ -45,16 +42,16 @@ def register(app: typer.Typer) -> None:
 
 
 def identity(account: str = "", project: str = "") -> IdentitySchema:
-    """Return L0 of the project this command is run in. It lives in files of its own, so no engine is asked.
+    """Return L0 of the project this command is run in. It has its own files, so no engine is asked.
 
-    account: another one's that this memory serves, and the project's id there. Raises BadInput.
+    account: another account that this memory serves; project: its id there. Raises BadInput.
     """
     os.umask(0o077)
     from memory_anchor.adapters.projects import DEFAULT, Projects
     from memory_anchor.adapters.system import Ids, SystemClock
     from memory_anchor.app import settings_of
     from memory_anchor.core import project_settings
-    from memory_anchor.front.cli.passphrase import shared_here, trail_of
+    from memory_anchor.front.cli.passphrase import audit_trail, shared_records
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.model import Scope
     from memory_anchor.services import rules_home
@@ -63,17 +60,17 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
     clock = SystemClock()
     home = data_dir()
     make_private(home)
-    settings, shared = settings_of(os.environ), shared_here()
+    settings, shared = settings_of(os.environ), shared_records()
     project_id, root = Projects(home / "projects.json", Ids(clock).new).of(preamble().project_dir)
-    own = project_settings(settings, root)
+    project_config = project_settings(settings, root)
     project_id = checked_project_id(project or preamble().project or settings.scope.project or project_id)
     whose = account or settings.scope.account
     if account:
         if checked_name("account", account) == settings.scope.account:
             raise BadInput(f"{account} is this server's own account; leave --account out")
         root, project_id = "", checked_project_id(project or settings.scope.project or DEFAULT)
-        own, project_id = settings, rules_home(Scope(account, project_id), "", own=settings.scope.account)
-    audit = trail_of(home)
+        project_config, project_id = settings, rules_home(Scope(account, project_id), "", own=settings.scope.account)
+    audit = audit_trail(home)
     return IdentitySchema(
         project_dir=Path(root) if root else None,
         project_id=project_id,
@@ -82,9 +79,9 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
         audit=audit,
         is_open=KeyFile.of(home, audit, shared).open_check(clock),
         account=whose,
-        budget_tokens=own.budget.identity,
-        min_interval_s=own.constitution.min_interval_s,
-        distinct_approvers=own.constitution.distinct_approvers,
+        budget_tokens=project_config.budget.identity,
+        min_interval_s=project_config.constitution.min_interval_s,
+        distinct_approvers=project_config.constitution.distinct_approvers,
         sharing=shared[1] if shared is not None else None,
     )
 
@@ -96,15 +93,14 @@ ClientArgument = Annotated[
         autocompletion=completing.words("claude-code", "codex", "gemini", "cursor", "vscode", "json"),
     ),
 ]
-ScopeOption = Annotated[str, typer.Option(help="user or project.", autocompletion=completing.words("user", "project"))]
+ScopeOption = Annotated[str, completing.choice("user", "project")]
 PlanOption = Annotated[bool, typer.Option("--dry-run", help="Only show the change.")]
 TRANSPORTS = ("stdio", "sse", "http")
 
 
-@guarded
+@handle_errors
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the demo's folder.")] = False,
-    json_: JsonOption = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the demo's folder.")] = False, json_: JsonOption = False
 ) -> None:
     """Run the whole loop on real input through a real server, and show what it remembers after a restart."""
     from memory_anchor.evaluation.demo import run
@@ -136,12 +132,10 @@ def _show_figures(figures: Record) -> None:
     )
 
 
-@guarded
+@handle_errors
 def mcp(
     in_process: Annotated[bool, typer.Option("--in-process", help="Everything in this one process.")] = False,
-    transport: Annotated[
-        str, typer.Option(help="stdio, sse or http.", autocompletion=completing.words("stdio", "sse", "http"))
-    ] = "stdio",
+    transport: Annotated[str, completing.choice(*TRANSPORTS)] = "stdio",
     host: Annotated[str | None, typer.Option(help="For sse and http.")] = None,
     port: Annotated[int | None, typer.Option(help="For sse and http.")] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="This agent only reads.")] = False,
@@ -159,9 +153,9 @@ def mcp(
     from memory_anchor.runtime.bridge import arguments
 
     valued = {"--answers": answers, "--profile": profile, "--project-dir": project_dir, "--data-dir": data_dir}
-    said = [f"{name}={value}" for name, value in valued.items() if value is not None]
-    said += ["--read-only"] * read_only + ["--no-memory"] * no_memory
-    os.environ.update(arguments(said))
+    options = [f"{name}={value}" for name, value in valued.items() if value is not None]
+    options += ["--read-only"] * read_only + ["--no-memory"] * no_memory
+    os.environ.update(arguments(options))
     if transport != "stdio":
         _serve(host=host, port=port)
         return
@@ -174,7 +168,7 @@ def mcp(
     raise typer.Exit(bridge([]))
 
 
-@guarded
+@handle_errors
 def serve(
     host: Annotated[str | None, typer.Option(help="127.0.0.1; another one needs a key (`memory-anchor keys`).")] = None,
     port: Annotated[int | None, typer.Option()] = None,
@@ -185,13 +179,13 @@ def serve(
     _serve(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
 
 
-def _serve(**given: str | int | None) -> None:
+def _serve(**options: str | int | None) -> None:
     os.umask(0o077)
     from memory_anchor.app import settings_of
     from memory_anchor.front.backend import owned_core
     from memory_anchor.front.http_api import serve as serve_http
 
-    http = {name: value for name, value in given.items() if value is not None}
+    http = {name: value for name, value in options.items() if value is not None}
     settings = settings_of(os.environ, {"http": http} if http else None)
     if not settings.project_dir:  # the folder it is started in, as for any other command
         settings = settings.model_copy(update={"project_dir": preamble().project_dir})
@@ -199,9 +193,9 @@ def _serve(**given: str | int | None) -> None:
         serve_http(core, settings, zone=preamble().zone)
 
 
-@guarded
+@handle_errors
 def config(
-    wanted: Annotated[
+    prefix: Annotated[
         str,
         typer.Argument(
             metavar="[NAME]", help="Only settings whose name begins so.", autocompletion=completing.settings
@@ -213,28 +207,29 @@ def config(
     from memory_anchor.app import loaded_settings
     from memory_anchor.runtime import environment
 
-    left = environment.taken(os.environ, str(data_dir()))
+    ignored = environment.taken(os.environ, str(data_dir()))
     loaded = loaded_settings(os.environ, preamble().project_dir)
     rows = [
         {"name": name, "value": value, "origin": loaded.origins.get(name, "default")}
         for name, value in flat(loaded.settings.model_dump(mode="json"))
-        if name.startswith(wanted)
+        if name.startswith(prefix)
     ]
     if not rows:
-        raise BadInput(f"no setting begins with {wanted[:60]!r}; `memory-anchor config` shows every one")
+        raise BadInput(f"no setting begins with {prefix[:60]!r}; `memory-anchor config` shows every one")
     if json_:
-        told = {"data_dir": str(data_dir()), "user_file": wire.user_config_file(os.environ)}
-        show_json({"settings": rows, **told, "not_taken_by_engines": left.left})
+        files = {"data_dir": str(data_dir()), "user_file": wire.user_config_file(os.environ)}
+        show_json({"settings": rows, **files, "not_taken_by_engines": ignored.left})
         return
     for row in rows:
         origin = "" if row["origin"] == "default" else f" [cyan]{escape(str(row['origin']))}[/]"
         out.print(f"{row['name']} = {escape(str(row['value']))}{origin}")
-    quiet(f"data directory {data_dir()}; your file {wire.user_config_file(os.environ)}")
-    if left.left:
-        quiet(f"for this command alone, not for a shared engine: {', '.join(left.left)}; {left.reason}")
+    print_dim(f"data directory {data_dir()}; your file {wire.user_config_file(os.environ)}")
+    if ignored.left:
+        print_dim(f"for this command alone, not for a shared engine: {', '.join(ignored.left)}; {ignored.reason}")
 
 
 def flat(value: Record, prefix: str = "") -> list[tuple[str, Json]]:
+    """Return nested settings as (dotted name, value)."""
     rows: list[tuple[str, Json]] = []
     for name, inner in value.items():
         dotted = f"{prefix}{name}"
@@ -245,7 +240,7 @@ def flat(value: Record, prefix: str = "") -> list[tuple[str, Json]]:
     return rows
 
 
-@guarded
+@handle_errors
 def engine_status(json_: JsonOption = False) -> None:
     """Show whether an engine serves this data directory."""
     from memory_anchor.runtime.engine import status
@@ -254,13 +249,13 @@ def engine_status(json_: JsonOption = False) -> None:
     if json_:
         show_json(answer or {"state": "none"})
     elif answer is None:
-        quiet("no engine runs; the first agent or command starts one")
+        print_dim("no engine runs; the first agent or command starts one")
     else:
         for name, value in answer.items():
             out.print(f"[dim]{name}:[/] {escape(str(value))}")
 
 
-@guarded
+@handle_errors
 def engine_stop(json_: JsonOption = False) -> None:
     """Drain and stop the engine; connected agents start a new one with their next call."""
     from memory_anchor.runtime.engine import stop
@@ -269,15 +264,12 @@ def engine_stop(json_: JsonOption = False) -> None:
     if json_:
         show_json({"stopped": stopped})
     else:
-        quiet("stopped" if stopped else "no engine was running")
+        print_dim("stopped" if stopped else "no engine was running")
 
 
-@guarded
+@handle_errors
 def install(
-    client: ClientArgument,
-    scope: ScopeOption = "user",
-    dry_run: PlanOption = False,
-    json_: JsonOption = False,
+    client: ClientArgument, scope: ScopeOption = "user", dry_run: PlanOption = False, json_: JsonOption = False
 ) -> None:
     """Write a client's MCP configuration and hooks; shows the change and keeps a backup."""
     from memory_anchor.front.clients.install import install as plan_for
@@ -285,12 +277,9 @@ def install(
     _show_plan(plan_for(client, scope=scope, dry_run=dry_run), json_)
 
 
-@guarded
+@handle_errors
 def uninstall(
-    client: ClientArgument,
-    scope: ScopeOption = "user",
-    dry_run: PlanOption = False,
-    json_: JsonOption = False,
+    client: ClientArgument, scope: ScopeOption = "user", dry_run: PlanOption = False, json_: JsonOption = False
 ) -> None:
     """Take our part out of a client's configuration again."""
     from memory_anchor.front.clients.install import uninstall as plan_for
@@ -307,22 +296,17 @@ def _show_plan(plan: Plan, as_json: bool) -> None:
 
 def statusline() -> None:
     """Print one line for a client's status bar; what it says of its session comes on standard input."""
-    from memory_anchor.front.clients.hooks import main as answer
+    from memory_anchor.front.clients.hooks import main as answer_hook
 
-    sys.exit(answer("Statusline"))
+    sys.exit(answer_hook("Statusline"))
 
 
-@guarded
+@handle_errors
 def hook(event: Annotated[str, typer.Argument(help="SessionStart, UserPromptSubmit, PreCompact, …")]) -> None:
     """Answer a client's hook; its JSON comes on standard input."""
-    try:
-        from memory_anchor.front.clients.hooks import main as answer
-    except ImportError as error:
-        raise Unavailable(f"hooks cannot be loaded ({error.name})") from None
-    code = answer(event)
-    if code:
-        err.print(f"[dim]hook {escape(event)} ended with {code}[/]")
-    sys.exit(code)
+    from memory_anchor.front.clients.hooks import main as answer_hook
+
+    sys.exit(answer_hook(event))
 
 
 PORT_MAX = 65_535
@@ -332,24 +316,19 @@ def register_dashboard(app: typer.Typer) -> None:
     app.command()(dashboard)
 
 
-@guarded
-def dashboard(
-    port: Annotated[int, typer.Option(help="0 for any free one.")] = 0,
-    json_: JsonOption = False,
-) -> None:
+@handle_errors
+def dashboard(port: Annotated[int, typer.Option(help="0 for any free one.")] = 0, json_: JsonOption = False) -> None:
     """Open your memory in a browser: what waits for you, search, history, health. Loopback only."""
     if not 0 <= port <= PORT_MAX:
         raise BadInput(f"--port is {port}; allowed are 0 to {PORT_MAX}, 0 for any free one")
     from memory_anchor.front.dashboard.app import serve
 
     def announce(link: str) -> None:
-        if json_:
-            sys.stdout.write(json.dumps({"url": link}) + "\n")
-            sys.stdout.flush()
-            return
-        sys.stdout.write(f"{link}\n")
+        sys.stdout.write((json.dumps({"url": link}) if json_ else link) + "\n")
         sys.stdout.flush()
-        quiet("opens once, within 15 minutes; whatever changes a memory asks for your passphrase in the page")
-        quiet("Ctrl-C ends it, and with it every page that is open")
+        if json_:
+            return
+        print_dim("opens once, within 15 minutes; whatever changes a memory asks for your passphrase in the page")
+        print_dim("Ctrl-C ends it, and with it every page that is open")
 
     serve(port, announce=announce)

@@ -24,7 +24,7 @@ COMPLETING = "_MEMORY_ANCHOR_COMPLETE"
 
 
 class Spinner:
-    """A context in which a wait of some length is seen. Within another one, or beside a server's, it does nothing."""
+    """A context that shows a wait on the terminal; within another one, or outside of the main thread, nothing."""
 
     _lock = threading.Lock()
     _active = False

@@ -2,8 +2,8 @@
 
 It reads the client's JSON from stdin, asks the engine, and prints what the client understands. It never fails its
 client: without memory it prints nothing and exits 0, and what must not be lost (a summary, the end of a conversation)
-is spooled to disk for the next engine. Waits are bounded by event: a prompt must not feel slow, a session's start may
-wait for a cold engine, and a session's end is killed by the client after 1.5 s.
+is spooled to disk for the next engine. Each event has a time limit: a prompt must not feel slow, a session's start may
+wait for a cold engine, and the client kills a session's end after 1.5 s.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WAIT_S = {
 }
 """How long each event may take in all; a warm engine answers within 0.3 s."""
 COLD_WAIT_S = 4.0
-"""A prompt waits so long for an engine that it had to start: a conversation's first is told most by its brief."""
+"""How long a prompt waits for an engine that it had to start: the first of a conversation brings the brief."""
 STARTS_ENGINE = ("SessionStart", "UserPromptSubmit", "PreCompact")
 MUST_ARRIVE = ("PreCompact", "PostCompact", "Stop", "SessionEnd")
 """Events that carry something to keep: undelivered, they are spooled."""
@@ -44,7 +44,7 @@ RETRY_S = 0.05
 MAX_STDIN_BYTES = 8 << 20
 STDIN_WAIT_S = 5.0
 SILENCE_S = 0.2
-"""For a client that does not close its end: a payload that is whole then is taken."""
+"""After so much silence a complete payload is taken, for clients that do not close their end."""
 PIECE_BYTES = 1 << 16
 
 
@@ -53,9 +53,9 @@ def main(event: str) -> int:
     os.umask(0o077)
     started = time.monotonic()
     try:
-        payload = _payload(_typed(sys.stdin.fileno(), until=started + STDIN_WAIT_S))
+        payload = _payload(_read_stdin(sys.stdin.fileno(), until=started + STDIN_WAIT_S))
     except (ValueError, OSError) as error:
-        print(f"memory-anchor: {event} goes on without what the client said ({error})", file=sys.stderr)
+        print(f"memory-anchor: {event} goes on without the client's payload ({error})", file=sys.stderr)
         payload = {}
     try:
         caller = caller_of(os.environ, payload, cwd=_cwd(), pid=os.getpid(), nonce=os.urandom(8).hex())
@@ -76,7 +76,7 @@ def main(event: str) -> int:
         _undelivered(data, caller, event, payload, error)
         return 0
     if text:
-        sys.stdout.write(printed(event, text))
+        sys.stdout.write(client_output(event, text))
     return 0
 
 
@@ -110,10 +110,10 @@ def deliver(data: str, caller: wire.Preamble, event: str, payload: Record, *, un
 
 
 def caller_of(env: Mapping[str, str], payload: Record, *, cwd: str, pid: int, nonce: str) -> wire.Preamble:
-    """Return for whom this hook runs: the payload's session and folder come before the environment's.
+    """Return who this hook runs for: the payload's session and folder come before the environment's.
 
     After `/clear` or a resume the environment of a long-lived client may still name the old session.
-    Raises wire.Misread: what it says of itself is no value.
+    Raises wire.Misread: a wrong value.
     """
     here = str(payload.get("cwd") or cwd)
     own = wire.own_preamble(env, cwd=here, pid=pid, nonce=nonce)
@@ -122,7 +122,7 @@ def caller_of(env: Mapping[str, str], payload: Record, *, cwd: str, pid: int, no
     return own._replace(conversation=str(session or own.conversation), client=client)
 
 
-def printed(event: str, text: str) -> str:
+def client_output(event: str, text: str) -> str:
     """Return what goes to the client's stdout: JSON where it takes context or a decision, else plain text."""
     if event in ADDS_CONTEXT:
         return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
@@ -142,28 +142,28 @@ def _undelivered(data: str, caller: wire.Preamble, event: str, payload: Record, 
         print(f"memory-anchor: {event} could not be spooled ({problem.strerror})", file=sys.stderr)
 
 
-def _typed(source: int, *, until: float) -> bytes:
-    """Return what the client wrote until it closed its end, or fell silent after a whole payload.
+def _read_stdin(source: int, *, until: float) -> bytes:
+    """Return what the client wrote until it closed its end, or fell silent after a complete payload.
 
     Raises ValueError: more than is allowed.
     """
-    typed = bytearray()
-    while len(typed) <= MAX_STDIN_BYTES:
+    content = bytearray()
+    while len(content) <= MAX_STDIN_BYTES:
         if sys.platform != "win32":
             left = until - time.monotonic()
             if left <= 0:
                 break
             if not select.select([source], [], [], min(left, SILENCE_S))[0]:
-                if typed.rstrip().endswith(b"}") and _is_json(typed):
-                    break  # a client that keeps its end open has said what it says
+                if content.rstrip().endswith(b"}") and _is_json(content):
+                    break  # complete, although the client keeps its end open
                 continue
         piece = os.read(source, PIECE_BYTES)
         if not piece:
             break
-        typed += piece
-    if len(typed) > MAX_STDIN_BYTES:
+        content += piece
+    if len(content) > MAX_STDIN_BYTES:
         raise ValueError(f"its payload is longer than {MAX_STDIN_BYTES} bytes")
-    return bytes(typed)
+    return bytes(content)
 
 
 def _is_json(raw: bytearray) -> bool:
@@ -175,7 +175,7 @@ def _is_json(raw: bytearray) -> bool:
 
 
 def _payload(raw: bytes) -> Record:
-    """Return what the client said, {} when it said nothing. Raises ValueError: no JSON object; one sentence."""
+    """Return the client's payload, {} for an empty one. Raises ValueError: no JSON object."""
     if not raw.strip():
         return {}
     try:

@@ -1,10 +1,10 @@
-"""Write us into a client's configuration, and take us out again exactly.
+"""Add us to a client's configuration, and remove us again exactly.
 
-Each changed file is backed up as it was, and a record says what we left it as. Uninstalling restores the backup byte
-for byte when nobody changed the file since, else it removes only what is ours and puts back what stood in its place.
-JSON is edited where it stands, so comments stay (`places`); a file that is not the JSON or TOML we expect is never
-touched: the message says what to add by hand. Installing twice changes nothing the second time. A server that somebody
-made by hand and that starts us already is adopted: it stays as it is, and there is no second one.
+Each changed file is backed up, and a record notes how we left it. Uninstalling restores the backup byte for byte when
+nobody changed the file since, else it removes only our part and puts back what it replaced. JSON is edited in place, so
+comments stay (`places`); a file that is not the JSON or TOML we expect is never touched: the message says what to add
+by hand. Installing twice changes nothing the second time. A server entry that somebody wrote by hand and that already
+starts us is adopted: it stays as it is, and no second one is added.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,20 +68,20 @@ class Plan:
     dry_run: bool
     snippet: str = ""
     adopted: tuple[str, ...] = ()
-    """Servers that were there and start us: file and name."""
+    """Existing servers that start us: file and name."""
 
     def text(self) -> str:
         """Return the plan for a person: every diff, and the next step."""
         changed = [change.diff() for change in self.changes if change.before != change.after]
         if self.snippet:
             return f"{NEXT_STEP['json']}:\n{self.snippet}"
-        kept_as = [f"{one} starts us already and stays as it is" for one in self.adopted]
+        adopted = [f"{server} starts us already and stays as it is" for server in self.adopted]
         if not changed:
-            return "\n".join([*kept_as, f"{self.client} ({self.scope}): nothing to change"])
+            return "\n".join([*adopted, f"{self.client} ({self.scope}): nothing to change"])
         did = f"would {self.action}" if self.dry_run else f"{self.action} done"
-        kept = [f"backup of {file}: {copy}" for file, copy in self.backups.items()]
+        backups = [f"backup of {file}: {copy}" for file, copy in self.backups.items()]
         step = [NEXT_STEP[self.client]] if self.client in NEXT_STEP and self.action == "install" else []
-        return "\n".join([*changed, *kept_as, f"{self.client} ({self.scope}): {did}", *kept, *step])
+        return "\n".join([*changed, *adopted, f"{self.client} ({self.scope}): {did}", *backups, *step])
 
     def as_dict(self) -> Record:
         """Return the plan as JSON; `diff` is empty for a file that stays as it is."""
@@ -113,19 +113,19 @@ def install(client: str, *, scope: str = "user", dry_run: bool = False, env: Map
     if client == "json":
         snippet = json.dumps({"mcpServers": {places.NAME: places.server_entry(site.command, site.env)}}, indent=2)
         return Plan(client, scope, "install", (), {}, dry_run, snippet)
-    there = {part.file: name for part in parts if (name := site.adopted(client, scope, part))}
-    by_file = _by_file(tuple(part for part in parts if part.file not in there))
-    changes = tuple(_change(file, _added, own) for file, own in by_file.items())
+    adopted = {part.file: name for part in parts if (name := site.adopted(client, scope, part))}
+    by_file = _by_file(tuple(part for part in parts if part.file not in adopted))
+    changes = tuple(_change(file, own) for file, own in by_file.items())
     backups = {} if dry_run else site.carry_out(client, scope, changes, by_file)
     if not dry_run:
-        for file, name in there.items():
+        for file, name in adopted.items():
             site.note(client, scope, file, {"adopted": name})
-    told = tuple(f"{file}: {name}" for file, name in there.items())
-    return Plan(client, scope, "install", changes, backups, dry_run, adopted=told)
+    servers = tuple(f"{file}: {name}" for file, name in adopted.items())
+    return Plan(client, scope, "install", changes, backups, dry_run, adopted=servers)
 
 
 def uninstall(client: str, *, scope: str = "user", dry_run: bool = False, env: Mapping[str, str] | None = None) -> Plan:
-    """Restore what was there before us: byte for byte where nothing changed since, else without our part.
+    """Restore the files as they were before us: byte for byte where unchanged since, else without our part.
 
     Raises as `install` does.
     """
@@ -140,8 +140,8 @@ def uninstall(client: str, *, scope: str = "user", dry_run: bool = False, env: M
     return Plan(client, scope, "uninstall", changes, {}, dry_run)
 
 
-def found(clients: Sequence[str], *, env: Mapping[str, str] | None = None) -> list[str]:
-    """Return which of these clients are on this machine and do not have us yet: by their program, or their files."""
+def detect_clients(clients: Sequence[str], *, env: Mapping[str, str] | None = None) -> list[str]:
+    """Return which of these clients are on this machine, by their program or files, and do not have us yet."""
     site = _Site(env)
     return [name for name in clients if _is_here(site, name) and not _has_us(site, name)]
 
@@ -156,7 +156,7 @@ def _is_here(site: _Site, client: str) -> bool:
 
 
 def _has_us(site: _Site, client: str) -> bool:
-    """Return whether installing would change nothing; what cannot be read is told when it is installed."""
+    """Return whether installing would change nothing; an unreadable file is reported when it is installed."""
     try:
         plan = install(client, dry_run=True, env=site.env)
     except Refused:  # as a plugin
@@ -178,7 +178,7 @@ def _plugin(parts: Sequence[Part]) -> str:
 
 
 class _Site:
-    """Where things are for one run: home, project, our own command, the records of what was installed."""
+    """The places of one run: home, project, our command, and the records of what was installed."""
 
     def __init__(self, env: Mapping[str, str] | None) -> None:
         self.env = dict(os.environ if env is None else env)
@@ -207,27 +207,26 @@ class _Site:
         return backups
 
     def _backed_up(self, client: str, scope: str, change: ConfigChange, parts: tuple[Part, ...]) -> Path | None:
-        """Keep the file as it was without us; return the copy, None when there was no file.
+        """Back up the file as it is without us; return the copy, None when there was no file.
 
-        A file that we did not write yet is kept as it is, with whatever stands in our place; one that somebody changed
-        since is kept without our part, and with what stood there before it.
+        A file that we did not write yet is copied as it is; one that somebody changed since is copied without our
+        part, and with the server that our part replaced.
         """
-        place = self._record(client, scope, change.file)
-        kept = self.kept(client, scope, change.file)
-        copy = place.with_suffix(".before")
-        first = kept.get("after") != _digest(change.before)  # else the file is still ours: its backup stands
-        existed = bool(kept.get("existed")) if not first else change.before is not None
-        held = kept.get("held", {}) if kept else _held(change.file, change.before, parts)
-        if first and change.before is not None:
-            without = _without(change.file, change.before, parts, record(held)) if kept else change.before
+        copy = self._record(client, scope, change.file).with_suffix(".before")
+        noted = self.kept(client, scope, change.file)
+        is_new = noted.get("after") != _digest(change.before)  # else nobody changed it since: its backup is good
+        existed = change.before is not None if is_new else bool(noted.get("existed"))
+        held = noted.get("held", {}) if noted else _replaced_servers(change.file, change.before, parts)
+        if is_new and change.before is not None:
+            without = _without(change.file, change.before, parts, record(held)) if noted else change.before
             self._private()
             wire.write_private(str(copy), without or "")
         self.note(client, scope, change.file, {"existed": existed, "after": _digest(change.after), "held": held})
         return copy if existed else None
 
-    def note(self, client: str, scope: str, file: Path, told: Record) -> None:
+    def note(self, client: str, scope: str, file: Path, facts: Record) -> None:
         self._private()
-        wire.write_private(str(self._record(client, scope, file)), json.dumps({"file": str(file), **told}))
+        wire.write_private(str(self._record(client, scope, file)), json.dumps({"file": str(file), **facts}))
 
     def kept(self, client: str, scope: str, file: Path) -> Record:
         """Return what installing noted about a file, {} when it noted nothing."""
@@ -238,64 +237,59 @@ class _Site:
         self.records.mkdir(mode=0o700, exist_ok=True)
 
     def adopted(self, client: str, scope: str, part: Part) -> str:
-        """Return the name of a server that starts us and is not of our making, "" where there is none.
+        """Return the name of a server that starts us and that we did not write, "" where there is none.
 
-        One that would not start here (its program is gone) is replaced, as an older one of ours is.
+        One whose program is gone is replaced, like an older one of ours.
         """
-        kept = self.kept(client, scope, part.file)
-        if part.kind == "json-hooks" or (kept and not kept.get("adopted")):
+        noted = self.kept(client, scope, part.file)
+        if part.kind == "json-hooks" or (noted and not noted.get("adopted")):
             return ""
+        path = self.env.get("PATH", "")
         for name, entry in _servers(part.file, _read(part.file), part).items():
-            if places.starts_us(entry) and entry != dict(part.value) and self._is_alive(record(entry)):
+            is_foreign = places.starts_us(entry) and entry != dict(part.value)
+            if is_foreign and shutil.which(str(record(entry)["command"]), path=path):
                 return name
         return ""
 
-    def _is_alive(self, entry: Record) -> bool:
-        command = str(entry["command"])
-        return bool(shutil.which(command, path=self.env.get("PATH", "")))
-
     def restored(self, client: str, scope: str, file: Path, parts: tuple[Part, ...]) -> ConfigChange:
-        """Return the change that takes us out of `file`."""
-        place = self._record(client, scope, file)
-        kept = self.kept(client, scope, file)
-        now = _read(file)
-        if now is not None and kept.get("after") == _digest(now):
-            copy = place.with_suffix(".before")
-            if not kept.get("existed"):
+        """Return the change that removes us from `file`."""
+        noted, now = self.kept(client, scope, file), _read(file)
+        if now is not None and noted.get("after") == _digest(now):
+            copy = self._record(client, scope, file).with_suffix(".before")
+            if not noted.get("existed"):
                 return ConfigChange(file, now, None)
             if copy.is_file():
                 return ConfigChange(file, now, _read(copy))
-        return ConfigChange(file, now, _without(file, now, parts, record(kept.get("held") or {})))
+        return ConfigChange(file, now, _without(file, now, parts, record(noted.get("held") or {})))
 
     def forget(self, client: str, scope: str, file: Path) -> None:
-        place = self._record(client, scope, file)
-        place.unlink(missing_ok=True)
-        place.with_suffix(".before").unlink(missing_ok=True)
+        note = self._record(client, scope, file)
+        note.unlink(missing_ok=True)
+        note.with_suffix(".before").unlink(missing_ok=True)
 
     def _record(self, client: str, scope: str, file: Path) -> Path:
         return self.records / f"{client}-{scope}-{hashlib.sha256(os.fsencode(file)).hexdigest()[:16]}.json"
 
 
 def own_command(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the command that starts this very installation: the script beside the interpreter, else on PATH."""
-    beside = Path(sys.executable).parent / (f"{places.NAME}.exe" if sys.platform == "win32" else places.NAME)
-    if beside.is_file():
-        return (str(beside),)
-    # What is written is run in every folder: no program or package of that folder may take its place.
+    """Return the command that starts this installation: the script next to the interpreter, else on PATH."""
+    script = Path(sys.executable).parent / (f"{places.NAME}.exe" if sys.platform == "win32" else places.NAME)
+    if script.is_file():
+        return (str(script),)
+    # The command runs in every folder: no program or package of such a folder may be run instead.
     folders = [part for part in env.get("PATH", "").split(os.pathsep) if Path(part).is_absolute()]
-    found = shutil.which(places.NAME, path=os.pathsep.join(folders))
-    return (found,) if found else (sys.executable, "-P", "-m", "memory_anchor")
+    program = shutil.which(places.NAME, path=os.pathsep.join(folders))
+    return (program,) if program else (sys.executable, "-P", "-m", "memory_anchor")
 
 
 def _by_file(parts: tuple[Part, ...]) -> dict[Path, tuple[Part, ...]]:
     return {file: tuple(part for part in parts if part.file == file) for file in dict.fromkeys(p.file for p in parts)}
 
 
-def _change(file: Path, edit: Callable[[Path, str | None, Part], str | None], parts: tuple[Part, ...]) -> ConfigChange:
-    before = _read(file)
-    after = before
+def _change(file: Path, parts: tuple[Part, ...]) -> ConfigChange:
+    before = after = _read(file)
     for part in parts:
-        after = edit(file, after, part)
+        after = _added(file, after, part)
     return ConfigChange(file, before, after)
 
 
@@ -339,10 +333,10 @@ def _removed(file: Path, text: str | None, part: Part) -> str | None:
 
 
 def _without_hooks(file: Path, text: str, part: Part) -> str:
-    """Return the text without our matcher groups, and without the events that held nothing else."""
+    """Return the text without our matcher groups, and without the events that had nothing else."""
     hooks = _at(_json_tree(file, text), part.under)
     for event, groups in (hooks if isinstance(hooks, dict) else {}).items():
-        ours = [n for n, one in enumerate(groups) if places.is_our_hook(one)] if isinstance(groups, list) else []
+        ours = [n for n, group in enumerate(groups) if places.is_our_hook(group)] if isinstance(groups, list) else []
         if ours and len(ours) == len(groups):
             text = _edited(file, text, (*part.under, event))
             continue
@@ -352,7 +346,7 @@ def _without_hooks(file: Path, text: str, part: Part) -> str:
 
 
 def _without(file: Path, text: str | None, parts: tuple[Part, ...], held: Record) -> str | None:
-    """Return a file's text without us, and with the server again that stood in our place (`held`)."""
+    """Return a file's text without us, and again with the server that we replaced (`held`)."""
     for part in parts:
         text = _removed(file, text, part)
         name = part.under[-1]
@@ -365,10 +359,10 @@ def _without(file: Path, text: str | None, parts: tuple[Part, ...], held: Record
     return text
 
 
-def _held(file: Path, text: str | None, parts: tuple[Part, ...]) -> Record:
-    """Return the servers of our name that are not of our making: name -> entry."""
-    found = {part.under[-1]: _servers(file, text, part).get(part.under[-1]) for part in parts}
-    return {name: entry for name, entry in found.items() if isinstance(entry, dict) and not places.starts_us(entry)}
+def _replaced_servers(file: Path, text: str | None, parts: tuple[Part, ...]) -> Record:
+    """Return the servers of our name that we did not write: name -> entry."""
+    named = {part.under[-1]: _servers(file, text, part).get(part.under[-1]) for part in parts}
+    return {name: entry for name, entry in named.items() if isinstance(entry, dict) and not places.starts_us(entry)}
 
 
 def _servers(file: Path, text: str | None, part: Part) -> Record:
@@ -377,7 +371,9 @@ def _servers(file: Path, text: str | None, part: Part) -> Record:
         return {}
     tree = _toml_tree(file, text) if part.kind == "toml-server" else _json_tree(file, text)
     servers = _at(tree, part.under[:-1])
-    return {name: one for name, one in servers.items() if isinstance(one, dict)} if isinstance(servers, dict) else {}
+    return (
+        {name: entry for name, entry in servers.items() if isinstance(entry, dict)} if isinstance(servers, dict) else {}
+    )
 
 
 def _at(tree: Json, under: Sequence[str]) -> Json:
@@ -409,7 +405,7 @@ def _json_tree(file: Path, text: str | None) -> Record:
 
 def _json_put(file: Path, text: str | None, tree: Record, path: places.Steps, value: Json) -> str:
     """Return the text with a value in its place, and every other sign as it was."""
-    if _at(tree, [str(one) for one in path]) == value:
+    if _at(tree, [str(step) for step in path]) == value:
         return text or ""
     if not tree and not (text or "").strip("\ufeff \t\r\n"):
         text = "{}\n"

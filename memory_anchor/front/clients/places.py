@@ -1,16 +1,10 @@
-"""Clients' files: where each keeps what, and how a file with comments is changed.
+"""Where each client keeps its MCP configuration and hooks, what we add, and an editor of JSON with comments. No I/O.
 
-JSON with comments and trailing commas, edited in place: every sign that is not part of the change stays.
+Such files are written by hand and by programs (VS Code, Cursor, Gemini). Dumping one anew would lose comments and
+trailing commas, so `put` and `drop` change the text at the value's place only; callers check the result with `read`.
 
-Such files are written by hand and by program (VS Code, Cursor, Gemini). Reading one and dumping it anew would lose
-its comments, so a change is made at the place in the text where the value stands. Whoever edits checks the result by
-reading it again (`read`).
-
-Where each client keeps its MCP configuration and hooks, and what we put there. Pure: paths and values, no I/O.
-
-One table of `Part`s a client and scope: a file, its format, and the keys that are ours. Whatever else a file holds is
-the user's and stays. Hook commands are recognised by what they run (`OUR_HOOK`), so an older entry of ours is
-replaced rather than doubled.
+Each client and scope has a list of `Part`s: a file, its format, and the keys that are ours. The rest of a file is the
+user's. Hook commands are recognised by what they run (`OUR_HOOK`), so an older entry of ours is replaced, not doubled.
 """
 
 from __future__ import annotations
@@ -36,9 +30,9 @@ _SCALAR = re.compile(r"-?\d[\d.eE+-]*+|true|false|null")
 
 @dataclass(slots=True)
 class _JsonNode:
-    """A value and where it stands. inner: of an object (key, its start, value), of an array ("", its start, value).
+    """A value and its position. inner: of an object (key, its start, value), of an array ("", its start, value).
 
-    commas: where the comma behind each of them is, None without one.
+    commas: the position of the comma after each of them, None without one.
     """
 
     start: int
@@ -49,35 +43,35 @@ class _JsonNode:
 
 
 def read(text: str) -> Json:
-    """Return the value that a text holds. Raises ValueError: it is not JSON, comments and trailing commas allowed."""
+    """Return the value of a text. Raises ValueError: no JSON, even with comments and trailing commas."""
     return _parsed(text).value
 
 
 def put(text: str, path: Steps, value: Json) -> str:
-    """Return the text with `value` at `path`; objects on the way are made, an index behind the last one appends.
+    """Return the text with `value` at `path`; missing objects are made, an index after the last one appends.
 
-    Raises ValueError: what is on the way is no container.
+    Raises ValueError: a value on the path is no container.
     """
     node, depth = _parsed(text), 0
     for depth, step in enumerate(path):
-        found = _child(node, step)
-        if found is None:
+        child = _child(node, step)
+        if child is None:
             made: Json = value
             for name in reversed(path[depth + 1 :]):
                 made = [made] if isinstance(name, int) else {name: made}
             return _inserted(text, node, step, made, depth + 1)
-        node = found
+        node = child
     return text[: node.start] + _dumped(value, text, len(path)) + text[node.end :]
 
 
 def drop(text: str, path: Steps) -> str:
-    """Return the text without what stands at `path`; unchanged where nothing does."""
+    """Return the text without the value at `path`; unchanged where there is none."""
     node = _parsed(text)
     for step in path[:-1]:
-        found = _child(node, step)
-        if found is None:
+        child = _child(node, step)
+        if child is None:
             return text
-        node = found
+        node = child
     place = _place(node, path[-1])
     if place is None:
         return text
@@ -96,7 +90,7 @@ def _cut(text: str, node: _JsonNode, place: int, start: int) -> str:
         return text[:start] + text[end:comma] + text[comma + 1 :]
     if place:
         before = node.commas[place - 1]
-        if before is not None:  # the comma that parted it from the one before
+        if before is not None:  # the comma after the value before
             return text[:before] + text[before + 1 : start] + text[end:]
     rest = text[end : node.end - 1]
     return text[:start] + (rest if rest.strip() else "") + text[node.end - 1 :]
@@ -119,7 +113,7 @@ def _inserted(text: str, node: _JsonNode, step: str | int, value: Json, depth: i
 
 
 def _with_comma(before: str, node: _JsonNode) -> str:
-    """Return the text before a container's end with a comma behind its last value."""
+    """Return the text before a container's end, with a comma after its last value."""
     if not node.inner or node.commas[-1] is not None:
         return before
     end = node.inner[-1][2].end
@@ -127,7 +121,7 @@ def _with_comma(before: str, node: _JsonNode) -> str:
 
 
 def _dumped(value: Json, text: str, depth: int) -> str:
-    """Return a value indented as the file is, for a place so deep."""
+    """Return a value as JSON, indented as the file is for this depth."""
     blank = _indent(text)
     return json.dumps(value, ensure_ascii=False, indent=blank).replace("\n", f"{_line_end(text)}{blank * depth}")
 
@@ -158,7 +152,7 @@ def _parsed(text: str) -> _JsonNode:
     at = _BLANK.match(text).end()  # type: ignore[union-attr]
     node = _value(text, at, 0)
     if _skipped(text, node.end) != len(text):
-        raise ValueError(f"character {node.end} is behind the end")
+        raise ValueError(f"character {node.end} is after the end")
     return node
 
 
@@ -217,13 +211,13 @@ CODEX_NAME = "memory_anchor"
 """Codex joins server and tool name to an identifier; a hyphen in it is rewritten, so it gets none."""
 CLIENTS = ("claude-code", "codex", "gemini", "cursor", "vscode", "json")
 PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini", "cursor": "cursor", "vscode": "code"}
-"""What starts a client: by it one is found on a machine, or by the folder it keeps its files in."""
+"""The program of a client, by which it is detected, or else by the folder of its files."""
 HOOKED = ("claude-code", "codex")
-"""Clients that tell us of their sessions, so that these can be learned from."""
+"""Clients that run our hooks, so that their sessions can be learned from."""
 SCOPES = ("user", "project")
 START_TIMEOUT_S = 30
 OUR_HOOK = re.compile(rf"(?:\b{NAME}(?:\.exe)?|-m memory_anchor) hook [A-Z]")
-"""What every command of our hooks holds once its quotes are gone, whichever installation wrote it."""
+"""Matches the command of each of our hooks without its quotes, whichever installation wrote it."""
 HOOK_TIMEOUT_S = {
     "SessionStart": 15,
     "UserPromptSubmit": 5,
@@ -235,22 +229,22 @@ HOOK_TIMEOUT_S = {
     "Stop": 5,
     "SessionEnd": 3,
 }
-"""What a client may wait at most (Codex allows a session's end 3 s); ours ends by itself before (`hooks.WAIT_S`)."""
+"""How long a client may wait (Codex allows a session's end 3 s); our hook ends earlier (`hooks.WAIT_S`)."""
 WRITTEN_OUT = ("MEMORY_ANCHOR_DATA_DIR", "MEMORY_ANCHOR_CONFIG_FILE")
-"""Variables set while installing that say where the memory is: written into what is installed."""
+"""Variables that say where the memory is; where set while installing, they are written into the entries."""
 SERVER_WORDS_MAX = 50
 TOOLS = "Bash|Edit|Write|MultiEdit|NotebookEdit|apply_patch"
 """Tools that touch a file or run a command: the others start no hook of ours."""
 MATCHERS = {"PreToolUse": TOOLS, "PostToolUse": "Bash", "PostToolUseFailure": "Bash"}
 CODEX_EVENTS = tuple(event for event in HOOK_TIMEOUT_S if event != "PostToolUseFailure")
-"""Codex has no event of its own for a failure: what failed stands in its transcript."""
+"""Codex has no event for a failure: its transcript has it."""
 
 Kind = Literal["json-server", "json-hooks", "toml-server"]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One of our entries: in `file`, under `under` (json) or as the table `under` (toml). value: what stands there."""
+    """One of our entries: `value` in `file`, at the keys `under` (json) or as the table `under` (toml)."""
 
     file: Path
     kind: Kind
@@ -309,13 +303,12 @@ def server_entry(command: tuple[str, ...], env: Mapping[str, str]) -> Record:
 
 
 def in_lines(entry: Record) -> Record:
-    """Return the entry for a client that shows a model only the structured part of an answer: searches without one."""
+    """Return the entry with answers as lines, for clients that show a model only the structured part of an answer."""
     return {**entry, "env": {**record(entry.get("env")), "MEMORY_ANCHOR_ANSWERS": "lines"}}
 
 
 def _places_of(env: Mapping[str, str]) -> dict[str, str]:
-    # Codex hands its servers a fixed set of variables and its hooks all of them: unnamed, the two would serve two
-    # memories.
+    # Codex gives its servers a fixed set of variables and its hooks all: without these, they would use two memories.
     return {name: str(Path(env[name]).expanduser().absolute()) for name in WRITTEN_OUT if env.get(name)}
 
 
@@ -335,21 +328,21 @@ def hook_entries(command: tuple[str, ...], events: tuple[str, ...], env: Mapping
 
 
 def starts_us(entry: Json) -> bool:
-    """Return whether a server's entry starts this product, whoever wrote it: by its script, its module, or a runner."""
+    """Return whether a server's entry starts this product: by its script, its module, or a runner."""
     if not isinstance(entry, dict) or not isinstance(entry.get("command"), str):
         return False
     args = entry.get("args")
-    words = [entry["command"], *(str(one) for one in args)] if isinstance(args, list) else [entry["command"]]
+    words = [entry["command"], *(str(word) for word in args)] if isinstance(args, list) else [entry["command"]]
     names = {re.sub(r"\.exe$", "", word.replace("\\", "/").rpartition("/")[2]) for word in words[:SERVER_WORDS_MAX]}
     return "mcp" in words and bool(names & {NAME, "memory_anchor"})
 
 
 def is_our_hook(group: object) -> bool:
-    """Return whether a matcher group of a hooks file is one of ours, whichever path it starts us by."""
+    """Return whether a matcher group of a hooks file is ours, whichever path it starts us by."""
     inner = group.get("hooks") if isinstance(group, dict) else None
     if not isinstance(inner, list) or not inner:
         return False
-    commands = [str(one.get("command", "")) if isinstance(one, dict) else "" for one in inner]
+    commands = [str(hook.get("command", "")) if isinstance(hook, dict) else "" for hook in inner]
     return all(OUR_HOOK.search(command.replace('"', "").replace("'", "")) for command in commands)
 
 

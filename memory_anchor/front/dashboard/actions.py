@@ -24,8 +24,8 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, Unavailab
 from memory_anchor.files import make_private
 from memory_anchor.front import doctor
 from memory_anchor.front.cli import link
-from memory_anchor.front.cli.care import stamps
-from memory_anchor.front.cli.passphrase import key_ring, opened
+from memory_anchor.front.cli.passphrase import key_ring, unlock
+from memory_anchor.front.cli.review import version_stamps
 from memory_anchor.front.cli.setup import identity
 from memory_anchor.front.dashboard.access import Session
 from memory_anchor.front.dashboard.wording import Words
@@ -65,7 +65,7 @@ def signer(session: Session, typed: str, *, tell: Callable[[str], None]) -> Sign
         if (wait := keys.tries().wait_s(datetime.now(UTC))) > 0:
             raise NotSigned("sign.wait", int(wait) + 1)
         try:
-            return opened(keys, lambda: typed, tell=tell)
+            return unlock(keys, lambda: typed, tell=tell)
         except Refused as error:
             session.refused += 1
             if keys.own() is None:
@@ -218,7 +218,7 @@ def _edited(form: Form, name: str, seen: list[str]) -> str | None:
     if text is None or not seen:
         return None
     version = seen[0].partition("@")[2].partition(":")[0]
-    shown = stamps([{"id": name, "version": int(version) if version.isdecimal() else 0, "content": text}])
+    shown = version_stamps([{"id": name, "version": int(version) if version.isdecimal() else 0, "content": text}])
     return None if shown == seen else text
 
 
@@ -258,7 +258,7 @@ def change(form: Form, session: Session, words: Words) -> str:
         case _:
             raise BadInput(f"deed is {what[:40]!r}; allowed are edit, pin, unpin, forget, restore, judge")
     human = _signer(form, session)
-    if form.get("seen") != stamps(records(ask("sides", id=name)["memories"])[:1])[0]:
+    if form.get("seen") != version_stamps(records(ask("sides", id=name)["memories"])[:1])[0]:
         raise BadInput(words("memory.changed_since"))
     began = words.now.isoformat()
     done = ask(what, human=human, id=name, **given)

@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 
 from memory_anchor.activation import strength_word
 from memory_anchor.errors import BadInput, MemoryAnchorError
-from memory_anchor.front.cli.care import stamps
-from memory_anchor.front.cli.review import word_diff
+from memory_anchor.front.cli.review import version_stamps, word_diff
 from memory_anchor.front.dashboard import actions, wording
 from memory_anchor.front.dashboard.wording import Words
 from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
@@ -95,7 +94,7 @@ def _author(by: str) -> tuple[str, str]:
 
 def _waiting(item: Record, form: Query) -> Page:
     memory = record(item["memory"])
-    name, seen = memory["id"], " ".join(stamps([memory, *records(item["against"])]))
+    name, seen = memory["id"], " ".join(version_stamps([memory, *records(item["against"])]))
     same = form.get(f"seen.{name}", "") == seen
     return {
         **item,
@@ -237,7 +236,7 @@ def memory(name: str, words: Words) -> Page:
         "memory": {**shown, "citations": _named(records(shown.get("citations")))},
         "steps": steps[::-1],
         "fades": _fades(text(shown["id"]), words),
-        "seen": stamps([shown])[0],
+        "seen": version_stamps([shown])[0],
     }
 
 

@@ -15,13 +15,13 @@ Run = Callable[..., Result]
 
 
 def ids(run: Run, *words: str) -> list[str]:
-    return [one["id"] for one in json.loads(run("list", *words, "--json").stdout)["memories"]]
+    return [memory["id"] for memory in json.loads(run("list", *words, "--json").stdout)["memories"]]
 
 
 def test_the_version_is_told(run: Run, core: Core) -> None:
     """Rule cli.version: before anything else is asked."""
-    done = run("--version")
-    assert (done.exit_code, done.stdout.split()[0]) == (0, "memory-anchor")
+    result = run("--version")
+    assert (result.exit_code, result.stdout.split()[0]) == (0, "memory-anchor")
 
 
 @pytest.mark.parametrize("layer", ["L3", "l3", "verified_fact", "fact"])
@@ -44,11 +44,11 @@ def test_a_time_may_be_said_in_words(run: Run, core: Core, said: str, days: int)
 
 def test_what_is_no_time_is_one_sentence(run: Run, core: Core) -> None:
     """Rule cli.times: words that name no time are refused, and told that words are taken."""
-    done = run("log", "x", "--when", "gibberish")
-    assert done.exit_code == 2
+    result = run("log", "x", "--when", "gibberish")
+    assert result.exit_code == 2
     assert (
         "when is 'gibberish'; allowed is a time such as 2026-01-31T09:30:00Z, yesterday 10:00"
-        in done.stderr.replace("\n", " ")
+        in result.stderr.replace("\n", " ")
     )
 
 
