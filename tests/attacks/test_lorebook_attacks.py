@@ -43,7 +43,7 @@ def test_a_ring_of_entries_admits_each_once() -> None:
 
     found = scanned(book(ring), "k7", recursive=True)
 
-    assert len(found.admitted) == len({one.id for one in found.admitted}) == 50
+    assert len(found.admitted) == len({verdict.id for verdict in found.admitted}) == 50
 
 
 def test_ten_thousand_entries_of_as_many_groups_are_one_look_at_each() -> None:
@@ -55,7 +55,7 @@ def test_ten_thousand_entries_of_as_many_groups_are_one_look_at_each() -> None:
     found = scanned(book(entries), "go")
 
     assert 0 < len(found.admitted) <= 100
-    assert max(len(one.groups) for one in book(entries).entries) == 16
+    assert max(len(entry.groups) for entry in book(entries).entries) == 16
 
 
 def test_keys_and_expressions_beyond_what_an_index_holds_are_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:

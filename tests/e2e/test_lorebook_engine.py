@@ -41,7 +41,7 @@ def test_a_book_goes_through_the_engine_and_its_effects_outlive_a_kill(home: Eng
     assert home.json("lorebook", "add", str(book))["entries"] == 2
     assert home.run("lorebook", "export", "世界").stdout == book.read_bytes()
     scanned = home.json("lorebook", "scan", "世界", "--messages", "-", stdin=json.dumps(said))
-    assert [one["text"] for one in scanned["snippets"]] == [one["text"] for one in before["snippets"]]
+    assert [snippet["text"] for snippet in scanned["snippets"]] == [snippet["text"] for snippet in before["snippets"]]
     assert "Tuesdays" in home.json("context", "build", str(prompt))["text"]
 
     os.kill(pid, signal.SIGKILL)
@@ -51,6 +51,6 @@ def test_a_book_goes_through_the_engine_and_its_effects_outlive_a_kill(home: Eng
     built = home.json("context", "build", str(prompt))
 
     (decision,) = [one for one in built["report"]["decisions"] if one["action"] == "scan_lorebooks"]
-    assert [(one["id"], one["why"]) for one in decision["admitted"]] == [("世界/0", "sticky")]
+    assert [(verdict["id"], verdict["why"]) for verdict in decision["admitted"]] == [("世界/0", "sticky")]
     assert home.json("lorebook", "report")["started"] == {"世界/0": 1}
     assert home.json("knowledge", "remove", "世界")["clean"] is True

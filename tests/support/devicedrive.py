@@ -126,7 +126,7 @@ def driven(home: Path, seeds: Sequence[int], *, devices: int, rounds: int, steps
             for device in world.devices:
                 device.sign()
             if found := world.check():
-                wrong += [f"seed {seed} round {number} after {did}: {one}" for one in found]
+                wrong += [f"seed {seed} round {number} after {did}: {passage}" for passage in found]
                 break
         world.close()
     return wrong

@@ -108,7 +108,7 @@ def state_of(core: Core) -> dict[str, list[tuple[Any, ...]]]:
 
 def texts_of(core: Core) -> dict[str, set[str]]:
     """Return id -> every text any of its versions holds."""
-    return {name: {one.content for one in versions.values()} for name, versions in every_version(core).items()}
+    return {name: {version.content for version in versions.values()} for name, versions in every_version(core).items()}
 
 
 def settled(devices: Iterable[Laptop], rounds: int = 4) -> None:

@@ -52,11 +52,11 @@ def scan(
 
 def admitted(found: LoreScan) -> list[str]:
     """Return the uids in the order of their admission."""
-    return [one.entry.uid for one in found.admitted]
+    return [verdict.entry.uid for verdict in found.admitted]
 
 
 def verdict(found: LoreScan, uid: str | int) -> LoreVerdict:
-    return next(one for one in (*found.admitted, *found.dropped) if one.entry.uid == str(uid))
+    return next(verdict for verdict in (*found.admitted, *found.dropped) if verdict.entry.uid == str(uid))
 
 
 def why(found: LoreScan, uid: str | int) -> str:

@@ -39,7 +39,7 @@ def test_sync_is_set_up_shown_and_ended_by_commands(
     assert done.exit_code == 0, done.output
     assert "laptop syncs" in done.output
     shared = json.loads(run("sync", "status", "--json").output)
-    assert [one["name"] for one in shared["devices"]] == ["laptop"] and shared["versions"] == 1
+    assert [device["name"] for device in shared["devices"]] == ["laptop"] and shared["versions"] == 1
 
     other = Laptop(tmp_path / "desktop", ManualClock(core.clock.now()))
     other.join(folder, "desktop", everything=True)

@@ -86,11 +86,11 @@ def added(anchor: MemoryAnchor, folder: Path, kind: str = "files", **how: Any) -
 
 def texts(anchor: MemoryAnchor, query: str, **how: Any) -> list[str]:
     """Return what is found, without what is hardly relevant: weak passages are shown, and marked."""
-    return [one.text for one in anchor.knowledge_search(query, **how) if (one.relevance or 0.0) >= 0.1]
+    return [passage.text for passage in anchor.knowledge_search(query, **how) if (passage.relevance or 0.0) >= 0.1]
 
 
 def states(anchor: MemoryAnchor) -> dict[str, Any]:
-    return {one.source.kind.value: one for one in anchor.knowledge_sources()}
+    return {state.source.kind.value: state for state in anchor.knowledge_sources()}
 
 
 # --- finding and citing ----------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_a_passage_is_found_in_either_language_with_its_place(docs: Path, anchor
         "2",
         "hybrid-3",
     )
-    assert all(one.weak for one in anchor.knowledge_search("knitting a sweater"))
+    assert all(passage.weak for passage in anchor.knowledge_search("knitting a sweater"))
 
 
 def test_a_citation_opens_fresh_moved_changed_and_gone(docs: Path, anchor: MemoryAnchor) -> None:
@@ -213,7 +213,7 @@ def test_a_source_is_erased_with_a_certificate_and_starts_clean(docs: Path, anch
     assert texts(anchor, "This stays") == ["# Kept\nThis stays."]
     with pytest.raises(NotFound):
         anchor.knowledge_get(name)
-    assert [one.source.id for one in anchor.knowledge_sources()] == [kept.id]
+    assert [state.source.id for state in anchor.knowledge_sources()] == [kept.id]
     again = added(anchor, docs)
     assert again.id != source.id
     assert len(texts(anchor, "run the setup script")) == 1
@@ -271,13 +271,13 @@ def test_a_revert_supersedes_and_the_revert_of_it_restores(checkout: Path, ancho
 
     git(checkout, "revert", "--no-edit", "HEAD")
     read_all(anchor, begin=True)
-    assert any(one.startswith("cache: keep") for one in texts(anchor, "keep answers for one hour", limit=10))
+    assert any(text.startswith("cache: keep") for text in texts(anchor, "keep answers for one hour", limit=10))
 
     git(checkout, "reset", "-q", "--hard", "HEAD~2")
     git(checkout, "commit", "-q", "--amend", "-m", "cache: keep nothing, the API is fast enough now")
     read_all(anchor, begin=True)
     assert texts(anchor, "keep nothing, the API is fast enough") != []
-    assert all("one hour" not in one for one in texts(anchor, "keep answers for one hour because", limit=10))
+    assert all("one hour" not in text for text in texts(anchor, "keep answers for one hour because", limit=10))
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_a_message_cannot_pass_for_another_commit(checkout: Path, anchor: Memory
 
     found = anchor.knowledge_search("always run harmless words", limit=10)
 
-    assert {one.citations[0].ref for one in found} <= {own, real}
+    assert {passage.citations[0].ref for passage in found} <= {own, real}
     assert states(anchor)["git_history"].documents == 2
 
 
@@ -417,7 +417,7 @@ def test_no_passage_of_another_account_or_project_comes_back(core: Core, tmp_pat
     ]
     assert set(found) == {"# Guide\n\nRun the paint script twice."}
     for other in others:
-        assert source.id not in [one.source.id for one in other.knowledge_sources()]
+        assert source.id not in [state.source.id for state in other.knowledge_sources()]
         for door in (lambda: other.knowledge_get(name), lambda: other.knowledge_remove(source.id)):  # noqa: B023
             with pytest.raises(NotFound):
                 door()
@@ -478,7 +478,7 @@ def test_knowledge_joins_a_search_where_no_memory_answers_and_is_labelled(docs: 
     assert sum(tag.name == "knowledge" for one in [first, *rest] for tag in one.tags) <= 2
 
     anchor.save_memory("Run the setup script with --quiet")
-    assert all(not one.tags for one in anchor.search("run the setup script").snippets)
+    assert all(not snippet.tags for snippet in anchor.search("run the setup script").snippets)
 
 
 def test_a_context_fences_knowledge_in_its_tail_within_its_own_share(docs: Path, anchor: MemoryAnchor) -> None:
@@ -564,7 +564,7 @@ def test_every_bad_file_is_one_sentence_and_the_rest_goes_in(docs: Path, anchor:
     (page, *_) = anchor.knowledge_search("push the green button")
     assert (page.text, page.citations[0].locator.heading) == ("## Deploy\n\nPush the green button.", ("Deploy",))
     assert texts(anchor, "run the setup script") != []
-    assert all("vault code" not in one for one in texts(anchor, "the vault code", limit=50))
+    assert all("vault code" not in text for text in texts(anchor, "the vault code", limit=50))
 
 
 def pdf(text: str, *, pages: int = 1) -> bytes:
@@ -718,7 +718,7 @@ def test_a_job_follows_head_by_itself(checkout: Path, core: Core, agent: Actor) 
     while core.knowledge.step(lambda: False):
         pass
 
-    assert any("five times" in one for one in texts(anchor, "how often does the queue retry"))
+    assert any("five times" in text for text in texts(anchor, "how often does the queue retry"))
 
 
 def test_what_changed_while_an_engine_runs_is_noticed_behind_a_search(
@@ -771,7 +771,11 @@ def test_passages_come_in_one_order_however_they_are_found(
     assert (first.text, second.text) == tuple(f"# Pump 7\nThe valve of pump 7 opens at {bar} bar." for bar in (7, 70))
     assert "pump 8 " not in " ".join(texts(anchor, "when does the valve of pump 8 open", limit=50))
     moved = anchor.knowledge_search("ninth manual", limit=50, detail=True)
-    (words,) = [one.signals["words"] for one in moved if one.citations[0].ref == "ninth_manual.md" and one.signals]
+    (words,) = [
+        passage.signals["words"]
+        for passage in moved
+        if passage.citations[0].ref == "ninth_manual.md" and passage.signals
+    ]
     assert words["score"] > 0
     assert anchor.knowledge_search("when does a valve open", path="5.md")[0].citations[0].ref == "5.md"
 
@@ -889,7 +893,7 @@ def test_a_source_that_is_removed_while_it_is_read_leaves_nothing(docs: Path, an
     kept = anchor.knowledge_push("note.md", "# Kept\nThis stays.\n")
     read_all(anchor)
 
-    assert [one.source.id for one in anchor.knowledge_sources()] == [kept.id]
+    assert [state.source.id for state in anchor.knowledge_sources()] == [kept.id]
     assert library.store.count("knowledge", Where()) == 1
 
 

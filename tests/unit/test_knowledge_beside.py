@@ -23,7 +23,7 @@ def docs(project: Path) -> Path:
 
 def prose(about: str, count: int) -> str:
     said = (f"Paragraph {n} on {about} says that step {n} comes after step {n - 1}." for n in range(count))
-    return "\n\n".join(" ".join([one] * 3) for one in said)
+    return "\n\n".join(" ".join([sentence] * 3) for sentence in said)
 
 
 def told(anchor: MemoryAnchor, query: str) -> Any:
@@ -90,12 +90,12 @@ def test_an_answer_brings_few_of_them_and_a_memorys_none(docs: Path, core: Core,
 
     found = anchor.knowledge_search("paragraph on zeppelins says that step comes after step", limit=10)
 
-    assert 0 < sum(one.beside is not None for one in found) <= NEIGHBOURS_MAX
-    assert all(one.beside is None for one in found if one.weak)
+    assert 0 < sum(passage.beside is not None for passage in found) <= NEIGHBOURS_MAX
+    assert all(passage.beside is None for passage in found if passage.weak)
     shaped = CALLS["knowledge_search"](
         core, anchor, {"query": "paragraph on zeppelins says that step comes after step"}
     )
-    (near, *_) = [one["beside"] for one in shaped["snippets"] if "beside" in one]
+    (near, *_) = [snippet["beside"] for snippet in shaped["snippets"] if "beside" in snippet]
     assert set(near) == {"side", "text", "ref", "lines"}
     answer = anchor.search("paragraph on zeppelins says that step comes after step")
-    assert all(one.beside is None for one in answer.snippets)
+    assert all(snippet.beside is None for snippet in answer.snippets)

@@ -36,7 +36,7 @@ def docs(project: Path) -> Path:
 
 def word(*paragraphs: str | tuple[str, str]) -> bytes:
     """Return a DOCX of paragraphs, each a text or a style and a text."""
-    styled = [("Normal", one) if isinstance(one, str) else one for one in paragraphs]
+    styled = [("Normal", paragraph) if isinstance(paragraph, str) else paragraph for paragraph in paragraphs]
     said = "".join(
         f'<w:p><w:pPr><w:pStyle w:val="{style}"/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>' for style, text in styled
     )
@@ -137,12 +137,12 @@ def test_knowledge_comes_back_from_a_backup_made_while_it_was_read(
         read_all(anchor)
         assert versions(again.services.store).keys() == versions(core.services.store).keys()
         found = again.services.store.scan("knowledge", Where(), page=1_000, with_vectors=True)[0]
-        assert {one.memory.id: one.words for one in found} == {
+        assert {entry.memory.id: entry.words for entry in found} == {
             one.memory.id: one.words
             for one in core.services.store.scan("knowledge", Where(), page=1_000, with_vectors=True)[0]
         }
         assert texts(back, "who counts the ships") == ["# Kept\nThe lighthouse keeper counts the ships."]
-        assert [one.passages for one in back.knowledge_sources()] == [1, 122]
+        assert [state.passages for state in back.knowledge_sources()] == [1, 122]
 
 
 def test_merging_projects_takes_knowledge_and_lorebooks_along_and_back(
@@ -158,7 +158,7 @@ def test_merging_projects_takes_knowledge_and_lorebooks_along_and_back(
         return core.anchor(replace(agent, project_dir=str(folder)))
 
     def books(folder: Path) -> list[str]:
-        return [one["name"] for one in at(folder).lorebooks()["books"]]
+        return [book["name"] for book in at(folder).lorebooks()["books"]]
 
     old, new = folders
     added(at(old), old / "docs")
@@ -173,14 +173,14 @@ def test_merging_projects_takes_knowledge_and_lorebooks_along_and_back(
     CALLS["projects_merge"](core, core.anchor(human), {"source": source, "target": target})
 
     assert texts(at(new), "run the setup script")[0].startswith("# Guide")
-    assert [one.source.scope.project for one in at(new).knowledge_sources()] == [target]
+    assert [state.source.scope.project for state in at(new).knowledge_sources()] == [target]
     (name,) = [one for one in books(new) if one.startswith("harbour-")]
     assert books(new) == ["harbour", name, "quay"]
     (old / "docs" / "guide.md").write_text(GUIDE.replace("once", "twice"), encoding="utf-8")
     read_all(at(new), begin=True)
     assert "twice" in texts(at(new), "run the setup script")[0]
     scanned = at(new).scan_lorebook(messages=turns("deploy and crane"), name="harbour")
-    assert [one.text for one in scanned["snippets"]] == ["The crane is red."]
+    assert [snippet.text for snippet in scanned["snippets"]] == ["The crane is red."]
 
     CALLS["projects_merge"](core, core.anchor(human), {"source": source, "undo": True})
 

@@ -159,7 +159,7 @@ def test_files_far_too_large_are_one_sentence_each(docs: Path, anchor: MemoryAnc
         "locked.pdf": "it is encrypted; save it without a password",
         "page.html": "it has 52428803 bytes, allowed are 16777216; split it",
     }
-    assert [one.partition(" is left out")[0] for one in told] == sorted(expected)
+    assert [sentence.partition(" is left out")[0] for sentence in told] == sorted(expected)
     for sentence, (name, cure) in zip(told, sorted(expected.items()), strict=True):
         assert cure in sentence, name
         assert "\n" not in sentence

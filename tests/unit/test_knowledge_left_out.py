@@ -58,7 +58,7 @@ def test_a_text_that_ended_the_engine_twice_is_read_once_its_record_is_gone(tmp_
     with closing(started(data, store)) as core:
         read_all(human(core), begin=True)
         assert left_out(core) == ()
-        assert [one.text for one in human(core).knowledge_search("high water")] == [TIDES.strip()]
+        assert [passage.text for passage in human(core).knowledge_search("high water")] == [TIDES.strip()]
 
 
 def test_what_cannot_be_read_is_named_after_every_sync(tmp_path: Path) -> None:

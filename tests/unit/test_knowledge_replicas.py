@@ -53,17 +53,19 @@ def listed(anchor: MemoryAnchor) -> list[tuple[str, int, int, int]]:
 
 def cited(anchor: MemoryAnchor, query: str) -> list[tuple[str, Any]]:
     """Return text and citations of what is found."""
-    return [(one.text, [(c.ref, c.locator) for c in one.citations]) for one in anchor.knowledge_search(query)]
+    return [
+        (passage.text, [(c.ref, c.locator) for c in passage.citations]) for passage in anchor.knowledge_search(query)
+    ]
 
 
 def stored(service: Replicas) -> list[str]:
     """Return the text of every passage on the server."""
     found = service.store.find("knowledge", Where(), limit=1_000)
-    return sorted(one.content for one in found if one.status is Status.ACTIVE)
+    return sorted(passage.content for passage in found if passage.status is Status.ACTIVE)
 
 
 def names(service: Replicas) -> list[str]:
-    return [one.name for one in service.records.listed("knowledge")]
+    return [record.name for record in service.records.listed("knowledge")]
 
 
 def test_what_is_pushed_to_one_replica_is_listed_found_and_opened_on_the_other(service: Replicas) -> None:
@@ -198,8 +200,8 @@ def test_killed_at_any_change_another_replica_goes_on_and_nothing_is_lost_or_dou
 
             read_all(two, there)
 
-            found = [one for query in ("blue whale", "two masts") for one in there.knowledge_search(query)]
-            assert [one.error for one in there.knowledge_sources()] == [""], left
+            found = [passage for query in ("blue whale", "two masts") for passage in there.knowledge_search(query)]
+            assert [state.error for state in there.knowledge_sources()] == [""], left
             if "whales.md" in accepted:
                 assert "dawn" in str(cited(there, "blue whale")) and "dusk" not in str(stored(service)), left
             if "ships.md" in accepted:
@@ -209,8 +211,8 @@ def test_killed_at_any_change_another_replica_goes_on_and_nothing_is_lost_or_dou
             (state,) = there.knowledge_sources()
             assert not state.error, left
             assert (state.passages, state.waiting, state.error) == (len(texts), 0, ""), (left, state, texts)
-            assert {c.ref for one in found for c in one.citations} <= {"whales.md", "ships.md"}
-            waiting = [one for one in names(service) if "/queue/" in one]
+            assert {c.ref for passage in found for c in passage.citations} <= {"whales.md", "ships.md"}
+            waiting = [name for name in names(service) if "/queue/" in name]
             assert not waiting, (left, waiting)
             third = service.core().anchor(member())
             assert listed(third) == listed(there) and cited(third, "blue whale") == cited(there, "blue whale")
@@ -389,7 +391,7 @@ def test_a_purge_reaches_what_was_pushed_and_names_on_the_server(service: Replic
 
     assert told["clean"]
     service.clock.advance(seconds=1)
-    held = b"".join(record.content for one in names(service) if (record := service.records.read(one)) is not None)
+    held = b"".join(record.content for name in names(service) if (record := service.records.read(name)) is not None)
     assert b"Zanzibar" not in held
     read_all(two, there)
     for home in (one.data_dir, two.data_dir):
@@ -462,7 +464,7 @@ def test_a_lorebook_that_one_replica_takes_speaks_on_the_other_until_it_is_remov
         assert not any(b"Zanzibar" in path.read_bytes() for path in core.data_dir.rglob("*.book"))
 
     here.remove_lorebook("sea")
-    assert [one["name"] for one in there.lorebooks()["books"]] == ["land"]
+    assert [book["name"] for book in there.lorebooks()["books"]] == ["land"]
     assert "Ishmael" not in str(there.scan_lorebook(messages=asked))
 
 

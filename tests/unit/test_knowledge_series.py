@@ -150,4 +150,6 @@ def test_a_purge_takes_a_text_out_of_the_passage_after_it(docs: Path, core: Core
 
     assert set(indexed(core)) == {"## Tom\nYes, last week!", "## Ada\nGood."}
     assert "walrus" not in str(indexed(core))
-    assert "## Tom\nYes, last week!" not in [one.text for one in anchor.knowledge_search("walrus") if not one.weak]
+    assert "## Tom\nYes, last week!" not in [
+        passage.text for passage in anchor.knowledge_search("walrus") if not passage.weak
+    ]

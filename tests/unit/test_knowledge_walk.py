@@ -169,7 +169,7 @@ def test_few_weak_passages_are_shown_unless_they_are_in_another_language(
     added(anchor, docs)
 
     found = anchor.knowledge_search(query, limit=5)
-    assert all(one.weak for one in found)
+    assert all(passage.weak for passage in found)
     assert len(found) == own + foreign
 
 

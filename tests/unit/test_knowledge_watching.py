@@ -162,7 +162,7 @@ def test_of_a_checkout_only_its_head_counts(
     assert waiting(core) == 0
     system.notify(heads / "main")
     until(lambda: waiting(core) == 2)
-    assert {one.source.id for one in anchor.knowledge_sources() if one.waiting} == set(ids)
+    assert {state.source.id for state in anchor.knowledge_sources() if state.waiting} == set(ids)
 
 
 @pytest.mark.parametrize("trees", [False, True])
@@ -186,7 +186,7 @@ def test_an_edit_of_what_a_checkout_ignores_is_followed_and_nothing_beside_it(
     ignoring.write_text("guide.md\n", encoding="utf-8")
     system.notify(ignoring)
     until(lambda: waiting(core))
-    assert {one.source.id for one in anchor.knowledge_sources() if one.waiting} == {docs}
+    assert {state.source.id for state in anchor.knowledge_sources() if state.waiting} == {docs}
     read_all(anchor)
     assert anchor.knowledge_search("old words") == []
     core.watcher.end()
@@ -304,7 +304,7 @@ def test_what_cannot_be_watched_is_named_and_followed_again_when_it_is_back(
     monkeypatch.setattr(watching, "FOLDERS_MAX", 3)
     gone.mkdir()
     until(lambda: str(gone) in system.folders[-1])
-    until(lambda: [one.source.id for one in anchor.knowledge_sources() if one.waiting] == [ids[2]])
+    until(lambda: [state.source.id for state in anchor.knowledge_sources() if state.waiting] == [ids[2]])
     read_all(anchor)
     before = len(system.folders)
     gone.rename(docs.parent / "away")
@@ -490,7 +490,7 @@ def test_a_root_that_is_deleted_and_made_again_is_followed(
 def found(anchor: MemoryAnchor, core: Core) -> str:
     if waiting(core):
         read_all(anchor)
-    return " ".join(one.text for one in anchor.knowledge_search("words of a round"))
+    return " ".join(passage.text for passage in anchor.knowledge_search("words of a round"))
 
 
 def test_ten_thousand_changes_are_one_look(

@@ -81,13 +81,16 @@ def test_a_book_is_added_listed_shown_scanned_and_removed(run: Run, tmp_path: Pa
     added = told(run("lorebook", "add", str(book), "--json"))
 
     assert (added["name"], added["entries"], added["trust"]) == ("世界-书", 4, "untrusted")
-    assert [one["name"] for one in told(run("lorebook", "list", "--json"))["books"]] == ["世界-书"]
+    assert [book["name"] for book in told(run("lorebook", "list", "--json"))["books"]] == ["世界-书"]
     assert "Deploys go out" in run("lorebook", "show", "世界-书").output
     for named in ("世界-书", str(book)):
         answer = told(run("lorebook", "scan", named, "--messages", str(chat), "--json"))
-        assert [one["id"] for one in answer["snippets"]] == ["世界-书/1", "世界-书/0"]
-        assert [(one["place"], one.get("depth")) for one in answer["snippets"]] == [("prefix", None), ("tail", 4)]
-        assert {one["id"]: one["why"] for one in answer["report"]["dropped"]} == {
+        assert [snippet["id"] for snippet in answer["snippets"]] == ["世界-书/1", "世界-书/0"]
+        assert [(snippet["place"], snippet.get("depth")) for snippet in answer["snippets"]] == [
+            ("prefix", None),
+            ("tail", 4),
+        ]
+        assert {verdict["id"]: verdict["why"] for verdict in answer["report"]["dropped"]} == {
             "世界-书/2": "no key matched", "世界-书/3": "no key matched"
         }  # fmt: skip
     words = run("lorebook", "scan", "--messages", "-", input=json.dumps(turns("deploy"))).output
@@ -103,7 +106,7 @@ def test_knowledge_add_and_list_know_lorebooks(run: Run, tmp_path: Path) -> None
     book.write_text(json.dumps(LORE))
 
     assert told(run("knowledge", "add", str(book), "--kind", "lorebook", "--json"))["name"] == "world"
-    assert [one["name"] for one in told(run("knowledge", "list", "--json"))["lorebooks"]] == ["world"]
+    assert [book["name"] for book in told(run("knowledge", "list", "--json"))["lorebooks"]] == ["world"]
     assert "world" in run("knowledge", "list").output
     assert "nothing of it is left" in run("knowledge", "remove", "world").output
     assert "lorebooks" not in told(run("knowledge", "list", "--json"))
@@ -191,8 +194,8 @@ def test_timed_effects_of_a_conversation_outlive_the_process(core: Core, agent: 
     later = harbour.scan_lorebook(messages=turns("x"), conversation="c1", count=12)
     other = harbour.scan_lorebook(messages=turns("x"), conversation="c2", count=12)
 
-    assert {one["id"]: one["why"] for one in first["report"]["admitted"]}["harbour/0"] == "key"
-    assert {one["id"]: one["why"] for one in later["report"]["admitted"]} == {
+    assert {verdict["id"]: verdict["why"] for verdict in first["report"]["admitted"]}["harbour/0"] == "key"
+    assert {verdict["id"]: verdict["why"] for verdict in later["report"]["admitted"]} == {
         "harbour/0": "sticky",
         "harbour/1": "constant",
     }
@@ -220,8 +223,8 @@ def test_a_damaged_book_is_named_and_the_others_are_scanned(harbour: MemoryAncho
 
     answer = harbour.scan_lorebook(messages=turns("deploy"))
 
-    assert [one.text for one in answer["snippets"]] == ["Other."]
-    assert [one for one in answer["report"]["notes"] if "lorebook remove harbour" in one]
+    assert [snippet.text for snippet in answer["snippets"]] == ["Other."]
+    assert [note for note in answer["report"]["notes"] if "lorebook remove harbour" in note]
     with pytest.raises(StoreDamaged):
         harbour.export_lorebook(name="harbour")
     (damaged.parent / "turns").mkdir(exist_ok=True)
@@ -237,7 +240,7 @@ def test_purging_a_text_takes_the_book_that_holds_it(core: Core, agent: Actor, h
     text = "Deploys go out on Tuesdays."
     human.purge(text=text, seen=human.preview_purge(text=text)["seen"])
 
-    assert not [one for one in core.data_dir.rglob("*") if one.is_file() and text.encode() in one.read_bytes()]
+    assert not [path for path in core.data_dir.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
     assert text not in harbour.build_context("deploy").text
 
 
@@ -245,7 +248,7 @@ def test_a_book_added_again_takes_the_place_of_the_older_one(harbour: MemoryAnch
     """Rule lore.add: one file, one book; the older bytes are gone."""
     harbour.add_lorebook(file="/else/harbour.json", content=encoded({"entries": []}))
 
-    assert [one["name"] for one in harbour.lorebooks()["books"]] == ["harbour"]
+    assert [book["name"] for book in harbour.lorebooks()["books"]] == ["harbour"]
     assert len(list((core.data_dir / "lorebooks").rglob("*.book"))) == 1
     assert harbour.scan_lorebook(messages=turns("deploy"))["snippets"] == []
 
@@ -263,7 +266,7 @@ def test_what_is_no_message_or_no_base64_is_refused(anchor: MemoryAnchor) -> Non
 def test_a_context_holds_what_books_say_fenced_and_cited_with_its_decision(harbour: MemoryAnchor) -> None:
     """Rule lore.context: its own section and budget; each entry is cited; the report says what was scanned."""
     built = harbour.build_context("how do we deploy?")
-    sections = {one.name: one for one in built.report.sections}
+    sections = {section.name: section for section in built.report.sections}
     (decision,) = [one for one in built.report.decisions if one["action"] == "scan_lorebooks"]
 
     assert 'source="lorebook harbour: 1, 0" trust="untrusted"' in built.text
@@ -275,7 +278,7 @@ def test_a_context_holds_what_books_say_fenced_and_cited_with_its_decision(harbo
         "lorebook:harbour/0",
     ]
     assert decision["reason"].startswith("3 of 4 entries admitted")
-    assert [one["why"] for one in decision["admitted"]] == ["constant", "key", "key"]
+    assert [verdict["why"] for verdict in decision["admitted"]] == ["constant", "key", "key"]
     assert built.report.estimated_tokens["memory_knowledge"] >= sections["lorebook"].tokens > 0
 
 
@@ -286,7 +289,7 @@ def test_a_context_stands_without_lorebooks_that_fail(core: Core, harbour: Memor
 
     built = harbour.build_context("deploy")
 
-    told = [(one["action"], one["what"]) for one in built.report.decisions if "what" in one]
+    told = [(decision["action"], decision["what"]) for decision in built.report.decisions if "what" in decision]
     assert told == [("store_unavailable", "lorebook")]
     assert built.text
 
@@ -296,7 +299,7 @@ def test_without_books_a_context_has_no_word_of_them(anchor: MemoryAnchor) -> No
     built = anchor.build_context("how do we deploy?")
 
     assert "lorebook" not in built.text.lower()
-    assert not [one for one in built.report.decisions if one["action"] == "scan_lorebooks"]
+    assert not [decision for decision in built.report.decisions if decision["action"] == "scan_lorebooks"]
 
 
 def test_constants_of_a_semi_trusted_book_stand_in_the_stable_prefix(core: Core, agent: Actor) -> None:
@@ -305,7 +308,7 @@ def test_constants_of_a_semi_trusted_book_stand_in_the_stable_prefix(core: Core,
     human.add_lorebook(file="harbour.json", content=encoded())
 
     built = core.anchor(agent).build_context("deploy")
-    parts = {one.name: one.part for one in built.report.sections}
+    parts = {section.name: section.part for section in built.report.sections}
 
     assert (parts["lorebook_constants"], parts["lorebook"]) == ("prefix", "tail")
     assert built.text.index("called Harbour") < built.text.index("Tuesdays")
@@ -340,8 +343,8 @@ def test_the_budget_of_books_is_their_own(core: Core, agent: Actor) -> None:
     built = anchor.build_context("go")
     small = anchor.build_context("go", budget_tokens=200)
 
-    assert 0 < next(one.tokens for one in built.report.sections if one.name == "lorebook") < 600
-    assert sum(one.tokens for one in small.report.sections) <= 200
+    assert 0 < next(section.tokens for section in built.report.sections if section.name == "lorebook") < 600
+    assert sum(section.tokens for section in small.report.sections) <= 200
 
 
 def test_a_whole_prompt_moves_the_conversations_effects_on_and_a_task_does_not(

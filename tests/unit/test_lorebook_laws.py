@@ -76,11 +76,11 @@ def test_the_same_input_gives_the_same_output_and_no_budget_is_exceeded(
     """Rule lore.laws: determinism; the budget; each entry has one verdict."""
     found = scan(lore, *texts, settings=way, budget=budget)
     again = scan(lore, *texts, settings=way, budget=budget)
-    uids = [one.entry.uid for one in (*found.admitted, *found.dropped)]
+    uids = [verdict.entry.uid for verdict in (*found.admitted, *found.dropped)]
 
     assert (found.admitted, found.dropped, found.started) == (again.admitted, again.dropped, again.started)
-    assert sum(one.tokens for one in found.admitted if not one.entry.ignore_budget) <= budget
-    assert sorted(uids) == sorted(one.uid for one in lore.entries)
+    assert sum(verdict.tokens for verdict in found.admitted if not verdict.entry.ignore_budget) <= budget
+    assert sorted(uids) == sorted(entry.uid for entry in lore.entries)
 
 
 @settings(max_examples=50, deadline=None)

@@ -107,7 +107,7 @@ def test_a_card_of_version_three_has_expressions_and_lines_that_decorate() -> No
     for value in (card("chara_card_v3", {"entries": entries}), {"spec": "lorebook_v3", "data": {"entries": entries}}):
         book = read(value)
 
-        assert [one.content for one in book.entries] == ["Dragons.", "Always.", "Never.", "Text"]
+        assert [entry.content for entry in book.entries] == ["Dragons.", "Always.", "Never.", "Text"]
         assert (book.entries[0].depth, book.entries[0].role, book.entries[0].scan_depth) == (2, "user", 1)
         assert admitted(scan(book, "a dragon x")) == ["1", "0", "3"]
         assert [one for one in book.problems if "@@dance" in one]
@@ -127,7 +127,7 @@ def test_a_card_comes_out_of_a_picture(kind: bytes) -> None:
 
     book = read_lorebook(picture(old, (kind[:4], b"ccv3" + after)), "ada.png")
 
-    assert (book.format, [one.uid for one in book.entries]) == ("v3 png", ["11", "1"])
+    assert (book.format, [entry.uid for entry in book.entries]) == ("v3 png", ["11", "1"])
 
 
 def test_our_own_yaml_says_the_same_in_plain_words() -> None:
@@ -195,7 +195,7 @@ def test_a_wrong_entry_costs_itself_and_a_wrong_field_its_value() -> None:
         }
     )
 
-    assert [one.uid for one in book.entries] == ["2", "3", "4", "6", "7"]
+    assert [entry.uid for entry in book.entries] == ["2", "3", "4", "6", "7"]
     assert (book.entries[1].order, book.entries[1].sticky, book.entries[1].probability) == (100, 0, 100.0)
     assert book.entries[2].keys == ("b", "c")
     for what in (
@@ -242,7 +242,7 @@ def test_uids_that_come_twice_are_told_apart() -> None:
     """Rule lore.bad_input: an id names one entry."""
     book = read({"entries": [{"uid": 1, "key": ["a"], "content": "x"}] * 3})
 
-    assert [one.uid for one in book.entries] == ["1", "1#2", "1#3"]
+    assert [entry.uid for entry in book.entries] == ["1", "1#2", "1#3"]
 
 
 @pytest.mark.parametrize(

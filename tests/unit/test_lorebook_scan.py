@@ -132,7 +132,7 @@ def test_an_expression_that_cannot_be_run_is_named_and_the_entrys_other_keys_cou
     found = scan(book({"key": [key, "plain"]}), "plain")
 
     assert admitted(found) == ["0"]
-    assert [one for one in found.notes if "entry 0" in one and re.search(what, one) and "\n" not in one]
+    assert [note for note in found.notes if "entry 0" in note and re.search(what, note) and "\n" not in note]
 
 
 def test_an_expression_that_explodes_elsewhere_takes_linear_time() -> None:
@@ -148,7 +148,7 @@ def test_names_in_keys_and_texts_stand_for_who_speaks() -> None:
 
     assert admitted(scan(lore, "Li is here")) == []
     found = scan(lore, "Li is here", names={"user": "Li", "char": "Ada"})
-    assert [one.text for one in found.admitted] == ["Li knows Ada and {{x}}"]
+    assert [verdict.text for verdict in found.admitted] == ["Li knows Ada and {{x}}"]
 
 
 # --- secondary keys ------------------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def test_a_book_bounds_its_own_entries() -> None:
 
     found = scan([other, lore], "go", budget=100)
 
-    assert [one.id for one in found.admitted] == ["other/0", "book/0"]
+    assert [verdict.id for verdict in found.admitted] == ["other/0", "book/0"]
 
 
 def test_weighted_entries_share_what_is_left_fairly() -> None:
@@ -331,7 +331,7 @@ def test_weighted_entries_share_what_is_left_fairly() -> None:
     )
 
     found = scan(lore, "go", budget=204)
-    tokens = {one.entry.uid: one.tokens for one in found.admitted}
+    tokens = {verdict.entry.uid: verdict.tokens for verdict in found.admitted}
 
     assert tokens["3"] == 2
     assert tokens["2"] == 2
@@ -350,7 +350,7 @@ def test_what_was_admitted_is_the_next_passs_text_until_nothing_is_new() -> None
 
     found = scan(lore, "a1", settings=RECURSIVE)
 
-    assert [(one.entry.uid, one.pass_number) for one in found.admitted] == [("0", 1), ("1", 2), ("2", 3)]
+    assert [(verdict.entry.uid, verdict.pass_number) for verdict in found.admitted] == [("0", 1), ("1", 2), ("2", 3)]
     assert admitted(scan(lore, "a1")) == ["0"]
 
 
@@ -400,7 +400,12 @@ def test_levels_of_delay_open_one_by_one() -> None:
 
     found = scan(lore, "a1", settings=RECURSIVE)
 
-    assert [(one.entry.uid, one.pass_number) for one in found.admitted] == [("0", 1), ("2", 2), ("1", 4), ("3", 6)]
+    assert [(verdict.entry.uid, verdict.pass_number) for verdict in found.admitted] == [
+        ("0", 1),
+        ("2", 2),
+        ("1", 4),
+        ("3", 6),
+    ]
     assert why(scan(lore, "b1"), 2) == "delayed until recursion"
 
 
@@ -422,7 +427,10 @@ def test_too_few_entries_deepen_the_scan_by_one_message_a_pass() -> None:
     capped = scan(lore, *said, settings=ScanSettings(min_activations=4, min_activations_depth=4))
     every = scan(lore, *said, settings=ScanSettings(min_activations=9))
 
-    assert ([(one.entry.uid, one.pass_number) for one in few.admitted], few.passes) == ([("0", 1), ("1", 2)], 2)
+    assert ([(verdict.entry.uid, verdict.pass_number) for verdict in few.admitted], few.passes) == (
+        [("0", 1), ("1", 2)],
+        2,
+    )
     assert admitted(capped) == ["0", "1", "2"]
     assert admitted(every) == ["0", "1", "2", "3"]
 
@@ -503,7 +511,7 @@ def test_an_entry_that_lost_its_chance_takes_no_group_in_a_later_pass() -> None:
 
     found = scan(lore, "go", settings=RECURSIVE)
 
-    assert [(one.entry.uid, one.pass_number) for one in found.admitted] == [("2", 1), ("1", 2)]
+    assert [(verdict.entry.uid, verdict.pass_number) for verdict in found.admitted] == [("2", 1), ("1", 2)]
     assert (why(found, 0), scan(lore, "go").admitted[0].entry.uid) == ("probability", "2")
 
 
@@ -516,9 +524,9 @@ def test_of_a_group_one_is_admitted_by_weight() -> None:
     )
     winners = [admitted(scan(lore, "go", count=at)) for at in range(1, 301)]
 
-    assert {len(one) for one in winners} == {1}
-    assert 190 < sum(one == ["0"] for one in winners) < 260
-    assert not any(one == ["2"] for one in winners)
+    assert {len(winner) for winner in winners} == {1}
+    assert 190 < sum(winner == ["0"] for winner in winners) < 260
+    assert not any(winner == ["2"] for winner in winners)
 
 
 def test_of_a_group_one_that_overrides_wins_by_order_and_a_sticky_one_before_it() -> None:
@@ -576,7 +584,7 @@ def test_positions_become_prefix_tail_or_an_outlet_by_order() -> None:
 
     placed = scan(lore, "x").in_prompt_order()
 
-    assert [(one.entry.uid, one.entry.place) for one in placed] == [
+    assert [(verdict.entry.uid, verdict.entry.place) for verdict in placed] == [
         ("2", "prefix"), ("1", "prefix"), ("4", "tail"), ("0", "tail"), ("3", "outlet")
     ]  # fmt: skip
     assert (placed[2].entry.role, placed[4].entry.outlet) == ("user", "map")
@@ -588,7 +596,10 @@ def test_the_report_has_every_entry_once_with_its_reason() -> None:
 
     found = scan(lore, "Go!")
 
-    assert [one.entry.uid for one in (*found.admitted, *found.dropped)] == ["0", "2", "1"]
+    assert [verdict.entry.uid for verdict in (*found.admitted, *found.dropped)] == ["0", "2", "1"]
     first = found.admitted[0]
     assert (first.why.value, first.key, first.pass_number, first.tokens) == ("key", "go", 1, 2)
-    assert [(one.entry.uid, one.why.value) for one in found.dropped] == [("2", "disabled"), ("1", "no key matched")]
+    assert [(verdict.entry.uid, verdict.why.value) for verdict in found.dropped] == [
+        ("2", "disabled"),
+        ("1", "no key matched"),
+    ]

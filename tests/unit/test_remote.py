@@ -91,7 +91,7 @@ def test_a_search_asks_the_server_and_a_write_reaches_it(opened: Opened, server:
     found = anchor.search("how do deploys go")
 
     assert texts(server[0]) == {"Deploys go through staging first."}
-    assert [one.text for one in found.snippets] == ["Deploys go through staging first."]
+    assert [snippet.text for snippet in found.snippets] == ["Deploys go through staging first."]
     assert found.notes == ()
     assert found.snippets[0].id != done.id
     anchor.forget(done.id)
@@ -108,7 +108,7 @@ def test_a_time_goes_to_the_server_as_it_was_said(opened: Opened, server: tuple[
     found = anchor.search("billing queue outage", since="2025-11-01", until="2025-11-03T00:00:00Z")
     before = anchor.search("billing queue outage", until="2025-11-01")
 
-    assert [one.text for one in found.snippets] == ["The outage of the billing queue began"]
+    assert [snippet.text for snippet in found.snippets] == ["The outage of the billing queue began"]
     assert (found.notes, before.snippets) == ((), ())
     assert found.snippets[0].id != done.id
 
@@ -125,12 +125,12 @@ def test_without_the_server_the_local_copy_answers_within_the_limit_and_says_so(
         started = time.monotonic()
         found = anchor.search("which port does the queue run on")
         assert time.monotonic() - started < SEARCH_S + SLACK_S
-        assert [one.text for one in found.snippets] == ["The queue runs on port 8081."]
+        assert [snippet.text for snippet in found.snippets] == ["The queue runs on port 8081."]
         assert "the local copy answered" in found.notes[-1]
         told.append(found.decisions[-1]["action"])
     assert told[0] == "km_timeout" and told[-1] == "km_open"
     report = anchor.build_context("which port does the queue run on").report
-    assert "km_open" in [one["action"] for one in report.decisions]
+    assert "km_open" in [decision["action"] for decision in report.decisions]
 
 
 def test_every_fault_keeps_the_limit_and_loses_no_write(
