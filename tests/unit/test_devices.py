@@ -17,7 +17,6 @@ from devicekit import WORDS, Laptop, differences, settled, texts_of
 from memory_anchor.adapters.system import new_token
 from memory_anchor.devices import membership
 from memory_anchor.devices.folder import NAME
-from memory_anchor.devices.ledger import ChainPosition
 from memory_anchor.errors import MemoryAnchorError, NotFound, Refused
 from memory_anchor.model import Actor, Caller, Scope, Status
 from memory_anchor.rights import stamp
@@ -338,13 +337,10 @@ def test_a_revoked_device_counts_no_more_and_opens_nothing_new(laptops: Callable
     device = membership.load(one.core.data_dir)
     assert device is not None
 
-    def position_of(name: str) -> ChainPosition:
-        return one.core.devices.exchange.position_of(name)
-
     with cheap_keys():
         membership.revoke(
             *(one.core.data_dir, device, "desktop", WORDS),
-            position_of=position_of,
+            position_of=one.core.devices.exchange.position_of,
             now=one.clock.now(),
             new_token=new_token,
         )
