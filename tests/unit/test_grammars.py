@@ -11,7 +11,7 @@ from memory_anchor.knowledge.reading import WITHOUT_GRAMMARS
 from memory_anchor.language import grammars
 from memory_anchor.language.passages import cut
 from memory_anchor.memory import MemoryAnchor
-from tests.unit.test_knowledge import added, states, texts
+from tests.unit.knowledgekit import added, states, texts
 
 SHOP = """// Money is kept in cents.
 import { tax } from "./tax";

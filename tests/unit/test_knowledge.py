@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -26,72 +25,24 @@ from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Citation, Layer, Locator, RetrievedSnippet, Scope
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
 from memory_anchor.where import Where
+from tests.unit.knowledgekit import (
+    GUIDE,
+    added,
+    checkout,
+    commit,
+    docs,
+    git,
+    human,
+    pdf,
+    purged,
+    read_all,
+    states,
+    texts,
+    word,
+)
+from tests.unit.test_operations import CountingEmbedder
 
-if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix
-
-GUIDE = "# Guide\n\n## Install\nRun the setup script once.\n\n## 回滚\n先停止写入，再恢复最近的快照。\n"
-
-
-def git(folder: Path, *arguments: str, at: str = "2025-12-01T10:00:00Z") -> str:
-    env = {
-        "PATH": "/usr/bin:/bin:/usr/local/bin",
-        "HOME": str(folder),
-        **{
-            f"GIT_{who}_{what}": value
-            for who in ("AUTHOR", "COMMITTER")
-            for what, value in (("NAME", "Ada"), ("EMAIL", "ada@example.org"), ("DATE", at))
-        },
-    }
-    done = subprocess.run(["git", *arguments], cwd=folder, env=env, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def commit(folder: Path, message: str, **files: str) -> str:
-    for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(text, encoding="utf-8")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-q", "--allow-empty", "-m", message)
-    return git(folder, "rev-parse", "HEAD")
-
-
-@pytest.fixture
-def checkout(project: Path) -> Path:
-    git(project, "init", "-q", "-b", "main")
-    return project
-
-
-@pytest.fixture
-def docs(project: Path) -> Path:
-    folder = project / "docs"
-    folder.mkdir()
-    (folder / "guide.md").write_text(GUIDE, encoding="utf-8")
-    return folder
-
-
-def read_all(anchor: MemoryAnchor, *, begin: bool = False, source: str = "") -> None:
-    for _ in range(100):
-        if not anchor.knowledge_sync(source, begin)["left"]:
-            break
-        begin = False
-    while anchor.services.knowledge.embed(64):
-        pass
-
-
-def added(anchor: MemoryAnchor, folder: Path, kind: str = "files", **how: Any) -> Any:
-    source = anchor.knowledge_add(str(folder), kind, **how)
-    read_all(anchor)
-    return source
-
-
-def texts(anchor: MemoryAnchor, query: str, **how: Any) -> list[str]:
-    """Return what is found, without what is hardly relevant: weak passages are shown, and marked."""
-    return [passage.text for passage in anchor.knowledge_search(query, **how) if (passage.relevance or 0.0) >= 0.1]
-
-
-def states(anchor: MemoryAnchor) -> dict[str, Any]:
-    return {state.source.kind.value: state for state in anchor.knowledge_sources()}
-
+__all__ = ["checkout", "docs"]  # fixtures
 
 # --- finding and citing ----------------------------------------------------------------------------------------------
 
@@ -167,17 +118,7 @@ def test_an_edit_changes_nothing_but_its_passage_and_nothing_is_embedded_twice(
     docs: Path, project: Path, tmp_path: Path, clock: ManualClock, agent: Actor
 ) -> None:
     """Knowledge: sha256(text) decides; a second sync, a moved file and a copy in another source embed nothing."""
-
-    class Counting(HashEmbedder):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedded: list[str] = []
-
-        def documents(self, texts: Sequence[str]) -> Matrix:
-            self.embedded += texts
-            return super().documents(texts)
-
-    embedder = Counting()
+    embedder = CountingEmbedder()
     core = ephemeral_core(tmp_path / "counting", clock=clock, embedder=embedder)
     anchor = core.anchor(agent)
     added(anchor, docs)
@@ -366,14 +307,13 @@ def test_only_a_human_trusts_a_source(docs: Path, core: Core, agent: Actor) -> N
     with pytest.raises(Refused, match="human"):
         anchor.knowledge_add(str(docs), "files", trust="trusted")
 
-    human = core.anchor(Actor(Caller.HUMAN, agent.scope, project_dir=agent.project_dir))
-    trusted = added(human, docs, trust="trusted")
+    trusted = added(human(core, agent), docs, trust="trusted")
 
     assert anchor.knowledge_search("run the setup script")[0].citations[0].trust.value == "trusted"
     assert anchor.knowledge_search("run the setup script", trust="untrusted") == []
     with pytest.raises(Refused, match="human"):
         anchor.knowledge_remove(trusted.id)
-    assert human.knowledge_remove(trusted.id)["clean"]
+    assert human(core, agent).knowledge_remove(trusted.id)["clean"]
 
 
 def test_the_memorys_own_files_are_no_source(anchor: MemoryAnchor) -> None:
@@ -567,26 +507,6 @@ def test_every_bad_file_is_one_sentence_and_the_rest_goes_in(docs: Path, anchor:
     assert all("vault code" not in text for text in texts(anchor, "the vault code", limit=50))
 
 
-def pdf(text: str, *, pages: int = 1) -> bytes:
-    """Return a PDF with one line of text a page."""
-    objects = ["<< /Type /Catalog /Pages 2 0 R >>", ""]
-    kids = []
-    for _ in range(pages):
-        stream = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET"
-        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
-        font = "/Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
-        objects.append(f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {len(objects)} 0 R {font} >>")
-        kids.append(f"{len(objects)} 0 R")
-    objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {pages} >>"
-    made, places = "%PDF-1.4\n", []
-    for number, one in enumerate(objects, 1):
-        places.append(len(made))
-        made += f"{number} 0 obj\n{one}\nendobj\n"
-    start = len(made)
-    made += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n" + "".join(f"{at:010d} 00000 n \n" for at in places)
-    return f"{made}trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n".encode()
-
-
 def test_pdf_and_docx_are_read_with_the_extra(docs: Path, anchor: MemoryAnchor) -> None:
     """Knowledge: pages and headings are in the locator; empty, oversized and broken PDFs are a sentence each."""
     pytest.importorskip("pypdfium2")
@@ -595,28 +515,7 @@ def test_pdf_and_docx_are_read_with_the_extra(docs: Path, anchor: MemoryAnchor) 
     (docs / "empty.pdf").write_bytes(pdf(""))
     (docs / "many.pdf").write_bytes(pdf("x", pages=1_001))
     (docs / "broken.pdf").write_bytes(b"%PDF-1.4\nnothing")
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
-        space = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
-        archive.writestr(
-            "word/document.xml",
-            f'<w:document {space}><w:body><w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr>'
-            "<w:r><w:t>Plan</w:t></w:r></w:p>"
-            "<w:p><w:r><w:t>Paint the bridge green.</w:t></w:r></w:p></w:body></w:document>",
-        )
-        kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
-        archive.writestr(
-            "[Content_Types].xml",
-            '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
-            f'<Override PartName="/word/document.xml" ContentType="{kind}"/></Types>',
-        )
-        office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
-        archive.writestr(
-            "_rels/.rels",
-            '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
-            f'<Relationship Id="r1" Type="{office}" Target="word/document.xml"/></Relationships>',
-        )
-    (docs / "plan.docx").write_bytes(made.getvalue())
+    (docs / "plan.docx").write_bytes(word(("Heading1", "Plan"), "Paint the bridge green."))
 
     added(anchor, docs)
 
@@ -646,7 +545,7 @@ def test_an_agent_reads_no_other_place_and_runs_no_command_by_it(docs: Path, anc
 
 def test_a_converter_makes_markdown_of_other_formats(docs: Path, core: Core, agent: Actor) -> None:
     """Knowledge: bytes on its input, Markdown on its output, no shell; one that fails is a sentence."""
-    anchor = core.anchor(Actor(Caller.HUMAN, agent.scope, project_dir=agent.project_dir))
+    anchor = human(core, agent)
     (docs / "notes.odd").write_bytes(b"HEADING Whales\nWhales sing at night.\n")
     added(anchor, docs, converter="sed s/^HEADING/#/")
     assert texts(anchor, "when do whales sing")[0] == "# Whales\nWhales sing at night."
@@ -871,10 +770,8 @@ def test_a_purge_takes_a_text_out_of_passages_and_of_what_was_pushed(core: Core,
     read_all(anchor)
     blobs = core.data_dir / "knowledge" / "blobs"
     assert len(list(blobs.iterdir())) == 1
-    human = core.anchor(Actor(Caller.HUMAN, agent.scope, project_dir=agent.project_dir))
 
-    seen = human.preview_purge(text="called Ishmael")["seen"]
-    human.purge(text="called Ishmael", seen=seen)
+    purged(core, agent, "called Ishmael")
 
     assert texts(anchor, "what is the whale called") == []
     assert list(blobs.iterdir()) == []

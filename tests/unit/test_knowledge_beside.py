@@ -11,7 +11,7 @@ from memory_anchor.core import Core
 from memory_anchor.front.calls import CALLS
 from memory_anchor.knowledge.search import NEIGHBOUR_BYTES, NEIGHBOURS_MAX
 from memory_anchor.memory import MemoryAnchor
-from tests.unit.test_knowledge import added
+from tests.unit.knowledgekit import added
 
 
 @pytest.fixture

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import threading
-import zipfile
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,46 +17,12 @@ from memory_anchor.front.calls import CALLS
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller
 from memory_anchor.where import Where
+from tests.unit.knowledgekit import GUIDE, added, docs, pdf, purged, read_all, texts, word
 from tests.unit.test_backup import Shelf, opened, versions
-from tests.unit.test_knowledge import GUIDE, added, pdf, read_all, texts
 from tests.unit.test_lorebook_commands import encoded, turns
 from tests.unit.test_lorebook_reading import card, packed, picture
 
-
-@pytest.fixture
-def docs(project: Path) -> Path:
-    folder = project / "docs"
-    folder.mkdir()
-    (folder / "guide.md").write_text(GUIDE, encoding="utf-8")
-    return folder
-
-
-def word(*paragraphs: str | tuple[str, str]) -> bytes:
-    """Return a DOCX of paragraphs, each a text or a style and a text."""
-    styled = [("Normal", paragraph) if isinstance(paragraph, str) else paragraph for paragraph in paragraphs]
-    said = "".join(
-        f'<w:p><w:pPr><w:pStyle w:val="{style}"/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>' for style, text in styled
-    )
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        space = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
-        body = f"<w:document {space}><w:body>{said}</w:body></w:document>"
-        archive.writestr("word/document.xml", body)
-        main = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
-        types = '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
-        archive.writestr(
-            "[Content_Types].xml", f'{types}<Override PartName="/word/document.xml" ContentType="{main}"/></Types>'
-        )
-        office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
-        space = 'xmlns="http://schemas.openxmlformats.org/package/2006/relationships"'
-        link = f'<Relationship Id="r1" Type="{office}" Target="word/document.xml"/>'
-        archive.writestr("_rels/.rels", f"<Relationships {space}>{link}</Relationships>")
-    return made.getvalue()
-
-
-def purged(core: Core, agent: Actor, text: str) -> Any:
-    human = core.anchor(replace(agent, caller=Caller.HUMAN))
-    return human.purge(text=text, seen=human.preview_purge(text=text)["seen"])
+__all__ = ["docs"]  # fixtures
 
 
 def test_a_purge_finds_a_text_inside_a_picture(core: Core, agent: Actor) -> None:

@@ -13,8 +13,7 @@ from memory_anchor.knowledge.reading import current_document
 from memory_anchor.language.passages import plain
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.where import Where
-from tests.unit.test_knowledge import added, pdf, read_all, states, texts
-from tests.unit.test_knowledge_care import word
+from tests.unit.knowledgekit import added, pdf, read_all, states, texts, word
 
 FORMATS = ("atx.md", "setext.markdown", "rst", "html", "py", "docx", "pdf", "txt")
 NONE = "```sh\n# no heading\n\n## neither\n```\n\n| a | b |\n|---|---|\n| # x | y |\n"

@@ -14,7 +14,7 @@ from memory_anchor.model import Actor, Caller
 from memory_anchor.quarantine import FOLDER, MARKER, RECORD, text_key
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder
-from tests.unit.test_knowledge import read_all
+from tests.unit.knowledgekit import read_all
 
 TIDES = "# Tides\n\nHigh water is at noon.\n"
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,12 +12,10 @@ from memory_anchor.knowledge.catalogue import PassagePlace
 from memory_anchor.knowledge.index import ACTIVE, COLLECTION
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller
+from memory_anchor.model import Actor
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
-from tests.unit.test_knowledge import added, read_all
-
-if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix
+from tests.unit.knowledgekit import added, purged, read_all
+from tests.unit.test_operations import CountingEmbedder
 
 MINUTES = "## Ada\nShall the walrus move to the harbour pool?\n\n## Tom\nYes, last week!\n\n## Ada\nGood.\n"
 
@@ -110,15 +106,7 @@ def test_an_index_of_the_version_before_is_read_again_and_embeds_nothing(
     docs: Path, clock: ManualClock, agent: Actor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule Knowledge.series: another index_version reads every source again; a vector holds while its text does."""
-
-    class Counting(HashEmbedder):
-        texts = 0
-
-        def documents(self, texts: Sequence[str]) -> Matrix:
-            self.texts += len(texts)
-            return super().documents(texts)
-
-    embedder = Counting()
+    embedder = CountingEmbedder()
     core = ephemeral_core(tmp_path / "old", clock=clock, embedder=embedder)
     (docs / "minutes.md").write_text(MINUTES, encoding="utf-8")
     with monkeypatch.context() as past:
@@ -127,12 +115,12 @@ def test_an_index_of_the_version_before_is_read_again_and_embeds_nothing(
         past.setattr(library, "contexts_in", lambda _: {})
         added(core.anchor(agent), docs)
         assert not any(context for _, context, _ in indexed(core).values())
-    before = embedder.texts
+    before = len(embedder.embedded)
 
     read_all(core.anchor(agent), begin=True)
 
     assert [context for _, context, _ in indexed(core).values()].count("") == 1
-    assert embedder.texts == before == 3
+    assert len(embedder.embedded) == before == 3
     assert core.anchor(agent).knowledge_search("walrus")[0].citations[0].index_version == points.INDEX_VERSION
     core.close()
 
@@ -142,10 +130,8 @@ def test_a_purge_takes_a_text_out_of_the_passage_after_it(docs: Path, core: Core
     anchor = core.anchor(agent)
     (docs / "minutes.md").write_text(MINUTES, encoding="utf-8")
     added(anchor, docs)
-    human = core.anchor(Actor(Caller.HUMAN, agent.scope, project_dir=agent.project_dir))
-    seen = human.preview_purge(text="walrus move")["seen"]
 
-    human.purge(text="walrus move", seen=seen)
+    purged(core, agent, "walrus move")
     read_all(anchor)
 
     assert set(indexed(core)) == {"## Tom\nYes, last week!", "## Ada\nGood."}

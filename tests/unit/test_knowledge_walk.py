@@ -13,7 +13,7 @@ from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.knowledge.search import lines_now
 from memory_anchor.memory import MemoryAnchor
-from tests.unit.test_knowledge import GUIDE, added, checkout, commit, docs, read_all, states
+from tests.unit.knowledgekit import GUIDE, added, checkout, commit, docs, read_all, states
 
 __all__ = ["checkout", "docs"]
 

@@ -19,7 +19,7 @@ from memory_anchor.knowledge import watching
 from memory_anchor.knowledge.watching import SourceWatcher, polled_sources
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.testing import ManualClock
-from tests.unit.test_knowledge import commit, git, read_all
+from tests.unit.knowledgekit import commit, git, read_all
 
 WAIT_S = 20.0
 STEP_MS, SETTLE_S = 60, 0.3
