@@ -50,7 +50,7 @@ class _Passages(Mirror):
             return None
         return f"{collection}|{memory.author}|{memory.where}", memory.citations[0].locator.chunk_index or 0
 
-    def counting(self, project: str) -> NDArray[np.bool_]:
+    def counted_rows(self, project: str) -> NDArray[np.bool_]:
         return self.readable(np.arange(len(self)), project.split(_SEPARATOR))
 
 

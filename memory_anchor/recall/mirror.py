@@ -562,11 +562,15 @@ class Mirror:
             total += heaviest
         return total / np.float32(mass)
 
+    def counted_rows(self, project: str) -> NDArray[np.bool_]:
+        """Return which rows count for the document frequencies of a project; passages count others (`knowledge`)."""
+        size = len(self)
+        return np.asarray((self._project[:size] == self._projects.get(project, NONE)) & self._live[:size])
+
     def _counts_of(self, project: str) -> tuple[NDArray[np.bool_], int, NDArray[np.float32]]:
         """Return which rows count for a project, how many, and how long each conversation is; cached until a write."""
         if project not in self._counts:
-            size = len(self)
-            mine = (self._project[:size] == self._projects.get(project, NONE)) & self._live[:size]
+            size, mine = len(self), self.counted_rows(project)
             inside = mine & (self._conversation[:size] >= 0)
             lengths = np.bincount(self._conversation[:size][inside], self._length[:size][inside], len(self._turns))
             self._counts[project] = mine, int(mine.sum()), lengths.astype(np.float32)
