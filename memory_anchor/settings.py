@@ -1,10 +1,9 @@
 """Settings: defaults < user file < project file < environment < arguments, with the origin of every value.
 
-Each source is read into a plain nested mapping, merged while its origin is noted, and validated
-once by a frozen model that knows every name. An unknown name is an error wherever it stands, also in the environment
-(settings libraries ignore a mistyped variable silently, so the merging is ours). A project's own file comes from
-whoever wrote the repository: it may only choose the profile, budgets, a stricter gate and the usage of collections,
-never where memories or model calls go.
+Each source is read into a nested mapping, merged while its origin is noted, and validated once by a frozen model. An
+unknown name is an error in every source, also in the environment (settings libraries silently ignore a mistyped
+variable, so the merging is ours). A project's file comes from the author of a repository: it may only choose the
+profile, budgets, a stricter gate and the usage of collections, never where memories or model calls go.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from memory_anchor.switches import ALLOWED, parse_switch
 
 ENV_PREFIX = "MEMORY_ANCHOR_"
 ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE", "NO_MEMORY"})
-"""Environment names that are not settings: test clock, another user file."""
+"""Environment names that are not settings."""
 TOKENS = "http.tokens"
 PROJECT_FILE = "memory-anchor.yaml"
 PROJECT_MAY_SET = frozenset({"profile", "budget", "gate", "collections"})
 SECRETS = ("store.api_key", "embedder.api_key", "llm.api_key", TOKENS)
-"""Settings that no message and no list shows; of `TOKENS` the names are the secrets."""
+"""Settings that are never shown; of `TOKENS` the names are the secrets."""
 TOKEN_SHOWN, TOKEN_LONG = 4, 12
 VALUE_SHOWN = 80
 SHAPES = {
     **dict.fromkeys(("model_type", "dict_type", "mapping_type"), "allowed is a mapping of names to values"),
     **dict.fromkeys(("tuple_type", "list_type"), "allowed is a list"),
 }
-"""Kind of a wrong value -> what is allowed, where pydantic names a class."""
+"""Type of a pydantic error -> what is allowed, where pydantic's message would name a class."""
 
 Profile = Literal["minimal", "standard", "full", "compat"]
 Answers = Literal["both", "lines"]
@@ -60,14 +59,13 @@ def _switched(value: str | bool) -> bool:
 
 
 Switch = Annotated[bool, BeforeValidator(_switched)]
-"""On or off, in the words that bridge and commands take as well."""
-
+"""On or off, in the words that bridge and commands accept too."""
 
 Weight = Literal[
     "dense", "words", "next", "near", "answers", "conversation", "talk", "name", "asks", "when", "number", "said",
     "time", "tags", "layer", "abroad", "newer", "prior", "rerank",
 ]  # fmt: skip
-"""Names in `retrieval.weights`; `retrieval.ranking` says what each counts."""
+"""Names in `retrieval.weights`; `recall/ranking` says what each counts."""
 
 
 class _Group(BaseModel):
@@ -80,12 +78,12 @@ class ScopeSettings(_Group):
     agent: str = ""
     project: str = ""
     agent_across_projects: Switch = False
-    """Whether an agent reads in every project what it kept for itself in another one."""
+    """Whether an agent reads its private memories of one project in every other."""
 
 
 class StoreSettings(_Group):
-    """url: of a Qdrant server, or several nodes of one cluster with commas. What follows `timeout_s` is the server's
-    alone (docs/qdrant.md); 0 leaves a number to it."""
+    """url: of a Qdrant server, or comma-separated nodes of one cluster. shard_number, replication_factor,
+    write_consistency_factor: 0 leaves it to the server (docs/qdrant.md)."""
 
     kind: Literal["edge", "qdrant"] = "edge"
     url: str = ""
@@ -184,16 +182,16 @@ class ConstitutionSettings(_Group):
 
 
 class ConflictSettings(_Group):
-    """policy: type of the new memory -> what becomes of a contradiction that does not say that something changed.
-    `merge` needs a language model. A type left out asks the user."""
+    """policy: type of the new memory -> how a contradiction is settled that does not say that something changed.
+    `merge` needs a language model. Other types ask the user."""
 
     policy: Mapping[FactType, Literal["keep_new", "keep_old", "merge", "ask_user"]] = Field(default_factory=dict)
 
 
 class LifecycleSettings(_Group):
-    """noise: spread of what each memory's activation differs from the formula by, for all its life; 0: not at all.
-    half_life_days: type -> days in which an unused memory of it loses half its strength. intervals_h: job -> hours
-    between two runs. recent_days: used within them, nothing is forgotten."""
+    """noise: spread of a constant random offset to each memory's activation. half_life_days: type -> days in which an
+    unused memory of it loses half its strength. intervals_h: job -> hours between two runs. recent_days: a memory used
+    within them is not forgotten."""
 
     default_ttl_days: int = Field(0, ge=0, le=36_500)
     max_entries: int = Field(20_000, ge=10)
@@ -218,7 +216,7 @@ class BackupSettings(_Group):
 
 
 class RetrievalSettings(_Group):
-    """Switches of recall; the weights behind them and what each measured are in docs/retrieval.md."""
+    """Switches of recall; docs/retrieval.md has the weights and what each measured."""
 
     priors: Switch = True
     conversation: Switch = True
@@ -232,7 +230,7 @@ class RetrievalSettings(_Group):
 
 
 class VariantSettings(_Group):
-    """Another way of recall that a served memory offers beside its own, for comparing the two."""
+    """Another configuration of recall that a served memory offers, for comparing the two."""
 
     retrieval: RetrievalSettings = RetrievalSettings()
 
@@ -249,13 +247,13 @@ class ExtractionSettings(_Group):
 
     @property
     def asks(self) -> bool:
-        """Whether the agent itself is asked to write, by a hook that can."""
+        """Whether a hook asks the agent itself to write memories."""
         return self.mode in ("auto", "first-person") and self.trigger != "manual"
 
 
 class AgentLifecycle(_Group):
-    """How jobs treat what this agent wrote; what is left out goes by `lifecycle`. enabled false: jobs neither forget
-    nor merge it. decay_factor: of its priority, a day without use. merge_threshold: cosine."""
+    """How jobs treat this agent's memories; the default is `lifecycle`. enabled false: jobs neither forget nor merge
+    them. decay_factor: of the priority, a day without use. merge_threshold: cosine."""
 
     enabled: Switch = True
     decay_factor: float | None = Field(None, gt=0, le=1)
@@ -271,9 +269,9 @@ class AgentRetrieval(_Group):
 
 
 class AgentSettings(_Group):
-    """What holds for the agent of this name. enabled false: nothing is remembered of its sessions unasked; what it
-    saves itself stays. collection: where its memories go that name no visibility; agents with the same one share them,
-    and `collections.NAME.usage` says who may write there. Empty: memories are the project's.
+    """Settings of the agent of this name. enabled false: its sessions are not remembered automatically; what it saves
+    itself stays. collection: where its memories without a visibility go; agents with the same one share them, and
+    `collections.NAME.usage` says who may write there. Empty: to the project.
     """
 
     enabled: Switch = True
@@ -288,7 +286,7 @@ class CollectionSettings(_Group):
 
 
 class JwtSettings(_Group):
-    """Tokens of an issuer of one's own, for our address (audience); a token without role_claim reads."""
+    """Tokens of your own issuer, for our address (audience); a token without role_claim may only read."""
 
     issuer: str = ""
     audience: str = ""
@@ -319,8 +317,8 @@ class HttpSettings(_Group):
 
 
 class RemoteSettings(_Group):
-    """A served memory beside the local one (docs/devices.md). key: what `keys create` printed there. project: its id
-    there, "" for the key's own. connect_s, search_s, write_s: hard limits of one call."""
+    """A served memory used as well as the local one (docs/devices.md). key: as printed by `keys create` there. project:
+    its id there, "" for the key's. connect_s, search_s, write_s: hard limits of one call."""
 
     url: str = ""
     key: SecretStr = SecretStr("")
@@ -363,7 +361,7 @@ class Settings(_Group):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """origins: dotted name -> where its value came from; names not listed have their default."""
+    """origins: dotted name -> source of its value; other names have their default."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -397,7 +395,7 @@ def load_settings(
 
 
 def masked_tokens(tokens: Iterable[str]) -> dict[str, str]:
-    """Return token -> what may be shown of it: its first signs when it is long, and no two alike."""
+    """Return token -> how it is shown: the first characters of a long one, and no two alike."""
     shown: dict[str, str] = {}
     for token in tokens:
         head = f"{token[:TOKEN_SHOWN]}…" if len(token) >= TOKEN_LONG else "…"
@@ -407,7 +405,7 @@ def masked_tokens(tokens: Iterable[str]) -> dict[str, str]:
 
 
 def with_project_file(settings: Settings, project_dir: Path) -> Settings:
-    """Return the settings as they hold for one project: its own file applied to what a project may choose."""
+    """Return the settings with one project's file applied."""
     own = read_file(project_dir / PROJECT_FILE, is_foreign=True)
     if not own:
         return settings
@@ -422,7 +420,7 @@ def _validated(merged: Mapping[str, Json], origins: Mapping[str, str]) -> Settin
     try:
         settings = Settings.model_validate(merged)
     except ValidationError as error:
-        raise BadInput(_told(error.errors()[0], origins)) from None
+        raise BadInput(_sentence(error.errors()[0], origins)) from None
     if settings.gate.pending > settings.gate.active:
         raise BadInput(
             f"gate.pending is {settings.gate.pending}; allowed is at most gate.active ({settings.gate.active})"
@@ -439,7 +437,7 @@ def _validated(merged: Mapping[str, Json], origins: Mapping[str, str]) -> Settin
     return settings
 
 
-def _told(error: ErrorDetails, origins: Mapping[str, str]) -> str:
+def _sentence(error: ErrorDetails, origins: Mapping[str, str]) -> str:
     """Return what is wrong with a setting in one sentence, without a secret."""
     parts = [str(part) for part in error["loc"] if part != "[key]"]
     name = ".".join(parts)
@@ -451,7 +449,7 @@ def _told(error: ErrorDetails, origins: Mapping[str, str]) -> str:
         token = name.removeprefix(f"{TOKENS}.")
         name = f"{TOKENS}.{masked_tokens([token])[token]}"
     if error["type"] == "extra_forbidden":
-        known = ", ".join(sorted(_names_beside(error["loc"])))
+        known = ", ".join(sorted(_names_in_group(error["loc"])))
         return f"unknown setting {name!r} in {source}; known here: {known}"
     if error["loc"][-1] == "[key]" and "expected" in error.get("ctx", {}):
         return f"unknown setting {name!r} in {source}; known here: {error['ctx']['expected']}"
@@ -459,14 +457,14 @@ def _told(error: ErrorDetails, origins: Mapping[str, str]) -> str:
     if any(name == secret or name.startswith(f"{secret}.") for secret in SECRETS):
         value = "(hidden)"
     elif isinstance(given, (Mapping, list)) and any(secret.startswith(f"{name}.") for secret in SECRETS):
-        value = kind_of(given)  # it may hold one
+        value = kind_of(given)  # it may contain one
     else:
         value = repr(given)[:VALUE_SHOWN]
     allowed = SHAPES.get(error["type"]) or error["msg"].partition(", unable")[0].replace("Input should", "it should")
     return f"setting {name!r} in {source} is {value}; {allowed[0].lower()}{allowed[1:]}"
 
 
-def _names_beside(location: tuple[int | str, ...]) -> list[str]:
+def _names_in_group(location: tuple[int | str, ...]) -> list[str]:
     model: Any = Settings
     for part in location[:-1]:
         inner = model.model_fields.get(str(part)) if hasattr(model, "model_fields") else None
@@ -487,25 +485,25 @@ def _check_project(own: Mapping[str, Json], below: Mapping[str, Json], path: Pat
         return
     try:
         base = GateSettings.model_validate(below.get("gate", {}))
-        asked = GateSettings.model_validate({**base.model_dump(), **gate})
+        wanted = GateSettings.model_validate({**base.model_dump(), **gate})
     except (ValidationError, TypeError):
-        return  # the whole is validated later and says what is wrong
+        return  # validating the merged settings says what is wrong
     for name in ("active", "pending"):
-        if getattr(asked, name) < getattr(base, name):
+        if getattr(wanted, name) < getattr(base, name):
             raise BadInput(
-                f"project file {path} lowers gate.{name} to {getattr(asked, name)}; "
+                f"project file {path} lowers gate.{name} to {getattr(wanted, name)}; "
                 f"a project may only make it stricter (at least {getattr(base, name)})"
             )
     for name in GateCaps.model_fields:
-        if getattr(asked.caps, name) > getattr(base.caps, name):
+        if getattr(wanted.caps, name) > getattr(base.caps, name):
             raise BadInput(
-                f"project file {path} raises gate.caps.{name} to {getattr(asked.caps, name)}; "
+                f"project file {path} raises gate.caps.{name} to {getattr(wanted.caps, name)}; "
                 f"a project may only make it stricter (at most {getattr(base.caps, name)})"
             )
 
 
 def from_env(env: Mapping[str, str]) -> dict[str, Json]:
-    """Return what `MEMORY_ANCHOR_GROUP__NAME` variables set, each below its group. Raises BadInput."""
+    """Return the settings in `MEMORY_ANCHOR_GROUP__NAME` variables, nested by group. Raises BadInput."""
     nested: dict[str, Json] = {}
     for name, text in sorted(env.items()):
         if not name.startswith(ENV_PREFIX) or name[len(ENV_PREFIX) :] in ENV_ONLY:
@@ -541,7 +539,7 @@ def _variable_shown(name: str) -> str:
 def merge(
     into: dict[str, Json], new: Mapping[str, Json], origin: str, origins: dict[str, str], prefix: str = ""
 ) -> None:
-    """Put what a later source sets over what the earlier ones did, and note where each value is from."""
+    """Merge a later source into the earlier ones, and note where each value is from."""
     for name, value in new.items():
         dotted = f"{prefix}{name}"
         if isinstance(value, Mapping) and isinstance(into.get(name, {}), Mapping):

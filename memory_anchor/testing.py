@@ -1,6 +1,6 @@
 """Doubles for tests: a clock moved by hand and an embedder without a model.
 
-Both keep the ports' promises, so whatever passes with them may only fail with the real ones for reasons of quality.
+Both keep the ports' contracts: what passes with them can fail with the real ones only in quality.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from memory_anchor.runtime.wire import Preamble
     from memory_anchor.settings import Settings
 
-"""A Monday noon: the date of the strategy document."""
-
-
 PASSPHRASE = "correct horse battery"  # noqa: S105 - opens test keys alone
 """What every test's human types."""
 CHEAP_COST = 2**4
@@ -35,7 +32,7 @@ CHEAP_COST = 2**4
 
 @contextmanager
 def cheap_keys() -> Iterator[None]:
-    """Let this process seal keys at next to no cost. Nothing outside the process, no setting and no file, can do so."""
+    """Let this process seal keys at next to no cost; no setting or file can do that."""
     from memory_anchor.identity import keys
 
     kept = keys.SCRYPT_COST
@@ -47,7 +44,7 @@ def cheap_keys() -> Iterator[None]:
 
 
 def human_of(data_dir: Path) -> Signer:
-    """Return the human of a data directory, whose key is made with `PASSPHRASE` where there is none; cheap to open."""
+    """Return the human of a data directory; a missing key is made with `PASSPHRASE`, cheap to open."""
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.identity.keys import KeyRing
 
@@ -58,7 +55,7 @@ def human_of(data_dir: Path) -> Signer:
 
 
 def signed_call(core: Core, caller: Preamble, name: str, given: Mapping[str, Json], human: Signer) -> Record:
-    """Return the answer of a call that a human signed, as a terminal's process does it."""
+    """Return the answer to a call signed by a human, as the terminal's process does it."""
     from memory_anchor.front.calls import run
     from memory_anchor.identity.signed_requests import CHALLENGE_CALL, signed
 

@@ -1,15 +1,11 @@
-"""The demo, and the approval that it and every evaluation need before L0 says anything.
+"""The demo: the main job as an MCP client does it: write, end the session, restart the server, ask.
 
-The approval that the demo and the evaluation need before L0 says anything: the real one, with a key of their own.
+Runs the real server over stdio in a new project folder with its own data directory, on real input: the Git history and
+`.ai/operations/` of a repository, and the sample memories of the strategy document in Chinese and English. Prints for
+each question what came back, from which layer and how fast, and the recall figures against the strategy, 7.2.
 
-Nothing is served as L0 that was not sealed with a human's key, and a check that went around that would check another
-product. So a throwaway data folder gets a throwaway passphrase, and the project's file is approved as `init` does it.
-
-The main job, end to end, as an MCP client does it: write, end the session, stop the server, start it again, ask.
-
-Runs the real server over stdio in a fresh project folder with its own data directory, on real input: the Git history
-and `.ai/operations/` of a repository, and the sample memories of the strategy document in Chinese and English. Prints
-for each question what came back, from which layer and how fast, and the recall figures against the strategy, 7.2.
+Also the approval that demo and evaluations need: L0 is only served when sealed with a human's key, and a check without
+that would check another product. So the project's file is approved as `init` does, under a throwaway passphrase.
 """
 
 from __future__ import annotations
@@ -42,17 +38,14 @@ APPROVER = "demo"
 
 
 def approve(*schemas: IdentitySchema) -> None:
-    """Approve the files of projects of one data folder under a passphrase that nobody keeps.
-
-    Raises BadInput: a file is broken.
-    """
+    """Approve projects of one data directory under a throwaway passphrase. Raises BadInput: a file is broken."""
     passphrase = secrets.token_urlsafe(24)
     for schema in schemas:
         schema.init(passphrase=passphrase, approver=APPROVER, old_passphrase=None)
 
 
 def approve_in(data: Path, project: Path) -> None:
-    """Approve the file of `project` for the data folder `data`, which nothing else uses yet."""
+    """Approve the file of `project` for the data directory `data`, which nothing else uses yet."""
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.projects import Projects
     from memory_anchor.adapters.system import Ids, SystemClock
@@ -80,13 +73,12 @@ RECALL = 0.8
 P95_MS = 500.0
 """The strategy's 7.2: L0 100 %, L2/L3 at least 80 %, answers within 500 ms at the 95th percentile."""
 
-
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class DemoQuestion:
-    """expected: any of these texts in a snippet of one of these layers counts as recalled."""
+    """Recalled when a snippet of one of `layers` has one of the `expected` texts."""
 
     text: str
     layers: tuple[str, ...]
@@ -136,7 +128,7 @@ class DemoAnswer:
 def run(*, say: Say, repository: Path | None = None, keep: bool = False) -> dict[str, Json]:
     """Run the demo; return its figures as JSON. Raises Unavailable: the server did not start.
 
-    Its questions speak of today and of last week: where the day ends while it runs, it is run once more.
+    Its questions speak of today and of last week: when midnight passes meanwhile, it is run once more.
     """
     began = _today()
     figures = _once(say, repository or _repository(), keep)
@@ -153,31 +145,31 @@ def _today() -> date:
 def _once(say: Say, source: Path, keep: bool) -> dict[str, Json]:
     import anyio
 
-    room = Path(tempfile.mkdtemp(prefix="memory-anchor-demo-"))
+    folder = Path(tempfile.mkdtemp(prefix="memory-anchor-demo-"))
     try:
-        return anyio.run(_run, source, room, say)
+        return anyio.run(_run, source, folder, say)
     finally:
-        _stop_engine(room / "data")
+        _stop_engine(folder / "data")
         if not keep:
-            shutil.rmtree(room, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _run(source: Path, room: Path, say: Say) -> dict[str, Json]:
-    project = _fresh_project(source, room / "project")
+async def _run(source: Path, folder: Path, say: Say) -> dict[str, Json]:
+    data, project = folder / "data", _new_project(source, folder / "project")
     say(f"project {project}, input from {source.name}")
-    approve_in(room / "data", project)
-    say("constitution.yaml approved and sealed; before that nothing of it is told")
+    approve_in(data, project)
+    say("constitution.yaml approved and sealed; until then it is not served")
     started = time.perf_counter()
-    async with _client(project, room / "data") as client:
+    async with _client(project, data) as client:
         tools = (await client.list_tools()).tools
-        say(f"server up in {_since(started):.0f} ms with {len(tools)} tools")
+        say(f"server up in {_ms_since(started):.0f} ms with {len(tools)} tools")
         written = await _write(client, source, say)
-    _stop_engine(room / "data")
+    _stop_engine(data)
     say("server stopped; starting it again")
     started = time.perf_counter()
-    async with _client(project, room / "data") as client:
-        await _call(client, "get_constitution")  # answered by the engine itself, once the store is open again
-        up_ms = _since(started)
+    async with _client(project, data) as client:
+        await _call(client, "get_constitution")  # answered by the engine, once the store is open again
+        up_ms = _ms_since(started)
         answers = [await _ask(client, question) for question in QUESTIONS]
     return _figures(answers, written, up_ms)
 
@@ -201,12 +193,7 @@ async def _write(client: Client, source: Path, say: Say) -> dict[str, int]:
     say(f"logged {len(commits)} events from the Git history and {len(events)} samples")
     outcomes = [text((await _call(client, "save_memory", **fact))["outcome"]) for fact in FACTS]
     say(f"saved facts: {', '.join(outcomes)}")
-    rule = await _call(
-        client,
-        "promote_to_fact",
-        event_id=text(logged[0]["id"]),
-        content=RULE,
-    )
+    rule = await _call(client, "promote_to_fact", event_id=text(logged[0]["id"]), content=RULE)
     say(f"promoted an event to the fact {rule['id']}")
     proposal = await _call(
         client,
@@ -225,11 +212,11 @@ async def _write(client: Client, source: Path, say: Say) -> dict[str, int]:
 async def _ask(client: Client, question: DemoQuestion) -> DemoAnswer:
     started = time.perf_counter()
     answer = await _call(client, "search_memory", query=question.text, limit=5)
-    ms = _since(started)
-    shown = [(text(one["text"]), text(one["layer"])) for one in records(answer.get("snippets"))]
-    for rank, (said, layer) in enumerate(shown, 1):
-        if layer in question.layers and any(wanted in said for wanted in question.expected):
-            return DemoAnswer(question, rank, said, layer, ms)
+    ms = _ms_since(started)
+    shown = [(text(snippet["text"]), text(snippet["layer"])) for snippet in records(answer.get("snippets"))]
+    for rank, (content, layer) in enumerate(shown, 1):
+        if layer in question.layers and any(expected in content for expected in question.expected):
+            return DemoAnswer(question, rank, content, layer, ms)
     return DemoAnswer(question, None, *(shown[0] if shown else ("(nothing)", "")), ms)
 
 
@@ -279,10 +266,10 @@ def _client(project: Path, data: Path) -> Client:
 
 async def _call(client: Client, tool: str, **arguments: Json) -> Record:
     result = await client.call_tool(tool, arguments)
-    said = "".join(getattr(part, "text", "") for part in result.content)
+    content = "".join(getattr(part, "text", "") for part in result.content)
     if result.is_error:
-        raise Unavailable(f"the demo's {tool} failed: {said}")
-    return record(result.structured_content or parsed(said))
+        raise Unavailable(f"the demo's {tool} failed: {content}")
+    return record(result.structured_content or parsed(content))
 
 
 def _repository() -> Path:
@@ -291,13 +278,13 @@ def _repository() -> Path:
     return here if (here / "constitution.yaml").is_file() else Path.cwd()
 
 
-def _fresh_project(source: Path, project: Path) -> Path:
+def _new_project(source: Path, project: Path) -> Path:
     project.mkdir(parents=True)
     seen = [beneath.FoundFile("constitution.yaml", 0, 0, 0)]
     with contextlib.suppress(OSError):
         seen += beneath.walk(source, FOLDER, most=FILES_MAX, depth=DEPTH_MAX)
     for ref in (one.ref for one in seen if not one.problem):
-        with contextlib.suppress(OSError):  # what is no file to read is no part of the demo
+        with contextlib.suppress(OSError):  # unreadable files are left out
             if (content := beneath.read(source, ref, most_bytes=FILE_BYTES_MAX)) is not None:
                 beneath.write(project, ref, content)
     subprocess.run(["git", "init", "-q", str(project)], check=False, capture_output=True, timeout=30)
@@ -331,5 +318,5 @@ def _stop_engine(data: Path) -> None:
         return
 
 
-def _since(started: float) -> float:
+def _ms_since(started: float) -> float:
     return (time.perf_counter() - started) * 1000

@@ -1,10 +1,9 @@
-"""`memory-anchor mcp`: the process an agent starts. Standard library only; pumps JSON-RPC lines to the engine.
+"""`memory-anchor mcp`: the process an agent starts; passes JSON-RPC lines to the engine. Standard library only.
 
-One thread and one `select` loop around the pure `Relay`: no locks, nothing to race. It connects to the engine, starts
-one when none runs, notices when one dies or hangs, and lets the next one take over. While no engine serves, the
-handshake is answered from the file the last one wrote. An SDK client in this place cost 1.3 s of imports, 66 MB and
-6 ms a call; this costs some 50 ms, 11 MB and nothing measurable.
-stdout belongs to the protocol: whatever else is printed goes to stderr.
+One thread and one `select` loop around the pure `Relay`: no locks, no races. It connects to the engine, starts one when
+none runs, notices when one dies or hangs, and lets the next one take over. While no engine serves, the handshake is
+answered from the packaged file. An SDK client here cost 1.3 s of imports, 66 MB and 6 ms a call; this costs some 50 ms,
+11 MB and nothing measurable. stdout is for the protocol only: everything else is printed to stderr.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from memory_anchor.json_values import Record
 
 HOLD_S = 1.5
-"""How long a handshake request waits for an engine that says it serves; one that is loading is not waited for."""
+"""How long a handshake request waits for an engine that serves; for one that is loading it does not wait."""
 GREETING_TICK_S = 0.05
 POLL_S = 0.01
 POLL_SLOW_S = 0.1
@@ -35,25 +34,25 @@ QUICK_POLLS_S = 3.0
 START_WAIT_S = 20.0
 """From starting an engine until it must listen (it listens before its heavy imports)."""
 START_AGAIN_S = 3.0
-"""While nothing listens another one is started this often: the one before may have lost to an engine that then died."""
+"""While none listens, another is started this often: the one before may have yielded to an engine that then died."""
 LOAD_WAIT_S = 180.0
-"""From connecting until an engine that says it is loading must serve; loading replays what a kill left unflushed."""
+"""From connecting until a loading engine must serve; loading replays what a kill left unflushed."""
 START_PAUSES_S = (0.0, 0.25, 1.0, 4.0)
 """Pause after the n-th loss or failed start in a row; after one more the waiting requests get an error."""
 STEADY_S = 30.0
-"""An engine that served this long, or answered a request, counts as well: the next loss starts the pauses anew."""
+"""An engine that served this long, or answered a request, is healthy: the next loss starts with the first pause."""
 QUIET_S = 3.0
-"""With a request waiting and nothing heard for this long, the engine is asked whether it lives."""
+"""With a request waiting and no line for this long, the engine is pinged."""
 PONG_WAIT_S = 7.0
-"""No answer to that for this long: it hangs, is ended and replaced. The longest honest pause measured is 0.15 s."""
+"""Without a pong for this long it hangs, is killed and replaced. The longest pause of a healthy one was 0.15 s."""
 LAST_ANSWERS_S = 5.0
 """How long after the agent closed stdin its last requests may still be answered."""
 FAILURE_FRESH_S = 5.0
-"""An engine may leave its reason and be connected to before its socket closes; older reasons are another engine's."""
+"""A failing engine may be connected to before its socket closes; older failure files are another engine's."""
 PART_ASK_S = 0.5
 TICK_S = 1.0
-MAX_BACKLOG_BYTES = 64 << 20
-"""With this much unsent to a slow engine, the agent's lines stay in its own pipe."""
+MAX_UNSENT_BYTES = 64 << 20
+"""With this much unsent to a slow engine, the agent's lines stay in its pipe."""
 OPTIONS = {
     "--data-dir": "MEMORY_ANCHOR_DATA_DIR",
     "--project-dir": "MEMORY_ANCHOR_PROJECT_DIR",
@@ -130,7 +129,7 @@ class Bridge:
         if loading or waited > HOLD_S:
             self._answer_from_file()
         if loading and waited < LOAD_WAIT_S:
-            self._heard_at = now  # it is allowed its time; silence counts from when it says it serves
+            self._heard_at = now  # silence only counts once it serves
         elif now - self._heard_at > PONG_WAIT_S:
             self._replace_hung("did not greet")
 
@@ -160,7 +159,8 @@ class Bridge:
         except OSError:
             self._no_engine(now)
             return
-        if self._engine_is_foreign(link):
+        uid = wire.peer_uid(link)
+        if uid is not None and uid != os.getuid():
             link.close()
             self._give_up(now, "its socket belongs to another user")
             return
@@ -176,7 +176,7 @@ class Bridge:
         self._unsent[:] = wire.greeting("mcp", self.preamble, self._state)
 
     def _part(self, now: float) -> None:
-        """Ask an engine that took settings which this bridge does not bring to hand over to one that leaves them."""
+        """Ask an engine with settings that this bridge does not have to hand over to one without them."""
         self._answer_from_file()
         self._started_at = None
         pid = _pid(self._state)
@@ -187,17 +187,14 @@ class Bridge:
             self._give_up(now, "it holds settings of another project's environment; run `memory-anchor engine stop`")
             return
         self._next_try = now + POLL_SLOW_S
-        with suppress(OSError):  # it loads, or ends already: asked again until it has gone
+        with suppress(OSError):  # it is loading or ending: asked again until it is gone
             wire.ask(self.data, "stop", wire.Preamble(), timeout_s=PART_ASK_S)
-
-    def _engine_is_foreign(self, link: socket.socket) -> bool:
-        uid = wire.peer_uid(link)
-        return uid is not None and uid != os.getuid()
 
     def _no_engine(self, now: float) -> None:
         self._answer_from_file()
         if self._started_at is None:
-            self._start(now)
+            self._started_at, self._started_epoch = now, time.time()
+            self._launch(now)
             return
         launch.reap()
         waited = now - self._started_at
@@ -210,10 +207,6 @@ class Bridge:
             self._launch(now)
         else:
             self._next_try = now + (POLL_S if waited < QUICK_POLLS_S else POLL_SLOW_S)
-
-    def _start(self, now: float) -> None:
-        self._started_at, self._started_epoch = now, time.time()
-        self._launch(now)
 
     def _launch(self, now: float) -> None:
         self._next_try = now + POLL_S
@@ -232,7 +225,7 @@ class Bridge:
         self._tell_all(self.relay.engine_lost(orderly=orderly))
         if orderly:
             self._resting = True
-            self._next_try = now + POLL_S  # it is on its way out; the next one is started when there is a question
+            self._next_try = now + POLL_S  # the next one is started when there is a request
             return
         reason, may_pass = ("", True) if was_ready else wire.read_failure(self.data, after=epoch)
         self._failed(now, reason or "it ended unexpectedly", may_pass=may_pass)
@@ -247,7 +240,7 @@ class Bridge:
             self._give_up(now, reason)
 
     def _give_up(self, now: float, reason: str) -> None:
-        # The agent keeps its tools: every later request is one more attempt, answered with the reason if it fails.
+        # The agent keeps its tools: each later request is one more attempt, answered with the reason if it fails.
         self._fails = len(START_PAUSES_S)
         self._resting = True
         self._next_try = now
@@ -257,7 +250,7 @@ class Bridge:
 
     def _wait(self, now: float) -> None:
         reading: list[int | socket.socket] = []
-        if self._closed_at is None and len(self._unsent) < MAX_BACKLOG_BYTES:
+        if self._closed_at is None and len(self._unsent) < MAX_UNSENT_BYTES:
             reading.append(self._source)
         writing: list[socket.socket] = []
         if self._link is not None:
@@ -336,7 +329,7 @@ class Bridge:
         return False
 
     def _compare_versions(self, line: bytes) -> None:
-        """Say once what to do when the engine belongs to a newer memory-anchor; it serves this bridge all the same."""
+        """Print once what to do when the engine is of a newer memory-anchor; it serves this bridge all the same."""
         version = str(json.loads(line).get("version", ""))
         if self._told_version == version or not wire.newer(version, than=wire.VERSION):
             return
@@ -374,7 +367,7 @@ class Bridge:
 
     def _from_agent(self, line: bytes) -> None:
         if not self.relay.waiting:
-            self._heard_at = time.monotonic()  # silence counts from the question, not from the last answer
+            self._heard_at = time.monotonic()  # silence counts from the request, not from the last answer
         onward, back = self.relay.from_client(line)
         if back is not None:
             self._tell(back)
@@ -409,24 +402,24 @@ def _pid(state: Record) -> int:
 
 
 def arguments(argv: Sequence[str]) -> dict[str, str]:
-    """Return the environment variables that the options of `memory-anchor mcp` stand for.
+    """Return the environment variables that the options of `memory-anchor mcp` set.
 
     Raises ValueError: an option that does not exist, or one without its value.
     """
-    given: dict[str, str] = {}
+    variables: dict[str, str] = {}
     rest = list(argv)
     while rest:
         name, equals, value = rest.pop(0).partition("=")
         if name == "--read-only" and not equals:
-            given["MEMORY_ANCHOR_READ_ONLY"] = "true"
+            variables["MEMORY_ANCHOR_READ_ONLY"] = "true"
         elif name == "--no-memory" and not equals:
-            given[wire.NO_MEMORY_NAME] = "true"
+            variables[wire.NO_MEMORY_NAME] = "true"
         elif name in OPTIONS and (equals or rest):
-            given[OPTIONS[name]] = value if equals else rest.pop(0)
+            variables[OPTIONS[name]] = value if equals else rest.pop(0)
         else:
             known = ", ".join(["--read-only", "--no-memory", *OPTIONS, "--in-process", "--transport"])
             raise ValueError(f"option {name!r} of `memory-anchor mcp` is unknown or lacks its value; known: {known}")
-    return given
+    return variables
 
 
 def main(argv: Sequence[str], *, engine: Sequence[str] | None = None) -> int:
@@ -454,8 +447,8 @@ def main(argv: Sequence[str], *, engine: Sequence[str] | None = None) -> int:
 
 
 def _note_environment(data: str, project: str) -> None:
-    """Keep what this project brings, and say once which of its variables no shared engine takes."""
-    with suppress(OSError):  # whoever starts the engine meets the same trouble and says so
+    """Note this project's settings, and print once which of its variables no shared engine takes."""
+    with suppress(OSError):  # starting the engine meets the same error and reports it
         environment.note(os.environ, data, project)
     left = environment.taken(os.environ, data)
     if left.left:
@@ -463,7 +456,7 @@ def _note_environment(data: str, project: str) -> None:
 
 
 def _selectable_stdin() -> int | socket.socket:
-    """Return something of stdin that `select` can wait on; Windows waits on sockets only, so a thread copies."""
+    """Return stdin as something that `select` can wait on; Windows only waits on sockets, so a thread copies."""
     if sys.platform == "win32":
         import threading
 

@@ -1,7 +1,7 @@
-"""What a process writes to its log, without the secrets that an error quotes.
+"""Logging without the secrets that an error may quote.
 
-An exception of a library tells the value it choked on, and a traceback shows the line; both are written by others, so
-the finished line is cleaned, not the places that write. A line is cut, so that no error fills the disk.
+A library's exception may have the value it failed on, and a traceback shows the line; so the finished line is
+redacted, not the places that write. Lines are cut, so that no error fills the disk.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | N
 
 
 class CleanFormatter(logging.Formatter):
-    """Formats a record, then takes secrets and private parts out of all of it."""
+    """Formats a record, then removes secrets and private parts."""
 
     def format(self, record: logging.LogRecord) -> str:
         from memory_anchor.language.safety import cleaned  # 50 ms, at the first line that is written
 
-        written = super().format(record)
-        cut = len(written) - LINE_CHARS
-        return cleaned(written[:LINE_CHARS]).text + (f" ... ({cut} characters cut)" if cut > 0 else "")
+        line = super().format(record)
+        cut = len(line) - LINE_CHARS
+        return cleaned(line[:LINE_CHARS]).text + (f" ... ({cut} characters cut)" if cut > 0 else "")
 
     def formatException(self, ei: ExcInfo) -> str:  # noqa: N802 - logging's name
-        """Return kind and place of an exception: its text and its source lines may hold a memory."""
+        """Return type and place of an exception: its text and source lines may quote a memory."""
         at = ei[2]
         while at is not None and at.tb_next is not None:
             at = at.tb_next
@@ -37,7 +37,7 @@ class CleanFormatter(logging.Formatter):
 
 
 def log_bug(what: str, bug: BaseException) -> None:
-    """Log where it happened, on stderr and without its message: that may quote a memory."""
+    """Log where it happened, without its message, which may quote a memory."""
     frames = traceback.extract_tb(bug.__traceback__)
     at = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
     logging.getLogger("memory_anchor.front").error("%s failed: %s at %s", what, type(bug).__name__, at)

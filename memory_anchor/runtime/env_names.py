@@ -1,9 +1,9 @@
 """The setting names that an environment may hold, known without loading the settings. Standard library only.
 
-With an engine a caller's own settings are never read, so `MEMORY_ANCHOR_RETRIEVAL__BOGUS` passed unseen there and was
-refused without one. Reading them costs pydantic and their own classes, 200 ms; this table costs microseconds, and a
-test holds it to the settings. A bridge checks names alone. A command also has the settings judge the values, unless the
-environment only says where things are and who asks, which is what most environments say.
+An engine does not read a caller's settings, so that a mistyped `MEMORY_ANCHOR_RETRIEVAL__BOGUS` would pass unnoticed.
+Loading the settings costs 200 ms; this table costs microseconds, and a test compares it with them. A bridge checks
+names only. A command also has the settings validate the values, unless the environment only says where things are and
+who asks, as most do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PREFIX = "MEMORY_ANCHOR_"
 NO_SETTINGS = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE", "NO_MEMORY"})
 PLAIN_TEXT = frozenset(
-    {"DATA_DIR", "PROJECT_DIR", *(f"SCOPE__{one}" for one in ("ACCOUNT", "USER", "AGENT", "PROJECT"))}
+    {"DATA_DIR", "PROJECT_DIR", *(f"SCOPE__{name}" for name in ("ACCOUNT", "USER", "AGENT", "PROJECT"))}
 )
 HIDDEN = "http.tokens"
 """The group whose names are never shown."""
@@ -66,15 +66,12 @@ KNOWN: Mapping[str, str] = {
 
 
 def check(env: Mapping[str, str]) -> None:
-    """Return when every setting the environment names exists and has a value that it may have.
-
-    Raises BadInput: one sentence.
-    """
+    """Raise BadInput where the environment has an unknown setting or an invalid value."""
     from memory_anchor.errors import BadInput
 
     if unknown := unknown_setting(env):
         raise BadInput(unknown)
-    if all(_needs_no_judge(name, value) for name, value in env.items() if name.startswith(PREFIX)):
+    if all(_is_always_valid(name, value) for name, value in env.items() if name.startswith(PREFIX)):
         return
     from pathlib import Path
 
@@ -85,16 +82,16 @@ def check(env: Mapping[str, str]) -> None:
 
 
 def unknown_setting(env: Mapping[str, str]) -> str:
-    """Return what is wrong with the first name that is no setting, as the settings would say it; "" when all are."""
+    """Return what is wrong with the first unknown name, in the settings' words; "" when all are known."""
     for name in sorted(env):
-        own = name[len(PREFIX) :]
-        if name.startswith(PREFIX) and own not in NO_SETTINGS and (told := _unknown(own)):
-            return told
+        setting = name.removeprefix(PREFIX)
+        if name.startswith(PREFIX) and setting not in NO_SETTINGS and (reason := _unknown(setting)):
+            return reason
     return ""
 
 
 def _unknown(name: str) -> str:
-    """Return why a name as the environment spells it, without the prefix, is unknown; "" when it is known.
+    """Return why a name in the environment's spelling, without the prefix, is unknown; "" when it is known.
 
     >>> _unknown("RETRIEVAL__LENS"), _unknown("AGENTS__CODEX__ENABLED"), _unknown("ENGINE__BOGUS")
     ('', '', "unknown setting 'engine.bogus' in environment; known here: idle_exit_s")
@@ -103,18 +100,19 @@ def _unknown(name: str) -> str:
     shown: list[str] = []
     for part in name.lower().split("__"):
         shown.append("…" if group.startswith(HIDDEN) else part)
-        told = f"unknown setting {'.'.join(shown)!r} in environment"
+        reason = f"unknown setting {'.'.join(shown)!r} in environment"
         if group not in KNOWN:
-            return f"{told}; {'.'.join(shown[:-1])!r} is one value"
+            return f"{reason}; {'.'.join(shown[:-1])!r} is one value"
         names = KNOWN[group].split()
         step = part if part in names else ANY
         if step not in names:
-            return f"{told}; known here: {', '.join(sorted(names))}"
+            return f"{reason}; known here: {', '.join(sorted(names))}"
         group = f"{group}.{step}" if group else step
     return ""
 
 
-def _needs_no_judge(name: str, value: str) -> bool:
-    """Return whether any text will do as this variable's value, or whoever reads it judges it."""
-    own = name[len(PREFIX) :].upper()
-    return own in NO_SETTINGS or own == "READ_ONLY" or (own in PLAIN_TEXT and not value.startswith(("[", "{")))
+def _is_always_valid(name: str, value: str) -> bool:
+    """Return whether any text is a valid value, or its reader checks it."""
+    setting = name[len(PREFIX) :].upper()
+    is_plain_text = setting in PLAIN_TEXT and not value.startswith(("[", "{"))
+    return setting in NO_SETTINGS or setting == "READ_ONLY" or is_plain_text

@@ -1,12 +1,12 @@
 """What the bridge answers to the handshake while no engine serves, so that a cold start can answer at once.
 
-An agent's first request is made while its servers start: without its tools by then, the first turn goes without
+An agent makes its first request while its servers start; if its tools are not listed by then, the first turn has no
 memory. So the bridge answers `initialize`, `server/discover` and `tools/list` from the file packaged with this version,
-and the engine takes over once it is loaded. Which of its profiles a caller gets may hang on settings that the bridge
-does not read, so an engine notes the profile's name for the next start, and the name alone: what a model reads comes
-from the package, never from a file that anybody of this user may write. Hence no constitution either; the text says
-where it is, and the SessionStart hook of that session brings it. Standard library only. A note that is damaged, of
-another version or of no packaged profile counts as none.
+and the engine takes over once it is loaded. A caller's profile may depend on settings that the bridge does not read, so
+an engine notes the profile's name, and only the name, for the next start: what a model reads comes from the package,
+never from a file that any process of this user may write. So there is no constitution either; the text says where it
+is, and the SessionStart hook of that session has it. Standard library only. A note that is damaged, of another version
+or of no packaged profile is ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from memory_anchor.json_values import Json, Record
 
     class Handshake(TypedDict):
-        """What a server answers. versions: protocol version -> method -> index in results."""
+        """A server's answers. versions: protocol version -> method -> index in results."""
 
         latest: str
         versions: Mapping[str, Mapping[str, int]]
@@ -46,18 +46,18 @@ def key(preamble: wire.Preamble) -> str:
     return json.dumps([wire.VERSION, preamble.project_dir, preamble.profile, preamble.read_only])
 
 
-def _path(data: str, kept: str) -> str:
+def _path(data: str, caller: str) -> str:
     # crc32 twice, since hashlib loads OpenSSL (3 MB); the file repeats its key, so a collision is only a miss.
-    raw = kept.encode("utf-8", "surrogatepass")
+    raw = caller.encode("utf-8", "surrogatepass")
     return os.path.join(data, FOLDER, f"{crc32(raw):08x}{crc32(raw[::-1]):08x}.json")  # noqa: PTH118
 
 
 def load(data: str, preamble: wire.Preamble) -> Handshake | None:
     """Return the packaged handshake of the profile noted for this caller, else of the one it asks for, else None."""
     profiles = _packaged()
-    kept = key(preamble)
-    own = _read(_path(data, kept), MAX_NOTE_BYTES) or {}
-    noted = own.get("profile") if own.get("key") == kept else None
+    caller = key(preamble)
+    note = _read(_path(data, caller), MAX_NOTE_BYTES) or {}
+    noted = note.get("profile") if note.get("key") == caller else None
     found = profiles.get(noted) if isinstance(noted, str) else None
     found = found if found is not None else profiles.get(packaged_name(preamble))
     return _without_memory(found) if found is not None and preamble.memory == "off" else found
@@ -66,20 +66,19 @@ def load(data: str, preamble: wire.Preamble) -> Handshake | None:
 def _without_memory(handshake: Handshake) -> Handshake:
     """Return the handshake with instructions that say that this session has no memory."""
     results: list[Json] = [
-        one | {"instructions": f"Memory Anchor: {wire.WITHOUT_MEMORY}."}
-        if isinstance(one, dict) and "instructions" in one
-        else one
-        for one in handshake["results"]
+        result | {"instructions": f"Memory Anchor: {wire.WITHOUT_MEMORY}."}
+        if isinstance(result, dict) and "instructions" in result
+        else result
+        for result in handshake["results"]
     ]
     return {"latest": handshake["latest"], "versions": handshake["versions"], "results": results}
 
 
 def _packaged() -> dict[str, Handshake]:
-    """Return profile -> handshake of this version, those alone that are sound."""
+    """Return profile -> handshake, the valid ones of this version."""
     packaged = _read(PACKAGED, MAX_BYTES) or {}
     profiles = packaged.get("profiles") if packaged.get("version") == wire.VERSION else None
-    found = profiles if isinstance(profiles, dict) else {}
-    return {name: one for name, one in found.items() if _is_sound(one)}
+    return {name: value for name, value in profiles.items() if _is_valid(value)} if isinstance(profiles, dict) else {}
 
 
 def packaged_name(preamble: wire.Preamble) -> str:
@@ -88,16 +87,16 @@ def packaged_name(preamble: wire.Preamble) -> str:
 
 
 def profile_of(recorded: Handshake) -> str:
-    """Return the packaged profile that answers as was recorded, instructions apart; "" for none."""
-    wanted = _silent(recorded)
-    return next((name for name, one in _packaged().items() if _silent(one) == wanted), "")
+    """Return the packaged profile with the recorded answers, whatever the instructions; "" for none."""
+    wanted = _without_instructions(recorded)
+    return next((name for name, packaged in _packaged().items() if _without_instructions(packaged) == wanted), "")
 
 
-def _silent(handshake: Handshake) -> dict[str, dict[str, Json]]:
-    """Return version -> method -> result without the instructions, which are each caller's own."""
+def _without_instructions(handshake: Handshake) -> dict[str, dict[str, Json]]:
+    """Return version -> method -> result without the instructions, which differ from caller to caller."""
     results = [
-        {name: part for name, part in one.items() if name != "instructions"} if isinstance(one, dict) else one
-        for one in handshake["results"]
+        {name: part for name, part in result.items() if name != "instructions"} if isinstance(result, dict) else result
+        for result in handshake["results"]
     ]
     return {
         version: {method: results[index] for method, index in methods.items()}
@@ -106,10 +105,10 @@ def _silent(handshake: Handshake) -> dict[str, dict[str, Json]]:
 
 
 def save(data: str, preamble: wire.Preamble, profile: str) -> None:
-    """Note the packaged profile of this caller; unchanged, nothing is written. Raises OSError."""
-    kept = key(preamble)
-    path = _path(data, kept)
-    note = {"key": kept, "profile": profile}
+    """Note this caller's packaged profile, where it has changed. Raises OSError."""
+    caller = key(preamble)
+    path = _path(data, caller)
+    note = {"key": caller, "profile": profile}
     if _read(path, MAX_NOTE_BYTES) == note:
         return
     folder = os.path.dirname(path)  # noqa: PTH120
@@ -120,7 +119,7 @@ def save(data: str, preamble: wire.Preamble, profile: str) -> None:
 
 
 def delete_notes(data: str) -> None:
-    """Drop every note."""
+    """Delete every note."""
     folder = os.path.join(data, FOLDER)  # noqa: PTH118
     try:
         names = os.listdir(folder)  # noqa: PTH208
@@ -142,16 +141,16 @@ def _read(path: str, most_bytes: int) -> Record | None:
     return value if isinstance(value, dict) else None
 
 
-def _is_sound(recorded: Json) -> TypeGuard[Handshake]:
+def _is_valid(recorded: Json) -> TypeGuard[Handshake]:
     if not isinstance(recorded, dict):
         return False
     results, versions, latest = recorded.get("results"), recorded.get("versions"), recorded.get("latest")
     if not isinstance(results, list) or not isinstance(versions, dict):
         return False
-    found = [index for methods in versions.values() if isinstance(methods, dict) for index in methods.values()]
+    indices = [index for methods in versions.values() if isinstance(methods, dict) for index in methods.values()]
     return (
         all(isinstance(methods, dict) for methods in versions.values())
-        and all(isinstance(index, int) and 0 <= index < len(results) for index in found)
+        and all(isinstance(index, int) and 0 <= index < len(results) for index in indices)
         and isinstance(latest, str)
         and "initialize" in record(versions.get(latest))
     )
@@ -175,7 +174,7 @@ def modern_versions() -> tuple[str, ...]:
 
 
 def requests(version: str) -> list[Record]:
-    """Return the messages whose answers are kept for one protocol version."""
+    """Return the messages whose answers are recorded for one protocol version."""
     if version in legacy_versions():
         params: Record = {"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT}
         return [
@@ -195,7 +194,7 @@ def requests(version: str) -> list[Record]:
 
 
 def packed(answers: Mapping[str, Record]) -> Handshake:
-    """Return version -> method -> result with equal results kept once."""
+    """Return the handshake of version -> method -> result, with equal results stored once."""
     results: list[Json] = []
     versions: dict[str, dict[str, int]] = {}
     for version, methods in answers.items():

@@ -1,9 +1,9 @@
 """Start an engine, and end one that hangs. Standard library only.
 
-The engine is started as its own session and forks once more by itself, so that it is nobody's child: a client that
-ends its whole process tree ends its bridge and no one else's memory. It is given the data directory and such settings
-as hold for all whom it serves (`environment`), and nothing that says for whom it was started: project, profile and
-conversation come with each connection.
+The engine is started in a new session and forks once more, so that it is nobody's child: a client that kills its whole
+process tree does not kill the memory of others. It gets the data directory and the settings that are for all its
+callers (`environment`), nothing about the one that started it: project, profile and conversation come with each
+connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def engine_command() -> list[str]:
 
 
 def engine_environment(env: Mapping[str, str], data: str) -> dict[str, str]:
-    """Return the environment of an engine for `data`: the user's, less what belongs to one caller or one project."""
+    """Return the environment of an engine for `data`: the user's, without what belongs to one caller or project."""
     kept = {name: value for name, value in env.items() if not name.startswith(NOT_INHERITED_PREFIXES)}
     kept |= environment.taken(env, data).env
     kept["MEMORY_ANCHOR_DATA_DIR"] = data
@@ -72,7 +72,7 @@ def start(data: str, env: Mapping[str, str], command: Sequence[str] | None = Non
 
 
 def reap() -> None:
-    """Collect the first halves of engines started here, so that none stays a zombie."""
+    """Wait for the parent processes of engines started here, so that none stays a zombie."""
     if sys.platform == "win32":
         return
     try:

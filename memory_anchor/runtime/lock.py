@@ -1,4 +1,4 @@
-"""The OS lock on a data directory: one process owns a store, and whoever comes second is told who.
+"""The OS lock on a data directory: one process owns a store, and the error of a second one names it.
 
 Standard library only and quick to import: it is taken before anything heavy. An OS lock (flock, or a locked byte on
 Windows) rather than a pid file: the kernel lets go of it however the holder dies. The file is never deleted, since
@@ -23,7 +23,7 @@ from memory_anchor.errors import DiskFull, Refused, StoreBusy, Unavailable
 LOCK_FILE = "store.lock"
 _HOLDER_BYTES = 256
 _HOLDER_TRIES = 10
-"""A holder writes its name right after locking; a reader that comes in between looks again this often."""
+"""A holder writes its name right after locking; a reader that is earlier tries again this often."""
 _HOLDER_PAUSE_S = 0.005
 _LOCKED_BYTE = 1 << 30
 """Windows locks byte ranges and forbids reading them: lock one far behind the text."""

@@ -1,8 +1,8 @@
-"""JSON-RPC between a server of the SDK and us: in-memory streams, lines its parser refuses whole, its handshake.
+"""JSON-RPC with a server of the SDK: in-memory streams, lines that its parser rejects, recording its handshake.
 
-A lone surrogate (`\\ud800`) in one argument makes the SDK refuse the line, and the request on it would never be
-answered: an agent waits for ever. Python's own parser takes it, so that the tool can say what is wrong with which
-argument. A server is asked for its handshake in every protocol version, for the next cold start's file.
+A lone surrogate (`\\ud800`) in one argument makes the SDK reject the line, and the request would never be answered.
+Python's parser accepts it, so that the tool can say what is wrong with which argument. A server's handshake is recorded
+in every protocol version, for the next cold start.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ClientConnection:
 
 
 async def record_handshake(server: Server[ClientConnection], state: ClientConnection) -> handshake.Handshake:
-    """Return what `server` answers to each version's handshake, in the shape `relay.known_result` reads."""
+    """Return the server's answers to each version's handshake, in the shape that `relay.known_result` reads."""
     answers: dict[str, dict[str, Json]] = {}
     for version in (*handshake.legacy_versions(), *handshake.modern_versions()):
         requests = handshake.requests(version)
@@ -98,7 +98,7 @@ def parse_message(line: bytes | str) -> JSONRPCMessage:
 async def repair_lines(
     read: ContextReceiveStream[SessionMessage | Exception], inbound: ContextSendStream[SessionMessage | Exception]
 ) -> None:
-    """Pass on what the SDK's transport reads; a line it could not read, in whose place it puts an error, once more."""
+    """Pass on the transport's items; a line that it rejected, which arrives as an error, is parsed once more."""
     async with inbound:
         async for item in read:
             line = item.errors()[0]["input"] if isinstance(item, ValidationError) else None

@@ -1,10 +1,9 @@
-"""What a bridge remembers of one agent's conversation with the engine: a pure state machine, no I/O, no clock.
+"""The state of one agent's JSON-RPC with the engine: a pure state machine, no I/O, no clock.
 
-The bridge feeds it the lines of both sides and does what it returns. It knows which requests wait for an answer, how
-often each was sent, and the handshake, so that a new engine can take over in the middle of anything. Both protocol
-eras pass: the handshake era opens with `initialize`, which is replayed with its answer swallowed; the 2026-07-28 era
-has none, so there is nothing to replay. Invariant: a request gets exactly one answer, from the engine, from the
-handshake file or as an error of ours.
+The bridge passes it the lines of both sides and does what it returns. It knows which requests wait for an answer, how
+often each was sent, and the handshake, so that a new engine can take over at any time. Both protocol eras are served:
+one begins with `initialize`, which is replayed and its answer swallowed; the 2026-07-28 one has no handshake to replay.
+Invariant: a request gets exactly one answer, from the engine, from the handshake file or as an error of ours.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ ID_CHARS_MAX, ID_MAX = 1_000, 1 << 63
 SHOWN = 40
 PROTOCOL_META = "io.modelcontextprotocol/protocolVersion"
 LISTEN = "subscriptions/listen"
-"""Never answered while it lives, and does nothing by itself: it is resent to every engine, uncounted."""
+"""Never answered while it lives, and without effects: it is resent to every engine, uncounted."""
 _ANSWER = re.compile(
     rb'\{"jsonrpc":"2\.0","id":(?:(0|-?[1-9]\d{0,17})|"([\x20\x21\x23-\x5b\x5d-\x7e]{0,200})"),"(?:result|error)":'
 )
-"""How an engine begins an answer: whose it is can be told without reading what may be a long one whole."""
+"""How an engine begins an answer: the id is read without parsing a line that may be long."""
 
 
 class Waiting:
-    """One request of the agent that has no answer yet. sends: how many engines have been given it."""
+    """One request of the agent that has no answer yet. sends: to how many engines it was sent."""
 
     __slots__ = ("message", "method", "raw", "sends")
 
@@ -77,13 +76,13 @@ class Relay:
                 None, PARSE_ERROR, str(error) if isinstance(error, BadLine) else "the line is not JSON"
             )
         if not isinstance(message, dict):
-            told = "batches are" if isinstance(message, list) else f"{kind_of(message)} is"
-            return None, error_line(None, INVALID_REQUEST, f"{told} not served; send one JSON object a line")
-        if odd := self._odd(message):
-            code, told = odd
+            what = "batches are" if isinstance(message, list) else f"{kind_of(message)} is"
+            return None, error_line(None, INVALID_REQUEST, f"{what} not served; send one JSON object a line")
+        if invalid := self._invalid(message):
+            code, sentence = invalid
             request = message.get("id")
             known = _is_id(request) and request not in self.waiting and isinstance(message.get("method"), str)
-            return None, error_line(request if known else None, code, told)
+            return None, error_line(request if known else None, code, sentence)
         method, request = message.get("method"), message.get("id")
         if method is None:
             # An answer to a request of the engine: only the engine that asked may hear it.
@@ -101,17 +100,17 @@ class Relay:
                 self.waiting.pop(cancelled, None)
         return (raw if self.ready else None), None
 
-    def _odd(self, message: Record) -> tuple[int, str] | None:
-        """Return the code and sentence of what keeps a message from being one of MCP's, None when nothing does.
+    def _invalid(self, message: Record) -> tuple[int, str] | None:
+        """Return the error code and sentence for a message that is not valid MCP, None for a valid one.
 
-        A line that an engine would drop unanswered makes an agent wait for ever, so it is judged here.
+        An engine would drop such a line unanswered, and the agent would wait for ever; so it is checked here.
         """
         if message.get("jsonrpc") != "2.0":
             return INVALID_REQUEST, f"jsonrpc is {_short(message.get('jsonrpc'))}; allowed is '2.0'"
         if "id" in message and not _is_id(message["id"]):
-            told = f"{ID_CHARS_MAX} characters" if isinstance(message["id"], str) else "64 bits"
+            size = f"{ID_CHARS_MAX} characters" if isinstance(message["id"], str) else "64 bits"
             kind = kind_of(message["id"])
-            return INVALID_REQUEST, f"id is {_short(message['id'])}, {kind}; allowed is a text or a number of {told}"
+            return INVALID_REQUEST, f"id is {_short(message['id'])}, {kind}; allowed is a text or a number of {size}"
         if "method" not in message:
             if "result" in message or "error" in message:
                 return None
@@ -191,7 +190,7 @@ class Relay:
     def engine_lost(self, *, orderly: bool = False) -> list[bytes]:
         """Forget the engine; return the errors for requests that have now taken three engines with them.
 
-        orderly: the engine said goodbye, so what it left unanswered is no suspect.
+        orderly: the engine said goodbye, so no unanswered request is to blame.
         """
         self.ready = False
         if orderly:
@@ -206,7 +205,7 @@ class Relay:
         ]
 
     def give_up(self, reason: str) -> list[bytes]:
-        """Return an error for every waiting request: no engine is to be had."""
+        """Return an error for every waiting request: no engine is available."""
         return [self._fail(request, f"the memory engine is unavailable: {reason}") for request in list(self.waiting)]
 
     def _fail(self, request: int | str, text: str) -> bytes:
@@ -274,11 +273,11 @@ _BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 
 class BadLine(ValueError):
-    """A line that is no JSON in a way that can be named; one sentence."""
+    """Why a line is no JSON, in one sentence."""
 
 
 def _parsed(raw: bytes) -> Json:
-    """Return what a line says. Raises Odd, ValueError, RecursionError: it is no JSON that an engine would read."""
+    """Return a line's JSON. Raises BadLine, ValueError, RecursionError: it is no JSON that an engine would read."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -290,11 +289,11 @@ def _parsed(raw: bytes) -> Json:
 
 
 def _depth(text: str) -> int:
-    """Return how deep brackets outside of strings are nested, as far as it matters."""
+    """Return how deep brackets outside of strings are nested; counting ends above `DEPTH_MAX`."""
     depth = 0
-    for found in _BRACKETS.finditer(text):
-        sign = found.group()
-        depth += (sign in "[{") - (sign in "]}")
+    for match in _BRACKETS.finditer(text):
+        bracket = match.group()
+        depth += (bracket in "[{") - (bracket in "]}")
         if depth > DEPTH_MAX:
             break
     return depth

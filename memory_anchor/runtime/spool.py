@@ -1,15 +1,15 @@
-"""What a hook could not deliver, kept on disk until an engine takes it in. Standard library only.
+"""Hooks that could not be delivered, kept on disk until an engine processes them. Standard library only.
 
-Kept is what the memory reads of a hook and nothing else that the client sent along; what was said is cleaned first, by
-the rules of every write, so that no secret waits on disk. One 0600 file a hook under `spool/`, named by time so that
-they are taken in the order they happened. Delivery is at least once: the file goes away after the engine has stored
-what it holds, and the preamble's nonce makes a second taking-in harmless.
+Only the fields that are read are kept; texts are redacted first, as in every write, so that no secret is on disk. One
+0600 file a hook under `spool/`, named by time so that they are processed in order. Delivery is at least once: the file
+is deleted after the engine has stored its content, and the preamble's nonce makes a second delivery harmless.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 from memory_anchor.json_values import parsed, record
 from memory_anchor.runtime import wire
@@ -28,12 +28,12 @@ KEPT_DAYS = 7
 DAY_NS = 86_400_000_000_000
 NAME_DIGITS = 20
 TEXTS = ("compact_summary", "summary")
-"""What was said; the other fields name things."""
+"""Fields with text; the others name things."""
 CLEANED = (*TEXTS, "source")
 PATH = "transcript_path"
-"""Stays as it is, or the transcript would not be found; one that holds a secret is left out."""
+"""Never changed, or the transcript would not be found; a path with a secret is left out."""
 FIELDS = (*TEXTS, "source", "stop_hook_active", "transcript_path")
-"""What `memory_anchor.hooks` reads of the events that are spooled."""
+"""Fields that `memory_anchor.hooks` reads."""
 
 
 class SpooledHook:
@@ -43,14 +43,15 @@ class SpooledHook:
         self.path, self.preamble, self.event, self.payload = path, preamble, event, payload
 
     def failed(self) -> None:
-        """Leave the file for the next time; one that has failed for `KEPT_DAYS` is set aside as `.bad`."""
+        """Keep the file for the next attempt; after `KEPT_DAYS` it is renamed to `.bad`."""
         name = os.path.basename(self.path)[:NAME_DIGITS]  # noqa: PTH119
         if not name.isdigit() or time.time_ns() - int(name) > KEPT_DAYS * DAY_NS:
-            _set_aside(self.path)
+            _rename_to_bad(self.path)
 
     def remove(self) -> None:
-        """Take the file away: what it held is stored."""
-        _remove(self.path)
+        """Delete the file: its content is stored."""
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)  # noqa: PTH108
 
 
 def keep(data: str, preamble: wire.Preamble, event: str, payload: Record) -> bool:
@@ -69,16 +70,16 @@ def keep(data: str, preamble: wire.Preamble, event: str, payload: Record) -> boo
     return True
 
 
-def _cleaned(said: Json) -> str:
-    if not said:
+def _cleaned(text: Json) -> str:
+    if not text:
         return ""
-    from memory_anchor.language.safety import cleaned  # 50 ms, where no agent waits any more
+    from memory_anchor.language.safety import cleaned  # 50 ms, when no agent waits any more
 
-    return cleaned(str(said)).text
+    return cleaned(str(text)).text
 
 
 def waiting(data: Path) -> Iterator[SpooledHook]:
-    """Yield the spooled hooks, oldest first; a file that cannot be understood is set aside as `.bad`."""
+    """Yield the spooled hooks, oldest first; an unreadable file is renamed to `.bad`."""
     folder = os.path.join(data, FOLDER)  # noqa: PTH118
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))  # noqa: PTH208
@@ -88,26 +89,17 @@ def waiting(data: Path) -> Iterator[SpooledHook]:
         path = os.path.join(folder, name)  # noqa: PTH118
         try:
             with open(path, "rb") as file:  # noqa: PTH123
-                kept = record(parsed(file.read(MAX_BYTES + 1)))
-            preamble = wire.Preamble.from_json(kept["preamble"])
-            event, payload = str(kept["event"]), record(kept["payload"])
+                stored = record(parsed(file.read(MAX_BYTES + 1)))
+            preamble = wire.Preamble.from_json(stored["preamble"])
+            event, payload = str(stored["event"]), record(stored["payload"])
         except FileNotFoundError:
             continue
         except (ValueError, KeyError, RecursionError):
-            _set_aside(path)
+            _rename_to_bad(path)
             continue
         yield SpooledHook(path, preamble, event, payload)
 
 
-def _set_aside(path: str) -> None:
-    try:
+def _rename_to_bad(path: str) -> None:
+    with suppress(FileNotFoundError):
         os.replace(path, f"{path[:-5]}.bad")  # noqa: PTH105
-    except FileNotFoundError:
-        return
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)  # noqa: PTH108
-    except FileNotFoundError:
-        return

@@ -1,9 +1,8 @@
-"""How many threads compute here: one for linear algebra; the embedder brings its own.
+"""One thread for linear algebra; the embedder has its own.
 
-OpenBLAS, which numpy uses, keeps one thread a core and lets those without work spin for some 25 ms. The next query's
-embedding then shares the cores with them: over 100,000 memories it took 23 ms instead of 15. No product in this program
-is large enough to gain from a second thread. Rejected: threadpoolctl, since a name in the environment does it before
-the library starts any thread.
+OpenBLAS, which numpy uses, keeps one thread a core and lets idle ones spin for some 25 ms, while the next query is
+embedded: over 100,000 memories that took 23 ms instead of 15. No product here is large enough to gain from a second
+thread. Rejected: threadpoolctl, since an environment variable works before the library starts any thread.
 """
 
 from __future__ import annotations

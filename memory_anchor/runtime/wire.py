@@ -1,9 +1,9 @@
 """How a bridge, a hook and an engine find and greet each other. Standard library only, cheap to import.
 
 An engine writes `run/engine.json` in its data directory: pid, version, state and address (a Unix socket's path, or a
-loopback port with a token). Clients read that file rather than compute a path, so TMPDIR and XDG_RUNTIME_DIR, which
-differ from one agent to the next, cannot make two of them miss each other. The first line of every connection is a
-greeting; a connection of kind "mcp" then carries JSON-RPC lines both ways, any other kind one request and one answer.
+loopback port with a token). Clients read that file rather than compute a path, since TMPDIR and XDG_RUNTIME_DIR differ
+from one agent to the next. The first line of every connection is a greeting; a connection of kind "mcp" then carries
+JSON-RPC lines both ways, any other kind one request and one answer.
 Private lines start with `{"anchor":` and never reach an agent.
 
 `dataclasses` and `typing` stay out: importing them costs the bridge 30 ms and 2 MB. `Preamble` is a named tuple.
@@ -41,28 +41,28 @@ MAX_STATE_BYTES = 64 * 1024
 CONNECT_TIMEOUT_S = 1.0
 QUEUE_FULL_S = 0.02
 SILENCE_S = 10.0
-"""An answer may take minutes; after this long without one it is asked whether anybody is there."""
+"""An answer may take minutes; after this long without one, `alive` is called."""
 READ_BYTES = 1 << 16
 PROJECT_MARKERS = (".git", "memory-anchor.yaml", ".ai")
 MAX_PARENTS = 64
 MAX_CONFIG_BYTES = 256 * 1024
 MAX_BUDGET_DIGITS = 6
 UNTIL = "memory_anchor_until"
-"""In a hook's payload: when its client stops waiting, in seconds since 1970. What comes later was not told."""
+"""In a hook's payload: when its client stops waiting, in seconds since 1970. A later answer is not read."""
 READ_ONLY = "read_only"
 NO_MEMORY_NAME = "MEMORY_ANCHOR_NO_MEMORY"
-"""In an agent's environment: its hooks are silent, its tools refuse, nothing of it is kept; other sessions go on."""
+"""In an agent's environment: hooks print nothing, tools refuse, nothing is stored; other sessions are not affected."""
 WITHOUT_MEMORY = (
     "this session runs without memory: nothing is read or kept. Go on without it; the user starts a session "
     f"without {NO_MEMORY_NAME} (or `mcp --no-memory`) to have it again"
 )
-"""What such a session is told, by its tools and at the handshake."""
+"""The text for such a session, from its tools and at the handshake."""
 READ_ONLY_NAME = "MEMORY_ANCHOR_READ_ONLY"
 PRIVATE = b'{"anchor":'
 PING = b'{"anchor":"ping"}\n'
 PONG = b'{"anchor":"pong"}\n'
 BYE = b'{"anchor":"bye"}\n'
-"""Sent by an engine that ends in order: whoever hears it reconnects only when it has something to ask."""
+"""Sent by an engine that ends in order: a bridge reconnects only for its next request."""
 
 _Fields = namedtuple(
     "_Fields",
@@ -73,7 +73,7 @@ _Fields = namedtuple(
 
 
 class Preamble(_Fields):
-    """What an engine must know about a caller and may never take from whoever started it. All are str except:
+    """What an engine must know about a caller, never from the environment that started it. All are str except:
 
     read_only: bool, or None when the caller did not say (the settings then decide, as with profile and answers "").
     budget: tokens of events at a session's start, 0 for the settings' own. pid: of the bridge or hook.
@@ -85,13 +85,13 @@ class Preamble(_Fields):
     __slots__ = ()
 
     def to_json(self) -> dict[str, Json]:
-        """Return the version, which is another one's default, and the fields that differ from theirs."""
+        """Return the version, whose default differs between versions, and the fields that are not at their default."""
         own = self._asdict()
         return {name: own[name] for name in own if name == "version" or own[name] != self._field_defaults[name]}
 
     @classmethod
     def from_json(cls, value: Json) -> Preamble:
-        """Return the preamble with every field of its own type; unknown names, of a newer bridge, are left out.
+        """Return the preamble, its types checked; unknown names, of a newer bridge, are left out.
 
         Raises ValueError: not a mapping, or a field of the wrong type.
         """
@@ -112,7 +112,7 @@ PREAMBLE: ContextVar[Preamble] = ContextVar("memory_anchor_preamble", default=Pr
 
 
 def call_nonce(preamble: Preamble, request_id: Json) -> str:
-    """Return what identifies one call over every resending of it, "" when the transport cannot tell.
+    """Return what identifies a call however often it is resent, "" when the transport cannot tell.
 
     request_id: the JSON-RPC id as it came; 1 and "1" are two ids.
     """
@@ -191,10 +191,10 @@ def run_dir(data: str) -> str:
 
 
 def project_of(env: Mapping[str, str], cwd: str) -> str:
-    """Return the caller's project: what it says, else the nearest folder that looks like one, else its cwd.
+    """Return the caller's project: from its environment, else the nearest folder with a marker, else its cwd.
 
-    The home folder and the root are nobody's project: "" for those. A marker in a folder above counts when it is this
-    user's or of whoever owns the cwd: what another user puts into a shared folder makes no project of those below.
+    The home folder and the root are no projects: "" for those. A marker in a parent folder counts when its owner is
+    this user or the owner of the cwd, so that another user cannot turn a shared folder into a project.
     """
     for name in ("MEMORY_ANCHOR_PROJECT_DIR", "CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR"):
         if given := env.get(name):
@@ -212,7 +212,7 @@ def project_of(env: Mapping[str, str], cwd: str) -> str:
 
 
 def _is_marked(path: str, owners: set[int]) -> bool:
-    """Return whether a project's marker is there and of one of these owners; a link is its own owner's."""
+    """Return whether a marker exists and has one of these owners; of a link, its owner counts."""
     return os.path.exists(path) and _owner(path) in owners  # noqa: PTH110
 
 
@@ -235,13 +235,13 @@ def local_zone(env: Mapping[str, str]) -> str:
 
 
 class Misread(ValueError):
-    """What a caller says of itself is no value of that setting; one sentence. Nothing may be asked on its behalf."""
+    """An invalid setting of a caller, in one sentence; no request may be made for it."""
 
 
 def read_only_of(env: Mapping[str, str]) -> bool | None:
-    """Return whether the caller may only read: what its environment says, else the user's file as it is now.
+    """Return whether the caller may only read, by its environment, else by the user's file as it is now.
 
-    None when neither says so; the engine's own settings then decide. Raises Misread: a word that says neither.
+    None when neither says so; the engine's settings then decide. Raises Misread: an invalid word.
     """
     words = [value for name, value in env.items() if name.upper() == READ_ONLY_NAME]  # settings take any case
     if not words:
@@ -253,7 +253,7 @@ def read_only_of(env: Mapping[str, str]) -> bool | None:
 
 
 def _file_is_read_only(env: Mapping[str, str]) -> bool:
-    # An engine read its file when it started; whoever connects now goes by what the file says now.
+    # An engine read the file when it started; a caller that connects now follows what it says now.
     path = user_config_file(env)
     try:
         with open(path, "rb") as file:  # noqa: PTH123
@@ -272,7 +272,7 @@ def _file_is_read_only(env: Mapping[str, str]) -> bool:
             return parse_switch(word.strip().strip("'\""))
         except ValueError:
             pass
-    # Written in another way than one plain line: the settings themselves say what it means, 150 ms slower.
+    # Not one plain line: the settings are loaded, which takes 150 ms more.
     from pathlib import Path
 
     from memory_anchor.errors import BadInput
@@ -314,7 +314,7 @@ def own_preamble(env: Mapping[str, str], *, cwd: str, pid: int, nonce: str) -> P
 
 
 def is_without_memory(env: Mapping[str, str]) -> bool:
-    """Return whether this session goes without memory. Raises Misread: a word that says neither."""
+    """Return whether this session goes without memory. Raises Misread: an invalid word."""
     word = env.get(NO_MEMORY_NAME, "").strip()
     try:
         return bool(word) and parse_switch(word)
@@ -336,7 +336,7 @@ def read_json(path: str) -> Record | None:
 
 
 def sync_folder(folder: str) -> None:
-    """Make the names in a folder durable; where that cannot be asked for it is left."""
+    """Make the names in a folder durable, where the platform can."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -363,9 +363,9 @@ def write_private(path: str, text: str) -> None:
 
 
 def read_state(data: str) -> Record | None:
-    """Return what the last engine said about itself: pid, version, state, address; it may be dead by now.
+    """Return the last engine's state: pid, version, state, address; it may be dead by now.
 
-    What a copied folder brought along says nothing of the copy: its address is that of the original's engine.
+    None for the state file in a copied folder: its address is that of the original's engine.
     """
     state = read_json(_join(data, "run", STATE_FILE))
     home = (state or {}).get("data")
@@ -389,9 +389,9 @@ def read_failure(data: str, *, after: float) -> tuple[str, bool]:
 
 
 def connect(data: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> tuple[socket.socket, Record]:
-    """Return a connection to the engine of this data directory, and what the engine says about itself.
+    """Return a connection to the engine of this data directory, and its state.
 
-    Raises OSError: no engine listens. BlockingIOError, one of them: as many wait for it as the kernel lets wait.
+    Raises OSError: no engine listens; BlockingIOError among them: its queue of connections stays full.
     """
     state = read_state(data)
     if state is None:
@@ -413,7 +413,7 @@ def connect(data: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> tuple[socket.
             try:
                 link.connect(target)
                 break
-            except BlockingIOError:  # at a Unix socket whose queue is full nobody waits by himself
+            except BlockingIOError:  # a Unix socket whose queue is full: the kernel does not wait
                 if time.monotonic() >= until:
                     raise
                 time.sleep(QUEUE_FULL_S)
@@ -424,7 +424,7 @@ def connect(data: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> tuple[socket.
 
 
 def address_in(state: Record) -> Record:
-    """Return where an engine listens, by its own file; {} where that says nothing of the kind."""
+    """Return the address in an engine's state; {} where there is none."""
     address = state.get("address")
     return address if isinstance(address, dict) else {}
 
@@ -438,7 +438,7 @@ def greeting(kind: str, preamble: Preamble, state: Record, **more: Json) -> byte
 
 
 def line_of(message: Record) -> bytes:
-    """Return a message as one line of UTF-8; lone surrogates, which UTF-8 has none of, are escaped."""
+    """Return a message as one line of UTF-8; lone surrogates are escaped."""
     try:
         return json.dumps(message, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:
@@ -458,7 +458,7 @@ def ask(
 
     alive: called after each `SILENCE_S` without a word; what it raises ends the wait.
 
-    Raises OSError: no engine, no answer in time (TimeoutError), or an answer that is none (ConnectionError).
+    Raises OSError: no engine, no answer in time (TimeoutError), or an invalid answer (ConnectionError).
     """
     link, state = connect(data, timeout_s=min(timeout_s, CONNECT_TIMEOUT_S))
     with link:
