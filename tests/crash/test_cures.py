@@ -56,31 +56,24 @@ def healthy(data: Path) -> None:
     assert "The ferry leaves at nine" in texts and "The pump is serviced in May" in texts
 
 
-def test_a_mistyped_setting(data: Path, tmp_path: Path) -> None:
-    """Attack N6: the setting, its file and what is known; nothing advises a restore."""
-    config = tmp_path / CONFIG
-    config.write_text("embeder:\n  kind: none\n")
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ("embeder:\n  kind: none\n", "embeder"),
+        pytest.param("backup:\n  keep: 0\nembedder:\n  kind: none\n", "backup.keep", marks=pytest.mark.slow),
+    ],
+)
+def test_a_mistyped_setting_or_a_value_it_cannot_have(data: Path, tmp_path: Path, config: str, named: str) -> None:
+    """Attack N6: the setting and its file are named; nothing advises a restore."""
+    file = tmp_path / CONFIG
+    file.write_text(config)
 
     code, wrong = doctor()
 
     assert code == 2
-    assert "embeder" in wrong["settings"]["told"] and str(config) in wrong["settings"]["told"]
-    assert not any("restore" in one["fix"] or "salvage" in one["fix"] for one in wrong.values())
-    config.write_text("embedder:\n  kind: none\n")
-    healthy(data)
-
-
-@pytest.mark.slow
-def test_a_value_that_a_setting_cannot_have(data: Path, tmp_path: Path) -> None:
-    """Attack N6: the same for a value."""
-    config = tmp_path / CONFIG
-    config.write_text("backup:\n  keep: 0\nembedder:\n  kind: none\n")
-
-    code, wrong = doctor()
-
-    assert code == 2 and "backup.keep" in wrong["settings"]["told"]
-    assert not any("restore" in one["fix"] for one in wrong.values())
-    config.write_text("embedder:\n  kind: none\n")
+    assert named in wrong["settings"]["told"] and str(file) in wrong["settings"]["told"]
+    assert not any("restore" in check["fix"] or "salvage" in check["fix"] for check in wrong.values())
+    file.write_text("embedder:\n  kind: none\n")
     healthy(data)
 
 

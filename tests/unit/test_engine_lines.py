@@ -103,14 +103,9 @@ class Bridge:
         return await asyncio.wait_for(self.reader.readuntil(b"\n"), WAIT_S)
 
     async def heard(self) -> dict[str, object]:
-        found = json.loads(await self.line())
-        assert isinstance(found, dict)
-        return found
-
-    async def greet(self) -> None:
-        self.say("initialize", 0, protocolVersion="2025-06-18", capabilities={}, clientInfo=CLIENT)
-        assert (await self.heard())["id"] == 0
-        self.say("notifications/initialized")
+        message = json.loads(await self.line())
+        assert isinstance(message, dict)
+        return message
 
 
 CLIENT = {"name": "test", "version": "1"}
@@ -127,21 +122,27 @@ class Engine:
         assert "pid" in await bridge.heard()
         return bridge
 
+    async def greeted(self, conversation: str = "c") -> Bridge:
+        bridge = await self.bridge(conversation)
+        bridge.say("initialize", 0, protocolVersion="2025-06-18", capabilities={}, clientInfo=CLIENT)
+        assert (await bridge.heard())["id"] == 0
+        bridge.say("notifications/initialized")
+        return bridge
+
     async def entered(self) -> None:
         assert await asyncio.to_thread(self.backend.entered.acquire, True, WAIT_S)
 
 
-@pytest.fixture
-def with_engine(tmp_path: Path) -> Callable[[Callable[[Engine], Awaitable[None]]], None]:
-    """Run what is given beside an engine that serves a scripted backend; the engine has ended when it returns."""
+def with_engine(work: Callable[[Engine], Awaitable[None]]) -> Callable[[Path], None]:
+    """Make a test of what runs against an engine with a scripted backend; the engine has ended when it returns."""
 
-    async def both(work: Callable[[Engine], Awaitable[None]]) -> None:
-        path = tmp_path / "socket"
+    async def both(folder: Path) -> None:
+        path = folder / "socket"
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(path))
         listener.listen()
         backend = Scripted()
-        service = Service(lambda: backend, data=tmp_path, listener=listener, state_file=StateFile(tmp_path, {}))
+        service = Service(lambda: backend, data=folder, listener=listener, state_file=StateFile(folder, {}))
         serving = asyncio.create_task(service.serve())
         try:
             await asyncio.wait_for(work(Engine(service, backend, path)), 3 * WAIT_S)
@@ -150,212 +151,171 @@ def with_engine(tmp_path: Path) -> Callable[[Callable[[Engine], Awaitable[None]]
             service.end("the test is over")
             await asyncio.wait_for(serving, 2 * WAIT_S)
 
-    return lambda work: asyncio.run(both(work))
+    def test(tmp_path: Path) -> None:
+        asyncio.run(both(tmp_path))
+
+    test.__name__, test.__doc__ = work.__name__, work.__doc__
+    return test
 
 
-def test_a_call_that_takes_long_keeps_no_other_of_its_bridge_waiting(with_engine):
+@with_engine
+async def test_a_call_that_takes_long_keeps_no_other_of_its_bridge_waiting(engine: Engine) -> None:
     """Rule: calls of one bridge run side by side and are answered as they are done, each under its own id."""
-
-    async def work(engine: Engine) -> None:
-        bridge = await engine.bridge()
-        await bridge.greet()
-        bridge.tool("hold", 1)
-        await engine.entered()
-        bridge.tool("quick", "two")
-        assert (await bridge.heard())["id"] == "two"
-        engine.backend.let_go.set()
-        assert (await bridge.heard())["id"] == 1
-
-    with_engine(work)
+    bridge = await engine.greeted()
+    bridge.tool("hold", 1)
+    await engine.entered()
+    bridge.tool("quick", "two")
+    assert (await bridge.heard())["id"] == "two"
+    engine.backend.let_go.set()
+    assert (await bridge.heard())["id"] == 1
 
 
-def test_a_cancelled_call_is_never_answered_and_the_next_ones_are(with_engine):
+@with_engine
+async def test_a_cancelled_call_is_never_answered_and_the_next_ones_are(engine: Engine) -> None:
     """Rule: nothing more is said of a request that its client cancelled, also while it computes on a thread."""
-
-    async def work(engine: Engine) -> None:
-        bridge = await engine.bridge()
-        await bridge.greet()
-        bridge.tool("hold", 1)
-        await engine.entered()
-        bridge.say("notifications/cancelled", requestId=1, reason="enough")
-        bridge.tool("quick", 2)
-        assert (await bridge.heard())["id"] == 2
-        engine.backend.let_go.set()
-        bridge.tool("quick", 3)
-        assert (await bridge.heard())["id"] == 3
-
-    with_engine(work)
+    bridge = await engine.greeted()
+    bridge.tool("hold", 1)
+    await engine.entered()
+    bridge.say("notifications/cancelled", requestId=1, reason="enough")
+    bridge.tool("quick", 2)
+    assert (await bridge.heard())["id"] == 2
+    engine.backend.let_go.set()
+    bridge.tool("quick", 3)
+    assert (await bridge.heard())["id"] == 3
 
 
-def test_progress_comes_before_the_answer_under_the_token_that_was_given(with_engine):
+@with_engine
+async def test_progress_comes_before_the_answer_under_the_token_that_was_given(engine: Engine) -> None:
     """Rule: progress of a call is told under its token, in order, and never after its answer."""
-
-    async def work(engine: Engine) -> None:
-        bridge = await engine.bridge()
-        await bridge.greet()
-        bridge.tool("steps", 1, progressToken="mine")
-        told = [await bridge.heard() for _ in range(4)]
-        assert [one.get("method") for one in told] == [*["notifications/progress"] * 3, None]
-        assert [one["params"]["progress"] for one in told[:3]] == [0, 1, 2]
-        assert {one["params"]["progressToken"] for one in told[:3]} == {"mine"}
-        bridge.tool("steps", 2)  # who gives no token hears of no progress
-        assert (await bridge.heard())["id"] == 2
-
-    with_engine(work)
+    bridge = await engine.greeted()
+    bridge.tool("steps", 1, progressToken="mine")
+    lines = [await bridge.heard() for _ in range(4)]
+    assert [line.get("method") for line in lines] == [*["notifications/progress"] * 3, None]
+    assert [line["params"]["progress"] for line in lines[:3]] == [0, 1, 2]
+    assert {line["params"]["progressToken"] for line in lines[:3]} == {"mine"}
+    bridge.tool("steps", 2)  # who gives no token hears of no progress
+    assert (await bridge.heard())["id"] == 2
 
 
-def test_what_is_wrong_with_a_request_is_told_in_the_protocols_own_codes(with_engine):
+@with_engine
+async def test_what_is_wrong_with_a_request_is_told_in_the_protocols_own_codes(engine: Engine) -> None:
     """Rule: a line that is no message, an unknown method, odd parameters and a bug each have their code."""
-
-    async def work(engine: Engine) -> None:
-        bridge = await engine.bridge()
-        await bridge.greet()
-        bridge.raw(b'{"jsonrpc":"1.0","id":1}')
-        bridge.say("no/such", 2)
-        bridge.say("tools/call", 3, name=7)
-        bridge.tool("wrong", 4)
-        codes = {one["id"]: one["error"]["code"] for one in [await bridge.heard() for _ in range(4)]}
-        assert codes == {1: -32600, 2: -32601, 3: -32602, 4: 0}
-
-    with_engine(work)
+    bridge = await engine.greeted()
+    bridge.raw(b'{"jsonrpc":"1.0","id":1}')
+    bridge.say("no/such", 2)
+    bridge.say("tools/call", 3, name=7)
+    bridge.tool("wrong", 4)
+    codes = {one["id"]: one["error"]["code"] for one in [await bridge.heard() for _ in range(4)]}
+    assert codes == {1: -32600, 2: -32601, 3: -32602, 4: 0}
 
 
-def test_both_eras_are_served_and_neither_takes_the_others_requests(with_engine):
+@with_engine
+async def test_both_eras_are_served_and_neither_takes_the_others_requests(engine: Engine) -> None:
     """Rule: the first request decides the era of a connection; the other one's requests are refused on it."""
-
-    async def work(engine: Engine) -> None:
-        modern, legacy = await engine.bridge("modern"), await engine.bridge("legacy")
-        modern.tool("quick", 1, **MODERN)
-        assert (await modern.heard())["result"]["resultType"] == "complete"
-        modern.say("initialize", 2, protocolVersion="2025-06-18", capabilities={}, clientInfo=CLIENT)
-        assert (await modern.heard())["error"]["code"] == -32022
-        await legacy.greet()
-        legacy.tool("quick", 3, **MODERN)
-        assert (await legacy.heard())["error"]["code"] == -32600
-        legacy.tool("quick", 4)
-        assert "resultType" not in (await legacy.heard())["result"]
-        assert engine.backend.seen == ["modern:quick", "legacy:quick"]  # each in its own conversation
-
-    with_engine(work)
+    modern = await engine.bridge("modern")
+    modern.tool("quick", 1, **MODERN)
+    assert (await modern.heard())["result"]["resultType"] == "complete"
+    modern.say("initialize", 2, protocolVersion="2025-06-18", capabilities={}, clientInfo=CLIENT)
+    assert (await modern.heard())["error"]["code"] == -32022
+    legacy = await engine.greeted("legacy")
+    legacy.tool("quick", 3, **MODERN)
+    assert (await legacy.heard())["error"]["code"] == -32600
+    legacy.tool("quick", 4)
+    assert "resultType" not in (await legacy.heard())["result"]
+    assert engine.backend.seen == ["modern:quick", "legacy:quick"]  # each in its own conversation
 
 
-def test_a_reader_that_is_slow_gets_every_line_whole(with_engine):
+@with_engine
+async def test_a_reader_that_is_slow_gets_every_line_whole(engine: Engine) -> None:
     """Rule: answers to one bridge never run into each other, however much of them waits."""
-
-    async def work(engine: Engine) -> None:
-        bridge = await engine.bridge()
-        await bridge.greet()
-        for request in range(1, 9):
-            bridge.tool("large", request)
-        await asyncio.sleep(0.2)  # far more than the socket holds is waiting now
-        other = await engine.bridge("other")
-        await other.greet()
-        other.tool("quick", 1)
-        assert (await other.heard())["id"] == 1
-        found = [await bridge.heard() for _ in range(8)]
-        assert sorted(one["id"] for one in found) == list(range(1, 9))
-        assert all(one["result"]["content"][0]["text"] == LARGE for one in found)
-
-    with_engine(work)
+    bridge = await engine.greeted()
+    for request in range(1, 9):
+        bridge.tool("large", request)
+    await asyncio.sleep(0.2)  # far more than the socket holds is waiting now
+    other = await engine.greeted("other")
+    other.tool("quick", 1)
+    assert (await other.heard())["id"] == 1
+    found = [await bridge.heard() for _ in range(8)]
+    assert sorted(one["id"] for one in found) == list(range(1, 9))
+    assert all(one["result"]["content"][0]["text"] == LARGE for one in found)
 
 
-def test_a_bridge_that_vanishes_in_the_middle_of_its_calls_disturbs_no_other(with_engine):
+@with_engine
+async def test_a_bridge_that_vanishes_in_the_middle_of_its_calls_disturbs_no_other(engine: Engine) -> None:
     """Rule: what a bridge that is gone had asked ends unanswered; the engine goes on serving."""
-
-    async def work(engine: Engine) -> None:
-        gone, stays = await engine.bridge("gone"), await engine.bridge("stays")
-        await gone.greet()
-        await stays.greet()
-        for request in range(1, 5):
-            gone.tool("large", request)
-        gone.tool("hold", 9)
-        await engine.entered()
-        gone.writer.transport.abort()
-        stays.tool("quick", 1)
-        assert (await stays.heard())["id"] == 1
-        engine.backend.let_go.set()
-        stays.tool("quick", 2)
-        assert (await stays.heard())["id"] == 2
-
-    with_engine(work)
+    gone, stays = await engine.greeted("gone"), await engine.greeted("stays")
+    for request in range(1, 5):
+        gone.tool("large", request)
+    gone.tool("hold", 9)
+    await engine.entered()
+    gone.writer.transport.abort()
+    stays.tool("quick", 1)
+    assert (await stays.heard())["id"] == 1
+    engine.backend.let_go.set()
+    stays.tool("quick", 2)
+    assert (await stays.heard())["id"] == 2
 
 
-def test_an_engine_that_ends_answers_what_is_in_work_and_takes_no_more(with_engine):
+@with_engine
+async def test_an_engine_that_ends_answers_what_is_in_work_and_takes_no_more(engine: Engine) -> None:
     """Rule: what came before the end is answered, then goodbye; what came after is left to the next engine."""
-
-    async def work(engine: Engine) -> None:
-        bridge = await engine.bridge()
-        await bridge.greet()
-        bridge.tool("hold", 1)
-        await engine.entered()
-        engine.service.end("test")
-        await asyncio.sleep(0.1)
-        bridge.tool("quick", 2)
-        await asyncio.sleep(0.1)
-        engine.backend.let_go.set()
-        assert (await bridge.heard())["id"] == 1
-        assert await bridge.line() == wire.BYE
-        with pytest.raises(asyncio.IncompleteReadError):
-            await bridge.line()
-        assert engine.backend.seen == ["c:hold"]
-
-    with_engine(work)
+    bridge = await engine.greeted()
+    bridge.tool("hold", 1)
+    await engine.entered()
+    engine.service.end("test")
+    await asyncio.sleep(0.1)
+    bridge.tool("quick", 2)
+    await asyncio.sleep(0.1)
+    engine.backend.let_go.set()
+    assert (await bridge.heard())["id"] == 1
+    assert await bridge.line() == wire.BYE
+    with pytest.raises(asyncio.IncompleteReadError):
+        await bridge.line()
+    assert engine.backend.seen == ["c:hold"]
 
 
-def test_a_cancelled_call_does_not_hold_up_the_end(with_engine):
+@with_engine
+async def test_a_cancelled_call_does_not_hold_up_the_end(engine: Engine) -> None:
     """Rule: an engine that ends waits for what will be answered, not for what its client gave up."""
-
-    async def work(engine: Engine) -> None:
-        bridge = await engine.bridge()
-        await bridge.greet()
-        bridge.tool("hold", 1)
-        await engine.entered()
-        bridge.say("notifications/cancelled", requestId=1)
-        bridge.tool("quick", 2)
-        assert (await bridge.heard())["id"] == 2
-        engine.service.end("test")
-        assert await bridge.line() == wire.BYE
-
-    with_engine(work)
+    bridge = await engine.greeted()
+    bridge.tool("hold", 1)
+    await engine.entered()
+    bridge.say("notifications/cancelled", requestId=1)
+    bridge.tool("quick", 2)
+    assert (await bridge.heard())["id"] == 2
+    engine.service.end("test")
+    assert await bridge.line() == wire.BYE
 
 
-def test_the_heartbeat_is_answered_beside_a_call(with_engine):
+@with_engine
+async def test_the_heartbeat_is_answered_beside_a_call(engine: Engine) -> None:
     """Rule: an engine that works on a call says that it lives."""
-
-    async def work(engine: Engine) -> None:
-        bridge = await engine.bridge()
-        await bridge.greet()
-        bridge.tool("hold", 1)
-        await engine.entered()
-        bridge.writer.write(wire.PING)
-        assert await bridge.line() == wire.PONG
-        engine.backend.let_go.set()
-        assert (await bridge.heard())["id"] == 1
-
-    with_engine(work)
+    bridge = await engine.greeted()
+    bridge.tool("hold", 1)
+    await engine.entered()
+    bridge.writer.write(wire.PING)
+    assert await bridge.line() == wire.PONG
+    engine.backend.let_go.set()
+    assert (await bridge.heard())["id"] == 1
 
 
-def test_many_calls_at_once_are_all_answered(with_engine):
+@with_engine
+async def test_many_calls_at_once_are_all_answered(engine: Engine) -> None:
     """Rule: each of many requests in one write gets exactly one answer."""
-
-    async def work(engine: Engine) -> None:
-        bridge = await engine.bridge()
-        await bridge.greet()
-        bridge.raw(
-            b"\n".join(
-                json.dumps(
-                    {"jsonrpc": "2.0", "id": k, "method": "tools/call", "params": {"name": f"n{k}", "arguments": {}}}
-                ).encode()
-                for k in range(1, 201)
-            )
+    bridge = await engine.greeted()
+    bridge.raw(
+        b"\n".join(
+            json.dumps(
+                {"jsonrpc": "2.0", "id": k, "method": "tools/call", "params": {"name": f"n{k}", "arguments": {}}}
+            ).encode()
+            for k in range(1, 201)
         )
-        found = {}
-        for _ in range(200):
-            one = await bridge.heard()
-            found[one["id"]] = one["result"]["content"][0]["text"]
-        assert found == {k: f"n{k}" for k in range(1, 201)}
-        with contextlib.suppress(TimeoutError):
-            extra = await asyncio.wait_for(bridge.reader.readuntil(b"\n"), 0.1)
-            raise AssertionError(extra)
-
-    with_engine(work)
+    )
+    found = {}
+    for _ in range(200):
+        one = await bridge.heard()
+        found[one["id"]] = one["result"]["content"][0]["text"]
+    assert found == {k: f"n{k}" for k in range(1, 201)}
+    with contextlib.suppress(TimeoutError):
+        extra = await asyncio.wait_for(bridge.reader.readuntil(b"\n"), 0.1)
+        raise AssertionError(extra)
