@@ -35,6 +35,7 @@ from memory_anchor.ingest.extraction import memories_of, sentences_of
 from memory_anchor.ingest.messages import conversation
 from memory_anchor.ingest.worth import (
     KINDS,
+    NO_WORTH,
     NUMBERS,
     Utterance,
     Worth,
@@ -263,9 +264,7 @@ def operating_point(
         for session, every in read:
             least = min(join[session.language == "zh"], at)
             worths = [
-                Worth(float(chance), KINDS[kind], chance >= at, chance >= least, sure=False)
-                if one.open
-                else Worth.none()
+                Worth(float(chance), KINDS[kind], chance >= at, chance >= least, sure=False) if one.open else NO_WORTH
                 for one, chance, kind in zip(every, found[name_of(session)], told[name_of(session)], strict=True)
             ]
             kept = [one.content for one in memories_of(every, worths)]

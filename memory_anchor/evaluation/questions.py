@@ -247,14 +247,9 @@ _EVIDENCE = re.compile(r"D(\d{1,6}):(\d+)")
 
 def locomo(path: Path, *, stores: int | None = None) -> Iterator[Case]:
     """Yield one case a conversation, the first `stores` of them. Raises BadInput: not LoCoMo, or no question in it."""
-    yield from _with_questions(path, "LoCoMo", _conversations(path, stores))
-
-
-def _conversations(path: Path, stores: int | None) -> Iterator[Case]:
-    for number, sample in enumerate(_list(path, "LoCoMo", needs=("conversation", "qa"))):
-        if stores is not None and number >= stores:
-            return
-        yield _conversation(path, sample, str(sample.get("sample_id", number)))
+    samples = enumerate(_list(path, "LoCoMo", needs=("conversation", "qa"))[:stores])
+    cases = (_conversation(path, sample, str(sample.get("sample_id", number))) for number, sample in samples)
+    yield from _with_questions(path, "LoCoMo", cases)
 
 
 def _conversation(path: Path, sample: Mapping[str, Json], name: str) -> Case:
@@ -296,15 +291,9 @@ def _locomo_date(path: Path, text: str) -> datetime:
 
 def longmemeval(path: Path, *, stores: int | None = None) -> Iterator[Case]:
     """Yield one case a question, the first `stores` of them. Raises BadInput: not LongMemEval, or no question in it."""
-    yield from _with_questions(path, "LongMemEval", _haystacks(path, stores))
-
-
-def _haystacks(path: Path, stores: int | None) -> Iterator[Case]:
     needs = ("question_id", "question", "haystack_sessions", "haystack_session_ids", "haystack_dates")
-    for number, sample in enumerate(_list(path, "LongMemEval", needs=needs)):
-        if stores is not None and number >= stores:
-            return
-        yield _haystack(path, sample)
+    samples = _list(path, "LongMemEval", needs=needs)[:stores]
+    yield from _with_questions(path, "LongMemEval", (_haystack(path, sample) for sample in samples))
 
 
 def _haystack(path: Path, sample: Mapping[str, Json]) -> Case:

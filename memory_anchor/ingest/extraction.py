@@ -35,6 +35,7 @@ from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.ingest.worth import (
     CHAT,
     LECTURE_SENTENCES,
+    NO_WORTH,
     SHORT_MESSAGE_SENTENCES,
     Utterance,
     Worth,
@@ -242,7 +243,7 @@ def memories_of(sentences: Sequence[Sentence], worths: Sequence[Worth]) -> list[
 def weigh(utterances: Sequence[Utterance | None], rows: Rows | None) -> list[Worth]:
     """Return the worth of each sentence, 0 for None: by form first, then the likeliest by their embeddings."""
     model = worth_model()
-    by_form = [Worth.none() if said is None else model.by_form(said) for said in utterances]
+    by_form = [NO_WORTH if said is None else model.by_form(said) for said in utterances]
     if rows is None:
         return by_form
     likely = sorted(range(len(by_form)), key=lambda at: -by_form[at].chance)
@@ -254,7 +255,7 @@ def weigh(utterances: Sequence[Utterance | None], rows: Rows | None) -> list[Wor
     if vectors is None:
         return by_form
     row_of = dict(zip(texts, vectors, strict=True))
-    worths = [Worth.none()] * len(by_form)
+    worths = [NO_WORTH] * len(by_form)
     for at, said in zip(likely, chosen, strict=True):
         row = row_of[said.embedded_text]
         worths[at] = model.by_embedding(said, row, row_of.get(said.embedded_message, row))

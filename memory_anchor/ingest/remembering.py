@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from memory_anchor.errors import BadInput
 from memory_anchor.hashing import stable_hash
@@ -157,6 +157,7 @@ KNOWN_MAX = 200
 STORED = frozenset({Outcome.ADDED, Outcome.SUPERSEDED, Outcome.UPDATED, Outcome.SKIPPED})
 VISIBLE_TO = {"user": Visibility.USER, "agent": Visibility.AGENT, "project": Visibility.PROJECT}
 
+Draft = TypeVar("Draft", EventDraft, FactDraft)
 Extract = Callable[[Sequence[Message], Sequence[str], Rows | None, Sequence[int]], Extraction]
 """messages, known contents, rows of sentences, where episodes begin -> candidates, with who found them."""
 
@@ -267,12 +268,12 @@ class Rememberer:
         owner = (scope.account, scope.project, scope.user, scope.agent, scope.conversation)
         key = stable_hash("remembered", *owner, candidate.type.value, candidate.content)
         request = Request(key, key, explicit=False)
-        tags = tuple(Tag(name) for name in candidate.tags)
-        if LAYER_OF_TYPE[candidate.type] is Layer.EVENT_LOG:
-            event = replace(
-                EventDraft.like(candidate, candidate.content, self._events.now()),
+
+        def filled(draft: Draft) -> Draft:
+            return replace(
+                draft,
                 type=candidate.type,
-                tags=tags,
+                tags=tuple(Tag(name) for name in candidate.tags),
                 citations=(citation,),
                 confidence=candidate.confidence,
                 sentiment=candidate.sentiment,
@@ -283,20 +284,12 @@ class Rememberer:
                 questions=candidate.questions,
                 redactions=candidate.redactions,
             )
+
+        if LAYER_OF_TYPE[candidate.type] is Layer.EVENT_LOG:
+            event = filled(EventDraft.like(candidate, candidate.content, self._events.now()))
             return self._events.log(replace(actor, nonce=""), event, request)
         fact = replace(
-            FactDraft.like(candidate, candidate.content),
-            type=candidate.type,
-            tags=tags,
-            citations=(citation,),
-            confidence=candidate.confidence,
-            sentiment=candidate.sentiment,
-            visibility=visibility,
-            origin=Origin.EXTRACTED,
-            write_mode=mode,
-            extractor_model=model,
-            questions=candidate.questions,
-            redactions=candidate.redactions,
+            filled(FactDraft.like(candidate, candidate.content)),
             quoted=bool(candidate.quote),
             gap=candidate.gap,
             replaces=ended[0] if ended else None,

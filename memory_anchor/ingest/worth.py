@@ -290,10 +290,8 @@ class Worth:
     joins: bool
     sure: bool
 
-    @classmethod
-    def none(cls) -> Worth:
-        """Return the worth of what is not looked at."""
-        return cls(0.0, KINDS[0], keeps=False, joins=False, sure=False)
+
+NO_WORTH = Worth(0.0, KINDS[0], keeps=False, joins=False, sure=False)
 
 
 @dataclass(frozen=True, slots=True)

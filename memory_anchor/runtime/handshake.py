@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 from binascii import crc32
+from contextlib import suppress
 
 from memory_anchor.json_values import parsed, record
 from memory_anchor.runtime import wire
@@ -126,10 +127,8 @@ def delete_notes(data: str) -> None:
     except FileNotFoundError:
         return
     for name in names:
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, name))  # noqa: PTH108, PTH118
-        except FileNotFoundError:
-            continue
 
 
 def _read(path: str, most_bytes: int) -> Record | None:

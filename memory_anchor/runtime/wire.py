@@ -17,6 +17,7 @@ import socket
 import sys
 import time
 from collections import namedtuple
+from contextlib import suppress
 from contextvars import ContextVar
 
 from memory_anchor.json_values import parsed
@@ -143,24 +144,22 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def default_data_dir(env: Mapping[str, str]) -> str:
     """Return the platform's folder for a user's data, `memory-anchor` inside it (as platformdirs would)."""
+    return _platform_folder(env, "XDG_DATA_HOME", ".local", "share")
+
+
+def user_config_file(env: Mapping[str, str]) -> str:
+    """Return where the user's own settings file is, whether or not it exists."""
+    folder = _platform_folder(env, "XDG_CONFIG_HOME", ".config")
+    return env.get("MEMORY_ANCHOR_CONFIG_FILE") or _join(folder, "config.yaml")
+
+
+def _platform_folder(env: Mapping[str, str], xdg_name: str, *xdg_default: str) -> str:
     home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - pathlib costs 15 ms
     if sys.platform == "win32":
         return _join(env.get("LOCALAPPDATA") or _join(home, "AppData", "Local"), "memory-anchor")
     if sys.platform == "darwin":
         return _join(home, "Library", "Application Support", "memory-anchor")
-    return _join(env.get("XDG_DATA_HOME") or _join(home, ".local", "share"), "memory-anchor")
-
-
-def user_config_file(env: Mapping[str, str]) -> str:
-    """Return where the user's own settings file is, whether or not it exists."""
-    if given := env.get("MEMORY_ANCHOR_CONFIG_FILE"):
-        return given
-    home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111
-    if sys.platform == "win32":
-        return _join(env.get("LOCALAPPDATA") or _join(home, "AppData", "Local"), "memory-anchor", "config.yaml")
-    if sys.platform == "darwin":
-        return _join(home, "Library", "Application Support", "memory-anchor", "config.yaml")
-    return _join(env.get("XDG_CONFIG_HOME") or _join(home, ".config"), "memory-anchor", "config.yaml")
+    return _join(env.get(xdg_name) or _join(home, *xdg_default), "memory-anchor")
 
 
 def data_dir(env: Mapping[str, str]) -> str:
@@ -337,16 +336,12 @@ def read_json(path: str) -> Record | None:
 
 def sync_folder(folder: str) -> None:
     """Make the names in a folder durable, where the platform can."""
-    try:
+    with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        return
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_private(path: str, text: str) -> None:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from memory_anchor.runtime import engine, handshake, wire
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "memory_anchor"]
+SERVE = [*COMMAND, "serve", "--port", "0"]
 
 
 class Home:
@@ -51,6 +53,18 @@ class Home:
             check=True,
         )
         return ran.stdout.decode()
+
+    @contextmanager
+    def http_server(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Run `serve` until the block ends."""
+        server = subprocess.Popen(
+            SERVE, env=self.env, cwd=self.project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        try:
+            yield server
+        finally:
+            server.kill()
+            server.wait()
 
     def kill_engine(self) -> None:
         os.kill((wire.read_state(str(self.data)) or {})["pid"], 9)
@@ -168,9 +182,7 @@ def test_in_process_serves_the_same_memory_and_holds_the_lock(home: Home) -> Non
 @pytest.mark.slow
 def test_a_bridge_is_served_by_a_running_http_server(home: Home) -> None:
     """Rule serve.beside: `serve` holds the lock and is the engine as well; ending it hands over to a new one."""
-    command = [*COMMAND, "serve", "--port", "0"]
-    server = subprocess.Popen(command, env=home.env, cwd=home.project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
+    with home.http_server() as server:
         until(lambda: (wire.read_state(str(home.data)) or {}).get("state") == "serving", "it serves bridges")
         agent = home.agent("c1")
         saved = told(agent.tool("save_memory", content="Served beside HTTP"))
@@ -181,9 +193,6 @@ def test_a_bridge_is_served_by_a_running_http_server(home: Home) -> None:
         assert told(agent.tool("get_memory", id=saved["id"]))["content"] == "Served beside HTTP"
         events = told(agent.tool("search_events"))["events"]
         assert ["half done" in event["content"] for event in events] == [True]
-    finally:
-        server.kill()
-        server.wait()
 
 
 @pytest.mark.slow
@@ -192,9 +201,7 @@ def test_an_http_server_takes_over_from_a_running_engine(home: Home) -> None:
     quiet, busy = home.agent("c1"), home.agent("c2")
     before = told(quiet.tool("save_memory", content="Acknowledged before HTTP came"))
     first = (engine.status(home.data) or {})["pid"]
-    command = [*COMMAND, "serve", "--port", "0"]
-    server = subprocess.Popen(command, env=home.env, cwd=home.project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
+    with home.http_server() as server:
         written = []
 
         def serves() -> bool:
@@ -212,12 +219,9 @@ def test_an_http_server_takes_over_from_a_running_engine(home: Home) -> None:
         assert server.stdout is not None
         base = re.findall(rb"http://127\.0\.0\.1:\d+", server.stdout.readline())[0].decode()
         assert httpx2.get(f"{base}/v1/health").status_code == 200
-        second = subprocess.run(command, env=home.env, cwd=home.project, capture_output=True, text=True)
+        second = subprocess.run(SERVE, env=home.env, cwd=home.project, capture_output=True, text=True)
         assert second.returncode == 5
         assert f"in use by pid {server.pid} (HTTP server" in " ".join(second.stderr.split())
-    finally:
-        server.kill()
-        server.wait()
 
 
 @pytest.mark.slow

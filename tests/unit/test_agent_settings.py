@@ -40,6 +40,10 @@ def anchor(core: Core, agent: str = "codex", conversation: str = "c1", **more: A
     return core.anchor(Actor(Caller.AGENT, Scope(agent=agent, conversation=conversation), client=agent, **more))
 
 
+def codex_with(folder: Path, model: ScriptedLanguageModel | None = None, **extraction: Any) -> MemoryAnchor:
+    return anchor(core_with(folder, {"codex": {"extraction": extraction}}, model))
+
+
 def transcript(folder: Path, *turns: tuple[str, str]) -> dict[str, str]:
     file = folder / "transcript.jsonl"
     lines = [{"type": role, "message": {"role": role, "content": text}} for role, text in turns]
@@ -58,11 +62,10 @@ def test_an_agent_that_is_switched_off_leaves_nothing_unasked(tmp_path: Path) ->
     """Rule agents.enabled: no hook learns, stores or asks; what the agent saves itself stays."""
     own = {"enabled": False, "extraction": {"mode": "factual", "trigger": "per-turn"}}
     here = anchor(core_with(tmp_path, {"codex": own}))
-    told = transcript(tmp_path, *TALK)
-    hooks = Hooks()
+    payload, hooks = transcript(tmp_path, *TALK), Hooks()
 
     for event in ("Stop", "PreCompact", "SessionEnd"):
-        assert hooks.in_background(here, event, told) == 0
+        assert hooks.in_background(here, event, payload) == 0
     hooks.answer(here, "PostCompact", {"compact_summary": "We agreed on PostgreSQL 16"})
 
     assert contents(here) == []
@@ -162,15 +165,13 @@ LEARNS = {
 def test_mode_and_trigger_decide_when_a_transcript_is_read(tmp_path: Path, mode: str, trigger: str) -> None:
     """Rules agents.extraction.mode, trigger: a writing agent is written for at compactions and the end."""
     for event in ("Stop", "PreCompact", "SessionEnd"):
-        own = {"codex": {"extraction": {"mode": mode, "trigger": trigger}}}
-        here = anchor(core_with(tmp_path / event, own))
+        here = codex_with(tmp_path / event, mode=mode, trigger=trigger)
         assert (Hooks().in_background(here, event, transcript(tmp_path, *TALK)) > 0) is (event in LEARNS[mode, trigger])
 
 
 def test_a_short_conversation_is_left_alone(tmp_path: Path) -> None:
     """Rule agents.extraction.min_turns: messages of user and assistant."""
-    own = {"codex": {"extraction": {"mode": "factual", "trigger": "per-turn", "min_turns": 4}}}
-    here = anchor(core_with(tmp_path, own))
+    here = codex_with(tmp_path, mode="factual", trigger="per-turn", min_turns=4)
 
     assert Hooks().in_background(here, "Stop", transcript(tmp_path, *TALK[:2])) == 0
     assert Hooks().in_background(here, "Stop", transcript(tmp_path, *TALK)) > 0
@@ -201,8 +202,7 @@ def test_a_ghostwriter_writes_in_the_person_that_was_chosen(
         "wrong_without": "the wrong database is used",
     }
     model = ScriptedLanguageModel({"memories": [found]}, {"memories": []})
-    own = {"codex": {"extraction": {"mode": "ghostwriter", "perspective": perspective, "trigger": "session-end"}}}
-    here = anchor(core_with(tmp_path, own, model))
+    here = codex_with(tmp_path, model, mode="ghostwriter", perspective=perspective, trigger="session-end")
 
     Hooks().in_background(here, "SessionEnd", transcript(tmp_path, *TALK))
 
@@ -214,8 +214,7 @@ def test_a_ghostwriter_writes_in_the_person_that_was_chosen(
 def test_a_persons_own_words_take_the_place_of_the_task(tmp_path: Path) -> None:
     """Rule agents.extraction.prompt_template: the rules of what is believed stand whatever it says."""
     model = ScriptedLanguageModel({"memories": []})
-    own = {"codex": {"extraction": {"mode": "factual", "prompt_template": "Keep only what concerns databases."}}}
-    here = anchor(core_with(tmp_path, own, model))
+    here = codex_with(tmp_path, model, mode="factual", prompt_template="Keep only what concerns databases.")
 
     here.remember_conversation([{"role": role, "content": text} for role, text in TALK])
 
@@ -228,8 +227,8 @@ def test_a_persons_own_words_take_the_place_of_the_task(tmp_path: Path) -> None:
 
 def stops(hooks: Hooks, here: MemoryAnchor, many: int, **payload: Any) -> list[bool]:
     """Return at which of so many stops the agent was asked."""
-    told = {"session_id": "c1", "hook_event_name": "Stop", "stop_hook_active": False, **payload}
-    return [bool(hooks.answer(here, "Stop", told)) for _ in range(many)]
+    payload = {"session_id": "c1", "hook_event_name": "Stop", "stop_hook_active": False, **payload}
+    return [bool(hooks.answer(here, "Stop", payload)) for _ in range(many)]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +247,7 @@ def test_an_agent_that_writes_itself_is_asked_when_it_stops(
     tmp_path: Path, extraction: dict[str, Any], asked: list[int]
 ) -> None:
     """Rule first-person: a session's end can only be observed, so the question comes early and again after a while."""
-    here = anchor(core_with(tmp_path, {"codex": {"extraction": extraction}}))
+    here = codex_with(tmp_path, **extraction)
 
     assert [n for n, was in enumerate(stops(Hooks(), here, 13)) if was] == asked
 
@@ -260,8 +259,8 @@ TALK_IN_CHINESE = (
 )
 
 
-def stop_asks(folder: Path, told: dict[str, str], own: dict[str, Any] | None = None) -> str:
-    return Hooks().answer(anchor(core_with(folder, {"codex": {"extraction": own or {}}})), "Stop", told)
+def stop_asks(folder: Path, payload: dict[str, str], **extraction: Any) -> str:
+    return Hooks().answer(codex_with(folder, **extraction), "Stop", payload)
 
 
 def test_by_default_an_agent_is_asked_once_where_the_small_model_saw_candidates(tmp_path: Path) -> None:
@@ -269,13 +268,12 @@ def test_by_default_an_agent_is_asked_once_where_the_small_model_saw_candidates(
     assert stop_asks(tmp_path / "a", transcript(tmp_path, *TALK)) == ASK
     assert stop_asks(tmp_path / "b", transcript(tmp_path, *TALK_IN_CHINESE)) == ASK_IN_CHINESE
     assert stop_asks(tmp_path / "c", transcript(tmp_path, *SMALL_TALK)) == ""
-    assert stop_asks(tmp_path / "d", transcript(tmp_path, *SMALL_TALK), {"mode": "first-person"}) == ""
+    assert stop_asks(tmp_path / "d", transcript(tmp_path, *SMALL_TALK), mode="first-person") == ""
     assert stop_asks(tmp_path / "e", {"session_id": "c1"}) == "", "nothing to look at"
     assert max(count_tokens(ASK), count_tokens(ASK_IN_CHINESE)) <= 120
 
-    hooks, here = Hooks(), anchor(core_with(tmp_path / "f", {}))
-    told = transcript(tmp_path, *TALK)
-    assert [bool(hooks.answer(here, "Stop", told)) for _ in range(5)] == [True, False, False, False, False]
+    hooks, here, payload = Hooks(), anchor(core_with(tmp_path / "f", {})), transcript(tmp_path, *TALK)
+    assert [bool(hooks.answer(here, "Stop", payload)) for _ in range(5)] == [True, False, False, False, False]
 
 
 def test_a_compaction_is_told_what_to_keep_in_the_users_language(tmp_path: Path) -> None:
@@ -305,14 +303,14 @@ def test_what_is_found_at_a_sessions_end_waits_for_review(tmp_path: Path) -> Non
     assert Hooks().in_background(here, "SessionEnd", transcript(tmp_path, *TALK)) >= 1
 
     kept = here.listing()
-    assert {(one.status.value, one.origin.value) for one in kept} == {("pending", "extracted")}
-    assert any("PostgreSQL 16" in one.content for one in kept)
+    assert {(memory.status.value, memory.origin.value) for memory in kept} == {("pending", "extracted")}
+    assert any("PostgreSQL 16" in memory.content for memory in kept)
     assert here.search("PostgreSQL billing").snippets == ()
 
 
 def test_the_stop_that_follows_the_question_is_let_through(tmp_path: Path) -> None:
     """Rule first-person: `stop_hook_active` ends the loop, and it counts as no turn."""
-    here = anchor(core_with(tmp_path, {"codex": {"extraction": {"mode": "first-person", "trigger": "per-turn"}}}))
+    here = codex_with(tmp_path, mode="first-person", trigger="per-turn")
     hooks = Hooks()
 
     assert stops(hooks, here, 1) == [True]
@@ -352,7 +350,7 @@ def test_what_the_agent_writes_when_asked_records_its_mode(tmp_path: Path) -> No
     event = here.log_event("I upgraded PostgreSQL", source="first-person")
     plain = here.save_memory("The cache lives in Redis")
 
-    modes = [here.get(one.id).write_mode for one in (fact, event, plain)]
+    modes = [here.get(saved.id).write_mode for saved in (fact, event, plain)]
     assert modes == [WriteMode.FIRST_PERSON, WriteMode.FIRST_PERSON, WriteMode.TOOL_CALL]
 
 

@@ -24,10 +24,8 @@ def said(*turns: str | tuple[str, str]) -> tuple[Message, ...]:
     """Return a conversation; a bare string is the user's."""
     return conversation(
         [
-            {"role": "user", "content": turn}
-            if isinstance(turn, str)
-            else dict(zip(("role", "content"), turn, strict=True))
-            for turn in turns
+            {"role": role, "content": content}
+            for role, content in (("user", turn) if isinstance(turn, str) else turn for turn in turns)
         ]
     )
 
@@ -38,13 +36,9 @@ def one(*turns: str | tuple[str, str]) -> Candidate:
     return found[0]
 
 
+DARK_MODE = "I prefer dark mode in every editor."
 KEPT = [
-    (
-        "By the way, I prefer dark mode in every editor.",
-        "preference",
-        "user",
-        "User: I prefer dark mode in every editor.",
-    ),
+    (f"By the way, {DARK_MODE}", "preference", "user", f"User: {DARK_MODE}"),
     ("I'm allergic to peanuts.", "fact", "user", "User: I'm allergic to peanuts."),
     ("We decided to deploy only on Fridays.", "decision", "project", "We decided to deploy only on Fridays."),
     ("Every endpoint needs an openapi entry.", "instruction", "project", "Every endpoint needs an openapi entry."),
@@ -110,7 +104,7 @@ def read_alone(texts: Sequence[str], rows: Rows) -> list[list[Candidate]]:
 def test_what_is_worth_keeping_is_kept_as_it_was_said(rows: Rows) -> None:
     """Rule: types and owners are told apart in both languages, the quote is verbatim, nothing is conjugated."""
     found = read_alone([text for text, *_ in KEPT], rows)
-    assert [[(one.type.value, one.about, one.content) for one in each] for each in found] == [
+    assert [[(memory.type.value, memory.about, memory.content) for memory in each] for each in found] == [
         [(kind, about, content)] for _, kind, about, content in KEPT
     ]
     assert all(each[0].quote in text and each[0].key for each, (text, *_) in zip(found, KEPT, strict=True))
@@ -120,9 +114,9 @@ def test_what_is_worth_keeping_is_kept_as_it_was_said(rows: Rows) -> None:
 def test_kinds_and_owners_are_told_apart(rows: Rows) -> None:
     """Rule: rules, facts, tasks with their date, persons with their role and feelings in both languages."""
     found = read_alone([text for text, *_ in KEPT_TOO], rows)
-    told = [[(one.type.value, one.about) for one in each] for each in found]
-    right = sum(each == [(kind, about)] for each, (_, kind, about) in zip(told, KEPT_TOO, strict=True))
-    assert all(told)
+    kinds = [[(memory.type.value, memory.about) for memory in each] for each in found]
+    right = sum(each == [(kind, about)] for each, (_, kind, about) in zip(kinds, KEPT_TOO, strict=True))
+    assert all(kinds)
     assert right >= len(KEPT_TOO) - 3
 
 
@@ -150,8 +144,8 @@ def test_a_short_answer_is_judged_in_the_language_of_its_question() -> None:
 
 def test_what_is_handed_over_alone_is_told_by_its_length() -> None:
     """Rule name: worth.few. One message alone was chosen by somebody; of a conversation of three or more none was."""
-    told = [sentences_of(said(*[f"The gateway listens on port {n}." for n in range(count)])) for count in (1, 2, 3, 60)]
-    assert [{one.said.brevity for one in each} for each in told] == [{1.0}, {0.5}, {0.0}, {0.0}]
+    read = [sentences_of(said(*[f"The gateway listens on port {n}." for n in range(count)])) for count in (1, 2, 3, 60)]
+    assert [{sentence.said.brevity for sentence in each} for each in read] == [{1.0}, {0.5}, {0.0}, {0.0}]
 
 
 @pytest.mark.parametrize(
@@ -203,8 +197,8 @@ def test_what_a_user_asks_to_remember_is_kept_where_it_alone_would_only_join_ano
         ("The demo is on Friday.", []),
         (("assistant", "Remember that the demo is on Friday."), []),
     ):
-        every = sentences_of(said(turn))
-        assert [one.content for one in memories_of(every, [joins] * len(every))] == kept
+        sentences = sentences_of(said(turn))
+        assert [memory.content for memory in memories_of(sentences, [joins] * len(sentences))] == kept
 
 
 def test_another_embedders_rows_are_not_read_and_the_form_alone_decides(core: Core) -> None:
@@ -267,11 +261,7 @@ def test_an_assistants_word_is_a_claim_that_waits(rows: Rows) -> None:
 
 def test_the_same_conversation_again_adds_nothing() -> None:
     """Rule: replaying a conversation adds nothing after the first time."""
-    talk = said(
-        "I prefer dark mode in every editor.",
-        "我对花生过敏。",
-        "We decided to deploy only on Fridays.",
-    )
+    talk = said(DARK_MODE, "我对花生过敏。", "We decided to deploy only on Fridays.")
     first = extract_by_rules(talk)
     assert len(first) == 3
     assert extract_by_rules(talk) == first
@@ -283,13 +273,10 @@ def test_recalled_text_is_never_extracted_again() -> None:
     fenced = fence("User loves jazz music.", source="memory", trust=Trust.AGENT)
     assert extract_by_rules(said(fenced, "User loves jazz music.")) == []
     assert extract_by_rules(said(fenced + "\nI prefer rock music in every car.")) != []
+    call = {"name": "mcp__memory-anchor__search_memory", "arguments": "{}"}
     talk = conversation(
         [
-            {
-                "role": "assistant",
-                "content": "",
-                "tool_calls": [{"name": "mcp__memory-anchor__search_memory", "arguments": "{}"}],
-            },
+            {"role": "assistant", "content": "", "tool_calls": [call]},
             {"role": "tool", "content": '{"snippets":[{"text":"We decided to deploy only on Fridays."}]}'},
             {"role": "user", "content": "We decided to deploy only on Fridays."},
         ]
@@ -299,8 +286,8 @@ def test_recalled_text_is_never_extracted_again() -> None:
 
 def test_a_deviation_from_what_is_known_carries_its_gap() -> None:
     """Rule: the gap keeps predicted, actual, type and importance; what is as predicted is not stored."""
-    known = ["User: I prefer dark mode in every editor."]
-    assert extract_by_rules(said("I prefer dark mode in every editor."), known=known) == []
+    known = [f"User: {DARK_MODE}"]
+    assert extract_by_rules(said(DARK_MODE), known=known) == []
     found = extract_by_rules(said("I prefer light mode in every editor."), known=known)[0]
     assert found.gap == {
         "predicted": known[0],
@@ -312,14 +299,9 @@ def test_a_deviation_from_what_is_known_carries_its_gap() -> None:
 
 def test_tool_calls_are_compared_with_what_is_known() -> None:
     """Rule: what the tool calls show is compared too."""
-    runs = [
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"name": "Bash", "arguments": {"command": "cd web && npm run build"}}],
-        }
-    ] * 3
-    found = extract_by_rules(conversation(runs), known=["This repository uses pnpm."])
+    call = {"name": "Bash", "arguments": {"command": "cd web && npm run build"}}
+    runs = conversation([{"role": "assistant", "content": "", "tool_calls": [call]}] * 3)
+    found = extract_by_rules(runs, known=["This repository uses pnpm."])
     assert [candidate.content for candidate in found] == [
         "Commands here were run with `npm`, where `pnpm` was expected.",
         "Command used again and again here: `npm run build`",
@@ -330,9 +312,7 @@ def test_tool_calls_are_compared_with_what_is_known() -> None:
 
 
 def test_of_two_contradictions_in_one_conversation_the_later_stands() -> None:
-    found = extract_by_rules(
-        said("I prefer dark mode in every editor.", "Actually, I prefer light mode in every editor.")
-    )
+    found = extract_by_rules(said(DARK_MODE, "Actually, I prefer light mode in every editor."))
     assert [candidate.content for candidate in found] == ["User: I prefer light mode in every editor."]
 
 
@@ -354,7 +334,7 @@ def test_the_later_word_ends_the_earlier_where_it_says_so_or_gives_another_value
     ("earlier", "later"),
     [
         ("我们决定账本用 PostgreSQL。", "我们决定消息队列用 Kafka。"),
-        ("I prefer dark mode in every editor.", "I always prefer tabs over spaces."),
+        (DARK_MODE, "I always prefer tabs over spaces."),
         ("We decided to never use Postgres.", "We decided to always use Kafka."),
         ("我们决定周一发布。", "我们决定周五开会。"),
         ("Our service 1 listens on port 8080.", "Our service 2 listens on port 8081."),
@@ -420,7 +400,7 @@ def test_a_conversation_of_many_decisions_is_read_fast() -> None:
 def test_long_conversations_are_read_fast() -> None:
     """Rule: at least 200 turns a second without the embedder (some 1,000 here)."""
     turns = [
-        "I prefer dark mode in every editor.",
+        DARK_MODE,
         "Can you look at it?",
         "我们决定把缓存换成Redis。",
         "The quick brown fox jumps. " * 5,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -22,12 +23,12 @@ def test_a_question_is_saved_once_and_the_newest_answer_counts(tmp_path: Path) -
     golden.save(tmp_path, "部署前要做什么？", ["m2"])
     golden.save(tmp_path, "which port?", ["m3"])
 
-    assert [(one.query, one.expects) for one in golden.load(tmp_path)] == [
+    assert [(question.query, question.expects) for question in golden.load(tmp_path)] == [
         ("部署前要做什么？", ("m2",)),
         ("which port?", ("m3",)),
     ]
     assert (tmp_path / golden.FILE).stat().st_mode & 0o077 == 0
-    assert [one.question(1).language for one in golden.load(tmp_path)] == ["zh", "en"]
+    assert [saved.question(1).language for saved in golden.load(tmp_path)] == ["zh", "en"]
 
 
 def test_a_question_can_be_taken_away(tmp_path: Path) -> None:
@@ -99,23 +100,24 @@ def line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     return run
 
 
+def runs_of(code: int, text: str) -> list[dict[str, Any]]:
+    assert code == 0, text
+    return json.loads(text[text.index("{") :])["runs"]
+
+
 def test_the_command_saves_asks_and_compares(line, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule eval.command: save a golden question, run it, run it again and be told what changed."""
     added = CliRunner().invoke(app, ["add", "The staging database listens on port 6543.", "--json"])
     memory_id = json.loads(added.stdout)["id"]
     assert line("--save", "staging database port", "--expects", memory_id)[0] == 0
 
-    code, text = line("--golden", "--json")
-    first = json.loads(text[text.index("{") :])["runs"][0]
-    assert code == 0
+    (first,) = runs_of(*line("--golden", "--json"))
     assert (first["overall"]["R@1"], first["compared"]) == (1.0, None)
 
     CliRunner().invoke(app, ["forget", memory_id])
-    code, text = line("--golden", "--json")
-    second = json.loads(text[text.index("{") :])["runs"][0]
+    (second,) = runs_of(*line("--golden", "--json"))
     assert [change["query"] for change in second["compared"]["lost"]] == ["staging database port"]
-    code, text = line("--golden")
-    assert "staging database port" in text
+    assert "staging database port" in line("--golden")[1]
 
 
 def test_a_golden_question_must_expect_what_the_memory_holds(line) -> None:
@@ -161,11 +163,9 @@ def test_two_settings_are_compared_on_the_users_own_questions(line, tmp_path: Pa
     before = {path: path.read_bytes() for path in (home / "evaluations").rglob("*") if path.is_file()}
     stored = CliRunner().invoke(app, ["list", "--json"]).stdout
 
-    code, text = line("--golden", "--variant", "as set", "--variant", "retrieval.priors=false", "--json")
+    runs = runs_of(*line("--golden", "--variant", "as set", "--variant", "retrieval.priors=false", "--json"))
 
-    assert code == 0, text
-    runs = json.loads(text[text.index("{") :])["runs"]
-    assert [(one["variant"], one["overall"]["R@1"]) for one in runs] == [("as set", 1.0), ("retrieval.priors=false", 1)]
+    assert [(run["variant"], run["overall"]["R@1"]) for run in runs] == [("as set", 1.0), ("retrieval.priors=false", 1)]
     assert runs[1]["settings"]["retrieval.priors"] is False
     assert {path: path.read_bytes() for path in (home / "evaluations").rglob("*") if path.is_file()} == before
     assert before
