@@ -11,12 +11,11 @@ from typing import Any
 
 import anyio
 import pytest
-from event_loop import in_event_loop
+from event_loop import DEADLINE_S, in_event_loop
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
-DEADLINE_S = 200.0
 
 
 def command(tmp_path: Path, **env: str) -> StdioServerParameters:
@@ -38,26 +37,24 @@ async def answered(client: Client, tool: str, **arguments: Any) -> dict[str, Any
 @in_event_loop
 async def test_what_one_session_saves_the_next_one_finds_in_either_language(tmp_path: Path) -> None:
     """The product's promise, in both protocol eras: memory outlives the process."""
-    with anyio.fail_after(DEADLINE_S):
-        async with Client(command(tmp_path), mode="auto") as client:
-            assert "search_memory" in (client.instructions or "")
-            saved = await answered(client, "save_memory", content="选择 Qdrant，因为它可以嵌入运行", type="decision")
-            await answered(client, "log_event", content="Fixed the empty query bug in search_memory")
-            await answered(client, "set_active_context", key="topic", value="空查询")
-        async with Client(command(tmp_path), mode="legacy") as client:
-            found = await answered(client, "search_memory", query="为什么用 Qdrant")
-            assert found["snippets"][0]["id"] == saved["id"]
-            events = (await answered(client, "search_events"))["events"]
-            assert {one["content"] for one in events} == {"Fixed the empty query bug in search_memory", "topic: 空查询"}
+    async with Client(command(tmp_path), mode="auto") as client:
+        assert "search_memory" in (client.instructions or "")
+        saved = await answered(client, "save_memory", content="选择 Qdrant，因为它可以嵌入运行", type="decision")
+        await answered(client, "log_event", content="Fixed the empty query bug in search_memory")
+        await answered(client, "set_active_context", key="topic", value="空查询")
+    async with Client(command(tmp_path), mode="legacy") as client:
+        answer = await answered(client, "search_memory", query="为什么用 Qdrant")
+        assert answer["snippets"][0]["id"] == saved["id"]
+        events = (await answered(client, "search_events"))["events"]
+        assert {one["content"] for one in events} == {"Fixed the empty query bug in search_memory", "topic: 空查询"}
 
 
 @in_event_loop
 async def test_settings_of_the_environment_choose_the_profile_and_read_only_mode(tmp_path: Path) -> None:
-    with anyio.fail_after(DEADLINE_S):
-        env = {"MEMORY_ANCHOR_PROFILE": "minimal", "MEMORY_ANCHOR_READ_ONLY": "true"}
-        async with Client(command(tmp_path, **env), mode="auto") as client:
-            listed = [tool.name for tool in (await client.list_tools()).tools]
-            assert listed == ["get_constitution", "search_memory"]
+    env = {"MEMORY_ANCHOR_PROFILE": "minimal", "MEMORY_ANCHOR_READ_ONLY": "true"}
+    async with Client(command(tmp_path, **env), mode="auto") as client:
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        assert listed == ["get_constitution", "search_memory"]
 
 
 def test_serve_prints_an_address_with_a_secret_that_a_client_can_use(tmp_path: Path) -> None:
@@ -71,8 +68,8 @@ def test_serve_prints_an_address_with_a_secret_that_a_client_can_use(tmp_path: P
     )
     try:
         assert server.stdout is not None
-        told = [server.stdout.readline() for _ in range(2)]
-        address = next(word for word in told[1].split() if word.startswith("http://127.0.0.1:"))
+        lines = [server.stdout.readline() for _ in range(2)]
+        address = next(word for word in lines[1].split() if word.startswith("http://127.0.0.1:"))
 
         async def work() -> None:
             with anyio.fail_after(DEADLINE_S):

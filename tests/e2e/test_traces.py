@@ -47,10 +47,8 @@ class Collector:
         self.url = f"{self._server.url}/v1/traces"
 
     def spans(self) -> list[dict[str, Any]]:
-        found = [
-            scoped["spans"] for body in self.bodies for one in body["resourceSpans"] for scoped in one["scopeSpans"]
-        ]
-        return [span for spans in found for span in spans]
+        resources = [resource for body in self.bodies for resource in body["resourceSpans"]]
+        return [span for resource in resources for scope in resource["scopeSpans"] for span in scope["spans"]]
 
     def close(self) -> None:
         self._server.close()
@@ -68,7 +66,7 @@ def served(tmp_path: Path, url: str) -> tuple[Core, Served]:
     return core, Served(build_http(core, core.settings))
 
 
-def said(span: dict[str, Any]) -> dict[str, str]:
+def attributes_of(span: dict[str, Any]) -> dict[str, str]:
     return {one["key"]: next(iter(one["value"].values())) for one in span["attributes"]}
 
 
@@ -87,8 +85,8 @@ def test_each_request_is_a_span_in_the_callers_trace_and_tells_no_text(tmp_path:
     assert [one["name"] for one in spans] == ["POST /v1/memory/store", "POST /v1/memory/search", "POST other"]
     assert (spans[0]["traceId"], spans[0]["parentSpanId"]) == (TRACE, PARENT)
     assert "parentSpanId" not in spans[1] and len(spans[1]["traceId"]) == 32 and len(spans[1]["spanId"]) == 16
-    assert [said(one)["http.response.status_code"] for one in spans] == ["200", "200", "401"]
-    assert said(spans[0])["http.route"] == "/v1/memory/store"
+    assert [attributes_of(one)["http.response.status_code"] for one in spans] == ["200", "200", "401"]
+    assert attributes_of(spans[0])["http.route"] == "/v1/memory/store"
     assert all(int(one["startTimeUnixNano"]) <= int(one["endTimeUnixNano"]) for one in spans)
     words = (b"Ostrava", b"acme", b"eve", record.id.encode(), key.encode(), b"127.0.0.1", b"ma_wrong")
     assert not [word for word in words if word in collector.raw]

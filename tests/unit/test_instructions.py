@@ -13,39 +13,39 @@ def _constitution(*texts, warnings=()):
 
 
 def test_a_short_constitution_is_carried_whole_and_in_order():
-    told = instructions_for(_constitution("项目目标：跨会话持久化记忆", "Simple first."), read_only=False)
-    assert told.endswith("- 项目目标：跨会话持久化记忆\n- Simple first.")
-    assert "get_constitution" not in told
+    text = instructions_for(_constitution("项目目标：跨会话持久化记忆", "Simple first."), read_only=False)
+    assert text.endswith("- 项目目标：跨会话持久化记忆\n- Simple first.")
+    assert "get_constitution" not in text
 
 
 def test_without_a_constitution_the_two_lines_on_saving_still_stand():
-    told = instructions_for(_constitution(), read_only=False)
-    assert "save_memory" in told
-    assert "log_event" in told
-    assert "constitution" not in told
+    text = instructions_for(_constitution(), read_only=False)
+    assert "save_memory" in text
+    assert "log_event" in text
+    assert "constitution" not in text
 
 
 def test_a_long_constitution_shows_its_first_entries_and_the_call_for_the_rest():
-    told = instructions_for(_constitution(*(f"规则{n}：" + "字" * 100 for n in range(20))), read_only=False)
-    shown = told.count("\n- ")
+    text = instructions_for(_constitution(*(f"规则{n}：" + "字" * 100 for n in range(20))), read_only=False)
+    shown = text.count("\n- ")
     assert 0 < shown < 20
-    assert f"({20 - shown} more: call get_constitution now)" in told
+    assert f"({20 - shown} more: call get_constitution now)" in text
 
 
 def test_before_the_first_approval_one_line_says_what_a_human_runs():
     """Attack A1: an empty L0 is no silence."""
-    told = instructions_for(
+    text = instructions_for(
         _constitution(warnings=("no constitution is in force; run `memory-anchor init`",)), read_only=False
     )
-    assert told.splitlines()[-1] == "(no constitution is in force; run `memory-anchor init`)"
-    assert "has warnings" not in told
+    assert text.splitlines()[-1] == "(no constitution is in force; run `memory-anchor init`)"
+    assert "has warnings" not in text
 
 
 def test_the_packaged_text_of_a_cold_start_claims_nothing_about_a_constitution():
     """Finding 9: no warning that is none, and the call that gets the rules."""
-    told = instructions_for(None, read_only=False)
-    assert "get_constitution" in told
-    assert "has warnings" not in told and "in force" not in told
+    text = instructions_for(None, read_only=False)
+    assert "get_constitution" in text
+    assert "has warnings" not in text and "in force" not in text
 
 
 def test_warnings_send_the_client_to_the_whole_text():
@@ -53,9 +53,9 @@ def test_warnings_send_the_client_to_the_whole_text():
 
 
 def test_a_read_only_connection_is_not_told_to_save():
-    told = instructions_for(_constitution("a"), read_only=True)
-    assert "read-only" in told
-    assert "save_memory" not in told
+    text = instructions_for(_constitution("a"), read_only=True)
+    assert "read-only" in text
+    assert "save_memory" not in text
 
 
 def test_look_alike_fences_in_an_entry_are_harmless():
@@ -67,5 +67,5 @@ def test_look_alike_fences_in_an_entry_are_harmless():
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=3000), max_size=20))
 def test_the_text_never_exceeds_two_kilobytes_and_never_cuts_an_entry(texts):
-    told = instructions_for(_constitution(*texts), read_only=False)
-    assert len(told.encode()) <= INSTRUCTIONS_BYTES_MAX
+    text = instructions_for(_constitution(*texts), read_only=False)
+    assert len(text.encode()) <= INSTRUCTIONS_BYTES_MAX
