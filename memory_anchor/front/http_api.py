@@ -37,9 +37,9 @@ from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_access import PATH_KEY, SECRET_PREFIX, Guard, error_body, is_loopback, retry_headers
 from memory_anchor.front.http_ingest import BatchWorker, add_ingest
 from memory_anchor.front.http_v1 import (
-    COLUMN,
+    CLAIMS,
     ERRORS,
-    WHOSE,
+    WHO_OF_ROLE,
     V1Handler,
     add_constitution,
     add_paths,
@@ -246,7 +246,7 @@ def _add_routes(app: FastAPI, v1: V1Handler) -> None:
         """Return the prompt with what memory knows for its task, within the model's window."""
         if not prompt.account_id and not credential_of(request).by_name:
             raise BadInput("account_id is missing; see /openapi.json for what is required")
-        actor = v1.actor(request, {name: getattr(prompt, name, "") for name in WHOSE}, deed=Deed.CONTEXT)
+        actor = v1.actor(request, {name: getattr(prompt, name, "") for name in CLAIMS}, deed=Deed.CONTEXT)
 
         def assemble(anchor: MemoryAnchor) -> ContextAnswer:
             built = anchor.assemble(prompt)
@@ -411,7 +411,7 @@ def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
     @app.get("/v1/keys", operation_id="keys_list", responses=ERRORS, summary="List the account's keys; no secret.")
     async def listed(request: Request) -> dict[str, object]:
         credential = credential_of(request)
-        check(Deed.END_KEYS, COLUMN[credential.role])
+        check(Deed.END_KEYS, WHO_OF_ROLE[credential.role])
         return dict(await v1.places.run(partial(_listed, keys, credential.account, core.clock.now())))
 
     def create(credential: Credential, request: BaseRequest) -> Record:
@@ -439,7 +439,7 @@ def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
     def add(path: str, deed: Deed, model: type[BaseRequest], change: KeyChange) -> None:
         async def handle(request: Request) -> dict[str, object]:
             credential = credential_of(request)
-            check(deed, COLUMN[credential.role])
+            check(deed, WHO_OF_ROLE[credential.role])
             if core.settings.read_only:
                 raise Refused("this memory is read-only; nothing was changed")
             checked = model.read(await v1.body(request), path)

@@ -24,14 +24,14 @@ from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, NotFound
 from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_access import error_body
 from memory_anchor.front.http_v1 import (
-    COLUMN,
+    CLAIMS,
+    CLAIMS_SCHEMA,
     ERRORS,
     REQUEST_ID,
-    WHOSE,
-    WHOSE_FIELDS,
+    WHO_OF_ROLE,
     V1Handler,
     body_schema,
-    pop_owner,
+    pop_claims,
     pop_text,
     request_schema,
 )
@@ -200,7 +200,7 @@ def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
     )
     async def ingest(request: Request) -> JSONResponse:
         body = await v1.body(request)
-        whose, request_id = pop_owner(body), pop_text(body, REQUEST_ID, REQUEST_ID_MAX)
+        claims, request_id = pop_claims(body), pop_text(body, REQUEST_ID, REQUEST_ID_MAX)
         items = body.pop("items", None)
         if body:
             raise BadInput(
@@ -208,8 +208,8 @@ def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
             )
         if not isinstance(items, list) or not 1 <= len(items) <= ITEMS_MAX:
             raise BadInput(f"items is no list of 1 to {ITEMS_MAX} objects; allowed are {', '.join(KINDS)}")
-        actor = v1.actor(request, whose, deed=Deed.LOG)
-        role = COLUMN[credential_of(request).role]
+        actor = v1.actor(request, claims, deed=Deed.LOG)
+        role = WHO_OF_ROLE[credential_of(request).role]
 
         def accept(anchor: MemoryAnchor) -> Record:
             anchor.writes.check_writable()
@@ -222,7 +222,7 @@ def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
     @app.get("/v1/ingest/{batch}", operation_id="ingest_report", responses=ERRORS, summary="Tell how far a batch is.")
     async def report(request: Request, batch: str) -> dict[str, object]:
         credential = credential_of(request)
-        rights.check(Deed.READ, COLUMN[credential.role])
+        rights.check(Deed.READ, WHO_OF_ROLE[credential.role])
         read = partial(worker.batches.report, batch, account=credential.account, user=credential.user)
         return dict(await v1.places.run(read))
 
@@ -252,7 +252,7 @@ def _schema() -> Record:
     items: list[Record] = []
     for kind, (row, _) in KINDS.items():
         schema = request_schema(row)
-        fields = {name: field for name, field in record(schema["properties"]).items() if name not in WHOSE}
+        fields = {name: field for name, field in record(schema["properties"]).items() if name not in CLAIMS}
         properties: Record = {"kind": {"const": kind}, **fields}
         items.append({**schema, "properties": properties, "required": ["kind", *texts(schema.get("required"))]})
     return {
@@ -262,6 +262,6 @@ def _schema() -> Record:
         "properties": {
             "items": {"type": "array", "minItems": 1, "maxItems": ITEMS_MAX, "items": {"oneOf": items}},
             REQUEST_ID: {"type": "string", "maxLength": REQUEST_ID_MAX},
-            **WHOSE_FIELDS,
+            **CLAIMS_SCHEMA,
         },
     }

@@ -1,8 +1,8 @@
 """`/v1`: use cases over HTTP, and decisions signed on other machines.
 
 `PATHS` has for each path the row of `table` and the right that its caller needs. A body is the row's request and the
-caller's names (`WHOSE`), which are checked against the credential in `callers` and not passed on. OpenAPI is made from
-the same table. A body that is no object, repeats a name, holds NaN or is nested too deeply is refused as a whole.
+claims about the caller (`CLAIMS`), which are checked against the credential in `callers` and not passed on. OpenAPI is
+made from the same table. A body that is no object, repeats a name, holds NaN or is nested too deeply is refused.
 
 `/v1/review`: what waits for a decision, and the decisions of approvers. The access key says that its holder may decide;
 the decision itself is signed where the passphrase was typed, over this one call, what was shown and a challenge that is
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[dict[str, object]]]
-WHOSE: Mapping[str, str] = {
+CLAIMS: Mapping[str, str] = {
     "account_id": "The key's own; another one is refused.",
     "user_id": "The key's own; named where the key is bound to no user.",
     "project_id": "The key's own; named where the key is bound to no project.",
@@ -65,11 +65,11 @@ WHOSE: Mapping[str, str] = {
     "agent_id": "The agent that asks, e.g. `codex`.",
     "zone": "IANA time zone in which times without one are read.",
 }
-WHOSE_FIELDS: Mapping[str, Json] = {
-    name: {"type": "string", "maxLength": NAME_MAX, "description": about} for name, about in WHOSE.items()
+CLAIMS_SCHEMA: Mapping[str, Json] = {
+    name: {"type": "string", "maxLength": NAME_MAX, "description": about} for name, about in CLAIMS.items()
 }
 REQUEST_ID = "request_id"
-COLUMN: Mapping[Role, Who] = {
+WHO_OF_ROLE: Mapping[Role, Who] = {
     Role.READER: Who.READER_KEY,
     Role.WRITER: Who.WRITER_KEY,
     Role.APPROVER: Who.APPROVER_KEY,
@@ -121,18 +121,18 @@ class V1Handler:
         """Return the body as an object. Raises BadInput."""
         return body_of(await request.body())
 
-    def actor(self, request: Request, whose: Mapping[str, str], *, deed: Deed) -> Actor:
+    def actor(self, request: Request, claims: Mapping[str, str], *, deed: Deed) -> Actor:
         """Return the caller. Raises Refused: its claims differ from the credential, or its role lacks the right."""
         credential = credential_of(request)
-        rights.check(deed, COLUMN[credential.role])
+        rights.check(deed, WHO_OF_ROLE[credential.role])
         preamble = PREAMBLE.get()
         return actor_from(
-            preamble._replace(zone=whose["zone"] or preamble.zone),
-            client_name=whose["agent_id"],
-            conversation=whose["conversation_id"],
-            account=whose["account_id"],
-            user=whose["user_id"],
-            project=whose["project_id"] or request.headers.get(PROJECT_HEADER, ""),
+            preamble._replace(zone=claims["zone"] or preamble.zone),
+            client_name=claims["agent_id"],
+            conversation=claims["conversation_id"],
+            account=claims["account_id"],
+            user=claims["user_id"],
+            project=claims["project_id"] or request.headers.get(PROJECT_HEADER, ""),
             agent=self.core.settings.scope.agent,
             project_dir=project_for(credential.account, self.core),
             read_only=self.core.settings.read_only,
@@ -150,11 +150,11 @@ class V1Handler:
 
     async def answer(self, request: Request, path: V1Path, body: dict[str, Json]) -> Record:
         """Return the answer of a path's row to a body."""
-        whose = pop_owner(body)
+        claims = pop_claims(body)
         row = ROWS["log" if path.row == "add" and EVENT_FIELDS & body.keys() else path.row]
         name = "" if REQUEST_ID in row.request.model_fields else pop_text(body, REQUEST_ID, REQUEST_ID_MAX)
         checked = row.request.read(body, path.path.rpartition("/")[2])
-        actor = self.actor(request, whose, deed=path.deed)
+        actor = self.actor(request, claims, deed=path.deed)
         scope, request_id, turn = actor.scope, name or str(getattr(checked, REQUEST_ID, "") or ""), ""
         if path.writes and request_id:
             caller = (scope.account, actor.project, scope.user, scope.agent, scope.conversation)
@@ -220,9 +220,9 @@ def body_of(raw: bytes) -> dict[str, Json]:
     return body
 
 
-def pop_owner(body: dict[str, Json]) -> dict[str, str]:
-    """Remove the caller's names from a body and return them. Raises BadInput: one is no name."""
-    return {name: pop_text(body, name, NAME_MAX) for name in WHOSE}
+def pop_claims(body: dict[str, Json]) -> dict[str, str]:
+    """Remove the claims about the caller from a body and return them. Raises BadInput: one is no name."""
+    return {name: pop_text(body, name, NAME_MAX) for name in CLAIMS}
 
 
 def pop_text(body: dict[str, Json], name: str, most: int) -> str:
@@ -284,9 +284,9 @@ def body_schema(schema: Record) -> dict[str, object]:
 
 
 def request_schema(row: str) -> dict[str, Json]:
-    """Return the schema of a row's request with the caller's names."""
+    """Return the schema of a row's request with `CLAIMS`."""
     schema = plain_schema(ROWS[row].request)
-    return {**schema, "properties": {**record(schema["properties"]), **WHOSE_FIELDS}}
+    return {**schema, "properties": {**record(schema["properties"]), **CLAIMS_SCHEMA}}
 
 
 def plain_schema(model: type[BaseRequest]) -> Record:
@@ -349,7 +349,7 @@ def add_review(app: FastAPI, v1: V1Handler) -> None:
     @app.post("/v1/review/challenge", operation_id="review_challenge", responses=ERRORS)
     async def challenge(request: Request) -> dict[str, object]:
         """Hand out what an approver signs with a decision; good once, for a minute."""
-        actor = v1.actor(request, pop_owner(await v1.body(request)), deed=Deed.ACCEPT)
+        actor = v1.actor(request, pop_claims(await v1.body(request)), deed=Deed.ACCEPT)
         return await v1.run(actor, lambda _: {**v1.core.challenge(actor)})
 
     def answer(
@@ -364,8 +364,8 @@ def add_review(app: FastAPI, v1: V1Handler) -> None:
     def add(name: str) -> None:
         async def handle(request: Request) -> dict[str, object]:
             body = await v1.body(request)
-            whose, proof = pop_owner(body), body.pop(HUMAN, None)
-            actor = v1.actor(request, whose, deed=DECISIONS.get(name) or REVIEW_READS[name])
+            claims, proof = pop_claims(body), body.pop(HUMAN, None)
+            actor = v1.actor(request, claims, deed=DECISIONS.get(name) or REVIEW_READS[name])
             approver = approver_of(request) if name in DECISIONS else None
             return dict(await v1.run(actor, partial(answer, name, body, proof, actor, approver)))
 
@@ -427,14 +427,14 @@ def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
 
     async def proposals(request: Request) -> dict[str, object]:
         """List the proposals that wait, with their differences and what an approval is signed over."""
-        actor = v1.actor(request, pop_owner(await v1.body(request)), deed=Deed.READ)
+        actor = v1.actor(request, pop_claims(await v1.body(request)), deed=Deed.READ)
         credential = credential_of(request)
         return dict(await v1.run(actor, partial(open_proposals, credential.user or credential.key)))
 
     async def handle(request: Request, *, name: str, deed: Deed) -> dict[str, object]:
         body = await v1.body(request)
-        whose, proof = pop_owner(body), body.pop(HUMAN, None)
-        actor = v1.actor(request, whose, deed=deed)
+        claims, proof = pop_claims(body), body.pop(HUMAN, None)
+        actor = v1.actor(request, claims, deed=deed)
         approver_of(request)
         if core.settings.read_only:
             raise Refused("this memory is read-only; nothing was changed")
@@ -447,7 +447,7 @@ def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
         return await handle(request, name=REJECT, deed=Deed.CLOSE)
 
     def add(name: str, handle: Handler, summary: str, schema: Record) -> None:
-        fields = {**record(schema["properties"]), **WHOSE_FIELDS}
+        fields = {**record(schema["properties"]), **CLAIMS_SCHEMA}
         add_route(app, f"constitution/{name}", handle, summary, {**schema, "properties": fields})
 
     nothing: Record = {"type": "object", "properties": {}, "additionalProperties": False}
