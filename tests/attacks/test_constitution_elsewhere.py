@@ -290,7 +290,7 @@ def test_a_server_that_ends_before_the_text_is_sealed_is_finished_by_the_last_ap
         assert seat.sends(seat.signs(clock.now())).status_code == 200
     bob, dave = seats[0], seats[2]
     with monkeypatch.context() as dying:
-        dying.setattr("memory_anchor.identity.approved.set_aside", cut_off)
+        dying.setattr("memory_anchor.identity.approved.move_aside", cut_off)
         assert dave.sends(dave.signs(clock.now())).status_code >= 500
     assert schema_of(held).proposal(wish).status.value == "open" and NEW not in entries(held)
     refused(bob.sends(bob.signs(clock.now())), "do not seal this text together", held, approvals=3)
