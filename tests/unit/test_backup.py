@@ -213,7 +213,7 @@ def test_a_crash_before_the_journal_leaves_the_old(archive, shelf, monkeypatch):
     def dies(*_args, **_more):
         raise Crash
 
-    monkeypatch.setattr(backup, "write_whole", dies)
+    monkeypatch.setattr(backup, "write_atomic", dies)
     with pytest.raises(Crash):
         shelf.restore(archive, force=True)
     monkeypatch.undo()
