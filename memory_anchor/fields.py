@@ -350,7 +350,6 @@ class BaseRequest(BaseModel):
 
     @classmethod
     def required(cls) -> list[str]:
-        """Return the names of required fields."""
         return [name for name, field in cls.model_fields.items() if field.is_required()]
 
     @classmethod
@@ -467,7 +466,6 @@ def _field_of(model: type[BaseModel], name: str) -> Record:
 
 
 def _short(value: Raw) -> str:
-    """Return a value small enough to show."""
     shown = repr(value)
     return shown if len(shown) <= SHOWN_CHARS + 2 else f"{shown[:SHOWN_CHARS]}…"
 

@@ -516,7 +516,6 @@ def built_context(value: BuiltContext, *, reader: Scope) -> Shown:
 
 
 def report(value: ContextCostReport, *, reader: Scope) -> Shown:
-    """Return a ContextCostReport."""
     shaped: Shown = {
         "context_window_tokens": value.context_window_tokens,
         "reserved_output_tokens": value.reserved_output_tokens,

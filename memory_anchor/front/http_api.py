@@ -404,7 +404,6 @@ KeyChange = Callable[[Credential, BaseRequest], Record]
 
 
 def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
-    """Add the paths of `/v1/keys`."""
     changes = Bucket(CHANGES_A_MINUTE, time.monotonic)
     core = v1.core
 

@@ -188,8 +188,6 @@ class BatchWorker:
 
 
 def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
-    """Add the two paths of `/v1/ingest`."""
-
     @app.post(
         "/v1/ingest",
         operation_id="ingest",

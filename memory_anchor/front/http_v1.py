@@ -118,7 +118,6 @@ class V1Handler:
         self.variants = variants
 
     async def body(self, request: Request) -> dict[str, Json]:
-        """Return the body as an object. Raises BadInput."""
         return body_of(await request.body())
 
     def actor(self, request: Request, claims: Mapping[str, str], *, deed: Deed) -> Actor:
@@ -175,8 +174,6 @@ class V1Handler:
 
 
 def add_paths(app: FastAPI, v1: V1Handler) -> None:
-    """Add every path of the table."""
-
     def add(path: V1Path) -> None:
         async def handle(request: Request) -> dict[str, object]:
             body = await v1.body(request) if path.method == "POST" else dict[str, Json](request.query_params)
@@ -344,8 +341,6 @@ def approver_of(request: Request) -> Approver:
 
 
 def add_review(app: FastAPI, v1: V1Handler) -> None:
-    """Add the paths of `/v1/review`."""
-
     @app.post("/v1/review/challenge", operation_id="review_challenge", responses=ERRORS)
     async def challenge(request: Request) -> dict[str, object]:
         """Hand out what an approver signs with a decision; good once, for a minute."""
@@ -386,7 +381,6 @@ REFUSED = "constitution.elsewhere_refused"
 
 
 def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
-    """Add the paths of `/v1/constitution`."""
     core = v1.core
 
     def open_proposals(by: str, anchor: MemoryAnchor) -> Record:

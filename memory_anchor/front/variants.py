@@ -65,7 +65,6 @@ class VariantChoice:
             yield
 
     def versions(self, variant: str = DEFAULT_VARIANT) -> dict[str, str]:
-        """Return {variant, index_version, algo_version}."""
         return self._versions[variant]
 
     @cached_property

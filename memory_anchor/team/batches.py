@@ -66,7 +66,6 @@ class Batch:
         return self.owner["account"]
 
     def content(self) -> bytes:
-        """Return the batch as stored."""
         fields = asdict(self)
         del fields["revision"]
         return json.dumps(fields, ensure_ascii=False).encode()
@@ -138,7 +137,6 @@ class Batches:
         return known.report()
 
     def count(self) -> int:
-        """Return how many batches wait."""
         with self._lock:
             return len(self._names())
 

@@ -153,7 +153,6 @@ class KeyFile:
         return record.credential()
 
     def any_open(self, now: datetime) -> bool:
-        """Return whether any key is valid now."""
         return any(not key.ended(now) for key in self.all().values())
 
     def all(self) -> Mapping[str, AccessKey]:

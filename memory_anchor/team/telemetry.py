@@ -52,7 +52,6 @@ class Telemetry:
             Gauge(f"memory_anchor_{name}", about, registry=self._registry).set_function(value)
 
     def note(self, path: str, method: str, status: int, seconds: float) -> None:
-        """Count one answered request."""
         if self._registry is not None:
             self._requests.labels(path, method, str(status)).inc()
             self._seconds.labels(path).observe(seconds)

@@ -127,7 +127,6 @@ def key() -> Record:
 
 
 def backups() -> list[nightly.ListedBackup]:
-    """Return the known backups, newest first."""
     return nightly.listed(link.data_dir())[::-1]
 
 
@@ -325,7 +324,6 @@ def backup(_: Form, session: Session, words: Words) -> str:
 
 
 def job(form: Form, session: Session, words: Words) -> str:
-    """Run one job now."""
     done = ask("jobs_run", name=form.get("name", ""))
     _notify(session, "good", words("health.job_done", name=done["job"], n=done["changed"]))
     return "/health"
