@@ -26,7 +26,7 @@ from memory_anchor.adapters.file_records import FileRecords, RequestTurns
 from memory_anchor.adapters.git import WorkingTree
 from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
-from memory_anchor.care.checks import mend_at_start
+from memory_anchor.care.checks import repair_at_start
 from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of
 from memory_anchor.context.parallel_calls import CircuitBreaker
@@ -176,7 +176,7 @@ class Core:
         self._poll = TurnPoll(self.knowledge.turn, self.knowledge.wake)
         self.watcher = SourceWatcher(self.knowledge, monotonic=time.monotonic)
         self.upkeep = self._make_upkeep(adapters)
-        mend_at_start(self.upkeep, self.audit, data_dir, self.clock.now(), alone=self.shared is None)
+        repair_at_start(self.upkeep, self.audit, data_dir, self.clock.now(), alone=self.shared is None)
         self.scheduler = Scheduler(
             all_jobs(self, {str(job): hours for job, hours in settings.lifecycle.intervals_h.items()}),
             self.upkeep,

@@ -124,7 +124,7 @@ class Maintenance:
     def preview_purge(self, request: requests.PreviewPurge) -> dict[str, Json]:
         """Return the memories that a purge of these ids, or of this text, would erase; for a human alone."""
         rights.check(Deed.PURGE, self._actor.caller)
-        named = purging.doomed(self._process.upkeep, ids=request.ids, text=request.text)
+        named = purging.versions_to_erase(self._process.upkeep, ids=request.ids, text=request.text)
         versions: dict[str, list[Memory]] = {}
         for memory in chain.from_iterable(named.values()):
             versions.setdefault(memory.id, []).append(memory)
@@ -132,7 +132,7 @@ class Maintenance:
             {"id": name, "versions": len(of_one), "content": " ".join(of_one[-1].content.split())[:PREVIEW_CHARS]}
             for name, of_one in sorted(versions.items())
         ]
-        return {"memories": shown[:PREVIEW_MAX], "count": len(shown), "seen": purging.digest(named)}
+        return {"memories": shown[:PREVIEW_MAX], "count": len(shown), "seen": purging.versions_digest(named)}
 
     def purge(self, request: requests.Purge) -> dict[str, Json]:
         """Erase memories for good by id or by a text: a human's call alone."""
@@ -263,7 +263,7 @@ class Maintenance:
         if request.undo:
             merge = merges.undo(source)
             projects.unmerge(merge.source, merge.target, merge.aliases)
-            merges.forget(source)
+            merges.drop(source)
         else:
             target = self._target(request.target)
             if source == target:
@@ -293,17 +293,17 @@ class Maintenance:
         self._services.audit.append(kind, what, by=self._writes.author, at=self._services.clock.now())
 
 
-def _left_to_humans(services: Services, process: Process) -> purging.LeftToHumans:
+def _left_to_humans(services: Services, process: Process) -> purging.HumanFiles:
     folders = (alias.removeprefix("path:") for alias in chain.from_iterable(process.projects.all().values()))
-    return purging.LeftToHumans(services.data_dir, [Path(folder) for folder in folders if folder.startswith("/")])
+    return purging.HumanFiles(services.data_dir, [Path(folder) for folder in folders if folder.startswith("/")])
 
 
 def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]:
     """Return everything outside the store that may hold a memory's text."""
     data_dir = services.data_dir
     return (
-        purging.InMind(services.active),
-        *purging.beside_store(data_dir, process.records),
+        purging.ActiveContextHolder(services.active),
+        *purging.holders_in(data_dir, process.records),
         *knowledge_holders(services.knowledge, data_dir),
         backup.KnownBackups(data_dir),
         purging.Cache("what searches remember", services.read_anew),
@@ -389,8 +389,8 @@ class Moving:
 
         for number, text in request.lines:
             with of_line(number):
-                record = transfer.parsed(number, text)
-                if transfer.is_ours(record) and _is_safe(record):
+                record = transfer.parse_line(number, text)
+                if transfer.is_exported_version(record) and _is_safe(record):
                     version = transfer.read_version(
                         number, record, CODEC, request.projects, now=self._services.clock.now()
                     )

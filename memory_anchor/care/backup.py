@@ -1,14 +1,14 @@
-"""Backups: one private tar.gz with everything that cannot be made anew, and how a directory becomes it again.
+"""Backups: one private tar.gz with everything that cannot be computed again, and its restore.
 
 Made while serving, under the writers' lock: every version with its vectors (so that restoring embeds nothing), the
-audit trail, identity, projects, proposals, jobs. Shard files are not copied: they are a hundred times as long as what
-they hold, and in motion. The manifest, first in the archive, names every member's hash, and nothing is changed before
-all of them fit.
+audit trail, identity, projects, proposals, jobs. Shard files are not copied: they are a hundred times as large as their
+content, and change all the time. The manifest, first in the archive, has every member's hash, and nothing is changed
+before all of them match.
 
-Restoring builds the whole directory beside the old one and then moves entries in under a journal: the old ones to
-`replaced-N/`, the new ones to their place. The journal is written when the new side is complete, and whoever opens the
-directory next finishes it, so a crash leaves the old or the new. Rejected: renaming the directory itself, which takes
-its lock and its running engine's socket away, and is two renames with nothing in between.
+Restoring builds the new directory next to the old one and then moves entries in under a journal: the old ones to
+`replaced-N/`, the new ones to their place. The journal is written when the new side is complete, and the next process
+that opens the directory finishes it, so a crash leaves the old or the new. Rejected: renaming the directory itself,
+which removes its lock and its running engine's socket, and takes two renames with nothing in between.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
 from memory_anchor.care.backup_manifest import FORMAT, CollectionPart, Manifest, read_manifest
-from memory_anchor.care.purge import readings
+from memory_anchor.care.purge import decoded_text
 from memory_anchor.care.waiting import texts_in
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, StoreDamaged
 from memory_anchor.files import make_folder, make_private, ours, replace_durably, write_atomic
@@ -69,9 +69,9 @@ STAYS = frozenset(
         JOURNAL,
     }
 )
-"""Entries of a data directory that are the machine's and no part of a backup; the store comes as its memories."""
+"""Entries of a data directory that belong to the machine, not to a backup; the store is backed up as its memories."""
 CHUNK = 1_000
-"""Versions a member: one chunk is what a restore holds in memory."""
+"""Versions per member: a restore holds one chunk in memory."""
 MANIFEST_BYTES_MAX = 64 << 20
 COPY_BYTES = 1 << 20
 GZIP_LEVEL = 3
@@ -106,12 +106,12 @@ class Restored(TypedDict):
 
 
 def create(core: Core, target: Path) -> MadeBackup:
-    """Write a backup to `target` (a folder: a file named after the time in it); return {file, bytes, versions}.
+    """Write a backup to `target` (in a folder: to a file named after the time); return {file, bytes, versions}.
 
-    Raises DiskFull, Refused: it cannot be written, or something is there already; nothing is left of it then.
+    Raises DiskFull, Refused: it cannot be written, or the file exists; nothing is left then.
     """
     now = core.clock.now()
-    target = free_place(target, now)
+    target = free_target(target, now)
     parts = target.with_name(f".{target.name}.{os.getpid()}.parts")
     try:
         make_folder(target.parent)
@@ -130,8 +130,8 @@ def create(core: Core, target: Path) -> MadeBackup:
             "files": {},
         }
         _pack(parts, manifest, target)
-        _note_known(core.data_dir, target, now.isoformat())
-        versions = sum(held["versions"] for held in collections.values())
+        _add_known(core.data_dir, target, now.isoformat())
+        versions = sum(part["versions"] for part in collections.values())
         return {"file": str(target), "bytes": target.stat().st_size, "versions": versions}
     except OSError as error:
         raise ours(error, target) from error
@@ -139,8 +139,8 @@ def create(core: Core, target: Path) -> MadeBackup:
         shutil.rmtree(parts, ignore_errors=True)
 
 
-def free_place(target: Path, now: datetime) -> Path:
-    """Return the file that a backup to `target` makes. Raises Refused: something is there already."""
+def free_target(target: Path, now: datetime) -> Path:
+    """Return the file that a backup to `target` writes. Raises Refused: it exists already."""
     if target.is_dir():
         return _free_name(target, f"memory-anchor-{now:%Y%m%dT%H%M%SZ}")
     if os.path.lexists(target):
@@ -148,18 +148,18 @@ def free_place(target: Path, now: datetime) -> Path:
     return target
 
 
-def made(file: Path) -> MadeBackup:
+def describe_backup(file: Path) -> MadeBackup:
     """Return what `create` returned for this backup."""
     try:
         with tarfile.open(file, mode="r:gz") as archive:
-            versions = sum(held["versions"] for held in _manifest(archive)["collections"].values())
+            versions = sum(part["versions"] for part in _manifest(archive)["collections"].values())
     except (OSError, tarfile.TarError, KeyError, ValueError) as error:
         raise Refused(f"{file} is there already and is no backup of ours; name another file") from error
     return {"file": str(file), "bytes": file.stat().st_size, "versions": versions}
 
 
 def _free_name(folder: Path, name: str) -> Path:
-    """Return a name in a folder that nothing has; several backups may be made in one second."""
+    """Return an unused file name in a folder; several backups may be made in one second."""
     names = (folder / f"{name}{f'-{again}' if again else ''}.tar.gz" for again in range(SAME_SECOND_MAX))
     free = next((path for path in names if not os.path.lexists(path)), None)
     if free is None:
@@ -168,7 +168,7 @@ def _free_name(folder: Path, name: str) -> Path:
 
 
 def _written(store: MemoryStore, name: str, parts: Path) -> CollectionPart:
-    """Write one collection's versions and vectors in chunks; return what the manifest says of it."""
+    """Write one collection's versions and vectors in chunks; return its entry in the manifest."""
     versions, chunk = 0, 0
     after: str | None = None
     while True:
@@ -189,18 +189,21 @@ def _write_chunk(parts: Path, name: str, entries: list[Entry]) -> None:
     (parts / "memories" / f"{name}.jsonl").write_bytes("".join(lines).encode())
     arrays: dict[str, Any] = {}
     for vector in sorted({key for entry in entries for key in entry.vectors}):
-        having = [entry for entry in entries if vector in entry.vectors]
-        arrays[f"points|{vector}"] = np.asarray([entry.memory.point_id for entry in having])
-        arrays[f"rows|{vector}"] = np.stack([entry.vectors[vector] for entry in having]).astype(np.float32)
+        embedded = [entry for entry in entries if vector in entry.vectors]
+        arrays[f"points|{vector}"] = np.asarray([entry.memory.point_id for entry in embedded])
+        arrays[f"rows|{vector}"] = np.stack([entry.vectors[vector] for entry in embedded]).astype(np.float32)
     with (parts / "memories" / f"{name}.npz").open("wb") as file:
         np.savez(file, **arrays)
 
 
 def _copy_files(core: Core, parts: Path) -> None:
-    """Copy everything beside the store: files are small, and replaced whole or appended to."""
+    """Copy everything but the store: files are small, and replaced atomically or appended to."""
     from memory_anchor.care.transfer_files import known_projects, proposals_of
 
-    for path in _own_entries(core.data_dir):
+    skipped = ("store", SNAPSHOT_FILE)  # the store is exported; derived files are not backed up
+    for path in sorted(core.data_dir.iterdir()):
+        if not _belongs(path.name) or path.name in skipped:
+            continue
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             name = file.relative_to(core.data_dir).as_posix()
             if file.is_symlink() or not file.is_file() or file.suffix in (".lock", ".tmp", ".new"):
@@ -209,15 +212,9 @@ def _copy_files(core: Core, parts: Path) -> None:
             shutil.copyfile(file, parts / "files" / name)
     for project, aliases in known_projects(core.data_dir).items():
         for proposal, content in proposals_of(core.data_dir, project, aliases).items():
-            kept = parts / "files" / "imported" / "proposals" / project / f"{proposal}.yaml"
-            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            kept.write_text(content, encoding="utf-8", newline="")
-
-
-def _own_entries(data_dir: Path) -> list[Path]:
-    """Return what of a data directory belongs in a backup as files."""
-    apart = ("store", SNAPSHOT_FILE)  # the store is exported; what is derived from it is not kept
-    return [path for path in sorted(data_dir.iterdir()) if _belongs(path.name) and path.name not in apart]
+            copy = parts / "files" / "imported" / "proposals" / project / f"{proposal}.yaml"
+            copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            copy.write_text(content, encoding="utf-8", newline="")
 
 
 def _belongs(name: str) -> bool:
@@ -225,23 +222,23 @@ def _belongs(name: str) -> bool:
 
 
 def _pack(parts: Path, manifest: Manifest, target: Path) -> None:
-    """Write the archive beside its place, durable, and rename it there."""
+    """Write the archive next to its place, durable, and rename it."""
     files = {path.relative_to(parts).as_posix(): path for path in sorted(parts.rglob("*")) if path.is_file()}
-    told: Manifest = {**manifest, "files": {name: _fingerprint(path) for name, path in files.items()}}
-    head = json.dumps(told, default=asdict, ensure_ascii=False, indent=1).encode()
-    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    full: Manifest = {**manifest, "files": {name: _fingerprint(path) for name, path in files.items()}}
+    head = json.dumps(full, default=asdict, ensure_ascii=False, indent=1).encode()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with (
-            os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as raw,
+            os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as raw,
             tarfile.open(fileobj=raw, mode="w:gz", compresslevel=GZIP_LEVEL) as archive,
         ):
             archive.addfile(_member(MANIFEST, len(head)), io.BytesIO(head))
             for name, path in files.items():
                 with path.open("rb") as content:
                     archive.addfile(_member(name, path.stat().st_size), content)
-        replace_durably(beside, target)
+        replace_durably(temporary, target)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _member(name: str, size: int) -> tarfile.TarInfo:
@@ -261,34 +258,34 @@ def _fingerprint(path: Path) -> tuple[str, int]:
 def known(data_dir: Path) -> list[KnownBackup]:
     """Return the backups made of this directory, oldest first: [{file, made_at}]."""
     try:
-        held = json.loads((data_dir / KNOWN_FILE).read_text(encoding="utf-8"))
-        return [{"file": str(one["file"]), "made_at": str(one["made_at"])} for one in held["backups"]]
+        backups = json.loads((data_dir / KNOWN_FILE).read_text(encoding="utf-8"))["backups"]
+        return [{"file": str(one["file"]), "made_at": str(one["made_at"])} for one in backups]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
-def _note_known(data_dir: Path, target: Path, made_at: str) -> None:
+def _add_known(data_dir: Path, target: Path, made_at: str) -> None:
     others = [one for one in known(data_dir) if one["file"] != str(target) and Path(one["file"]).exists()]
-    made_now: KnownBackup = {"file": str(target), "made_at": made_at}
-    _keep_known(data_dir, [*others, made_now][-KNOWN_MAX:])
+    new: KnownBackup = {"file": str(target), "made_at": made_at}
+    _save_known(data_dir, [*others, new][-KNOWN_MAX:])
 
 
-def forget_known(data_dir: Path, target: Path) -> None:
-    """Take one backup off the list again: its maker deleted it, and a purge need not speak of it."""
-    _keep_known(data_dir, [one for one in known(data_dir) if one["file"] != str(target)])
+def remove_known(data_dir: Path, target: Path) -> None:
+    """Remove a deleted backup from the list, so that a purge does not report it."""
+    _save_known(data_dir, [one for one in known(data_dir) if one["file"] != str(target)])
 
 
-def _keep_known(data_dir: Path, backups: list[KnownBackup]) -> None:
+def _save_known(data_dir: Path, backups: list[KnownBackup]) -> None:
     write_atomic(data_dir / KNOWN_FILE, json.dumps({"backups": backups}, indent=1).encode())
 
 
 # --- read --------------------------------------------------------------------------------------------------------
 
 
-def unpacked(file: Path, folder: Path) -> Manifest:
-    """Unpack a backup into the new folder `folder` and return its manifest; every byte was compared with it.
+def unpack(file: Path, folder: Path) -> Manifest:
+    """Unpack a backup into the new folder `folder` and return its manifest, which every byte was compared with.
 
-    Raises NotFound: no such file. StoreDamaged: it is no backup of ours, or not as it was made.
+    Raises NotFound: no such file. StoreDamaged: it is no backup of ours, or was changed.
     """
     if not file.is_file():
         raise NotFound(f"no backup {file}; `memory-anchor backup create` writes one")
@@ -296,17 +293,17 @@ def unpacked(file: Path, folder: Path) -> Manifest:
     try:
         with tarfile.open(file, mode="r:gz") as archive:
             manifest = _manifest(archive)
-            waiting = dict(manifest["files"])
+            missing = dict(manifest["files"])
             for member in archive:
                 if member.name == MANIFEST:
                     continue
-                digest, size = waiting.pop(member.name)
+                digest, size = missing.pop(member.name)
                 source = archive.extractfile(member)
                 if source is None or not _stays_inside(member.name) or member.size != size:
                     raise ValueError(member.name)
                 _unpack(source, folder / member.name, digest)
-            if waiting:
-                raise ValueError(min(waiting))
+            if missing:
+                raise ValueError(min(missing))
             return manifest
     except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -317,7 +314,7 @@ def unpacked(file: Path, folder: Path) -> Manifest:
 
 
 def unpack_keys(file: Path, folder: Path) -> None:
-    """Copy a backup's key files, and nothing else, below the new folder `folder`; see `unpacked` for what it raises."""
+    """Copy only a backup's key files below the new folder `folder`; see `unpack` for what it raises."""
     make_private(folder)
     try:
         with tarfile.open(file, mode="r:gz") as archive:
@@ -343,23 +340,23 @@ def newest_with_key(data_dir: Path, fingerprint: str) -> str:
 
 
 def put_key_back(file: Path, data_dir: Path) -> str:
-    """Put a backup's key into its place, and whom it vouched for where that is missing.
+    """Put a backup's key into its place, and the list of vouched colleagues if that is missing.
 
-    Return where another key that lay there was moved, "" for none. Who asks has checked whose key it is.
+    Return where another key that was there was moved, "" for none. The caller has checked whose key it is.
     """
     aside, moved = data_dir / next_aside(data_dir), ""
     with tempfile.TemporaryDirectory() as folder:
         unpack_keys(file, Path(folder))
         try:
             for name in KEY_MEMBERS:
-                place, kept = data_dir / name, Path(folder) / name
-                if not kept.is_file() or (os.path.lexists(place) and name != KEY_MEMBERS[0]):
+                place, copy = data_dir / name, Path(folder) / name
+                if not copy.is_file() or (os.path.lexists(place) and name != KEY_MEMBERS[0]):
                     continue
                 if os.path.lexists(place):
                     make_private(aside)
                     place.replace(aside / place.name)
                     moved = str(aside)
-                write_atomic(place, kept.read_bytes())
+                write_atomic(place, copy.read_bytes())
         except OSError as error:
             raise ours(error, data_dir) from error
     return moved
@@ -390,7 +387,7 @@ def _unpack(source: IO[bytes], path: Path, digest: str) -> None:
 
 
 def chunks(folder: Path, manifest: Manifest) -> Iterator[tuple[str, list[Entry]]]:
-    """Yield (collection, entries) of an unpacked backup, words made anew, vectors as they were."""
+    """Yield (collection, entries) of an unpacked backup, with new words and the stored vectors."""
     for collection in manifest["collections"]:
         for path in sorted((folder / "memories").glob(f"{collection}-*.jsonl")):
             with path.open("rb") as file:
@@ -403,21 +400,21 @@ def _rows(path: Path) -> dict[str, dict[str, Matrix]]:
     """Return point id -> vector name -> row."""
     import numpy as np
 
-    found: dict[str, dict[str, Matrix]] = {}
+    rows: dict[str, dict[str, Matrix]] = {}
     with np.load(path, allow_pickle=False) as arrays:
         for key in arrays.files:
             kind, _, vector = key.partition("|")
             if kind == "points":
                 for point, row in zip(arrays[key].tolist(), arrays[f"rows|{vector}"], strict=True):
-                    found.setdefault(point, {})[vector] = row
-    return found
+                    rows.setdefault(point, {})[vector] = row
+    return rows
 
 
 # --- restore -------------------------------------------------------------------------------------------------------
 
 
 def is_empty(data_dir: Path) -> bool:
-    """Return whether a directory holds no memory of ours: nothing but what processes leave."""
+    """Return whether a directory holds no memory: nothing but what processes leave."""
     return not data_dir.exists() or not any(_belongs(path.name) for path in data_dir.iterdir())
 
 
@@ -430,10 +427,9 @@ def restore(
     open_store: Callable[[Path], MemoryStore],
     tick: Callable[[int, int], None],
 ) -> Restored:
-    """Make `data_dir` what the backup says. lock: held for `data_dir`.
+    """Replace `data_dir` by the backup. lock: held for `data_dir`. open_store: opens the store of a data directory.
 
-    open_store: makes the store of a (new) data directory.
-    Raises Refused: the directory is in use as a memory, and `force` is not given. See `unpacked` for the rest.
+    Raises Refused: the directory holds a memory and `force` is False. See `unpack` for the rest.
     """
     finish_restore(data_dir)
     if not is_empty(data_dir) and not force:
@@ -447,18 +443,17 @@ def restore(
         shutil.rmtree(stray)
     staging = data_dir / f"{STAGING}{os.getpid()}"
     try:
-        manifest = unpacked(file, staging / "archive")
+        manifest = unpack(file, staging / "archive")
         new = staging / "new"
         new.mkdir(mode=0o700)
-        total = sum(held["versions"] for held in manifest["collections"].values())
+        total = sum(part["versions"] for part in manifest["collections"].values())
         _fill(open_store(new), staging / "archive", manifest, lambda done: tick(done, total))
-        if (staging / "archive" / "files").is_dir():
-            for path in (staging / "archive" / "files").iterdir():
-                if _belongs(path.name):
-                    path.replace(new / path.name)
+        for path in (staging / "archive" / "files").glob("*"):
+            if _belongs(path.name):
+                path.replace(new / path.name)
         shutil.rmtree(staging / "archive")
         if hasattr(os, "sync"):
-            os.sync()  # every file of the new side, before the journal says that it is there
+            os.sync()  # every file of the new side, before the journal announces it
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
@@ -473,8 +468,8 @@ def restore(
 def _fill(store: MemoryStore, archive: Path, manifest: Manifest, tick: Callable[[int], None]) -> None:
     try:
         for name in COLLECTIONS:
-            held = manifest["collections"].get(name)
-            store.open_collection(name, CollectionSpec(held["embedders"] if held is not None else {}))
+            part = manifest["collections"].get(name)
+            store.open_collection(name, CollectionSpec(part["embedders"] if part is not None else {}))
             if store.count(name, Where()):
                 raise Refused(f"collection {name!r} of the store holds memories already; restore into an empty one")
         done = 0
@@ -490,6 +485,7 @@ def _fill(store: MemoryStore, archive: Path, manifest: Manifest, tick: Callable[
 
 
 def next_aside(data_dir: Path) -> str:
+    """Return an unused name for the folder that replaced entries move to."""
     taken = [path.name.removeprefix(REPLACED) for path in data_dir.glob(f"{REPLACED}*")]
     return f"{REPLACED}{1 + max((int(name) for name in taken if name.isdigit()), default=0)}"
 
@@ -498,7 +494,7 @@ def next_aside(data_dir: Path) -> str:
 
 
 class KnownBackups:
-    """What a purge reaches of backups: those noted here are written again without what matches."""
+    """The known backups as a holder for a purge: they are rewritten without what matches."""
 
     name = "known backups"
 
@@ -511,7 +507,7 @@ class KnownBackups:
 
 
 def out_of_reach(data_dir: Path) -> list[str]:
-    """Return what of this directory's past a purge cannot write again: what a restore moved aside, lost backups."""
+    """Return the copies of this directory that a purge cannot rewrite: what a restore replaced, backups not found."""
     moved = [str(path) for path in sorted(data_dir.glob(f"{REPLACED}*"))]
     return moved + [one["file"] for one in known(data_dir) if not Path(one["file"]).is_file()]
 
@@ -520,10 +516,10 @@ def _without(file: Path, matches: Callable[[str], bool]) -> int:
     parts = file.with_name(f".{file.name}.{os.getpid()}.parts")
     shutil.rmtree(parts, ignore_errors=True)
     try:
-        manifest = unpacked(file, parts)
+        manifest = unpack(file, parts)
         gone = sum(_thinned(path, manifest, matches) for path in sorted((parts / "memories").glob("*.jsonl")))
         for path in sorted((parts / "files").rglob("*")):
-            if path.is_file() and path.parent.name != "audit" and matches(readings(path)):
+            if path.is_file() and path.parent.name != "audit" and matches(decoded_text(path)):
                 path.unlink()
                 gone += 1
         if gone:
@@ -536,44 +532,42 @@ def _without(file: Path, matches: Callable[[str], bool]) -> int:
 
 
 def _thinned(path: Path, manifest: Manifest, matches: Callable[[str], bool]) -> int:
-    """Rewrite one chunk without what matches, count the versions out of the manifest, return how many were changed.
+    """Rewrite one chunk without what matches, update the manifest's count, and return how many versions changed.
 
-    As in the store, a version that matches by its search context alone stays, without that and its vectors.
+    As in the store, a version that matches only by its search context stays, without that and its vectors.
     """
     import numpy as np
 
     with path.open("rb") as stored:
         lines = list(stored)
     clean = [_without_match(line, matches) for line in lines]
-    kept = [line for line in clean if line]
-    changed = sum(line != was for line, was in zip(clean, lines, strict=True))
-    if not changed:
+    unchanged = [line for line, old in zip(clean, lines, strict=True) if line == old]
+    if len(unchanged) == len(lines):
         return 0
-    path.write_bytes(b"".join(kept))
-    whole = [line for line, was in zip(clean, lines, strict=True) if line == was]
-    left = {from_payload(json.loads(line)).point_id for line in whole}
-    with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
-        held = {key: arrays[key] for key in arrays.files}
-    for key in [key for key in held if key.startswith("points|")]:
-        stays = np.asarray([point in left for point in held[key].tolist()], dtype=bool)
+    path.write_bytes(b"".join(clean))
+    points = {from_payload(json.loads(line)).point_id for line in unchanged}
+    with np.load(path.with_suffix(".npz"), allow_pickle=False) as archive:
+        arrays = {key: archive[key] for key in archive.files}
+    for key in [key for key in arrays if key.startswith("points|")]:
+        stays = np.asarray([point in points for point in arrays[key].tolist()], dtype=bool)
         rows = key.replace("points|", "rows|", 1)
-        held[key], held[rows] = held[key][stays], held[rows][stays]
+        arrays[key], arrays[rows] = arrays[key][stays], arrays[rows][stays]
     with path.with_suffix(".npz").open("wb") as file:
-        np.savez(file, **held)
-    manifest["collections"][path.name.rpartition("-")[0]]["versions"] -= len(lines) - len(kept)
-    return changed
+        np.savez(file, **arrays)
+    manifest["collections"][path.name.rpartition("-")[0]]["versions"] -= clean.count(b"")
+    return len(lines) - len(unchanged)
 
 
 def _without_match(line: bytes, matches: Callable[[str], bool]) -> bytes:
     """Return a version's line as it may stay in a backup, empty when it may not."""
     payload = json.loads(line)
-    if not matches(_said(payload)):
+    if not matches(_texts(payload)):
         return line
-    if payload.pop("context", "") and not matches(_said(payload)):
+    if payload.pop("context", "") and not matches(_texts(payload)):
         return (json.dumps(payload, ensure_ascii=False) + "\n").encode()
     return b""
 
 
-def _said(payload: dict[str, Json]) -> str:
-    """Return a version's texts with its own id quoted: one that only refers to what is erased by id stays."""
+def _texts(payload: dict[str, Json]) -> str:
+    """Return a version's texts with its id quoted: one that only refers to an erased memory's id stays."""
     return "\n".join([f'"{payload["id"]}"', *texts_in(payload)])

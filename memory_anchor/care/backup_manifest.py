@@ -1,4 +1,4 @@
-"""What a backup says of itself: the first member of its archive, written as JSON and read strictly."""
+"""A backup's manifest: the first member of its archive, written as JSON and read strictly."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FORMAT = 1
 
 
 class CollectionPart(TypedDict):
-    """What of one collection a backup holds."""
+    """What a backup holds of one collection."""
 
     versions: int
     embedders: dict[str, EmbedderIdentity]
 
 
 class Manifest(TypedDict):
-    """What a backup is, and how it is written in it. files: member -> (hash, bytes)."""
+    """files: member -> (hash, bytes)."""
 
     format: int
     version: str
@@ -31,16 +31,16 @@ class Manifest(TypedDict):
 
 
 def read_manifest(content: bytes) -> Manifest:
-    """Return what the bytes say. Raises ValueError, KeyError: they are no manifest of this format."""
-    told = record(parsed(content))
-    collections = {name: record(part) for name, part in record(told["collections"]).items()}
-    if told["format"] != FORMAT or set(collections) - set(COLLECTIONS):
+    """Return the manifest in these bytes. Raises ValueError, KeyError: they are none of this format."""
+    stored = record(parsed(content))
+    collections = {name: record(part) for name, part in record(stored["collections"]).items()}
+    if stored["format"] != FORMAT or set(collections) - set(COLLECTIONS):
         raise ValueError("made by another version")
     return {
         "format": FORMAT,
-        "version": text(told["version"]),
-        "made_at": text(told["made_at"]),
-        "store": text(told["store"]),
+        "version": text(stored["version"]),
+        "made_at": text(stored["made_at"]),
+        "store": text(stored["store"]),
         "collections": {
             name: {
                 "versions": whole(part["versions"]),
@@ -48,7 +48,7 @@ def read_manifest(content: bytes) -> Manifest:
             }
             for name, part in collections.items()
         },
-        "files": {name: (text(pair[0]), whole(pair[1])) for name, pair in _pairs(told["files"]).items()},
+        "files": {name: (text(pair[0]), whole(pair[1])) for name, pair in _pairs(stored["files"]).items()},
     }
 
 
@@ -59,5 +59,5 @@ def _pairs(value: Json) -> dict[str, Sequence[Json]]:
     return pairs
 
 
-def _embedder(told: Record) -> EmbedderIdentity:
-    return EmbedderIdentity(text(told["model"]), whole(told["dimensions"]), text(told["roles"]))
+def _embedder(identity: Record) -> EmbedderIdentity:
+    return EmbedderIdentity(text(identity["model"]), whole(identity["dimensions"]), text(identity["roles"]))

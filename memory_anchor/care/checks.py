@@ -1,18 +1,16 @@
-"""A store held against what it was made from: at each start, and where `doctor` is asked.
+"""Repairs at each start, and `doctor`'s check of stored vectors.
 
-What a start puts right before anything is read or written: what a kill, a power cut or an older version left.
+At a start, before anything is read or written, what a kill, a power cut or an older version left is repaired. Audit
+trail and store may end at different places: what a killed process announced and stored is recorded, and the ends are
+compared (`adapters.audit`). An interrupted purge is finished. Stored audiences of an older form are rewritten, once:
+agent memories were readable in every project, and since November 2026 an agent's key names its project. Stores keep the
+key with each version, so those of the old form (`g|account|user|agent`) are put again with their new key. Repeating it
+finds nothing; after a kill the marker is missing and the next start does the rest.
 
-Audit trail and store may end at different places: what a killed process noted and stored is recorded, and the end of
-each is held against the other (`adapters.audit`). A purge that was cut off is ended. Stored audiences of an older form
-are written anew, once: agent memories were readable in every project, and the key of one names its project since
-November 2026. Stores keep the key beside each version, so those of the old form (`g|account|user|agent`) are put again
-with their own key. Repeating it finds nothing; a kill leaves the marker unwritten and the rest for the next start.
-
-Vectors held against the texts they were made of: the engine keeps no checksum, and a flipped bit moves one unseen.
-
-Each row is made anew with the embedder that runs here and compared number by number; one behind an API is not asked
-again, since it costs money and need not answer alike. Rejected: a checksum beside the vector, since the engine keeps a
-row in 16 bits that nobody sees before it is read back. Cost: 60 to 130 ms of CPU a memory, in steps that may be left.
+Vectors are compared with their texts, since the engine keeps no checksum and a flipped bit would go unnoticed. Each row
+is made again with the embedder that runs here and compared number by number; an API is not called again, since it costs
+money and need not answer the same. Rejected: a checksum with the vector, since the engine stores a row in 16 bits that
+are only known when it is read back. Cost: 60 to 130 ms of CPU per memory, in steps that may be interrupted.
 """
 
 from __future__ import annotations
@@ -45,19 +43,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("memory_anchor")
 RECONCILE_PAGE = 500
-"""Versions read at once that a start holds against the end of the audit trail."""
+"""Versions read at once to compare with the end of the audit trail."""
 MARKER = "audiences"
 FORM = b"2\n"
 FACET_MAX = 1_000
-"""Values a facet tells; a store with more is read through."""
+"""Most values of a facet; a store with more is read completely."""
 PAGE = 200
 OLD_PARTS = 4
 
 
-def mend_at_start(upkeep: Upkeep, audit: JsonlAudit, data_dir: Path, now: datetime, *, alone: bool) -> None:
-    """Put right what can be, and log what was. alone: no other process writes what this trail does not tell of."""
+def repair_at_start(upkeep: Upkeep, audit: JsonlAudit, data_dir: Path, now: datetime, *, alone: bool) -> None:
+    """Repair what can be, and log it. alone: no other process writes what this trail does not record."""
     store = upkeep.store
-    rekeyed(store, data_dir)
+    rewrite_audience_keys(store, data_dir)
     recovered = audit.complete(partial(_is_stored, store), now=now)
     if recovered:
         log.warning("%d writes of a process that was killed were recorded in the audit trail", recovered)
@@ -70,13 +68,13 @@ def mend_at_start(upkeep: Upkeep, audit: JsonlAudit, data_dir: Path, now: dateti
 
 
 def _is_stored(store: MemoryStore, written: Record) -> bool:
-    """Return whether the version that an audit record tells of is in the store."""
-    found = store.get(str(written["layer"]), [point_id(str(written["id"]), whole(written["version"]))])
-    return bool(found) and found[0].memory.content_hash == written["content_hash"]
+    """Return whether the version of an audit record is in the store."""
+    entries = store.get(str(written["layer"]), [point_id(str(written["id"]), whole(written["version"]))])
+    return bool(entries) and entries[0].memory.content_hash == written["content_hash"]
 
 
 def _recorded_since(store: MemoryStore, at: datetime | None) -> Iterator[Record]:
-    """Yield what the store holds of versions recorded from `at` on, as audit records; read page by page."""
+    """Yield the stored versions recorded from `at` on as audit records, read page by page."""
     where = Where((Between("recorded_at", at_least=at),)) if at else Where()
     for collection in RECORD_COLLECTIONS:
         after: str | None = None
@@ -88,33 +86,32 @@ def _recorded_since(store: MemoryStore, at: datetime | None) -> Iterator[Record]
                 break
 
 
-def rekeyed(store: MemoryStore, data_dir: Path) -> int:
-    """Return how many versions got a key of today's form."""
+def rewrite_audience_keys(store: MemoryStore, data_dir: Path) -> int:
+    """Return how many versions got an audience key of today's form."""
     marker = data_dir / MARKER
     if marker.exists() and marker.read_bytes() == FORM:
         return 0
-    done = sum(_rekeyed(store, name) for name in COLLECTIONS)
+    count = sum(_rewrite_keys(store, name) for name in COLLECTIONS)
     write_atomic(marker, FORM)
-    return done
+    return count
 
 
-def _rekeyed(store: MemoryStore, collection: str) -> int:
-    known = store.facet(collection, "audience", Where(), limit=FACET_MAX)
-    old = [key for key in known if key.startswith("g|") and len(key.split("|")) == OLD_PARTS]
-    if not old and len(known) < FACET_MAX:
+def _rewrite_keys(store: MemoryStore, collection: str) -> int:
+    keys = store.facet(collection, "audience", Where(), limit=FACET_MAX)
+    old = [key for key in keys if key.startswith("g|") and len(key.split("|")) == OLD_PARTS]
+    if not old and len(keys) < FACET_MAX:
         return 0
-    where = Where((OneOf("audience", tuple(old)),)) if len(known) < FACET_MAX else Where()
-    found: list[str] = []
+    where = Where((OneOf("audience", tuple(old)),)) if len(keys) < FACET_MAX else Where()
+    points: list[str] = []
     after: str | None = None
     while True:
         entries, after = store.scan(collection, where, page=PAGE, after=after)
-        found += [entry.memory.point_id for entry in entries if entry.memory.audience.startswith("g|")]
+        points += [entry.memory.point_id for entry in entries if entry.memory.audience.startswith("g|")]
         if after is None:
             break
-    for start in range(0, len(found), PAGE):
-        page = found[start : start + PAGE]
-        retry_on_conflict(partial(_put_again, store, collection, page))
-    return len(found)
+    for start in range(0, len(points), PAGE):
+        retry_on_conflict(partial(_put_again, store, collection, points[start : start + PAGE]))
+    return len(points)
 
 
 def _put_again(store: MemoryStore, collection: str, points: list[str]) -> None:
@@ -122,34 +119,41 @@ def _put_again(store: MemoryStore, collection: str, points: list[str]) -> None:
 
 
 TOLERANCE = 3e-5
-"""Most that one of 384 numbers differs: storing in 16 bits changes it by 6e-6, a flipped bit by 5e-5 to 1. Flips below
-move no cosine by more than 1e-6."""
+"""Largest difference of one of 384 numbers: storing in 16 bits changes it by 6e-6, a flipped bit by 5e-5 to 1. Smaller
+flips move no cosine by more than 1e-6."""
 COMPARED_AT_ONCE = 16
 
 
 @dataclass(slots=True)
-class Looked:
-    """What was found. odd: version ids. left: (vector's name, collection, after) to go on with, None at the end."""
+class VectorComparison:
+    """count: vectors compared. odd: version ids whose vector is not their text's.
+
+    left: (vector's name, collection, after) to continue with, None at the end.
+    """
 
     count: int = 0
     odd: list[str] = field(default_factory=list)
     left: tuple[str, str, str | None] | None = None
 
 
-def look(
+def compare_vectors(
     store: MemoryStore,
     embedders: Mapping[str, Embedder],
     *,
     start: Sequence[str | None] = (),
     enough: Callable[[], bool],
-) -> Looked:
-    """Return what vectors are not those of their texts, from `start` on, until `enough` or the end.
+) -> VectorComparison:
+    """Return which vectors are not those of their texts, from `start` on, until `enough` or the end.
 
-    embedders: vector's name -> who makes it here. start: what `left` said. Raises Unavailable: an embedder cannot run.
+    embedders: vector's name -> its embedder here. start: an earlier `left`. Raises Unavailable: an embedder cannot run.
     """
-    looked = Looked()
-    places = [(name, collection) for name in sorted(embedders) for collection in COLLECTIONS]
-    places = [one for one in places if store.embedders(one[1]).get(one[0]) == embedders[one[0]].identity]
+    result = VectorComparison()
+    places = [
+        (name, collection)
+        for name in sorted(embedders)
+        for collection in COLLECTIONS
+        if store.embedders(collection).get(name) == embedders[name].identity
+    ]
     after: str | None = None
     if start:
         name, collection, after = start
@@ -157,21 +161,20 @@ def look(
     for name, collection in places:
         while True:
             if enough():
-                looked.left = (name, collection, after)
-                return looked
-            page, after = store.scan(
-                collection, Where((HasVector(name),)), page=COMPARED_AT_ONCE, after=after, with_vectors=True
-            )
+                result.left = (name, collection, after)
+                return result
+            where = Where((HasVector(name),))
+            page, after = store.scan(collection, where, page=COMPARED_AT_ONCE, after=after, with_vectors=True)
             rows = {entry.memory.version_id: entry.vectors[name] for entry in page}
-            looked.odd += _odd(embedders[name], [entry.memory for entry in page], rows)
-            looked.count += len(page)
+            result.odd += _odd(embedders[name], [entry.memory for entry in page], rows)
+            result.count += len(page)
             if after is None:
                 break
-    return looked
+    return result
 
 
 def _odd(embedder: Embedder, memories: Sequence[Memory], stored: Mapping[str, Matrix]) -> list[str]:
-    """Return the version ids whose row is neither the whole text's nor the one of what a write waits for."""
+    """Return the version ids whose row is neither the complete text's nor that of the part a write waits for."""
     left = list(memories)
     for entire in (True, False):
         if left:

@@ -1,7 +1,7 @@
-"""Automatic backups: the engine's job `backup`, a folder of its own, the newest few kept, never a full disk.
+"""Automatic backups: the engine's job `backup`. It keeps the newest few in their own folder and never fills the disk.
 
-Made while serving, as `backup create` makes them: readers go on, writers wait while memories are read. A damaged store
-cannot be read whole, so it makes no backup and takes none away: older ones are dropped only after a new one is there.
+Made while serving, as by `backup create`: readers continue, writers wait while memories are read. A damaged store
+cannot be read completely, so it makes no backup and deletes none: old ones are deleted only after a new one exists.
 """
 
 from __future__ import annotations
@@ -27,43 +27,44 @@ EVERYTHING = Where()
 FOLDER = "backups"
 PREFIX = "nightly-"
 ROOM_FACTOR = 3
-"""Free space wanted, in sizes of the store: its memories uncompressed, the archive, and as much again to spare."""
+"""Free space needed, in sizes of the store: its memories uncompressed, the archive, and a reserve."""
 SHARE_MAX = 0.1
-"""Of what is free and what they take, automatic backups take at most this much, the newest excepted."""
+"""Largest share of the free space plus their own size that automatic backups take, the newest excepted."""
 LATE_FACTOR = 3
-"""A newest backup older than this many intervals is worth a word: engines also run only now and then."""
+"""A newest backup older than this many intervals is reported: engines may run only now and then."""
 
 log = logging.getLogger("memory_anchor.backup")
 
 
 def register(core: Core) -> None:
-    """Give a process's scheduler the job that makes automatic backups; `backup.every_h` 0 means none."""
-    chosen = core.settings.backup
-    if not chosen.every_h:
+    """Add the job that makes automatic backups to a process's scheduler; `backup.every_h` 0 means none."""
+    settings = core.settings.backup
+    if not settings.every_h:
         return
 
     def run(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         folder = core.data_dir / FOLDER
         if limits.dry_run:
             steps = [Planned(JOB, "write", f"a backup into {folder}")]
-            steps += [Planned(path.name, "delete", "older than those kept") for path in automatic(core.data_dir)]
-            return JobReport(JOB, at, dry_run=True, planned=tuple(steps[: max(1, len(steps) - chosen.keep + 1)]))
+            old = automatic_backups(core.data_dir)
+            steps += [Planned(path.name, "delete", "older than those kept") for path in old]
+            return JobReport(JOB, at, dry_run=True, planned=tuple(steps[: max(1, len(steps) - settings.keep + 1)]))
         if why := _why_not(core):
             log.warning("no automatic backup: %s", why)
             return JobReport(JOB, at, notes=(why,))
         make_private(folder)
         up.yield_to_requests()
         made = backup.create(core, folder / f"{PREFIX}{core.clock.now():%Y%m%dT%H%M%S.%fZ}.tar.gz")
-        dropped = _drop_oldest(core.data_dir, chosen.keep)
+        dropped = _drop_oldest(core.data_dir, settings.keep)
         counts = {"versions": made["versions"], "bytes": made["bytes"], "dropped": dropped}
         return JobReport(JOB, at, counts=counts)
 
-    about = f"write a backup into {FOLDER}/ and keep the newest {chosen.keep}"
-    core.scheduler.add(Job(JOB, about, timedelta(hours=chosen.every_h), run))
+    about = f"write a backup into {FOLDER}/ and keep the newest {settings.keep}"
+    core.scheduler.add(Job(JOB, about, timedelta(hours=settings.every_h), run))
 
 
-def automatic(data_dir: Path) -> list[Path]:
-    """Return the automatic backups that are there, oldest first."""
+def automatic_backups(data_dir: Path) -> list[Path]:
+    """Return the automatic backups, oldest first."""
     return sorted((data_dir / FOLDER).glob(f"{PREFIX}*.tar.gz"))
 
 
@@ -73,14 +74,14 @@ class ListedBackup(backup.KnownBackup):
 
 
 def listed(data_dir: Path) -> list[ListedBackup]:
-    """Return every known backup that is there, oldest first."""
-    own = {str(path) for path in automatic(data_dir)}
-    there = [one for one in backup.known(data_dir) if Path(one["file"]).is_file()]
-    return [{**one, "bytes": Path(one["file"]).stat().st_size, "automatic": one["file"] in own} for one in there]
+    """Return every known backup that still exists, oldest first."""
+    nightly = {str(path) for path in automatic_backups(data_dir)}
+    known = [one for one in backup.known(data_dir) if Path(one["file"]).is_file()]
+    return [{**one, "bytes": Path(one["file"]).stat().st_size, "automatic": one["file"] in nightly} for one in known]
 
 
 def _why_not(core: Core) -> str:
-    """Return why none is made now: nothing to keep, or too little room; "" to go on."""
+    """Return why no backup is made now: nothing to back up, or too little space; "" when one is."""
     if not any(core.services.store.count(name, EVERYTHING) for name in COLLECTIONS):
         return "there is no memory yet"
     needed = (core.settings.store.reserve_mb << 20) + ROOM_FACTOR * core.services.store.size_bytes()
@@ -91,13 +92,13 @@ def _why_not(core: Core) -> str:
 
 
 def _drop_oldest(data_dir: Path, keep: int) -> int:
-    there = automatic(data_dir)
+    there = automatic_backups(data_dir)
     sizes = {path: path.stat().st_size for path in there}
     room = SHARE_MAX * (shutil.disk_usage(data_dir).free + sum(sizes.values()))
     dropped = 0
     while len(there) > 1 and (len(there) > keep or sum(sizes[path] for path in there) > room):
         oldest = there.pop(0)
         oldest.unlink(missing_ok=True)
-        backup.forget_known(data_dir, oldest)
+        backup.remove_known(data_dir, oldest)
         dropped += 1
     return dropped

@@ -1,9 +1,9 @@
-"""What other memory tools left, as lines that an import takes in: one reader a tool, each with its own default place.
+"""The memories of other tools as lines for an import: one reader per tool, each with its default place.
 
-Nothing is written here and nothing is believed: what is read goes through `import_lines` like any foreign line, so it
-waits in the inbox unless a human brings it in, and a second import adds nothing. Each line carries where it came from
-(`cites`) and since when it held. What cannot be read is a `Found` that says why, and the rest goes on. Databases are
-opened read-only; pickles, which some of these tools keep too, are never opened, since opening one runs what is in it.
+Nothing is written here and nothing is trusted: what is read goes through `import_lines` like any foreign line, so it
+waits in the inbox unless a human imports it, and a second import adds nothing. Each line has its origin (`cites`) and
+its date. What cannot be read becomes a `ReadItem` with the reason, and the rest continues. Databases are opened
+read-only; pickles, which some of these tools use too, are never opened, since opening one runs its content.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ FILES_MAX = 5_000
 """Files of one folder that are read."""
 FILE_BYTES_MAX = 16 << 20
 PAGE_BYTES_MAX = 1 << 20
-"""Of Markdown that is read as a whole: a page of list items alone takes some 600 times its size."""
+"""Of one Markdown file, parsed in memory: a page of list items takes some 600 times its size."""
 LINE_BYTES_MAX = 4 << 20
 ROWS_MAX = 1_000_000
 YEARS = (1980, 2100)
-"""Outside of these a date is a mistake of the other tool, and none is told."""
+"""A date outside of these is a mistake of the other tool and left out."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECONDS = 1e11
-"""Larger numbers of seconds would be after the year 5000: those are milliseconds."""
+"""Larger numbers are milliseconds: as seconds they would be after the year 5000."""
 SKIPPED = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__"})
 FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 TYPES: Mapping[str, str] = {
@@ -50,14 +50,14 @@ TYPES: Mapping[str, str] = {
     **{"feedback": "instruction", "user": "preference", "project": "project_state", "reference": "bookmark"},
     **{"feature": "project_state", "change": "project_state", "summary": "project_state"},
 }
-"""The words of other tools for our types; any other is a fact: all of it waits in the inbox, and none expires."""
+"""Other tools' words for our types; any other is a fact, since all of it waits in the inbox and none expires."""
 
 Line = dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One thing that was read. place: `CLAUDE.md:12`. line: for the import; None where `wrong` says why not."""
+class ReadItem:
+    """One item that was read. place: such as `CLAUDE.md:12`. line: for the import; None if `wrong` says why not."""
 
     place: str
     line: Line | None = None
@@ -66,17 +66,17 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class OtherTool:
-    """A tool that memories come from. read: yields what lies at a path. home: its own place in the user's home."""
+    """A tool that memories come from. read: yields the items at a path. home: its default place in the user's home."""
 
-    read: Callable[[Path], Iterator[Found]]
+    read: Callable[[Path], Iterator[ReadItem]]
     what: str
     home: str = ""
 
 
-def found(name: str, path: Path | None, *, home: Path) -> Iterator[Found]:
-    """Yield what a tool of `TOOLS` left at `path`, by default at its own place.
+def found(name: str, path: Path | None, *, home: Path) -> Iterator[ReadItem]:
+    """Yield the items of a tool of `TOOLS` at `path`, by default at its own place.
 
-    Raises BadInput: no such tool, or it has no place of its own; NotFound: nothing is there.
+    Raises BadInput: no such tool, or it has no default place; NotFound: nothing is there.
     """
     tool = TOOLS.get(name)
     if tool is None:
@@ -95,7 +95,7 @@ def found(name: str, path: Path | None, *, home: Path) -> Iterator[Found]:
 def blocks(text: str) -> Iterator[tuple[int, tuple[str, ...], str]]:
     """Yield (line, headings, text) of each list item, paragraph, table and code block of Markdown.
 
-    A paragraph that ends in a colon stands over what follows it, like a heading; comments and rules are left out.
+    A paragraph that ends in a colon counts as a heading of what follows; comments and rules are left out.
     """
     from markdown_it import MarkdownIt
 
@@ -105,11 +105,7 @@ def blocks(text: str) -> Iterator[tuple[int, tuple[str, ...], str]]:
     depth = 0
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
     for at, token in enumerate(tokens):
-        if token.type.endswith("_close") and token.type in (
-            "bullet_list_close",
-            "ordered_list_close",
-            "blockquote_close",
-        ):
+        if token.type in ("bullet_list_close", "ordered_list_close", "blockquote_close"):
             depth -= 1
             lead = "" if not depth else lead
         if token.type == "heading_open":
@@ -124,13 +120,13 @@ def blocks(text: str) -> Iterator[tuple[int, tuple[str, ...], str]]:
         if not whole or token.map is None:
             continue
         start, end = token.map
-        said = _dedented(lines[start:end], item=token.type == "list_item_open")
-        if not said:
+        block = _dedented(lines[start:end], item=token.type == "list_item_open")
+        if not block:
             continue
-        if token.type == "paragraph_open" and said.endswith((":", "：")) and len(said) <= KEY_MAX:
-            lead = said.rstrip(":：").strip()
+        if token.type == "paragraph_open" and block.endswith((":", "：")) and len(block) <= KEY_MAX:
+            lead = block.rstrip(":：").strip()
             continue
-        yield start + 1, (*(name for _, name in headings), *([lead] if lead else [])), said
+        yield start + 1, (*(name for _, name in headings), *([lead] if lead else [])), block
 
 
 def _dedented(lines: list[str], *, item: bool) -> str:
@@ -143,7 +139,7 @@ def _dedented(lines: list[str], *, item: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReadPage:
-    """A page of Markdown. front: its front matter. above: lines of the file that lie above the body."""
+    """A page of Markdown. front: its front matter. above: lines of the file above the body."""
 
     front: dict[str, Json]
     body: str
@@ -151,20 +147,20 @@ class ReadPage:
 
 
 def page_of(file: Path) -> ReadPage:
-    """Return a page. Raises BadInput: `text_of` cannot read it, or its front matter is no mapping in YAML."""
-    text = text_of(file, most_bytes=PAGE_BYTES_MAX).removeprefix("\ufeff")
+    """Return a page. Raises BadInput: `read_text` cannot read it, or its front matter is no mapping in YAML."""
+    text = read_text(file, most_bytes=PAGE_BYTES_MAX).removeprefix("\ufeff")
     text = text.replace("\r\n", "\n") if text.startswith("---\r\n") else text
     match = FRONT.match(text)
     if match is None:
         return ReadPage({}, text)
     try:
         check_yaml(match[1])
-        told = yaml.load(match[1], Loader=LOADER)  # noqa: S506 - builds strings, lists and mappings alone
+        front = yaml.load(match[1], Loader=LOADER)  # noqa: S506 - builds strings, lists and mappings alone
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInput(f"its front matter is no YAML ({str(error).splitlines()[0][:80]})") from None
-    if not isinstance(told, dict):
+    if not isinstance(front, dict):
         raise BadInput("its front matter is no mapping")
-    return ReadPage(told, text[match.end() :], match[0].count("\n"))
+    return ReadPage(front, text[match.end() :], match[0].count("\n"))
 
 
 def pages(path: Path, wanted: Callable[[Path], bool]) -> Iterator[tuple[str, Path]]:
@@ -180,7 +176,7 @@ def pages(path: Path, wanted: Callable[[Path], bool]) -> Iterator[tuple[str, Pat
         yield file.relative_to(path).as_posix(), file
 
 
-def text_of(file: Path, *, most_bytes: int = FILE_BYTES_MAX) -> str:
+def read_text(file: Path, *, most_bytes: int = FILE_BYTES_MAX) -> str:
     """Return a file's text. Raises BadInput: it is too large, or no UTF-8."""
     try:
         if file.stat().st_size > most_bytes:
@@ -192,22 +188,22 @@ def text_of(file: Path, *, most_bytes: int = FILE_BYTES_MAX) -> str:
         raise BadInput(f"it cannot be read ({error.strerror})") from None
 
 
-def _markdown(tool: str, wanted: Callable[[Path], bool], kind: str) -> Callable[[Path], Iterator[Found]]:
+def _markdown(tool: str, wanted: Callable[[Path], bool], kind: str) -> Callable[[Path], Iterator[ReadItem]]:
     """Return a reader of rules and notes in Markdown: one memory an item, under its headings, citing its line."""
 
-    def read(path: Path) -> Iterator[Found]:
+    def read(path: Path) -> Iterator[ReadItem]:
         for name, file in pages(path, wanted):
             try:
                 page = page_of(file)
             except BadInput as error:
-                yield Found(name, wrong=str(error))
+                yield ReadItem(name, wrong=str(error))
                 continue
             given = TYPES.get(str(_in(page.front, "metadata").get("type") or page.front.get("type") or ""), kind)
             title = str(page.front.get("name") or page.front.get("title") or "")
             for line, headings, said in blocks(page.body):
                 if (said.startswith("@") and " " not in said) or _is_only_links(said):
                     continue  # an import of another file, or a table of contents
-                yield _found(
+                yield _item(
                     f"{name}:{line + page.above}",
                     said,
                     type=given,
@@ -225,27 +221,27 @@ def _is_only_links(said: str) -> bool:
 # --- stores of other servers ------------------------------------------------------------------------------------------
 
 
-def _server_memory(path: Path) -> Iterator[Found]:
+def _server_memory(path: Path) -> Iterator[ReadItem]:
     """The reference server's knowledge graph: JSON lines of entities with observations, and relations."""
     file = path / "memory.jsonl" if path.is_dir() else path
     for number, raw in _json_lines(file):
         place = f"line {number}"
         if isinstance(raw, str):
-            yield Found(place, wrong=raw)
+            yield ReadItem(place, wrong=raw)
         elif raw.get("type") == "entity" and isinstance(raw.get("observations"), list):
             name, kind = str(raw.get("name", "")), str(raw.get("entityType", ""))
-            for at, said in enumerate(items(raw["observations"]), 1):
-                text = str(said.get("content", "") if isinstance(said, Mapping) else said)
-                since = (said if isinstance(said, Mapping) else raw).get("createdAt")
-                told = text if name.lower() in text.lower() else f"{name}: {text}"
+            for at, observation in enumerate(items(raw["observations"]), 1):
+                text = str(observation.get("content", "") if isinstance(observation, Mapping) else observation)
+                since = (observation if isinstance(observation, Mapping) else raw).get("createdAt")
+                content = text if name.lower() in text.lower() else f"{name}: {text}"
                 cites = [f"server-memory:{name}#{at}"]
-                yield _found(f"{place}, observation {at}", told, key=name, tags=[kind], cites=cites, since=since)
+                yield _item(f"{place}, observation {at}", content, key=name, tags=[kind], cites=cites, since=since)
         elif raw.get("type") == "relation" and {"from", "to", "relationType"} <= raw.keys():
-            says = str(raw["relationType"]).replace("_", " ")
+            verb = str(raw["relationType"]).replace("_", " ")
             cites = [f"server-memory:{raw['from']}-{raw['to']}"]
-            yield _found(place, f"{raw['from']} {says} {raw['to']}", key=str(raw["from"]), cites=cites)
+            yield _item(place, f"{raw['from']} {verb} {raw['to']}", key=str(raw["from"]), cites=cites)
         else:
-            yield Found(place, wrong="it is neither an entity with observations nor a relation")
+            yield ReadItem(place, wrong="it is neither an entity with observations nor a relation")
 
 
 def _json_lines(file: Path) -> Iterator[tuple[int, dict[str, Json] | str]]:
@@ -270,24 +266,25 @@ def _json_lines(file: Path) -> Iterator[tuple[int, dict[str, Json] | str]]:
                     yield number, f"it is no JSON{cut}"
 
 
-def _mem0(path: Path) -> Iterator[Found]:
-    """mem0: its history.db (each memory's newest text), or what `get_all()` gave, saved as JSON."""
+def _mem0(path: Path) -> Iterator[ReadItem]:
+    """mem0: its history.db (each memory's newest text), or the answer of `get_all()`, saved as JSON."""
     file = path / "history.db" if path.is_dir() else path
     if file.suffix == ".json":
         try:
-            told = json.loads(text_of(file))
+            answer = json.loads(read_text(file))
         except (ValueError, RecursionError) as error:
             raise BadInput(f"{file}: {error if isinstance(error, BadInput) else 'it is no JSON'}") from None
-        held = told if isinstance(told, list) else next((told[n] for n in ("results", "memories") if n in told), [])
-        for at, one in enumerate(held if isinstance(held, list) else [], 1):
+        names = ("results", "memories")
+        memories = answer if isinstance(answer, list) else next((answer[n] for n in names if n in answer), [])
+        for at, one in enumerate(memories if isinstance(memories, list) else [], 1):
             text = next((one[n] for n in ("memory", "text", "data") if one.get(n)), "") if isinstance(one, dict) else ""
             if not text:
-                yield Found(f"memory {at}", wrong="it has no text")
+                yield ReadItem(f"memory {at}", wrong="it has no text")
                 continue
             tags = one.get("categories") or []
             since = one.get("updated_at") or one.get("created_at")
             tags = tags if isinstance(tags, list) else []
-            yield _found(f"memory {at}", str(text), tags=tags, cites=[f"mem0:{one.get('id', at)}"], since=since)
+            yield _item(f"memory {at}", str(text), tags=tags, cites=[f"mem0:{one.get('id', at)}"], since=since)
         return
     newest = (
         "SELECT * FROM (SELECT *, COALESCE(updated_at, created_at) AS at, ROW_NUMBER() OVER ("
@@ -295,14 +292,14 @@ def _mem0(path: Path) -> Iterator[Found]:
         "WHERE nth = 1 ORDER BY at, memory_id"
     )
     for row in _rows(file, {"history": newest}):
-        if isinstance(row, Found):
+        if isinstance(row, ReadItem):
             yield row
         elif row["event"] != "DELETE" and not row["is_deleted"] and row["new_memory"]:
             name = row["memory_id"]
-            yield _found(f"memory {name}", str(row["new_memory"]), cites=[f"mem0:{name}"], since=row["at"])
+            yield _item(f"memory {name}", str(row["new_memory"]), cites=[f"mem0:{name}"], since=row["at"])
 
 
-def _claude_mem(path: Path) -> Iterator[Found]:
+def _claude_mem(path: Path) -> Iterator[ReadItem]:
     """claude-mem: observations as what happened, with their facts; a session's summary as one event."""
     file = path / "claude-mem.db" if path.is_dir() else path
     asked = {
@@ -310,7 +307,7 @@ def _claude_mem(path: Path) -> Iterator[Found]:
         "session_summaries": "SELECT * FROM session_summaries ORDER BY id",
     }
     for row in _rows(file, asked):
-        if isinstance(row, Found):
+        if isinstance(row, ReadItem):
             yield row
             continue
         since = row.get("created_at_epoch") or row.get("created_at")
@@ -327,14 +324,14 @@ def _claude_mem(path: Path) -> Iterator[Found]:
             parts_ = (title, row.get("narrative") or row.get("text") or row.get("subtitle"), facts)
             said = "\n".join(dict.fromkeys(str(one) for one in parts_ if one))
         if not said.strip():
-            yield Found(place, wrong="it has no text")
+            yield ReadItem(place, wrong="it has no text")
             continue
         tags = [f"project:{row['project']}", *tags] if row.get("project") else tags
         cites = [f"claude-mem:{place.replace(' ', ':')}"]
-        yield _found(place, said, type=kind, key=title, tags=tags, cites=cites, since=since)
+        yield _item(place, said, type=kind, key=title, tags=tags, cites=cites, since=since)
 
 
-def _rows(file: Path, asked: Mapping[str, str]) -> Iterator[dict[str, Json] | Found]:
+def _rows(file: Path, asked: Mapping[str, str]) -> Iterator[dict[str, Json] | ReadItem]:
     """Yield the rows of queries by table; a table that is not there has none, damage ends with a sentence."""
     where = f"file:{quote(str(file.absolute()))}?mode=ro"
     try:
@@ -348,20 +345,20 @@ def _rows(file: Path, asked: Mapping[str, str]) -> Iterator[dict[str, Json] | Fo
                 try:
                     yield from (dict(row) for row in islice(base.execute(asked[table]), ROWS_MAX))
                 except sqlite3.Error as error:
-                    yield Found(table, wrong=f"the rest of it cannot be read ({error}); `sqlite3 FILE .recover` may")
+                    yield ReadItem(table, wrong=f"the rest of it cannot be read ({error}); `sqlite3 FILE .recover` may")
     except sqlite3.Error as error:
         raise BadInput(
             f"{file} is no database that can be read ({error}); `sqlite3 FILE .recover` may save some"
         ) from None
 
 
-def _basic_memory(path: Path) -> Iterator[Found]:
+def _basic_memory(path: Path) -> Iterator[ReadItem]:
     """basic-memory: Markdown notes with observations (`- [tech] text #tag`), relations, and prose."""
     for name, file in pages(path, lambda one: one.suffix == ".md"):
         try:
             page = page_of(file)
         except BadInput as error:
-            yield Found(name, wrong=str(error))
+            yield ReadItem(name, wrong=str(error))
             continue
         front = page.front
         title = str(front.get("title") or file.stem)
@@ -375,41 +372,41 @@ def _basic_memory(path: Path) -> Iterator[Found]:
             tags = [*re.findall(r"(?<!\S)#([\w/-]+)", said), *own]
             if noted is not None and relation is None:
                 text = re.sub(r"(?<!\S)#[\w/-]+", "", noted[2]).strip()
-                yield _found(place, f"{title}: {text}", key=title, tags=[noted[1], *tags], cites=cites, since=since)
+                yield _item(place, f"{title}: {text}", key=title, tags=[noted[1], *tags], cites=cites, since=since)
             elif relation is not None and len(said) <= KEY_MAX:
                 words = relation[1].strip().replace("_", " ") or "is related to"
                 text = f"{title} {words} {relation[2]}{relation[3]}"
-                yield _found(place, text, key=title, tags=own, cites=cites, since=since)
+                yield _item(place, text, key=title, tags=own, cites=cites, since=since)
             else:
                 key = " · ".join(dict.fromkeys((title, *headings)))
-                yield _found(place, said, key=key, tags=tags, cites=cites, since=since)
+                yield _item(place, said, key=key, tags=tags, cites=cites, since=since)
 
 
-def _okf(path: Path) -> Iterator[Found]:
+def _okf(path: Path) -> Iterator[ReadItem]:
     """Open Knowledge Format 0.2: one concept a page; a page that `export --to okf` wrote is the memory it was."""
     for name, file in pages(path, lambda one: one.suffix == ".md" and one.name not in ("index.md", "log.md")):
         try:
             page = page_of(file)
         except BadInput as error:
-            yield Found(name, wrong=str(error))
+            yield ReadItem(name, wrong=str(error))
             continue
         front, body = page.front, page.body
-        if isinstance(ours := front.get(OURS), str):
+        if isinstance(ours := front.get(MEMORY_KEY), str):
             try:
-                yield Found(name, {**json.loads(ours), "content": body.removeprefix("\n").removesuffix("\n")})
+                yield ReadItem(name, {**json.loads(ours), "content": body.removeprefix("\n").removesuffix("\n")})
             except (ValueError, TypeError, RecursionError):
-                yield Found(name, wrong=f"its {OURS} is not what an export writes")
+                yield ReadItem(name, wrong=f"its {MEMORY_KEY} is not what an export writes")
             continue
         if not front.get("type"):
-            yield Found(name, wrong="its front matter has no type; OKF asks for one")
+            yield ReadItem(name, wrong="its front matter has no type; OKF asks for one")
             continue
         if front.get("status") == "deprecated":
-            yield Found(name, wrong="its status is deprecated: it was left out")
+            yield ReadItem(name, wrong="its status is deprecated: it was left out")
             continue
         title = str(front.get("title") or file.stem)
         sources = [one.get("resource") for one in _listed(front.get("sources")) if isinstance(one, dict)]
         made = partial(
-            _found,
+            _item,
             type=TYPES.get(str(front["type"]).lower(), "fact"),
             tags=[str(one) for one in _listed(front.get("tags"))],
             cites=[f"okf:{name.removesuffix('.md')}", *(str(one) for one in sources if one)],
@@ -423,22 +420,22 @@ def _okf(path: Path) -> Iterator[Found]:
             yield made(f"{name}:{line + page.above}", said, key=" · ".join((title, *headings)))
 
 
-def _mirrored(path: Path) -> Iterator[Found]:
-    """Yield what a mirror holds: a memory as it was where nobody touched it, else a new one of the same kind."""
+def _mirrored(path: Path) -> Iterator[ReadItem]:
+    """Yield the memories of a mirror: an unchanged one as it was exported, an edited one as a new one of its type."""
     page = path / MIRROR if path.is_dir() else path
     known: dict[str, int] = {}
-    with (page.parent / BESIDE).open("rb") if (page.parent / BESIDE).is_file() else nullcontext() as beside:
-        while beside is not None and (at := beside.tell()) >= 0 and (raw := beside.readline(LINE_BYTES_MAX)):
+    with (page.parent / MIRROR_DATA).open("rb") if (page.parent / MIRROR_DATA).is_file() else nullcontext() as data:
+        while data is not None and (at := data.tell()) >= 0 and (raw := data.readline(LINE_BYTES_MAX)):
             try:
                 one = json.loads(raw)
                 known[f"{one['id']}@{one['version']}"] = at
             except (ValueError, KeyError, TypeError, RecursionError):
-                yield Found(f"{BESIDE}, byte {at}", wrong="it is not what an export writes")
-        yield from _unlike(page, known, beside)
+                yield ReadItem(f"{MIRROR_DATA}, byte {at}", wrong="it is not what an export writes")
+        yield from _mirror_items(page, known, data)
 
 
-def _unlike(page: Path, known: Mapping[str, int], beside: BinaryIO | None) -> Iterator[Found]:
-    """known: where in `beside` each memory of the export stands, by id and version."""
+def _mirror_items(page: Path, known: Mapping[str, int], data: BinaryIO | None) -> Iterator[ReadItem]:
+    """known: id and version of each exported memory -> its position in `data`."""
     kind = MemoryType.FACT.value
     for number, item in _items(_mirror_lines(page)):
         if isinstance(item, str):
@@ -448,15 +445,15 @@ def _unlike(page: Path, known: Mapping[str, int], beside: BinaryIO | None) -> It
         mark = _MARK.fullmatch(last.strip())
         content = "\n".join(lines if mark else item).rstrip()
         was = None
-        if mark and beside is not None and (at := known.get(f"{mark[1]}@{mark[2]}")) is not None:
-            beside.seek(at)
-            was = json.loads(beside.readline(LINE_BYTES_MAX))
+        if mark and data is not None and (at := known.get(f"{mark[1]}@{mark[2]}")) is not None:
+            data.seek(at)
+            was = json.loads(data.readline(LINE_BYTES_MAX))
         if was is not None and str(was["content"]).replace("\r\n", "\n").rstrip() == content:
-            yield Found(f"{page.name}:{number}", was)
+            yield ReadItem(f"{page.name}:{number}", was)
         elif content:
             kept = kind if LAYER_OF_TYPE[MemoryType(kind)] is LAYER_OF_TYPE[MemoryType.FACT] else MemoryType.FACT.value
             cites = [f"memory-anchor:{mark[1]}"] if mark else []
-            yield Found(f"{page.name}:{number}", {"content": content, "type": kept, "cites": cites})
+            yield ReadItem(f"{page.name}:{number}", {"content": content, "type": kept, "cites": cites})
 
 
 def _mirror_lines(page: Path) -> Iterator[str]:
@@ -494,17 +491,17 @@ def _trimmed(item: list[str]) -> list[str]:
     return item
 
 
-MIRROR, BESIDE = "memories.md", ".memories.jsonl"
-"""What `export --to markdown` writes: the page, and the memories of it as an export writes them."""
+MIRROR, MIRROR_DATA = "memories.md", ".memories.jsonl"
+"""What `export --to markdown` writes: the page, and its memories as an export writes them."""
 _MARK = re.compile(r"<!-- ([0-9a-z]+)@(\d+) -->")
-OURS = "memory_anchor"
+MEMORY_KEY = "memory_anchor"
 """Key of an OKF page's front matter: the memory as an export writes it, as JSON, but for its text."""
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
-def _found(
+def _item(
     place: str,
     content: str,
     *,
@@ -513,22 +510,22 @@ def _found(
     tags: Iterable[object] = (),
     cites: Iterable[str] = (),
     since: Json = None,
-) -> Found:
+) -> ReadItem:
     content = content.strip()
     if not content:
-        return Found(place, wrong="it has no text")
+        return ReadItem(place, wrong="it has no text")
     if len(content) > CONTENT_MAX:
-        return Found(place, wrong=f"it is {len(content)} characters long; allowed are 1 to {CONTENT_MAX}: split it")
-    at = moment(since)
+        return ReadItem(place, wrong=f"it is {len(content)} characters long; allowed are 1 to {CONTENT_MAX}: split it")
+    at = parse_time(since)
     names = [name for one in tags if one and (name := str(one).strip()[:TAG_MAX])]
     line: Line = {"content": content, "type": type, "cites": [one[:KEY_MAX] for one in cites if one]}
     line |= {"key": key.strip()[:KEY_MAX]} if key.strip() else {}
     line |= {"tags": list(dict.fromkeys(names))[:TAGS_MAX]} if names else {}
     line |= {"when": at.isoformat()} if at is not None else {}
-    return Found(place, line)
+    return ReadItem(place, line)
 
 
-def moment(value: Json) -> datetime | None:
+def parse_time(value: Json) -> datetime | None:
     """Return a time given as ISO 8601, a date, or seconds or milliseconds since 1970; None for what is none."""
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):

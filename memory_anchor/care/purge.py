@@ -1,16 +1,17 @@
-"""Purge erases for good, and says what it could not reach. Only a human may ask; everything else archives.
+"""Purge erases for good, and reports what it could not reach. Only a human may purge; everything else archives.
 
-What goes: every version of the named memories, or of all that contain a text, in every collection; then whatever the
-product made of them (digests that quote them are erased, the neighbours' search context is emptied); then the holders
-named by the caller: what conversations have in mind, the spool, context reports, backups. What only humans change is
-searched and named: proposals, the constitution, how-tos. The store's `erase` sees to its own log, where deleted text
-would survive. Order: files first, the store last, so that a purge cut short leaves the ids that let it be repeated.
-Within the store the neighbours' contexts are emptied first, then what is doomed is written down by its ids (`STATE`)
-and erased, one collection after the other, each in one step: a purge cut off before that note has erased nothing of
-the store, one cut off after it is ended by the next start (`finish_purge`). Afterwards everything is looked through
-once more; the certificate says whether anything was still found, and what is out of reach (Git history, exports, a
-provider's logs). Certificate and audit hold ids and counts, never the text. An item of a pushed batch that is
-being written is waited for (`Upkeep.batch_item`): it is stored before anything is looked for, or leaves its batch.
+Erased are every version of the named memories, or of all that contain a text, in every collection; then what was
+derived from them (digests that quote them are erased, the neighbours' search context is emptied); then records in the
+caller's holders: active contexts, the spool, context reports, backups. Files that only humans change (proposals, the
+constitution, how-tos) are searched and named. The store's `erase` cleans its log, where deleted text would survive.
+
+Order: files first, the store last, so that an interrupted purge leaves the ids needed to repeat it. Within the store
+the neighbours' contexts are emptied first, then the ids to erase are recorded (`STATE`) and erased, each collection in
+one step: a purge interrupted before that record erased nothing of the store, one interrupted after it is finished
+at the next start (`finish_purge`). Then everything is searched once more; the certificate says whether anything was
+still found, and what is out of reach (Git history, exports, a provider's logs). Certificate and audit hold
+ids and counts, never the text. An item of a pushed batch that is being written is waited for (`Upkeep.batch_item`): it
+is stored before the search begins, or leaves its batch.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ from memory_anchor.upkeep.upkeep import Upkeep, drop_state, load_state, save_sta
 from memory_anchor.where import OneOf, Where
 
 STATE = "purge"
-"""Under this name the running purge is kept: ids of what goes, never a text."""
+"""Name of the running purge's state: ids of what goes, never a text."""
 PURGE_CUT = "purge_cut"
-"""Recorded where a purge was cut off before anything of the store was erased: it must be asked for again."""
+"""Audit kind of a purge interrupted before anything of the store was erased: it must be requested again."""
 PURGE = "purge"
 PURGE_BEGUN = "purge_begun"
-"""Recorded first: a purge that was killed half-way left memories out that nothing else tells of."""
+"""Audit kind recorded first: nothing else would tell of what a killed purge erased."""
 LEAST_TEXT = 4
 """A shorter text would match half the store."""
 LEAST_QUOTE = 16
@@ -61,7 +62,7 @@ CONTEXT_OPENING = 80
 OPERATIONS = PROPOSALS.parent / "operations"
 OWN_FILES_MAX = 10_000
 OWN_DEPTH_MAX = 8
-"""Names below a project's folders that are looked through."""
+"""Limits of the search below a project's folders."""
 IDENTITY = "identity"
 _Yaml = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 OUT_OF_REACH = (
@@ -75,7 +76,7 @@ OUT_OF_REACH = (
 
 
 class Holder(Protocol):
-    """Something beside the store that may hold the text: a spool, reports, a cache, a backup."""
+    """Something outside the store that may hold the text: a spool, reports, a cache, a backup."""
 
     @property
     def name(self) -> str: ...
@@ -87,7 +88,7 @@ class Holder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LinesFile:
-    """A file of one record a line (JSON or plain); matching lines are dropped and the rest replaces the file whole."""
+    """A file of one record per line (JSON or plain); it is replaced atomically without the matching lines."""
 
     path: Path
 
@@ -99,18 +100,17 @@ class LinesFile:
         if not self.path.is_file():
             return 0
         lines = self.path.read_text(encoding="utf-8", errors="surrogateescape").splitlines(keepends=True)
-        kept = [line for line in lines if not matches(unescaped(line))]
-        if len(kept) == len(lines):
-            return 0
-        write_atomic(self.path, "".join(kept).encode("utf-8", "surrogateescape"))
-        return len(lines) - len(kept)
+        clean = [line for line in lines if not matches(unescaped(line))]
+        if len(clean) < len(lines):
+            write_atomic(self.path, "".join(clean).encode("utf-8", "surrogateescape"))
+        return len(lines) - len(clean)
 
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """A file that is removed altogether when it holds the text: a report of one context, a snapshot.
+    """A file that is removed when it holds the text: a report of one context, a snapshot.
 
-    read: returns all that it says; None for what stands in it, JSON and YAML as they read too.
+    read: returns all its text; None for `decoded_text`.
     """
 
     path: Path
@@ -121,7 +121,7 @@ class WholeFile:
         return self.path.name
 
     def erase(self, matches: Callable[[str], bool]) -> int:
-        if not self.path.is_file() or not matches((self.read or readings)(self.path)):
+        if not self.path.is_file() or not matches((self.read or decoded_text)(self.path)):
             return 0
         remove_durably(self.path)
         return 1
@@ -129,7 +129,7 @@ class WholeFile:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Something in memory that is cleared whole, since its records cannot be told apart."""
+    """Something in memory that is cleared completely, since its records cannot be told apart."""
 
     name: str
     clear: Callable[[], None]
@@ -141,8 +141,8 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class InMind:
-    """What conversations have in mind: the values that hold the text are dropped, the others stay."""
+class ActiveContextHolder:
+    """The active contexts of conversations: the values that hold the text are dropped, the others stay."""
 
     active: ActiveContext
     name: str = "active context"
@@ -151,26 +151,25 @@ class InMind:
         return self.active.drop(lambda key, encoded: matches(key) or matches(unescaped(encoded)))
 
 
-class LeftToHumans:
-    """Files that only humans change: looked through and named in `found`, never written."""
+class HumanFiles:
+    """Files that only humans change: searched and named in `found`, never written."""
 
     name = "left to humans"
 
     def __init__(self, data_dir: Path, projects: Iterable[Path]) -> None:
-        """projects: the folders whose constitution, proposals and how-tos are looked through."""
+        """projects: the folders whose constitution, proposals and how-tos are searched."""
         self._identity = data_dir / IDENTITY
         self._projects = tuple(projects)
         self.found: tuple[str, ...] = ()
 
     def erase(self, matches: Callable[[str], bool]) -> int:
-        """Look anew; return 0, for nothing is erased."""
+        """Search again; return 0, for nothing is erased."""
         homes = sorted(self._identity.iterdir()) if self._identity.is_dir() else []
-        found = [
-            str(path) for root in (*self._projects, *homes) for path in _own_files(root) if _may_hold(path, matches)
-        ]
+        roots = (*self._projects, *homes)
+        found = [str(path) for root in roots for path in _human_files(root) if _may_hold(path, matches)]
         for home in homes:
-            own = set(_own_files(home))
-            if any(_may_hold(path, matches) for path in home.rglob("*") if path.is_file() and path not in own):
+            searched = set(_human_files(home))
+            if any(_may_hold(path, matches) for path in home.rglob("*") if path.is_file() and path not in searched):
                 found.append(f"{home} (approved texts; propose a change and keep the folder)")
         self.found = tuple(dict.fromkeys(found))
         return 0
@@ -179,26 +178,29 @@ class LeftToHumans:
 def _may_hold(path: Path, matches: Callable[[str], bool]) -> bool:
     """Return whether a file matches; one that cannot be read may."""
     try:
-        return matches(readings(path))
+        return matches(decoded_text(path))
     except OSError:
         return True
 
 
-def _own_files(root: Path) -> list[Path]:
+def _human_files(root: Path) -> list[Path]:
     """Return the files of a project that people write and agents propose."""
-    found = [FILE_NAME]
+    refs = [FILE_NAME]
     for folder in (PROPOSALS, OPERATIONS):
         with contextlib.suppress(OSError):  # a link, which is not this project's
-            seen = beneath.walk(root, folder, most=OWN_FILES_MAX, depth=OWN_DEPTH_MAX)
-            found += [one.ref for one in seen if not one.problem]
-    return [root / ref for ref in found if root.is_dir() and beneath.status(root, ref) is not None]
+            entries = beneath.walk(root, folder, most=OWN_FILES_MAX, depth=OWN_DEPTH_MAX)
+            refs += [entry.ref for entry in entries if not entry.problem]
+    return [root / ref for ref in refs if root.is_dir() and beneath.status(root, ref) is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a purge removed and what it cannot. removed: collection -> version ids. mentions: ids of memories that
-    quote the erased ones but were written by somebody, and so wait for a decision. clean: nothing was found after,
-    and every holder could be looked through; failed: the names of those that could not."""
+    """What a purge removed and what it cannot.
+
+    removed: collection -> version ids. mentions: versions that quote the erased ones but were written by somebody, and
+    so wait for a decision. clean: nothing was found afterwards and every holder could be searched. failed: the names of
+    those that could not.
+    """
 
     at: datetime
     removed: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -214,12 +216,12 @@ class Certificate:
         return sum(len(ids) for ids in self.removed.values())
 
 
-def beside_store(data_dir: Path, records: SharedRecords) -> tuple[Holder, ...]:
+def holders_in(data_dir: Path, records: SharedRecords) -> tuple[Holder, ...]:
     """Return what else in a data directory may hold a memory's text: waiting hooks, reports, counts, copies.
 
-    records: where accepted batches wait, and of several replicas what requests noted.
+    records: where accepted batches wait, and the first answers of replicas.
     """
-    found: list[Holder] = []
+    holders: list[Holder] = []
     for folder, files in (
         ("spool", "*"),
         ("contexts", "*"),
@@ -232,18 +234,18 @@ def beside_store(data_dir: Path, records: SharedRecords) -> tuple[Holder, ...]:
         ("lorebooks", "*/turns/*.json"),
     ):
         if (data_dir / folder).is_dir():
-            found += [WholeFile(path) for path in sorted((data_dir / folder).glob(files)) if path.is_file()]
+            holders += [WholeFile(path) for path in sorted((data_dir / folder).glob(files)) if path.is_file()]
     for folder in ("backups", "evaluations"):
         if (data_dir / folder).is_dir():
-            found += [LinesFile(path) for path in sorted((data_dir / folder).rglob("*.jsonl"))]
+            holders += [LinesFile(path) for path in sorted((data_dir / folder).rglob("*.jsonl"))]
     if records.is_shared:
-        found += [WholeRecord(records, one.name) for one in records.listed(REQUESTS)]
-    found += [WaitingBatch(records, one.name) for one in records.listed(BATCHES)]
-    return tuple(found)
+        holders += [WholeRecord(records, record.name) for record in records.listed(REQUESTS)]
+    holders += [WaitingBatch(records, record.name) for record in records.listed(BATCHES)]
+    return tuple(holders)
 
 
-def readings(path: Path) -> str:
-    """Return a file's text as it stands and as it reads: JSON and YAML escape, indent and fold a text."""
+def decoded_text(path: Path) -> str:
+    """Return a file's text raw and decoded: JSON and YAML escape, indent and fold a text."""
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     if path.suffix != ".yaml":
         return unescaped(text)
@@ -255,7 +257,7 @@ def readings(path: Path) -> str:
 
 
 def all_text(memory: Memory) -> str:
-    """Return every text of one version in which something secret may stand."""
+    """Return every text of one version that may hold something secret."""
     parts: list[str] = [memory.content, memory.key, memory.context, memory.reason, memory.where or "", *memory.who]
     parts += [*memory.questions, *(tag.name for tag in memory.tags)]
     parts += [text for c in memory.citations for text in (c.ref, c.title or "")]
@@ -277,40 +279,26 @@ def purge_ids(
 ) -> Certificate:
     """Erase every version of these memories everywhere.
 
-    seen: the `digest` of what the human was shown. Raises Refused: the caller is not a human, or what would be erased
-    is not what was shown. NotFound: none of the ids exists (nothing was erased).
+    seen: the `versions_digest` of what the human was shown. Raises Refused: the caller is not a human, or what would be
+    erased is not what was shown. NotFound: none of the ids exists (nothing was erased).
     """
     check(Deed.PURGE, caller)
     with up.batch_item:
-        return _purge_ids(up, ids, at=at, by=by, holders=holders, seen=seen)
-
-
-def _purge_ids(
-    up: Upkeep, ids: Sequence[str], *, at: datetime, by: str, holders: Iterable[Holder], seen: str | None
-) -> Certificate:
-    named = doomed(up, ids=ids)
-    _check_seen(named, seen)
-    if not named:
-        raise NotFound(f"none of {len(ids)} ids is a memory here; `memory-anchor list` gives the ids there are")
-    texts = [m.content for members in named.values() for m in members]
-    quotes = tuple({q for text in texts for q in (text, first_sentence(text)) if len(q) >= LEAST_QUOTE})
-    before = tuple({conversation_context(m.content) for members in named.values() for m in members})
-    known = set(ids)
-
-    def in_files(text: str) -> bool:
-        return any(f'"{one}"' in text for one in known) or any(q in text for q in quotes)
-
-    return _purge(
-        up,
-        named,
-        is_quoted=lambda m: m.id not in known and any(q in m.content for q in quotes),
-        in_context=lambda m: _quotes_before(m, before),
-        remains=lambda m: m.id in known or _quotes_before(m, before),
-        in_files=in_files,
-        at=at,
-        by=by,
-        holders=holders,
-    )
+        versions = versions_to_erase(up, ids=ids)
+        _check_seen(versions, seen)
+        if not versions:
+            raise NotFound(f"none of {len(ids)} ids is a memory here; `memory-anchor list` gives the ids there are")
+        texts = [m.content for members in versions.values() for m in members]
+        quotes = {q for text in texts for q in (text, first_sentence(text)) if len(q) >= LEAST_QUOTE}
+        contexts = {conversation_context(text) for text in texts}
+        wanted = set(ids)
+        matches = _Matches(
+            is_quoted=lambda m: m.id not in wanted and any(q in m.content for q in quotes),
+            in_context=lambda m: _has_context(m, contexts),
+            remains=lambda m: m.id in wanted or _has_context(m, contexts),
+            in_files=lambda text: any(f'"{name}"' in text for name in wanted) or any(q in text for q in quotes),
+        )
+        return _purge(up, versions, matches, at=at, by=by, holders=holders)
 
 
 def purge_text(
@@ -325,75 +313,55 @@ def purge_text(
 ) -> Certificate:
     """Erase everything that contains `text` (case counts), in every version and collection.
 
-    seen: as in `purge_ids`. Raises Refused: as there. BadInput: a text too short to mean anything.
+    seen: as in `purge_ids`. Raises Refused: as there. BadInput: a text too short to be specific.
     """
     check(Deed.PURGE, caller)
     with up.batch_item:
-        named = doomed(up, text=text)
-        _check_seen(named, seen)
-        return _purge(
-            up,
-            named,
-            is_quoted=_never,
+        versions = versions_to_erase(up, text=text)
+        _check_seen(versions, seen)
+        matches = _Matches(
+            is_quoted=lambda _: False,  # a version that quotes the text contains it, and goes itself
             in_context=lambda m: text in m.context,
             remains=lambda m: text in all_text(m),
             in_files=lambda line: text in line,
-            at=at,
-            by=by,
-            holders=holders,
         )
+        return _purge(up, versions, matches, at=at, by=by, holders=holders)
 
 
-def doomed(up: Upkeep, *, ids: Sequence[str] = (), text: str = "") -> dict[str, list[Memory]]:
+def versions_to_erase(up: Upkeep, *, ids: Sequence[str] = (), text: str = "") -> dict[str, list[Memory]]:
     """Return collection -> every version of the memories that a purge of these ids, or of this text, erases.
 
-    Raises BadInput: a text too short to mean anything.
+    Raises BadInput: a text too short to be specific.
     """
-    if not text:
-        return _versions(up, ids)
-    if len(text.strip()) < LEAST_TEXT:
+    if text and len(text.strip()) < LEAST_TEXT:
         raise BadInput(f"the text to purge has {len(text.strip())} characters; allowed are at least {LEAST_TEXT}")
-    named: dict[str, list[Memory]] = {}
+    versions: dict[str, list[Memory]] = {}
+    where, wanted = EVERYTHING if text else Where((OneOf("id", tuple(ids)),)), set(ids)
     for collection in COLLECTIONS:
-        hit = {m.id for m in _every_version(up, collection) if text in all_text(replace(m, context=""))}
-        if hit:
-            named[collection] = [m for m in _every_version(up, collection) if m.id in hit]
-    return named
+        if text:
+            wanted = {m.id for m in _every_version(up, collection) if text in all_text(replace(m, context=""))}
+        if wanted and (members := [m for m in _every_version(up, collection, where) if m.id in wanted]):
+            versions[collection] = members
+    return versions
 
 
-def digest(named: Mapping[str, Sequence[Memory]]) -> str:
-    """Return what names these very versions, to be given back with the human's yes."""
-    return stable_hash(*sorted(stamp(m.id, m.version, m.content) for members in named.values() for m in members))
+def versions_digest(versions: Mapping[str, Sequence[Memory]]) -> str:
+    """Return a hash of exactly these versions, to be sent back with the human's confirmation."""
+    return stable_hash(*sorted(stamp(m.id, m.version, m.content) for members in versions.values() for m in members))
 
 
-def _check_seen(named: Mapping[str, Sequence[Memory]], seen: str | None) -> None:
-    if seen is not None and seen != digest(named):
+def _check_seen(versions: Mapping[str, Sequence[Memory]], seen: str | None) -> None:
+    if seen is not None and seen != versions_digest(versions):
         raise Refused("what would be erased changed since it was shown; nothing was erased, look at it again")
 
 
-def _never(memory: Memory) -> bool:
-    """Matching by text finds every quotation as such."""
-    del memory
-    return False
-
-
-def _quotes_before(memory: Memory, before: Sequence[str]) -> bool:
+def _has_context(memory: Memory, contexts: Iterable[str]) -> bool:
     """Return whether the search context of a memory is (or holds) one of these texts that came before it."""
     return any(
         text
         and (text == memory.context.strip() or (len(text) >= LEAST_QUOTE and text[:CONTEXT_OPENING] in memory.context))
-        for text in before
+        for text in contexts
     )
-
-
-def _versions(up: Upkeep, ids: Sequence[str]) -> dict[str, list[Memory]]:
-    found: dict[str, list[Memory]] = {}
-    for collection in COLLECTIONS:
-        wanted = Where((OneOf("id", tuple(ids)),))
-        versions = list(_every_version(up, collection, wanted))
-        if versions:
-            found[collection] = versions
-    return found
 
 
 def _every_version(up: Upkeep, collection: str, where: Where = EVERYTHING) -> Iterable[Memory]:
@@ -405,55 +373,68 @@ def _every_version(up: Upkeep, collection: str, where: Where = EVERYTHING) -> It
             return
 
 
+@dataclass(frozen=True, slots=True)
+class _Matches:
+    """What a purge looks for. is_quoted: in a version's content. in_context: in its search context.
+
+    remains: in a version after the purge. in_files: in a holder's text.
+    """
+
+    is_quoted: Callable[[Memory], bool]
+    in_context: Callable[[Memory], bool]
+    remains: Callable[[Memory], bool]
+    in_files: Callable[[str], bool]
+
+
 def _purge(
     up: Upkeep,
-    named: dict[str, list[Memory]],
+    versions: dict[str, list[Memory]],
+    matches: _Matches,
     *,
-    is_quoted: Callable[[Memory], bool],
-    in_context: Callable[[Memory], bool],
-    remains: Callable[[Memory], bool],
-    in_files: Callable[[str], bool],
     at: datetime,
     by: str,
     holders: Iterable[Holder],
 ) -> Certificate:
-    asked = {name: [m.version_id for m in members] for name, members in named.items()}
+    asked = {name: [m.version_id for m in members] for name, members in versions.items()}
     up.audit.append(PURGE_BEGUN, {"removing": asked}, by=by, at=at)
     save_state(up, STATE, {"by": by, "asked": asked})
-    beside = list(holders)
-    files, failed = _erased_from(beside, in_files)
+    holders = list(holders)
+    files, failed = _erase_from(holders, matches.in_files)
     mentions: list[str] = []
     emptied: list[str] = []
+    removed: dict[str, list[str]] = {}
+    points: dict[str, list[str]] = {}
     with up.lock:
-        doomed = {name: {m.point_id: m for m in members} for name, members in named.items()}
-        points: dict[str, list[str]] = {}
         for collection in COLLECTIONS:
-            own = doomed.setdefault(collection, {})
+            doomed = {m.point_id: m for m in versions.get(collection, ())}
             touched: list[Memory] = []
             for memory in _every_version(up, collection):
-                if memory.point_id in own:
+                if memory.point_id in doomed:
                     continue
-                if is_quoted(memory):
+                if matches.is_quoted(memory):
                     if memory.author.startswith("job:"):
-                        own[memory.point_id] = memory
+                        doomed[memory.point_id] = memory
                         continue
                     mentions.append(memory.version_id)
-                if in_context(memory):
+                if matches.in_context(memory):
                     touched.append(memory)
             emptied += [m.version_id for m in touched]
             _empty_context(up, collection, touched)
             # The store's own log is rebuilt only when something is erased from it.
-            points[collection] = list(own) or ([_marker(up, collection, at)] if touched else [])
-        removed = {name: sorted(m.version_id for m in own.values()) for name, own in doomed.items() if own}
-        told: dict[str, Json] = {"removed": removed, "emptied": sorted(emptied), "files": files}
-        told |= {"failed": failed} if failed else {}
-        save_state(up, STATE, {"by": by, "asked": asked, "points": points, "told": told})
+            points[collection] = list(doomed) or ([_marker(up, collection, at)] if touched else [])
+            if doomed:
+                removed[collection] = sorted(m.version_id for m in doomed.values())
+        record: dict[str, Json] = {"removed": removed, "emptied": sorted(emptied), "files": files}
+        record |= {"failed": failed} if failed else {}
+        save_state(up, STATE, {"by": by, "asked": asked, "points": points, "told": record})
         _erase(up, points)
-        clean = not any(remains(m) for collection in COLLECTIONS for m in _every_version(up, collection))
-    for holder in beside:  # what was answered meanwhile
+        clean = not any(matches.remains(m) for collection in COLLECTIONS for m in _every_version(up, collection))
+    for holder in holders:  # caches may have been filled meanwhile
         if isinstance(holder, Cache):
-            holder.erase(in_files)
-    certificate = Certificate(
+            holder.erase(matches.in_files)
+    up.audit.append(PURGE, record, by=by, at=at)
+    drop_state(up, STATE)
+    return Certificate(
         at,
         {name: tuple(ids) for name, ids in removed.items()},
         tuple(sorted(emptied)),
@@ -462,13 +443,10 @@ def _purge(
         clean and not failed,
         failed=tuple(failed),
     )
-    up.audit.append(PURGE, told, by=by, at=at)
-    drop_state(up, STATE)
-    return certificate
 
 
-def _erased_from(holders: Iterable[Holder], in_files: Callable[[str], bool]) -> tuple[dict[str, int], list[str]]:
-    """Return how many records each holder erased, and the names of those that could not: the others still go."""
+def _erase_from(holders: Iterable[Holder], in_files: Callable[[str], bool]) -> tuple[dict[str, int], list[str]]:
+    """Return how many records each holder erased, and the names of those that failed, which stop no other."""
     files: dict[str, int] = {}
     failed: list[str] = []
     for holder in holders:
@@ -486,7 +464,7 @@ def _erase(up: Upkeep, points: Mapping[str, Sequence[str]]) -> None:
 
 
 def finish_purge(up: Upkeep, *, at: datetime) -> bool:
-    """End a purge that was cut off, or name the one that erased nothing yet; return whether there was one.
+    """Finish an interrupted purge, or record that it erased nothing yet; return whether there was one.
 
     Called at the start, before anything is written.
     """
@@ -504,29 +482,20 @@ def finish_purge(up: Upkeep, *, at: datetime) -> bool:
 
 
 def _marker(up: Upkeep, collection: str, at: datetime) -> str:
-    """Store an empty memory to erase, so that the log in which emptied texts survive is rebuilt; return its point."""
-    empty = Memory(
-        "purge-marker",
-        "-",
-        Layer.EVENT_LOG,
-        MemoryType.NOTE,
-        Scope(),
-        at,
-        at,
-        status=Status.ARCHIVED,
-        author="job:purge",
-    )
-    up.store.put(collection, [Entry(empty)])
-    return empty.point_id
+    """Store an empty memory to erase, so that the log that still has emptied texts is rebuilt; return its point."""
+    layer, kind = Layer.EVENT_LOG, MemoryType.NOTE
+    marker = Memory("purge-marker", "-", layer, kind, Scope(), at, at, status=Status.ARCHIVED, author="job:purge")
+    up.store.put(collection, [Entry(marker)])
+    return marker.point_id
 
 
 def _empty_context(up: Upkeep, collection: str, memories: Sequence[Memory]) -> None:
-    """Take the neighbouring text out of these versions, and out of the words and vectors made with it."""
+    """Remove the neighbouring text from these versions, and from the words and vectors made with it."""
     for start in range(0, len(memories), PAGE):
         part = memories[start : start + PAGE]
-        fresh = [replace(m, context="") for m in part]
-        # Without vectors: they were made of the text that must go, and are made anew by the embedding job. That of a
-        # passage is of its own text alone, and stays.
+        emptied = [replace(m, context="") for m in part]
+        # Without vectors: they were made with the text that must go; the embedding job makes new ones. A passage's
+        # vector is made of its own text alone, and stays.
         passages = [m.point_id for m in part if m.layer is Layer.OPERATIONAL_KNOWLEDGE]
-        held = {e.memory.point_id: e.vectors for e in up.store.get(collection, passages, with_vectors=True)}
-        up.store.put(collection, [Entry(m, held.get(m.point_id, {}), searched_words(m)) for m in fresh])
+        vectors = {e.memory.point_id: e.vectors for e in up.store.get(collection, passages, with_vectors=True)}
+        up.store.put(collection, [Entry(m, vectors.get(m.point_id, {}), searched_words(m)) for m in emptied])

@@ -1,24 +1,21 @@
-"""A store made anew: its words and vectors in place, or every version in another store.
+"""Reindex (new words and vectors in place) and migration (every version into another store).
 
-Make what is derived anew: words, payload indexes, and vectors when the embedder changed or is asked to.
-
-The new vectors are filled in beside the old ones, under a second name, and take their place when all are there: until
-then searches by meaning answer as before. Each step is written down, so a run that was killed goes on where it was;
-whatever a step repeats it repeats to the same end. Payloads, history and use are not touched. Rejected: dropping the
-vectors first and embedding behind, which leaves a large store without meaning for an hour.
+Reindex makes derived data again: words, payload indexes, and vectors when the embedder changed or on request. The new
+vectors are filled in under a second name and replace the old ones when all are there: until then searches answer as
+before. Each step is recorded, so a killed run continues where it was; a repeated step has the same result. Payloads,
+history and use do not change. Rejected: dropping the vectors first and embedding in the background, which leaves a
+large store without vectors for an hour.
 
 embed -> switch (old vectors go, the name is the new embedder's) -> fill (rows copied, words made) -> drop -> local (the
-bundled model's rows beside an API's, in place: they are comparable all along) -> done; when the vectors may stay: words
--> renew -> done.
+bundled model's rows next to an API's, in place: they stay comparable) -> done; if the vectors may stay: words -> renew
+-> done.
 
-Move every version of a store into another one, page by page, and prove that both hold the same.
-
-Only the store moves: audit trail, constitution, projects and settings stay in the data directory. A page is read with
-its vectors and put as it is (points have our ids, so putting it twice is putting it once); vectors of an embedder that
-the target has not are left out and made by the engine behind. After each page the place is written down, so a run that
-was killed goes on there. At the end both sides are read whole: the number of versions, a hash over what is current, and
-one over every version with its history, use and receipts. Nothing is deleted. Rejected: a snapshot of the source, which
-no other engine reads; export and import, which make all vectors anew.
+Migration moves only the store: audit trail, constitution, projects and settings stay in the data directory. A page is
+read with its vectors and put unchanged (points have our ids, so a repeat changes nothing); vectors of an embedder that
+the target lacks are left out and made in the background. The progress is recorded after each page, so a killed run
+continues there. At the end both sides are read completely: the number of versions, a hash over what is current, and one
+over every version with its history, use and receipts. Nothing is deleted. Rejected: a snapshot of the source, which no
+other engine reads; export and import, which make all vectors again.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ from memory_anchor.ports import DENSE, DENSE_LOCAL, CollectionSpec, Embedder, Em
 from memory_anchor.recall.embedding import document_rows
 from memory_anchor.where import HasVector, Where
 
-BESIDE = "dense_next"
+DENSE_NEXT = "dense_next"
 """The named vector under which the new embedder's rows wait."""
 STATE_FILE = "reindex.json"
 EMBED_BATCH = 16
@@ -62,7 +59,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class _Resume:
-    """Where a collection stands. after, done: within a stage that goes through all its pages."""
+    """A collection's progress. after, done: within a stage that reads all its pages."""
 
     stage: Stage
     after: str | None = None
@@ -70,7 +67,7 @@ class _Resume:
 
 
 class Reindex:
-    """One run over all collections of a store. `steps` may be left at any point and taken up by another object."""
+    """One run over all collections of a store. `steps` may be stopped anywhere and continued by another object."""
 
     def __init__(
         self,
@@ -82,23 +79,23 @@ class Reindex:
         vectors: bool = False,
         local: Embedder | None = None,
     ) -> None:
-        """embedder: None leaves the vectors as they are. vectors: embed anew although the embedder is the same.
+        """embedder: None leaves the vectors as they are. vectors: embed again although the embedder is the same.
 
-        local: makes the second vector beside an API's. With `vectors` all of them are made anew, else those it lacks
-        when the embedder changed, and otherwise behind.
+        local: makes the second vector next to an API's. With `vectors` all of them are made again, else the missing
+        ones if the embedder changed; otherwise that happens in the background.
         """
         self._store = store
         self._embedder = embedder
         self._lock = lock
         self._file = state_dir / STATE_FILE
         self._local = local
-        self._beside = {DENSE_LOCAL: local.identity} if local is not None else {}
+        self._second = {DENSE_LOCAL: local.identity} if local is not None else {}
         self._vectors = vectors
         self._identity = asdict(embedder.identity) if embedder is not None else None
         self._at = self._taken_up() or {name: _Resume(self._first(name, vectors)) for name in COLLECTIONS}
 
     def steps(self) -> Iterator[Progress]:
-        """Do the work, telling after each bounded step. Raises Unavailable: the embedder cannot run now."""
+        """Do the work; yield after each bounded step. Raises Unavailable: the embedder cannot run now."""
         for name in COLLECTIONS:
             while (stage := self._at[name].stage) != "done":
                 following = yield from self._stage(name, stage)
@@ -114,13 +111,13 @@ class Reindex:
                 yield from self._embed(name)
                 return "switch"
             case "switch":
-                self._become(name, {DENSE: self._new(), BESIDE: self._new(), **self._beside})
+                self._become(name, {DENSE: self._new(), DENSE_NEXT: self._new(), **self._second})
                 return "fill"
             case "fill":
                 yield from self._rewrite(name, "fill")
                 return "drop"
             case "drop":
-                self._become(name, {DENSE: self._new(), **self._beside})
+                self._become(name, {DENSE: self._new(), **self._second})
                 return "local"
             case "local":
                 yield from self._embed_local(name)
@@ -129,31 +126,31 @@ class Reindex:
                 yield from self._rewrite(name, "words")
                 return "renew"
             case "renew":
-                held = dict(self._store.embedders(name))
+                embedders = dict(self._store.embedders(name))
                 if self._embedder is not None:
-                    held.pop(DENSE_LOCAL, None)
-                self._become(name, held | self._beside)
+                    embedders.pop(DENSE_LOCAL, None)
+                self._become(name, embedders | self._second)
                 return "done"
             case _:
                 return "done"
 
     def _embed(self, name: str) -> Iterator[Progress]:
-        """Give every version its row beside the old one; the live ones of a batch and their history alike."""
+        """Add every version's new row next to the old one, current and historical ones alike."""
         if self._embedder is None:
             return
-        held = self._store.embedders(name)
-        if held.get(BESIDE) != self._new():
-            self._become(name, {**held, BESIDE: self._new()})
+        embedders = self._store.embedders(name)
+        if embedders.get(DENSE_NEXT) != self._new():
+            self._become(name, {**embedders, DENSE_NEXT: self._new()})
         total = self._store.count(name, Where())
-        while waiting := self._store.find(name, Where((), (HasVector(BESIDE),)), limit=EMBED_BATCH):
+        while waiting := self._store.find(name, Where((), (HasVector(DENSE_NEXT),)), limit=EMBED_BATCH):
             rows = document_rows(self._embedder, waiting, whole=True)
             self._store.set_vectors(
-                name, {memory.point_id: {BESIDE: row} for memory, row in zip(waiting, rows, strict=True)}
+                name, {memory.point_id: {DENSE_NEXT: row} for memory, row in zip(waiting, rows, strict=True)}
             )
-            yield Progress(name, "embed", self._store.count(name, Where((HasVector(BESIDE),))), total)
+            yield Progress(name, "embed", self._store.count(name, Where((HasVector(DENSE_NEXT),))), total)
 
     def _embed_local(self, name: str) -> Iterator[Progress]:
-        """Give every version the bundled model's row anew, or only those that lack it; nothing where it cannot run."""
+        """Make the bundled model's row for every version, or only where it is missing; nothing if it cannot run."""
         if self._local is None or not self._local.available():
             return
         wanted = Where() if self._vectors else Where((), (HasVector(DENSE_LOCAL),))
@@ -164,8 +161,8 @@ class Reindex:
             memories = [entry.memory for entry in page]
             if memories:
                 rows = document_rows(self._local, memories, whole=True)
-                told = zip(memories, rows, strict=True)
-                self._store.set_vectors(name, {memory.point_id: {DENSE_LOCAL: row} for memory, row in told})
+                pairs = zip(memories, rows, strict=True)
+                self._store.set_vectors(name, {memory.point_id: {DENSE_LOCAL: row} for memory, row in pairs})
             done += len(page)
             if after is None:
                 return
@@ -173,7 +170,7 @@ class Reindex:
             yield Progress(name, "local", done, max(total, done))
 
     def _rewrite(self, name: str, stage: Stage) -> Iterator[Progress]:
-        """Put every version again with fresh words, and in `fill` with its new row under the name that is searched."""
+        """Put every version again with new words, and in `fill` with its new row under the searched name."""
         total, place = self._store.count(name, Where()), self._at[name]
         after, done = place.after, place.done
         while True:
@@ -191,8 +188,8 @@ class Reindex:
             replace(
                 entry,
                 words=searched_words(entry.memory),
-                vectors={**entry.vectors, DENSE: entry.vectors[BESIDE]}
-                if stage == "fill" and BESIDE in entry.vectors
+                vectors={**entry.vectors, DENSE: entry.vectors[DENSE_NEXT]}
+                if stage == "fill" and DENSE_NEXT in entry.vectors
                 else entry.vectors,
             )
             for entry in page
@@ -215,34 +212,31 @@ class Reindex:
     # --- how far it came ---------------------------------------------------------------------------------------
 
     def _taken_up(self) -> dict[str, _Resume] | None:
-        """Return where a run was cut off, None when there is none for this embedder."""
+        """Return where an earlier run stopped, None if there is none for this embedder."""
         try:
-            held = json.loads(self._file.read_text(encoding="utf-8"))
-            if held["identity"] != self._identity or set(held["at"]) != set(COLLECTIONS):
+            state = json.loads(self._file.read_text(encoding="utf-8"))
+            if state["identity"] != self._identity or set(state["at"]) != set(COLLECTIONS):
                 return None
-            self._vectors = self._vectors or held["vectors"]
-            return {name: _Resume(**place) for name, place in held["at"].items()}
+            self._vectors = self._vectors or state["vectors"]
+            return {name: _Resume(**place) for name, place in state["at"].items()}
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def _note(self, name: str, place: _Resume) -> None:
         self._at[name] = place
         make_private(self._file.parent)
-        told = {
-            "identity": self._identity,
-            "vectors": self._vectors,
-            "at": {one: asdict(held) for one, held in self._at.items()},
-        }
-        write_atomic(self._file, json.dumps(told).encode())
+        places = {collection: asdict(place) for collection, place in self._at.items()}
+        state = {"identity": self._identity, "vectors": self._vectors, "at": places}
+        write_atomic(self._file, json.dumps(state).encode())
 
 
 MIGRATION_FILE = "migrate.json"
 COPIED_AT_ONCE = 250
-"""Versions a page: with vectors some 3 MB as JSON, far below what a server takes in one request."""
+"""Versions per page: with vectors some 3 MB as JSON, far below what a server takes in one request."""
 
 
 class PlannedCopy(TypedDict):
-    """What there is to do for a collection. vectors: how many are carried; copied: versions that are there already."""
+    """What is to copy of a collection. vectors: how many are copied too. copied: versions that are there already."""
 
     versions: int
     vectors: dict[str, int]
@@ -250,7 +244,7 @@ class PlannedCopy(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class CopyProgress:
     """How far one collection came: `done` of `total` versions copied, or compared."""
 
     collection: str
@@ -260,16 +254,16 @@ class Passed:
 
 
 @dataclass(slots=True)
-class Sums:
-    """What one side of a collection comes to. embedded: versions with each named vector."""
+class StoreSums:
+    """The sums of one side of a collection. embedded: versions with each named vector."""
 
     versions: int = 0
     current: str = ""
     history: str = ""
     embedded: dict[str, int] = field(default_factory=dict)
 
-    def holds_as(self, other: Sums) -> bool:
-        """Return whether both sides hold the same memories; vectors may be made anew."""
+    def same_memories(self, other: StoreSums) -> bool:
+        """Return whether both sides hold the same memories; vectors may differ."""
         return (self.versions, self.current, self.history) == (other.versions, other.current, other.history)
 
 
@@ -281,7 +275,7 @@ class _Place:
 
 
 class Migration:
-    """One move from one store to another. Both are opened here; a run may be left at any point and made again."""
+    """One move from one store to another. Both are opened here; a run may be stopped anywhere and repeated."""
 
     def __init__(
         self,
@@ -292,10 +286,10 @@ class Migration:
         embedders: Mapping[str, EmbedderIdentity],
         state_dir: Path,
     ) -> None:
-        """names: what both are called in messages and in the record of how far it came. embedders: of the settings,
-        {} keeps the vectors of whoever made them.
+        """names: of both stores, for messages and the recorded progress. embedders: of the settings; {} takes those of
+        the source.
 
-        Raises Refused: the target holds memories that did not come from this migration, or another one was cut off.
+        Raises Refused: the target holds memories that did not come from this migration, or another one is unfinished.
         """
         self._source, self._target, self._names = source, target, names
         self._file = state_dir / MIGRATION_FILE
@@ -308,8 +302,8 @@ class Migration:
         self._at = places or dict.fromkeys(COLLECTIONS, _Place())
         self.is_resumed = places is not None
 
-    def copy(self) -> Iterator[Passed]:
-        """Copy what is not there yet, telling after each page."""
+    def copy(self) -> Iterator[CopyProgress]:
+        """Copy what is not there yet; yield after each page."""
         for name in COLLECTIONS:
             carried, place = self._carried(name), self._at[name]
             total = self._source.count(name, Where())
@@ -317,26 +311,26 @@ class Migration:
                 page, after = self._source.scan(
                     name, Where(), page=COPIED_AT_ONCE, after=place.after, with_vectors=True
                 )
-                self._target.put(name, [_carried_over(entry, carried) for entry in page])
+                self._target.put(name, [_copy_of(entry, carried) for entry in page])
                 place = _Place(after, place.done + len(page), after is None)
                 self._note(name, place)
-                yield Passed(name, "copied", place.done, total)
+                yield CopyProgress(name, "copied", place.done, total)
         self._target.flush()
 
-    def compare(self) -> Iterator[Passed | tuple[str, Sums, Sums]]:
-        """Read both sides whole; yield how far it is, and at the end of each collection its two sums."""
+    def compare(self) -> Iterator[CopyProgress | tuple[str, StoreSums, StoreSums]]:
+        """Read both sides completely; yield the progress, and after each collection its two sums."""
         for name in COLLECTIONS:
             total = 2 * self._source.count(name, Where())
             sides = []
             for number, store in enumerate((self._source, self._target)):
-                sums = Sums()
+                sums = StoreSums()
                 for step in _summed(store, name, sums):
-                    yield Passed(name, "compared", step + number * total // 2, total)
+                    yield CopyProgress(name, "compared", step + number * total // 2, total)
                 sides.append(sums)
             yield name, sides[0], sides[1]
 
     def finish(self) -> None:
-        """Forget how far it came. What says so is that both sides were compared."""
+        """Delete the recorded progress, after both sides were compared."""
         remove_durably(self._file)
 
     def _carried(self, name: str) -> frozenset[str]:
@@ -351,12 +345,9 @@ class Migration:
     def _note(self, name: str, place: _Place) -> None:
         self._at[name] = place
         make_private(self._file.parent)
-        told = {
-            "from": self._names[0],
-            "to": self._names[1],
-            "at": {one: asdict(held) for one, held in self._at.items()},
-        }
-        write_atomic(self._file, json.dumps(told).encode())
+        places = {collection: asdict(place) for collection, place in self._at.items()}
+        state = {"from": self._names[0], "to": self._names[1], "at": places}
+        write_atomic(self._file, json.dumps(state).encode())
 
 
 def _check_empty(place: str, name: str, many: int) -> None:
@@ -368,10 +359,10 @@ def _check_empty(place: str, name: str, many: int) -> None:
 
 
 def taken_up(file: Path, names: tuple[str, str]) -> dict[str, _Place] | None:
-    """Return how far a migration came, None when it was never begun. Raises Refused: another one was cut off."""
+    """Return a migration's progress, None if it never began. Raises Refused: another one is unfinished."""
     try:
-        held = json.loads(file.read_text(encoding="utf-8"))
-        begun, places = (str(held["from"]), str(held["to"])), {n: _Place(**at) for n, at in held["at"].items()}
+        state = json.loads(file.read_text(encoding="utf-8"))
+        begun, places = (str(state["from"]), str(state["to"])), {n: _Place(**at) for n, at in state["at"].items()}
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if begun != names or set(places) != set(COLLECTIONS):
@@ -390,25 +381,24 @@ def planned(
     embedders: Mapping[str, EmbedderIdentity],
     state_dir: Path,
 ) -> dict[str, PlannedCopy]:
-    """Return what there is to do, by collection.
+    """Return what is to copy, by collection.
 
-    Looks, and makes nothing on either side. target: None where nothing is there yet. Raises Refused, as `Migration`.
+    Changes nothing on either side. target: None if it does not exist yet. Raises Refused, as `Migration`.
     """
     places = taken_up(state_dir / MIGRATION_FILE, names)
     plan: dict[str, PlannedCopy] = {}
     for name in COLLECTIONS:
-        total, own = source.peek(name) or (0, {})
-        known = target.peek(name) if target is not None else None
-        many, there = known or (0, embedders or own)
+        total, made_by = source.peek(name) or (0, {})
+        count, wanted = (target.peek(name) if target is not None else None) or (0, embedders or made_by)
         if places is None:
-            _check_empty(names[1], name, many)
-        carried = sorted(vector for vector, who in own.items() if there.get(vector) == who)
-        vectors = {one: source.count(name, Where((HasVector(one),))) for one in carried}
+            _check_empty(names[1], name, count)
+        carried = sorted(vector for vector, embedder in made_by.items() if wanted.get(vector) == embedder)
+        vectors = {vector: source.count(name, Where((HasVector(vector),))) for vector in carried}
         plan[name] = {"versions": total, "vectors": vectors, "copied": places[name].done if places else 0}
     return plan
 
 
-def differing(name: str, one: Sums, other: Sums, names: tuple[str, str]) -> Unavailable:
+def differing(name: str, one: StoreSums, other: StoreSums, names: tuple[str, str]) -> Unavailable:
     """Return the error that says how two sides differ."""
     return Unavailable(
         f"{name} is not the same on both sides: {one.versions} versions in {names[0]}, {other.versions} in {names[1]}; "
@@ -416,13 +406,13 @@ def differing(name: str, one: Sums, other: Sums, names: tuple[str, str]) -> Unav
     )
 
 
-def _carried_over(entry: Entry, carried: frozenset[str]) -> Entry:
+def _copy_of(entry: Entry, carried: frozenset[str]) -> Entry:
     vectors = {name: row for name, row in entry.vectors.items() if name in carried}
     return replace(entry, memory=replace(entry.memory, revision=None), vectors=vectors)
 
 
-def _summed(store: MemoryStore, name: str, sums: Sums) -> Iterator[int]:
-    """Fill in `sums`, page by page in point-id order, which every store has alike."""
+def _summed(store: MemoryStore, name: str, sums: StoreSums) -> Iterator[int]:
+    """Fill in `sums`, page by page in point-id order, which is the same in every store."""
     current, history = hashlib.sha256(), hashlib.sha256()
     after: str | None = None
     while True:

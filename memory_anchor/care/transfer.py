@@ -1,20 +1,17 @@
-"""Memories carried over: out as JSON lines and in again, or from one project into another.
+"""Export and import of memories as JSON lines, and merges of one project into another.
 
-Everything out as JSON lines, and in again without a loss: pages of versions, merged by `id` and `version`.
+Export and import lose nothing: pages of versions, merged by `id` and `version`. An export shows one instant: a version
+that replaced another after the export began is left out and its predecessor exported as current, so a memory appears
+once however busy its writers are. An import is a union: a stored version is skipped, a new one takes its place in its
+memory's history, and which one is current follows from that; so importing twice, or again after a kill, has the same
+result. Two different memories under one id are distinguished by when they were first recorded, and the second is
+refused by its line. Only one page is in memory; vectors are made in the background. The codec is passed in, since how a
+memory is serialised is the adapters' business.
 
-An export shows one instant: a version that replaced another after the export began is left out and its predecessor
-told as current, so a memory appears once however busy its writers are. An import is a union: a version that is stored
-is skipped, a new one is put where it belongs in its memory's history, and which one is current follows from that.
-So importing twice, or again after a kill, comes to the same end. Two different memories under one id are told apart
-by when they were first recorded, and the second is refused by its line. Nothing is held but one page; vectors are
-derived and made behind. Payloads come in as functions, since how a memory is written down is the adapters' business.
-
-One project's memories become another's: moved version by version, finished after a kill, undone by its record.
-
-What is to move is written down before the first version moves (`merges/ID.json`), so that a run that was killed is
-finished by the next start, a second run of the same merge does nothing, and undoing moves back those alone: what the
-target already had stays. Content, history, vectors and use are not touched; only whose a version is. Sources of
-knowledge and lorebooks go along. L0 is signed for one project and stays where it was approved.
+A merge moves one project's memories to another, version by version. What is to move is recorded before the first
+version moves (`merges/ID.json`): a killed run is finished at the next start, a second run of the same merge does
+nothing, and undoing moves back only those. Content, history, vectors and use are not changed; only the project is.
+Sources of knowledge and lorebooks move too. L0 is signed for one project and stays where it was approved.
 """
 
 from __future__ import annotations
@@ -40,10 +37,10 @@ from memory_anchor.ports import Entry, MemoryStore
 from memory_anchor.where import AnyOf, Between, Condition, OneOf, Where
 
 PAGE = 100
-"""Versions a page: one page and its JSON stay under a megabyte or two, far from what one answer may hold."""
+"""Versions per page: its JSON stays under a megabyte or two, far below an answer's limit."""
 ID_MAX = 64
 CONTENT_MAX = 100_000
-"""Characters of one exported text: what redaction or a merge made longer than a write may be comes back too."""
+"""Characters of one exported text: redaction or a merge may have made it longer than a write may be."""
 VERSION_MAX = 1_000_000
 _SCAN = 500
 _TICK = timedelta(microseconds=1)
@@ -62,7 +59,7 @@ class Codec:
 
 
 def export_instant(store: MemoryStore, now: datetime) -> datetime:
-    """Return the instant an export shows: now, or the newest version's if the clock was once ahead."""
+    """Return the instant that an export shows: now, or the newest version's if the clock was once ahead."""
     newest = [
         memory.recorded_at
         for name in COLLECTIONS
@@ -82,10 +79,10 @@ def export_page(
     after: str | None = None,
     page: int = PAGE,
 ) -> tuple[list[Memory], str | None]:
-    """Return one page as it stood at `at`, and the cursor of the next (None at the end).
+    """Return one page as of `at`, and the cursor of the next (None at the end).
 
-    versions: older versions too. project: only this project's, None for all. reader: only what this one may read, None
-    for all.
+    versions: older versions too. project: only this project's, None for all. reader: only what this scope may read,
+    None for all.
     """
     conditions: list[Condition] = [OneOf("project", (project,))] if project is not None else []
     if reader is not None:
@@ -94,13 +91,13 @@ def export_page(
         was_current = Where((Between("recorded_to", at_least=at + _TICK),))
         conditions.append(AnyOf((was_current, Where((), (OneOf("state", (HISTORY,)),)))))
     entries, following = store.scan(collection, Where(tuple(conditions)), page=page, after=after)
-    told = (as_it_stood(entry.memory, at) for entry in entries)
-    if reader is not None:  # what went before an event may be for others; it is found by it, never shown
-        told = (replace(memory, context="") if memory is not None else None for memory in told)
-    return [memory for memory in told if memory is not None and (versions or memory.is_current)], following
+    memories = [memory for entry in entries if (memory := _as_of(entry.memory, at)) is not None]
+    if reader is not None:  # what went before an event may be for others; it is searched, never shown
+        memories = [replace(memory, context="") for memory in memories]
+    return [memory for memory in memories if versions or memory.is_current], following
 
 
-def as_it_stood(memory: Memory, at: datetime) -> Memory | None:
+def _as_of(memory: Memory, at: datetime) -> Memory | None:
     """Return a version as it was at `at`: still current if it was closed later, None if it replaced one later."""
     if memory.version > 1 and memory.recorded_at > at:
         return None
@@ -122,14 +119,14 @@ class LineError:
 
 @dataclass(slots=True)
 class Merged:
-    """What one batch came to. added: versions written; skipped: there already, by their version ids."""
+    """The result of one batch. added: versions written. skipped: ids of versions stored already."""
 
     added: list[Memory] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     errors: list[LineError] = field(default_factory=list)
 
 
-def parsed(line: int, text: str) -> dict[str, Json]:
+def parse_line(line: int, text: str) -> dict[str, Json]:
     """Return the object of one line. Raises BadInput, naming the line and never quoting it."""
     try:
         record = json.loads(text)
@@ -140,8 +137,8 @@ def parsed(line: int, text: str) -> dict[str, Json]:
     return record
 
 
-def is_ours(record: Mapping[str, Json]) -> bool:
-    """Return whether a line is an exported version whose text is what was exported: its own hash fits."""
+def is_exported_version(record: Mapping[str, Json]) -> bool:
+    """Return whether a line is an exported version with an unchanged text: its hash fits."""
     text = record.get("content")
     return isinstance(text, str) and "version" in record and record.get("content_hash") == content_hash(text)
 
@@ -149,9 +146,9 @@ def is_ours(record: Mapping[str, Json]) -> bool:
 def read_version(
     line: int, record: Mapping[str, Json], codec: Codec, projects: Mapping[str, str], *, now: datetime | None = None
 ) -> Memory:
-    """Return the version a line carries. projects: ids of the export -> ids here, where a project has another one.
+    """Return the version in a line. projects: ids in the export -> ids here, where they differ.
 
-    now: for a file that anybody may have written; None where devices vouch for what they send.
+    now: for a file that anybody may have written; None if devices vouch for what they send.
     Raises BadInput: a field is missing, unknown or of another kind, or the version cannot exist.
     """
     try:
@@ -173,19 +170,19 @@ def read_version(
     if not memory.content or len(memory.content) > CONTENT_MAX or "\x00" in memory.content:
         raise BadInput(f"line {line}: content is {len(memory.content)} characters; allowed are 1 to {CONTENT_MAX}")
     times = (memory.recorded_at, memory.recorded_to, memory.valid_from, memory.valid_to)
-    odd_time = next((at for at in times if at is not None and not YEARS[0] <= at.year <= YEARS[1]), None)
-    if odd_time is not None:
-        raise BadInput(f"line {line}: a time is of the year {odd_time.year}; allowed are {YEARS[0]} to {YEARS[1]}")
+    for at in times:
+        if at is not None and not YEARS[0] <= at.year <= YEARS[1]:
+            raise BadInput(f"line {line}: a time is of the year {at.year}; allowed are {YEARS[0]} to {YEARS[1]}")
     if now is not None and memory.recorded_at > now + CLOCKS_DIFFER:
-        at = memory.recorded_at.isoformat()
-        raise BadInput(f"line {line}: recorded_at {at} is still to come; set this machine's clock, or mend the line")
-    home = projects.get(memory.scope.project)
-    return memory if home is None else replace(memory, scope=replace(memory.scope, project=home))
+        when = memory.recorded_at.isoformat()
+        raise BadInput(f"line {line}: recorded_at {when} is still to come; set this machine's clock, or mend the line")
+    project = projects.get(memory.scope.project, memory.scope.project)
+    return replace(memory, scope=replace(memory.scope, project=project))
 
 
 _NOTHING = object()
 CLOCKS_DIFFER = timedelta(days=1)
-"""What was recorded later than this after now is refused: it would be the newest for ever."""
+"""A version recorded further than this in the future is refused: it would be the newest forever."""
 
 
 def merge(
@@ -197,76 +194,73 @@ def merge(
     on_write: Callable[[Sequence[Entry]], None],
     refused: Callable[[Memory, Memory | None], str],
 ) -> Merged:
-    """Add versions (with their line numbers) to what is stored: one atomic batch a collection.
+    """Add versions (with their line numbers) to what is stored: one atomic batch per collection.
 
-    recording: around the writing of these versions, see `AuditLog`. refused: why the caller may not bring in a version
-    of a memory whose newest version here is `current`, "" when it may.
+    recording: around the writing of these versions, see `AuditLog`. refused: why the caller may not import a version
+    of a memory, given its newest version here; "" when it may.
 
-    A version that is stored is skipped; one that contradicts what is stored becomes an error of its line.
+    A stored version is skipped; one that contradicts what is stored becomes an error of its line.
     """
-    done = Merged()
+    result = Merged()
     with lock:
         known = stored_versions(store, {memory.id for _, memory in versions})
-        fresh: dict[str, Memory] = {}
+        new: dict[str, Memory] = {}
         for line, memory in versions:
-            of_same_id = known.setdefault(memory.id, {})
-            wrong = _clash(memory, of_same_id)
-            if wrong:
-                done.errors.append(LineError(line, f"line {line}: {wrong}"))
-            elif memory.version in of_same_id:
-                done.skipped.append(memory.version_id)
-            elif wrong := refused(memory, of_same_id[max(of_same_id)] if of_same_id else None):
-                done.errors.append(LineError(line, f"line {line}: {wrong}"))
+            others = known.setdefault(memory.id, {})
+            problem = _clash(memory, others)
+            if not problem and memory.version in others:
+                result.skipped.append(memory.version_id)
+                continue
+            if problem := problem or refused(memory, others[max(others)] if others else None):
+                result.errors.append(LineError(line, f"line {line}: {problem}"))
             else:
-                of_same_id[memory.version] = memory
-                fresh[memory.point_id] = memory
-        with recording(list(fresh.values())):
-            written = [_entry for name in COLLECTIONS for _entry in _write(store, name, known, fresh)]
-        done.added = [entry.memory for entry in written if entry.memory.point_id in fresh]
+                others[memory.version] = memory
+                new[memory.point_id] = memory
+        with recording(list(new.values())):
+            written = [entry for name in COLLECTIONS for entry in _write(store, name, known, new)]
+        result.added = [entry.memory for entry in written if entry.memory.point_id in new]
     on_write(written)
-    return done
+    return result
 
 
 def stored_already(store: MemoryStore, versions: Iterable[Memory]) -> list[str]:
     """Return the version ids of those that are stored, sorted."""
-    wanted = {memory.point_id: memory for memory in versions}
-    found = [e.memory.version_id for name in COLLECTIONS for e in store.get(name, list(wanted)) if wanted]
-    return sorted(found)
+    points = list({memory.point_id for memory in versions})
+    return sorted(entry.memory.version_id for name in COLLECTIONS for entry in store.get(name, points) if points)
 
 
 def _write(
-    store: MemoryStore, collection: str, known: Mapping[str, Mapping[int, Memory]], fresh: Mapping[str, Memory]
+    store: MemoryStore, collection: str, known: Mapping[str, Mapping[int, Memory]], new: Mapping[str, Memory]
 ) -> list[Entry]:
-    """Put the new versions of one collection, and the ends of those that they followed."""
-    touched = {memory.id for memory in fresh.values() if memory.layer.value == collection}
+    """Put the new versions of one collection, and close those that they follow."""
     entries: list[Entry] = []
-    ended: dict[str, Memory] = {}
-    for memory_id in sorted(touched):
+    closed: dict[str, Memory] = {}
+    for memory_id in sorted({memory.id for memory in new.values() if memory.layer.value == collection}):
         for memory in in_sequence(known[memory_id].values()):
-            if memory.point_id in fresh:
+            if memory.point_id in new:
                 entries.append(Entry(memory, {}, searched_words(memory)))
             elif memory != known[memory_id][memory.version]:
-                ended[memory.point_id] = memory
-    kept = store.get(collection, list(ended), with_vectors=True) if ended else []
-    entries += [replace(entry, memory=ended[entry.memory.point_id]) for entry in kept]
+                closed[memory.point_id] = memory
+    stored = store.get(collection, list(closed), with_vectors=True) if closed else []
+    entries += [replace(entry, memory=closed[entry.memory.point_id]) for entry in stored]
     store.put(collection, entries)
     return entries
 
 
 def in_sequence(versions: Iterable[Memory]) -> list[Memory]:
-    """Return the versions of one memory, oldest first, each that was followed closed when the next was recorded."""
+    """Return the versions of one memory, oldest first, each closed when the next was recorded."""
     ordered = sorted(versions, key=lambda memory: memory.version)
     closed = [
-        replace(one.closed(following.recorded_at), receipts=()) if one.is_current else one
-        for one, following in pairwise(ordered)
+        replace(version.closed(following.recorded_at), receipts=()) if version.is_current else version
+        for version, following in pairwise(ordered)
     ]
     return [*closed, *ordered[-1:]]
 
 
 def _clash(memory: Memory, others: Mapping[int, Memory]) -> str:
-    """Return why this version cannot stand beside those stored under its id, "" when it can."""
+    """Return why this version contradicts those stored under its id, "" when it does not."""
     same = others.get(memory.version)
-    if same is not None and _said(same) != _said(memory):
+    if same is not None and _fixed_fields(same) != _fixed_fields(memory):
         return f"{memory.version_id} is another memory here; ids are never reused, so nothing of it was taken"
     other = next(iter(others.values()), None)
     if other is not None and (other.layer is not memory.layer or other.learned_at != memory.learned_at):
@@ -274,24 +268,28 @@ def _clash(memory: Memory, others: Mapping[int, Memory]) -> str:
     return ""
 
 
-def _said(memory: Memory) -> tuple[object, ...]:
-    """Return what never changes in a stored version; use, ends and receipts do."""
+def _fixed_fields(memory: Memory) -> tuple[object, ...]:
+    """Return what never changes in a stored version; use, end and receipts do."""
     return memory.content, memory.layer, memory.type, memory.recorded_at, memory.author, memory.scope
 
 
 def stored_versions(store: MemoryStore, ids: Iterable[str]) -> dict[str, dict[int, Memory]]:
     """Return id -> number -> version of these memories, as stored."""
-    found: dict[str, dict[int, Memory]] = {}
+    versions: dict[str, dict[int, Memory]] = {}
     where = Where((OneOf("id", tuple(sorted(ids))),))
     for collection in COLLECTIONS:
-        after: str | None = None
-        while True:
-            entries, after = store.scan(collection, where, page=_SCAN, after=after)
-            for entry in entries:
-                found.setdefault(entry.memory.id, {})[entry.memory.version] = entry.memory
-            if after is None:
-                break
-    return found
+        for entry in _scan(store, collection, where):
+            versions.setdefault(entry.memory.id, {})[entry.memory.version] = entry.memory
+    return versions
+
+
+def _scan(store: MemoryStore, collection: str, where: Where) -> Iterator[Entry]:
+    after: str | None = None
+    while True:
+        entries, after = store.scan(collection, where, page=_SCAN, after=after)
+        yield from entries
+        if after is None:
+            return
 
 
 FOLDER = "merges"
@@ -299,22 +297,24 @@ MOVED = (Layer.EVENT_LOG.value, Layer.VERIFIED_FACT.value)
 MERGED_AT_ONCE = 500
 
 
-class Belonging(Protocol):
-    """What a project has beside the store."""
+class ProjectBelongings(Protocol):
+    """Things of a project outside the memory store: sources of knowledge, lorebooks."""
 
     def of_project(self, project: str, target: str) -> list[str]:
-        """Return the name of each thing that a merge of this project into the target takes along."""
+        """Return the names of those that a merge of this project into the target moves."""
         ...
 
     def move(self, names: Sequence[str], old: str, new: str, *, back: bool = False) -> None:
-        """Move these from one project to the other, or back; what was moved already stays."""
+        """Move these from one project to the other, or back; those that moved already stay."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
     """One merge. points: collection -> point ids that move. is_done: all of them did. aliases: of the source before.
-    beside: what kind of thing -> the names of those that go along."""
+
+    beside: kind of belongings -> the names of those that move.
+    """
 
     source: str
     target: str
@@ -336,55 +336,58 @@ class Merges:
         data_dir: Path,
         store: MemoryStore,
         lock: AbstractContextManager[bool | None],
-        beside: Mapping[str, Belonging] | None = None,
+        belongings: Mapping[str, ProjectBelongings] | None = None,
     ) -> None:
         self._folder = data_dir / FOLDER
-        self._beside = beside or {}
+        self._belongings = belongings or {}
         self._store = store
         self._lock = lock
 
     def begin(self, source: str, target: str, aliases: Sequence[str]) -> Merge:
-        """Write down what is to move and return it; the record of an earlier merge of the same two goes on."""
-        earlier = self.of(source)
+        """Record what is to move and return it; the record of an earlier merge of the same two is continued."""
+        earlier = self.find(source)
         if earlier is not None and not earlier.is_done:
             if earlier.target != target:
                 raise BadInput(f"{source} is being merged into {earlier.target}; run that merge again, or --undo it")
             return earlier
-        points = {name: [entry.memory.point_id for entry in self._entries(name, source)] for name in MOVED}
         before = earlier if earlier is not None and earlier.target == target else Merge(source, target, {}, [])
-        points = {name: sorted({*before.points.get(name, ()), *ids}) for name, ids in points.items()}
-        along = {
-            kind: [*before.beside.get(kind, ()), *things.of_project(source, target)]
-            for kind, things in self._beside.items()
+        where = Where((OneOf("project", (source,)),))
+        points = {
+            name: sorted({*before.points.get(name, ()), *(e.memory.point_id for e in _scan(self._store, name, where))})
+            for name in MOVED
         }
-        merge = Merge(source, target, points, list(dict.fromkeys([*before.aliases, *aliases])), beside=along)
-        self._note(merge)
+        belongings = {
+            kind: [*before.beside.get(kind, ()), *things.of_project(source, target)]
+            for kind, things in self._belongings.items()
+        }
+        merge = Merge(source, target, points, list(dict.fromkeys([*before.aliases, *aliases])), beside=belongings)
+        self._save(merge)
         return merge
 
     def carry_out(self, merge: Merge) -> int:
         """Move what has not moved yet; return how many versions did."""
         moved = self._move(merge, merge.source, merge.target)
-        self._note(replace(merge, is_done=True))
+        self._save(replace(merge, is_done=True))
         return moved
 
     def undo(self, source: str) -> Merge:
         """Move back what a merge moved. Raises NotFound: there was none."""
-        merge = self.of(source)
+        merge = self.find(source)
         if merge is None:
             raise NotFound(f"{source[:80]!r} was not merged into another project here; nothing to undo")
         self._move(merge, merge.target, merge.source)
         return merge
 
-    def forget(self, source: str) -> None:
-        """Drop the record of a merge that was undone."""
+    def drop(self, source: str) -> None:
+        """Delete the record of a merge that was undone."""
         self._path(source).unlink(missing_ok=True)
 
     def unfinished(self) -> list[Merge]:
-        """Return the merges that a kill cut off."""
-        names = sorted(self._folder.glob("*.json")) if self._folder.is_dir() else []
-        return [merge for path in names if (merge := self.of(path.stem)) is not None and not merge.is_done]
+        """Return the merges that a kill interrupted."""
+        files = sorted(self._folder.glob("*.json")) if self._folder.is_dir() else []
+        return [merge for file in files if (merge := self.find(file.stem)) is not None and not merge.is_done]
 
-    def of(self, source: str) -> Merge | None:
+    def find(self, source: str) -> Merge | None:
         """Return the merge of a source. Raises StoreDamaged: its record cannot be read."""
         path = self._path(source)
         if not path.is_file():
@@ -396,8 +399,8 @@ class Merges:
 
     def _move(self, merge: Merge, old: str, new: str) -> int:
         for kind, names in merge.beside.items():
-            if kind in self._beside:
-                self._beside[kind].move(names, old, new, back=old == merge.target)
+            if kind in self._belongings:
+                self._belongings[kind].move(names, old, new, back=old == merge.target)
         moved = 0
         for name, ids in merge.points.items():
             for start in range(0, len(ids), MERGED_AT_ONCE):
@@ -409,27 +412,14 @@ class Merges:
     def _move_page(self, name: str, ids: list[str], old: str, new: str) -> int:
         page = self._store.get(name, ids, with_vectors=True)
         there = [entry for entry in page if entry.memory.scope.project == old]
-        if there:
-            self._store.put(name, [_of_project(entry, new) for entry in there])
-        return len(there)
+        moved = [replace(e, memory=replace(e.memory, scope=replace(e.memory.scope, project=new))) for e in there]
+        if moved:
+            self._store.put(name, moved)
+        return len(moved)
 
-    def _entries(self, collection: str, project: str) -> Iterator[Entry]:
-        after: str | None = None
-        where = Where((OneOf("project", (project,)),))
-        while True:
-            page, after = self._store.scan(collection, where, page=MERGED_AT_ONCE, after=after)
-            yield from page
-            if after is None:
-                return
-
-    def _note(self, merge: Merge) -> None:
+    def _save(self, merge: Merge) -> None:
         make_private(self._folder)
         write_atomic(self._path(merge.source), json.dumps(asdict(merge)).encode())
 
     def _path(self, source: str) -> Path:
         return self._folder / f"{source}.json"
-
-
-def _of_project(entry: Entry, project: str) -> Entry:
-    memory = entry.memory
-    return replace(entry, memory=replace(memory, scope=replace(memory.scope, project=project)))

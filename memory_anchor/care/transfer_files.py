@@ -1,18 +1,15 @@
-"""A data directory as files: JSON lines with everything, or pages that people read.
+"""Export and import of a data directory: as JSON lines with everything, or as pages for people.
 
-A data directory as JSON lines: what is in the store through calls, what lies in files from the files.
+JSON lines: memories are read through calls, one payload per line. Other lines have a `kind`: `audit` (the trail, record
+by record, so that the chain can be verified at its destination), `proposal` (its file as text, since its hash counts)
+and `project` (id and aliases). An import writes only into the caller's own project folder; other proposals, and a trail
+that differs from the one here, are stored under `imported/`, and exported from there again.
 
-Memories come as their payload, one a line. Other lines carry a `kind`: `audit` (the trail, record by record, so that
-the chain can be verified where it arrives), `proposal` (its file as text, since its hash counts) and `project` (id and
-aliases). On the way in nothing is written into a project's folder but the caller's own; other proposals, and a trail
-that parts from the one here, are kept under `imported/`, and exported from there again.
-
-Memories as pages that people read: Open Knowledge Format 0.2, or one Markdown file, and back without a difference.
-
-Both carry each memory as an export writes it, so that an import into a fresh store makes the same memory, and a second
-export the same files; a text that somebody edited has another hash and comes back as a new one that waits for review.
-An OKF page holds it in its front matter, the Markdown mirror in a hidden file beside it, so that the page stays clean.
-Only what is current is told; `export --versions` tells the rest. Taking a page away forgets nothing.
+Pages: Open Knowledge Format 0.2, or one Markdown file. Both contain each memory as an export writes it, so that an
+import into a fresh store makes the same memory, and a second export the same files; an edited text has another hash and
+comes back as a new memory that waits for review. An OKF page holds it in its front matter, the Markdown mirror in a
+hidden file next to it, so that the page stays clean. Only current versions are exported; `export --versions` exports
+the rest. Deleting a page forgets nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ import yaml
 from memory_anchor import beneath
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
-from memory_anchor.care.other_tools import BESIDE, MIRROR, OURS, text_of
+from memory_anchor.care.other_tools import MEMORY_KEY, MIRROR, MIRROR_DATA, read_text
 from memory_anchor.care.transfer import PAGE
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.files import make_private, write_atomic
@@ -48,13 +45,13 @@ Ask = Callable[..., Record]
 IMPORTED = "imported"
 ALIASES = "project_aliases"
 HERE = "here"
-"""What `--project` calls the project of the folder that the import is run in."""
+"""The word of `--project` for the project of the current folder."""
 LINE_BYTES_MAX = 2_000_000
 BATCH_BYTES = 2_000_000
-"""Of lines sent at once; one connection carries eight times that."""
+"""Of lines sent at once; one connection allows eight times that."""
 AUDIT_BATCH = 500
 READ_EACH = 10_000
-"""Lines between two signs of life while a file is looked through."""
+"""Lines between two progress reports while a file is read."""
 ERRORS_KEPT = 1_000
 _BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _PROJECT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -63,7 +60,7 @@ _KIND = re.compile(rb'^\s*\{\s*"kind"\s*:')
 
 
 def dumped(value: Mapping[str, Json] | OtherLine) -> str:
-    """Return one line of JSON; what some readers take for a line break inside a text is escaped."""
+    """Return one line of JSON; characters that some readers take for a line break are escaped."""
     line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     for sign, escaped in _BREAKS.items():
         line = line.replace(sign, escaped)
@@ -80,7 +77,7 @@ class OtherLine(TypedDict):
 # --- out -------------------------------------------------------------------------------------------------------
 
 
-def exported(
+def export_lines(
     ask: Ask,
     data_dir: Path,
     *,
@@ -91,13 +88,13 @@ def exported(
 ) -> Iterator[str]:
     """Yield the lines of an export without their line breaks, a page in memory at a time.
 
-    everything: a human's export of what everybody remembers, with the trail; else what the caller may read. The first
-    line of each project carries what it is known by, so that an import can say where its memories go.
+    everything: a human's export of everybody's memories, with the trail; else what the caller may read. The first line
+    of each project has its aliases, so that an import can say where its memories go.
     """
     start = ask("export_begin", everything=everything, human=human)
     own = text(start["project"])
     project = own if own_project else None
-    untold = {} if versions else dict(known_projects(data_dir))
+    aliases_left = {} if versions else dict(known_projects(data_dir))
     for collection in texts(start["collections"]):
         after: str | None = None
         while True:
@@ -112,7 +109,7 @@ def exported(
                 human=human,
             )
             for line in records(page["lines"]):
-                aliases = untold.pop(text(line["project"]), ())
+                aliases = aliases_left.pop(text(line["project"]), ())
                 yield dumped({**line, ALIASES: list(aliases)} if aliases else line)
             after = optional_text(page["after"])
             if after is None:
@@ -135,23 +132,23 @@ def _other_lines(data_dir: Path, project: str | None) -> Iterator[str]:
 
 
 def known_projects(data_dir: Path) -> Mapping[str, tuple[str, ...]]:
-    """Return project id -> aliases as they stand on disk. Raises StoreDamaged."""
+    """Return project id -> aliases as stored on disk. Raises StoreDamaged."""
     return Projects(data_dir / "projects.json", lambda: "").all()
 
 
 def proposals_of(data_dir: Path, project: str, aliases: tuple[str, ...]) -> dict[str, str]:
-    """Return proposal id -> its file's text; the project's own folders before what an import kept aside."""
+    """Return proposal id -> its file's text; the project's own folders win over what an import stored apart."""
     places = [(data_dir, PurePath(IMPORTED, "proposals", project))]
     places += [(Path(alias.removeprefix("path:")), PROPOSALS) for alias in aliases if alias.startswith("path:")]
-    found: dict[str, str] = {}
+    proposals: dict[str, str] = {}
     for root, folder in places:
         with contextlib.suppress(OSError):  # a folder that is gone, or a link, which is not followed
-            for one in beneath.walk(root, folder, most=MAX_LISTED, depth=1):
-                name = PurePath(one.ref)
-                content = _proposal_text(root, one.ref) if name.suffix == ".yaml" and not one.problem else None
+            for file in beneath.walk(root, folder, most=MAX_LISTED, depth=1):
+                name = PurePath(file.ref)
+                content = _proposal_text(root, file.ref) if name.suffix == ".yaml" and not file.problem else None
                 if content is not None and PROPOSAL_ID.fullmatch(name.stem):
-                    found[name.stem] = content
-    return found
+                    proposals[name.stem] = content
+    return proposals
 
 
 def _proposal_text(root: Path, ref: str) -> str | None:
@@ -170,7 +167,7 @@ class WrongLine(TypedDict):
 
 
 class LinesOfProject(TypedDict):
-    """Where lines of a project went. here: whether this folder sees them."""
+    """Where a project's lines went. here: whether this folder sees them."""
 
     project: str
     to: str
@@ -179,8 +176,8 @@ class LinesOfProject(TypedDict):
 
 
 @dataclass(slots=True)
-class Imported:
-    """What an import came to. added, skipped: versions; written, pending, rejected: lines that were new writes."""
+class ImportResult:
+    """The result of an import. added, skipped: versions; written, pending, rejected: lines that were new writes."""
 
     lines: int = 0
     added: int = 0
@@ -189,7 +186,7 @@ class Imported:
     pending: int = 0
     rejected: int = 0
     conflicts: int = 0
-    """New writes that speak against what is known; told apart where nothing is written."""
+    """New writes that contradict what is known; counted when nothing is written."""
     audit_records: int = 0
     proposals: int = 0
     projects: int = 0
@@ -199,13 +196,13 @@ class Imported:
     notes: list[str] = field(default_factory=list)
 
     def wrong(self, line: int, message: str) -> None:
-        """Note why a line was not taken; beyond the first thousand only their number."""
+        """Record why a line was not imported; beyond the first thousand only their number."""
         self.failed += 1
         if len(self.errors) < ERRORS_KEPT:
             self.errors.append({"line": line, "message": message})
 
 
-def imported(
+def import_file(
     ask: Ask,
     file: BinaryIO,
     data_dir: Path,
@@ -216,13 +213,13 @@ def imported(
     to: Mapping[str, str] | None = None,
     choose: Callable[[str, int], str] | None = None,
     dry: bool = False,
-) -> Imported:
-    """Take in the lines of `file`, which is read twice; a line that cannot be taken is noted and the rest goes on.
+) -> ImportResult:
+    """Import the lines of `file`, which is read twice; a line that cannot be imported is recorded and skipped.
 
-    human: who signs, for `ask`; None for an agent. to: project id in the file -> id here or `HERE`; "" stands for every
-    one that is not known here. choose: asked for the others with their number of lines; without it a file of one
-    unknown project goes to the folder's own, and of several each keeps its id. dry: only count what would come of it.
-    Raises our errors only for what concerns every line: no store, read-only, no room.
+    human: who signs, for `ask`; None for an agent. to: project id in the file -> id here or `HERE`; "" is for all that
+    are not known here. choose: returns a target for the others, given their number of lines; without it a file of one
+    unknown project goes to the folder's project, and of several each keeps its id. dry: only count the result.
+    Raises our errors only for what concerns every line: no store, read-only, no space.
     """
     audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
     projects, audited, lines = _announced(file, audit, tick)
@@ -231,15 +228,15 @@ def imported(
     learnt: dict[str, list[str]] = {}
     for name, aliases in projects.items():
         learnt.setdefault(placed.get(name, name), []).extend(aliases)
-    learned = ask("import_projects", projects=learnt, human=human) if learnt and not dry else {}
-    renamed = {name: text(here) for name, here in record(learned.get("renamed")).items()} | placed
-    done = Imported(projects=len(projects))
-    for name, many in sorted(lines.items()):
+    answer = ask("import_projects", projects=learnt, human=human) if learnt and not dry else {}
+    renamed = {name: text(here) for name, here in record(answer.get("renamed")).items()} | placed
+    done = ImportResult(projects=len(projects))
+    for name, count in sorted(lines.items()):
         target = renamed.get(name, name)
-        done.went.append({"project": name, "to": target, "lines": many, "here": target == own})
+        done.went.append({"project": name, "to": target, "lines": count, "here": target == own})
         if target != own and project_dir:
             done.notes.append(
-                f"{many} lines are of project {target}, which this folder is not: they are seen in its own folder "
+                f"{count} lines are of project {target}, which this folder is not: they are seen in its own folder "
                 f"(`memory-anchor projects link {target}` there), or bring them here with --project here"
             )
     others = _Others(audit, data_dir, project_dir, done, adopts=human is not None)
@@ -250,10 +247,10 @@ def imported(
     others.finish()
 
     def send(batch: list[tuple[int, str]]) -> None:
-        told = ask("import_lines", lines=batch, projects=renamed, audited=audited, dry=dry, human=human)
+        answer = ask("import_lines", lines=batch, projects=renamed, audited=audited, dry=dry, human=human)
         for name in ("added", "skipped", "written", "pending", "rejected", "conflicts"):
-            setattr(done, name, getattr(done, name) + whole(told[name]))
-        for error in records(told["errors"]):
+            setattr(done, name, getattr(done, name) + whole(answer[name]))
+        for error in records(answer["errors"]):
             done.wrong(whole(error["line"]), text(error["message"]))
 
     batch: list[tuple[int, str]] = []
@@ -281,27 +278,27 @@ def _placed(
     to: Mapping[str, str],
     choose: Callable[[str, int], str] | None,
 ) -> dict[str, str]:
-    """Return project ids of a file -> ids here, for those that go by another one by somebody's word.
+    """Return project ids of a file -> ids here, for those that are to have another one.
 
     own: the folder's project, "" when the caller has no folder.
     """
-    listed = ask("projects_list", aliases=projects)
-    known = {text(one["id"]) for one in records(listed["projects"]) if one["memories"] or one["paths"]}
-    known |= set(record(listed["renamed"]))
-    strange = [name for name in lines if name not in known and name != own]
+    answer = ask("projects_list", aliases=projects)
+    known = {text(row["id"]) for row in records(answer["projects"]) if row["memories"] or row["paths"]}
+    known |= set(record(answer["renamed"]))
+    unknown = [name for name in lines if name not in known and name != own]
     placed: dict[str, str] = {}
     for name in lines:
-        word = to.get(name) or (to.get("") if name in strange else None)
-        if word is None and name in strange and own:
-            word = HERE if len(lines) == 1 else choose(name, lines[name]) if choose is not None else None
-        target = own if word == HERE else word
+        target = to.get(name) or (to.get("") if name in unknown else None)
+        if target is None and name in unknown and own:
+            target = HERE if len(lines) == 1 else choose(name, lines[name]) if choose is not None else None
+        target = own if target == HERE else target
         if target and target != name:
             placed[name] = target
     return placed
 
 
-def _text(number: int, raw: bytes, done: Imported) -> str:
-    """Return a line as text, "" where it is none or was cut off, which is noted."""
+def _text(number: int, raw: bytes, done: ImportResult) -> str:
+    """Return a line as text, "" if it is none or was cut off, which is recorded."""
     try:
         line = raw.decode("utf-8")
         if not raw.endswith(b"\n"):
@@ -329,7 +326,7 @@ def _without_aliases(line: str) -> str:
 def _announced(
     file: BinaryIO, audit: JsonlAudit, tick: Callable[[int], None]
 ) -> tuple[dict[str, list[str]], bool, dict[str, int]]:
-    """Return the projects a file brings, whether its trail continues (or is) the one here, and lines by project."""
+    """Return a file's projects, whether its trail continues (or is) the one here, and its lines per project."""
     last = next(iter(deque(audit.records(), maxlen=1)), {"n": 0, "hash": ""})
     projects: dict[str, list[str]] = {}
     lines: dict[str, int] = {}
@@ -350,15 +347,16 @@ def _announced(
                 trail = True
                 continues = continues or line["record"]["hash"] == last["hash"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            continue  # told by its number when it is taken in
+            continue  # reported when it is imported
     return {n: a for n, a in projects.items() if a}, trail and (continues or last["n"] == 0), lines
 
 
 class _Others:
-    """The lines with a kind, as they come. The trail is continued batch by batch, or kept apart from the first misfit
-    on."""
+    """Imports the lines with a kind. The trail is continued batch by batch, or stored apart once it does not fit."""
 
-    def __init__(self, audit: JsonlAudit, data_dir: Path, project_dir: str, done: Imported, *, adopts: bool) -> None:
+    def __init__(
+        self, audit: JsonlAudit, data_dir: Path, project_dir: str, done: ImportResult, *, adopts: bool
+    ) -> None:
         """adopts: a human brings the file, so its trail may continue the one here."""
         self._audit = audit
         self._adopts = adopts
@@ -379,7 +377,7 @@ class _Others:
                 case "proposal":
                     self._keep_proposal(str(line["project"]), str(line["id"]), str(line["text"]))
                 case "project":
-                    pass  # learnt before the first memory came
+                    pass  # imported before the first memory
                 case _:
                     allowed = "allowed are audit, proposal, project"
                     self._done.wrong(number, f"line {number}: its kind is unknown; {allowed}")
@@ -409,8 +407,7 @@ class _Others:
                 folder = self._data_dir / IMPORTED
                 make_private(folder)
                 self._apart = (folder / f"audit-{str(batch[0].get('hash'))[:16]}.jsonl").open("wb")
-        for one in batch:
-            self._apart.write(dumped(one).encode() + b"\n")
+        self._apart.writelines(dumped(record).encode() + b"\n" for record in batch)
 
     def _keep_proposal(self, project: str, name: str, content: str) -> None:
         if not PROPOSAL_ID.fullmatch(name) or not _PROJECT.fullmatch(project) or len(content) > MAX_FILE_BYTES:
@@ -426,8 +423,8 @@ class _Others:
         self._done.proposals += 1
 
 
-def _lines(file: BinaryIO, done: Imported | None) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines from the start; one that is too long is noted and passed over."""
+def _lines(file: BinaryIO, done: ImportResult | None) -> Iterator[tuple[int, bytes]]:
+    """Yield numbered lines from the start; one that is too long is recorded and skipped."""
     file.seek(0)
     number = 0
     while raw := file.readline(LINE_BYTES_MAX + 1):
@@ -445,7 +442,7 @@ def _lines(file: BinaryIO, done: Imported | None) -> Iterator[tuple[int, bytes]]
 
 
 WRITTEN = ".memory-anchor-export"
-"""Names what an export wrote into a folder: the next one takes away what it wrote and no longer tells."""
+"""Lists what an export wrote into a folder: the next one deletes those that it no longer writes."""
 TITLE_CHARS, SLUG_CHARS = 80, 40
 LIFECYCLE = {Status.ACTIVE: "stable", Status.PENDING: "draft", Status.DISPUTED: "draft"}
 
@@ -454,7 +451,7 @@ Page = tuple[str, str]
 
 
 def okf(memories: Iterable[dict[str, Json]]) -> Iterator[Page]:
-    """Yield one concept a memory, and the index that lists them."""
+    """Yield one page per memory, and the index that lists them."""
     listed: dict[str, list[str]] = {}
     for memory in memories:
         path = f"{memory['layer']}/{_slug(memory)}-{memory['id']}.md"
@@ -479,39 +476,38 @@ def _front(memory: dict[str, Json], kind: str, title: str) -> str:
     if sources := [{"resource": _resource(one)} for one in records(memory.get("citations"))]:
         front["sources"] = sources
     rest = {name: value for name, value in memory.items() if name != "content"}
-    front[OURS] = json.dumps(rest, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    front[MEMORY_KEY] = json.dumps(rest, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     written: str = yaml.safe_dump(front, allow_unicode=True, sort_keys=False, width=10**6)
     return written
 
 
 def markdown(memories: Iterable[dict[str, Json]]) -> Iterator[Page]:
-    """Yield one page of lists by type for people, and beside it what it leaves out."""
-    shelves: dict[str, list[str]] = {}
-    beside = []
+    """Yield one page of lists by type for people, and a file with the memories themselves."""
+    items: dict[str, list[str]] = {}
+    data = []
     for memory in memories:
         content = str(memory["content"]).replace("\n", "\n  ").replace("\n  \n", "\n\n")
         item = f"- {content}\n  <!-- {memory['id']}@{memory['version']} -->"
-        shelves.setdefault(str(memory["type"]), []).append(item)
-        beside.append(json.dumps(memory, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
-    parts = [f"## {kind}\n\n" + "\n\n".join(shelves[kind]) for kind in MemoryType if kind in shelves]
+        items.setdefault(str(memory["type"]), []).append(item)
+        data.append(json.dumps(memory, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
+    parts = [f"## {kind}\n\n" + "\n\n".join(items[kind]) for kind in MemoryType if kind in items]
     yield MIRROR, "# Memories\n\n" + "\n\n".join(parts) + "\n"
-    yield BESIDE, "".join(f"{line}\n" for line in beside)
+    yield MIRROR_DATA, "".join(f"{line}\n" for line in data)
 
 
 FORMATS: Mapping[str, Callable[[Iterable[dict[str, Json]]], Iterator[Page]]] = {"okf": okf, "markdown": markdown}
 
 
-def write(form: str, lines: Iterable[str], folder: Path, *, force: bool = False) -> int:
+def write_pages(form: str, lines: Iterable[str], folder: Path, *, force: bool = False) -> int:
     """Write an export's lines as pages into a folder, empty or of an earlier export; return how many memories.
 
-    force: also into another one, whose own files stay but where a page has their name.
-
+    force: also into another folder, whose files stay unless a page has their name.
     Raises Refused: the folder holds something else; BadInput: `form` is none of `FORMATS`. OSError.
     """
     if form not in FORMATS:
         raise BadInput(f"--to is {form!r}; allowed are jsonl, {', '.join(FORMATS)}")
     listed = folder / WRITTEN
-    before = set(text_of(listed).split("\n")) - {""} if listed.is_file() else set()
+    before = set(read_text(listed).split("\n")) - {""} if listed.is_file() else set()
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file; allowed with --to {form} is a folder")
     if not force and folder.exists() and not listed.is_file() and any(folder.iterdir()):

@@ -1,4 +1,4 @@
-"""What waits in records beside the store and may hold a text that is purged: pushed batches, notes of requests."""
+"""Shared records that may hold a purged text: pushed batches that wait, first answers of requests."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from memory_anchor.json_values import Json
 from memory_anchor.ports import SharedRecords
 
 BATCHES = "team/ingest"
-"""Where a served memory keeps batches that wait."""
+"""Folder of a served memory's waiting batches."""
 PURGED_ITEM = {"kind": "purged"}
-"""What stands in a batch in the place of an item that was purged."""
+"""Replaces a purged item in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeRecord:
-    """A record on the server that replicas share: removed altogether when it holds the text."""
+    """A record on the server that replicas share: deleted when it holds the text."""
 
     records: SharedRecords
     record: str
@@ -35,39 +35,39 @@ class WholeRecord:
         return unescaped(content.decode(errors="surrogateescape"))
 
     def _erased(self, matches: Callable[[str], bool]) -> int:
-        held = self.records.read(self.record)
-        if held is None or not matches(self.says(held.content)):
+        stored = self.records.read(self.record)
+        if stored is None or not matches(self.says(stored.content)):
             return 0
-        self.records.delete(self.record, before=held.revision)
+        self.records.delete(self.record, before=stored.revision)
         return 1
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingBatch(WholeRecord):
-    """A batch that was accepted and waits: the items that hold the text leave it, the others are done as promised."""
+    """An accepted batch that waits: items that hold the text are removed, the others are processed."""
 
     def _erased(self, matches: Callable[[str], bool]) -> int:
-        held = self.records.read(self.record)
-        if held is None:
+        stored = self.records.read(self.record)
+        if stored is None:
             return 0
         try:
-            batch = json.loads(held.content)
+            batch = json.loads(stored.content)
             items = batch["items"]
-            if isinstance(items, int):  # worked off: what is left is its report, without texts
+            if isinstance(items, int):  # processed: only its report is left, without texts
                 return 0
             items = list(items)
         except (ValueError, KeyError, TypeError, RecursionError):  # no batch of ours
             return WholeRecord._erased(self, matches)
-        found = [matches("\n".join([json.dumps(one, ensure_ascii=False), *texts_in(one)])) for one in items]
-        if any(found):
-            left = [dict(PURGED_ITEM) if gone else one for one, gone in zip(items, found, strict=True)]
-            content = json.dumps({**batch, "items": left}, ensure_ascii=False).encode()
-            self.records.write(self.record, content, before=held.revision)
-        return sum(found)
+        doomed = [matches("\n".join([json.dumps(item, ensure_ascii=False), *texts_in(item)])) for item in items]
+        if any(doomed):
+            items = [dict(PURGED_ITEM) if gone else item for item, gone in zip(items, doomed, strict=True)]
+            content = json.dumps({**batch, "items": items}, ensure_ascii=False).encode()
+            self.records.write(self.record, content, before=stored.revision)
+        return sum(doomed)
 
 
 def unescaped(line: str) -> str:
-    """Return a line together with its JSON reading and the texts in it, so that an escaped text is recognised too."""
+    """Return a line with its decoded JSON and the texts in it, so that an escaped text is recognised too."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -76,15 +76,15 @@ def unescaped(line: str) -> str:
 
 
 def texts_in(value: Json) -> list[str]:
-    """Return every text inside a value once, names included; an alias is followed once."""
-    found: list[str] = []
+    """Return every text inside a value, names included; an alias is followed once."""
+    texts: list[str] = []
     seen: set[int] = set()
     left: list[Json] = [value]
     while left:
-        one = left.pop()
-        if isinstance(one, str):
-            found.append(one)
-        elif isinstance(one, (dict, list)) and id(one) not in seen:
-            seen.add(id(one))
-            left += [*one, *one.values()] if isinstance(one, dict) else one
-    return found
+        part = left.pop()
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, (dict, list)) and id(part) not in seen:
+            seen.add(id(part))
+            left += [*part, *part.values()] if isinstance(part, dict) else part
+    return texts

@@ -17,7 +17,7 @@ from typing import TypedDict
 
 from memory_anchor import json_values
 from memory_anchor.adapters.payload import from_payload, time_text, to_payload
-from memory_anchor.care.transfer import CONTENT_MAX, ID_MAX, VERSION_MAX, Codec, is_ours, read_version
+from memory_anchor.care.transfer import CONTENT_MAX, ID_MAX, VERSION_MAX, Codec, is_exported_version, read_version
 from memory_anchor.devices.ordering import PARENTS_MAX
 from memory_anchor.devices.sealing import InvalidFile
 from memory_anchor.errors import BadInput
@@ -166,7 +166,7 @@ def _version(number: int, record: dict[str, Json]) -> TravellingVersion:
         memory = read_version(number, _as_exported(fields, hint), _CODEC, {})
     except (BadInput, KeyError, TypeError, ValueError) as error:
         raise InvalidFile(str(error) if isinstance(error, BadInput) else f"line {number} of it is no version") from None
-    if memory.layer not in LAYERS or not is_ours(fields | {"version": hint}):
+    if memory.layer not in LAYERS or not is_exported_version(fields | {"version": hint}):
         raise InvalidFile(f"line {number} of it is of a layer that does not travel, or its text was changed")
     if len(memory.id) > ID_MAX or len(memory.content) > CONTENT_MAX:
         raise InvalidFile(f"line {number} of it is too long")

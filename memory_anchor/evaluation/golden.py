@@ -198,7 +198,7 @@ def copied(data_dir: Path, make_backup: Callable[[str], object]) -> Iterator[Mem
             yield MemoryCopy(home, lock)
     finally:
         shutil.rmtree(scratch)
-        backup.forget_known(data_dir, file)
+        backup.remove_known(data_dir, file)
 
 
 DEFAULT = "as set"

@@ -206,8 +206,8 @@ def backup_create(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> R
     target = Path(CreateBackup.read(given, "backup").file)
     request = (stable_hash("backup", str(target)), anchor.actor.scope.account, anchor.actor.nonce)
     if (begun := optional_text(core.services.answers.read_note(*request))) is not None and os.path.lexists(begun):
-        return _backup(backup.made(Path(begun)))
-    target = backup.free_place(target, core.clock.now())
+        return _backup(backup.describe_backup(Path(begun)))
+    target = backup.free_target(target, core.clock.now())
     core.services.answers.write_note(str(target), *request)
     return _backup(backup.create(core, target))
 

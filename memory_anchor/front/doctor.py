@@ -200,14 +200,14 @@ def probe(core: Core) -> Iterator[Check]:
 
 def compare_vectors(core: Core, start: Sequence[str | None]) -> Record:
     """Compare some vectors with their texts; return {count, odd: [version ids], left: where to go on or None}."""
-    from memory_anchor.care.checks import look
+    from memory_anchor.care.checks import compare_vectors
     from memory_anchor.ports import DENSE, DENSE_LOCAL
     from memory_anchor.settings import API_EMBEDDERS
 
     main = None if core.settings.embedder.kind in API_EMBEDDERS else core.services.embedder
     makers = {name: maker for name, maker in ((DENSE, main), (DENSE_LOCAL, core.services.local)) if maker is not None}
     until = time.monotonic() + DEEP_STEP_S
-    return asdict(look(core.services.store, makers, start=start, enough=lambda: time.monotonic() > until))
+    return asdict(compare_vectors(core.services.store, makers, start=start, enough=lambda: time.monotonic() > until))
 
 
 def _vectors(step: Callable[[Sequence[str | None]], Record], tick: Tick) -> Check:

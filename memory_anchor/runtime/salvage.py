@@ -345,7 +345,7 @@ def _add_from_backups(
         folder = staging / "backup"
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            manifest = backup.unpacked(file, folder)
+            manifest = backup.unpack(file, folder)
             _add_from_backup(file, folder, manifest, {each.name: each for each in collections}, trail, report)
         except MemoryAnchorError as error:
             report.notes.append(str(error))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.care.purge import _own_files
+from memory_anchor.care.purge import _human_files
 from memory_anchor.care.transfer_files import proposals_of
 from memory_anchor.core import Core
 from memory_anchor.errors import MemoryAnchorError
@@ -101,7 +101,7 @@ def test_a_proposal_that_is_a_link_or_a_pipe_is_named_and_not_read(
     assert len(schema.unreadable_proposals()) == 2
     owner = core.anchor(agent).actor.scope.project
     assert "vault" not in repr(proposals_of(core.data_dir, owner, core.projects.all()[owner]))
-    assert linked not in _own_files(project)
+    assert linked not in _human_files(project)
 
 
 def test_settings_of_a_project_that_are_a_link_quote_nothing(

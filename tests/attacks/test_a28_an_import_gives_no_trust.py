@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.care.transfer_files import ALIASES, Imported, exported, imported
+from memory_anchor.care.transfer_files import ALIASES, ImportResult, export_lines, import_file
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused
 from memory_anchor.front import calls
@@ -39,7 +39,7 @@ def ask(core: Core, project: Path) -> Ask:
 
 
 def exported_by(ask: Ask, core: Core, **options: bool) -> str:
-    return "\n".join(exported(ask, core.data_dir, **{"versions": False, "own_project": False, **options}))
+    return "\n".join(export_lines(ask, core.data_dir, **{"versions": False, "own_project": False, **options}))
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def line(ask: Ask, core: Core, anchor: MemoryAnchor) -> dict[str, Any]:
     return {**found, "id": "0FORGED000001", "content": TEXT, "content_hash": content_hash(TEXT)}
 
 
-def taken(ask: Ask, core: Core, *lines: dict[str, Any]) -> Imported:
+def taken(ask: Ask, core: Core, *lines: dict[str, Any]) -> ImportResult:
     file = io.BytesIO("".join(json.dumps(one) + "\n" for one in lines).encode())
-    return imported(ask, file, core.data_dir, project_dir="", tick=lambda _: None)
+    return import_file(ask, file, core.data_dir, project_dir="", tick=lambda _: None)
 
 
 def records(core: Core) -> list[str]:

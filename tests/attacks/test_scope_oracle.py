@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from figures import figure
 
-from memory_anchor.care.transfer_files import exported
+from memory_anchor.care.transfer_files import export_lines
 from memory_anchor.core import Core
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.front import calls, mcp_answers
@@ -156,7 +156,7 @@ class World:
             "sides": lambda: call("sides", id=target.id),
             "undo": lambda: call("undo", what="last") + call("undo", conversation=pick(TALKS) or "one"),
             "export": lambda: "\n".join(
-                exported(self.asking(actor), self.core.data_dir, versions=pick([True, False]), own_project=False)
+                export_lines(self.asking(actor), self.core.data_dir, versions=pick([True, False]), own_project=False)
             ),
             "resource": lambda: mcp_answers.read(anchor, f"memory://memories/{target.id}", stats=dict).text,
             "completion": lambda: " ".join(mcp_answers.completions(anchor, "memory://operations/{name}", "")),

@@ -83,7 +83,7 @@ def test_keys_of_an_older_store_are_written_anew_once(tmp_path: Path, agent: Act
     core = ephemeral_core(tmp_path / "data", store=store, clock=clock)
     kept = core.anchor(replace(agent, project_dir=str(folder))).save_memory(OWN, visibility="agent").id
     old = f"g|local|me|{agent.scope.agent}"
-    from memory_anchor.care.checks import MARKER, rekeyed
+    from memory_anchor.care.checks import MARKER, rewrite_audience_keys
 
     put: list[str] = []
 
@@ -104,9 +104,9 @@ def test_keys_of_an_older_store_are_written_anew_once(tmp_path: Path, agent: Act
             put.extend(entry.memory.id for entry in entries)
 
     (tmp_path / "data" / MARKER).unlink()
-    assert rekeyed(OldStore(), tmp_path / "data") == 1  # type: ignore[arg-type]
+    assert rewrite_audience_keys(OldStore(), tmp_path / "data") == 1  # type: ignore[arg-type]
     assert put == [kept]
-    assert rekeyed(OldStore(), tmp_path / "data") == 0  # type: ignore[arg-type]
+    assert rewrite_audience_keys(OldStore(), tmp_path / "data") == 0  # type: ignore[arg-type]
     core.close()
 
 

@@ -23,7 +23,7 @@ from figures import figure
 from issuer import OURS, IssuerNearby
 from serving import Served, bearer, key_for
 
-from memory_anchor.care.transfer_files import exported
+from memory_anchor.care.transfer_files import export_lines
 from memory_anchor.core import Core
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.front import calls
@@ -253,7 +253,7 @@ class Tenants:
             ),
             "discover": lambda: self.rpc(reader, "server/discover", ""),
             "export": lambda: "\n".join(
-                exported(self.asking(reader), self.core.data_dir, versions=True, own_project=False)
+                export_lines(self.asking(reader), self.core.data_dir, versions=True, own_project=False)
             ),
             "command": lambda: self.command(
                 reader, pick(("list", "inbox", "stats", "due", "profile", "lorebook_list"))

@@ -194,7 +194,7 @@ def test_a_purge_that_was_cut_off_before_it_erased(seat: Seat) -> None:
     """Attack N6: nothing was erased, which is told until the human repeats it with the command that is named."""
     seat.init()
     gone = added(seat, "The ferry leaves at nine")
-    killed(seat, "_erased_from", gone)
+    killed(seat, "_erase_from", gone)
     seat_purge(seat)
 
     found = wrong(seat)["purge"]

@@ -104,7 +104,7 @@ def test_a_purge_that_did_not_end_is_told_before_and_after_the_store_is_opened(
     def cut(*_: object) -> None:
         raise Cut
 
-    monkeypatch.setattr(purge, "_erased_from", cut)
+    monkeypatch.setattr(purge, "_erase_from", cut)
     with pytest.raises(Cut):
         purge.purge_ids(core.upkeep, [saved], caller=Caller.HUMAN, at=core.clock.now(), by="human:alice")
     monkeypatch.undo()
@@ -212,7 +212,9 @@ def test_looking_at_vectors_goes_on_where_it_stopped(core: Core, anchor: MemoryA
     count, start, steps = 0, (), 0
     while True:
         turns = iter([False, True])
-        looked = checks.look(core.services.store, {DENSE: embedder}, start=start, enough=lambda t=turns: next(t, True))
+        looked = checks.compare_vectors(
+            core.services.store, {DENSE: embedder}, start=start, enough=lambda t=turns: next(t, True)
+        )
         count, steps = count + looked.count, steps + 1
         assert looked.odd == []
         if looked.left is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.care.transfer_files import Imported, exported, imported
+from memory_anchor.care.transfer_files import ImportResult, export_lines, import_file
 from memory_anchor.core import Core
 from memory_anchor.front import calls
 from memory_anchor.model import Actor, Caller
@@ -44,13 +44,13 @@ def asking(core: Core, actor: Actor) -> Callable[..., dict[str, Any]]:
 
 def lines_of(core: Core, actor: Actor, **how: Any) -> list[str]:
     human = replace(actor, caller=Caller.HUMAN)
-    return list(exported(asking(core, human), core.data_dir, **{"versions": False, "own_project": False, **how}))
+    return list(export_lines(asking(core, human), core.data_dir, **{"versions": False, "own_project": False, **how}))
 
 
-def into(core: Core, actor: Actor, lines: list[str], **how: Any) -> Imported:
+def into(core: Core, actor: Actor, lines: list[str], **how: Any) -> ImportResult:
     file = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
     human = actor.caller is Caller.HUMAN
-    return imported(
+    return import_file(
         asking(core, actor),
         file,
         core.data_dir,

@@ -18,7 +18,7 @@ from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.care import rebuild
-from memory_anchor.care.rebuild import Migration, Sums, planned
+from memory_anchor.care.rebuild import Migration, StoreSums, planned
 from memory_anchor.errors import BadInput, Refused, StoreBusy
 from memory_anchor.front.cli import keep
 from memory_anchor.model import COLLECTIONS, Layer, Memory, MemoryType, Receipt, Scope, Usage
@@ -58,7 +58,7 @@ def moved(source: MemoryStore, target: MemoryStore, folder: Path, who: EmbedderI
     return Migration(source, target, names=("here", "there"), embedders={DENSE: who}, state_dir=folder)
 
 
-def compared(run: Migration) -> dict[str, tuple[Sums, Sums]]:
+def compared(run: Migration) -> dict[str, tuple[StoreSums, StoreSums]]:
     return {one[0]: one[1:] for one in run.compare() if isinstance(one, tuple)}
 
 
@@ -104,7 +104,7 @@ def test_there_and_back_is_the_same_though_cut_off_at_ten_points(
             assert run.is_resumed and plan["verified_fact"]["copied"] >= KILLS * 7 - 7
             list(run.copy())
             sums = compared(run)
-            assert all(one.holds_as(other) for one, other in sums.values())
+            assert all(one.same_memories(other) for one, other in sums.values())
             assert sums["verified_fact"][1].versions == 2 * MANY
             assert sums["verified_fact"][1].embedded == {DENSE: 2 * (MANY - MANY // 4)}
             run.finish()
@@ -120,9 +120,9 @@ def test_a_difference_of_one_use_is_seen() -> None:
     other.set_usage("verified_fact", {name: Usage(count=77)})
     sums = []
     for store in (one, other):
-        sums.append(Sums())
+        sums.append(StoreSums())
         list(rebuild._summed(store, "verified_fact", sums[-1]))
-    assert sums[0].current == sums[1].current and not sums[0].holds_as(sums[1])
+    assert sums[0].current == sums[1].current and not sums[0].same_memories(sums[1])
 
 
 def test_vectors_of_another_embedder_are_left_to_be_made_anew(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_vectors_of_another_embedder_are_left_to_be_made_anew(tmp_path: Path) ->
     run = moved(source, target, tmp_path, EmbedderIdentity("wider", 16))
     list(run.copy())
     sums = compared(run)["verified_fact"]
-    assert sums[0].holds_as(sums[1]) and sums[1].embedded == {DENSE: 0}
+    assert sums[0].same_memories(sums[1]) and sums[1].embedded == {DENSE: 0}
 
 
 def test_a_target_with_memories_and_another_migration_are_refused(tmp_path: Path) -> None:

@@ -231,6 +231,6 @@ def test_a_crafted_backup_unpacks_nothing(tmp_path: Path, name: str, said: bytes
             archive.addfile(about, io.BytesIO(content))
 
     with pytest.raises(StoreDamaged):
-        backup.unpacked(tmp_path / "b.tar.gz", tmp_path / "new" / "unpacked")
+        backup.unpack(tmp_path / "b.tar.gz", tmp_path / "new" / "unpacked")
 
     assert not (tmp_path / "new" / "outside").exists() and not Path("/tmp/outside").exists()

@@ -38,7 +38,7 @@ def test_each_night_makes_one_and_seven_are_kept(core, nights):
     """Attack N5: automatic, private, in a folder of their own, the oldest go."""
     reports = nights(9)
 
-    kept = nightly.automatic(core.data_dir)
+    kept = nightly.automatic_backups(core.data_dir)
     assert len(kept) == 7 and {path.parent for path in kept} == {core.data_dir / "backups"}
     assert [report.counts["dropped"] for report in reports] == [0] * 7 + [1, 1]
     assert [one["file"] for one in backup.known(core.data_dir)] == [str(path) for path in kept]
@@ -56,7 +56,7 @@ def test_a_short_disk_gets_a_note_and_keeps_what_it_has(core, nights, monkeypatc
     (report,) = nights(1)
 
     assert "1 MiB are free" in report.notes[0] and not report.counts
-    assert len(nightly.automatic(core.data_dir)) == 2
+    assert len(nightly.automatic_backups(core.data_dir)) == 2
 
 
 def test_backups_take_a_bounded_share_of_the_disk(core, nights, monkeypatch):
@@ -66,7 +66,7 @@ def test_backups_take_a_bounded_share_of_the_disk(core, nights, monkeypatch):
 
     nights(1)
 
-    assert len(nightly.automatic(core.data_dir)) == 1
+    assert len(nightly.automatic_backups(core.data_dir)) == 1
 
 
 def test_no_memory_and_no_wish_make_none(core, clock):

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from typer.testing import Result
 
 from memory_anchor.care import other_tools, transfer_files
-from memory_anchor.care.other_tools import TOOLS, Found, moment
-from memory_anchor.care.transfer_files import exported, imported
+from memory_anchor.care.other_tools import TOOLS, ReadItem, parse_time
+from memory_anchor.care.transfer_files import export_lines, import_file
 from memory_anchor.core import Core
 from memory_anchor.front import calls
 from memory_anchor.front.cli import link, moving
@@ -288,7 +288,7 @@ def test_whoever_names_no_tool_or_no_place_is_told_which_there_are(run: Run, cor
 @given(st.one_of(st.none(), st.integers(), st.floats(), st.text(max_size=12), st.booleans()))
 def test_no_date_is_made_up(value: object) -> None:
     """Rule moving.in: a time of another tool is one between 1980 and 2100, with a zone, or none."""
-    at = moment(value)
+    at = parse_time(value)
     assert at is None or (at.tzinfo is not None and 1980 <= at.year < 2100)
 
 
@@ -323,10 +323,10 @@ def test_pages_are_equal_after_a_fresh_store_took_them_in(
         return calls.CALLS[name](fresh, fresh.anchor(mine.actor), given)
 
     file = io.BytesIO("".join(f"{json.dumps(line)}\n" for line in lines).encode())
-    done = imported(ask, file, fresh.data_dir, project_dir=str(tmp_path), tick=print, human=1, to={"": _home(lines)})
+    done = import_file(ask, file, fresh.data_dir, project_dir=str(tmp_path), tick=print, human=1, to={"": _home(lines)})
     assert (done.added, done.failed) == (len(lines), 0), done.errors
-    lines_of = exported(ask, fresh.data_dir, versions=False, own_project=False, everything=True)
-    assert transfer_files.write(form, lines_of, two) == len(lines) >= len(ODD)
+    lines_of = export_lines(ask, fresh.data_dir, versions=False, own_project=False, everything=True)
+    assert transfer_files.write_pages(form, lines_of, two) == len(lines) >= len(ODD)
     fresh.close()
     names = sorted(path.relative_to(one).as_posix() for path in one.rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(two).as_posix() for path in two.rglob("*") if path.is_file())
@@ -338,7 +338,7 @@ def _home(lines: list[dict[str, Any]]) -> str:
     return home
 
 
-def _read(form: str, folder: Path) -> list[Found]:
+def _read(form: str, folder: Path) -> list[ReadItem]:
     return list(other_tools.found(form, folder, home=folder))
 
 

@@ -10,7 +10,7 @@ import pytest
 from timekit import EMBEDDER, a_memory, current, day, put, upkeep
 
 from memory_anchor.adapters.file_records import FileRecords
-from memory_anchor.care.purge import Cache, LinesFile, WholeFile, beside_store, purge_ids, purge_text
+from memory_anchor.care.purge import Cache, LinesFile, WholeFile, holders_in, purge_ids, purge_text
 from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.model import COLLECTIONS, Caller, Citation, MemoryType, Scope, Status, Tag
 from memory_anchor.upkeep.forgetting import forget
@@ -210,7 +210,7 @@ def test_what_lies_beside_the_store_is_found(tmp_path):
         (tmp_path / name).write_text(json.dumps({"text": SECRET}))
     up = upkeep()
 
-    told = purge_text(up, SECRET, holders=beside_store(tmp_path, FileRecords(tmp_path)), **HUMAN)
+    told = purge_text(up, SECRET, holders=holders_in(tmp_path, FileRecords(tmp_path)), **HUMAN)
 
     assert told.files == {
         "1.json": 1,
@@ -220,4 +220,4 @@ def test_what_lies_beside_the_store_is_found(tmp_path):
         "run-golden-1.json": 1,
         "tags.json": 1,
     }
-    assert beside_store(tmp_path / "nothing", FileRecords(tmp_path / "nothing")) == ()
+    assert holders_in(tmp_path / "nothing", FileRecords(tmp_path / "nothing")) == ()

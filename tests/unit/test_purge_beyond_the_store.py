@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from memory_anchor.care import backup
-from memory_anchor.care.purge import readings
+from memory_anchor.care.purge import decoded_text
 from memory_anchor.care.waiting import unescaped
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused
@@ -189,9 +189,9 @@ def test_a_text_is_recognised_however_a_file_writes_it(tmp_path: Path) -> None:
     (tmp_path / "block.yaml").write_text('a: |-\n  one "two"\n  three 三\n', encoding="utf-8")
     (tmp_path / "loop.yaml").write_text("a: &a [*a, *a, atlantis]\n")
     (tmp_path / "torn.yaml").write_text("a: [atlantis\n")
-    assert text in readings(tmp_path / "block.yaml")
-    assert "atlantis" in readings(tmp_path / "loop.yaml")
-    assert "atlantis" in readings(tmp_path / "torn.yaml")
+    assert text in decoded_text(tmp_path / "block.yaml")
+    assert "atlantis" in decoded_text(tmp_path / "loop.yaml")
+    assert "atlantis" in decoded_text(tmp_path / "torn.yaml")
 
 
 def test_a_waiting_batch_loses_what_was_purged_and_keeps_the_rest(

@@ -12,7 +12,7 @@ import pytest
 from timekit import a_memory, day, upkeep
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.care.rebuild import BESIDE, Reindex
+from memory_anchor.care.rebuild import DENSE_NEXT, Reindex
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import DENSE, DENSE_LOCAL, CollectionSpec, Entry
@@ -74,7 +74,7 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path, steps):
     run = a_run(store, tmp_path).steps()
     for _ in range(steps):
         next(run)
-    ready = store.count(EVENTS, Where((HasVector(BESIDE),)))
+    ready = store.count(EVENTS, Where((HasVector(DENSE_NEXT),)))
     made = []
 
     class Counting(HashEmbedder):

@@ -17,7 +17,7 @@ import pytest
 from figures import figure
 
 from memory_anchor.care import other_tools, transfer_files
-from memory_anchor.care.transfer_files import exported, imported
+from memory_anchor.care.transfer_files import export_lines, import_file
 from memory_anchor.core import Core
 from memory_anchor.front import calls
 from memory_anchor.memory import MemoryAnchor
@@ -129,7 +129,7 @@ def test_a_store_of_every_kind_comes_back_equal(core: Core, mine: MemoryAnchor, 
 
 
 def out_of(core: Core, mine: MemoryAnchor) -> Iterator[str]:
-    return exported(asked_of(core, mine.actor), core.data_dir, versions=False, own_project=False, everything=True)
+    return export_lines(asked_of(core, mine.actor), core.data_dir, versions=False, own_project=False, everything=True)
 
 
 def written(form: str, lines: list[str], folder: Path) -> None:
@@ -140,7 +140,7 @@ def written(form: str, lines: list[str], folder: Path) -> None:
         kept.sort(key=lambda one: one["id"])
         (folder / "out.jsonl").write_text("".join(f"{json.dumps(one, sort_keys=True)}\n" for one in kept))
     else:
-        transfer_files.write(form, lines, folder)
+        transfer_files.write_pages(form, lines, folder)
 
 
 def taken_in(core: Core, mine: MemoryAnchor, form: str, folder: Path, project: str) -> Any:
@@ -154,4 +154,4 @@ def taken_in(core: Core, mine: MemoryAnchor, form: str, folder: Path, project: s
     (home,) = {str(one["project"]) for one in lines}
     file = io.BytesIO("".join(f"{json.dumps(one)}\n" for one in lines).encode())
     ask = asked_of(core, mine.actor)
-    return imported(ask, file, core.data_dir, project_dir=project, human=1, tick=lambda _: None, to={"": home})
+    return import_file(ask, file, core.data_dir, project_dir=project, human=1, tick=lambda _: None, to={"": home})

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.care.transfer import export_instant, export_page
-from memory_anchor.care.transfer_files import Imported, exported, imported
+from memory_anchor.care.transfer_files import ImportResult, export_lines, import_file
 from memory_anchor.core import Core
 from memory_anchor.front import calls
 from memory_anchor.hashing import content_hash
@@ -38,16 +38,16 @@ def asking(core: Core, project: str = "", actor: Actor | None = None) -> Callabl
 
 def out_of(core: Core, *, versions: bool = False, own_project: bool = False, project: str = "") -> list[str]:
     ask = asking(core, project)
-    return list(exported(ask, core.data_dir, versions=versions, own_project=own_project, everything=True))
+    return list(export_lines(ask, core.data_dir, versions=versions, own_project=own_project, everything=True))
 
 
 def unseen(line: int) -> None:
     """Show no progress."""
 
 
-def into(core: Core, lines: list[str], project: str = "", actor: Actor | None = None) -> Imported:
+def into(core: Core, lines: list[str], project: str = "", actor: Actor | None = None) -> ImportResult:
     file = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
-    return imported(
+    return import_file(
         asking(core, project, actor),
         file,
         core.data_dir,

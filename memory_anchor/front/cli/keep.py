@@ -101,7 +101,7 @@ def migrate_store(
         for compared in run.compare():
             if isinstance(compared, tuple):
                 name, before, after = compared
-                if not before.holds_as(after):
+                if not before.same_memories(after):
                     raise differing(name, before, after, names)
                 waiting = {v: after.versions - many for v, many in after.embedded.items() if many < before.versions}
                 sides[name] = {"versions": after.versions, "history": after.history, "to_embed": waiting}

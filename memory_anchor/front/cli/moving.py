@@ -135,7 +135,7 @@ def export(
     json_: JsonOption = False,
 ) -> None:
     """Write what you may read as JSON lines, with --human everything; `import` takes them in again."""
-    from memory_anchor.care.transfer_files import exported
+    from memory_anchor.care.transfer_files import export_lines
 
     if to != "jsonl":
         _export_pages(to, Path(file).absolute(), project, human, force, json_)
@@ -148,7 +148,7 @@ def export(
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp") if target is not None else None
     try:
         with open_session() as ask, _open_output(temporary) as stream:
-            for line in exported(
+            for line in export_lines(
                 ask, data_dir(), versions=versions, own_project=project, everything=human, human=signer
             ):
                 stream.write(line.encode() + b"\n")
@@ -174,12 +174,14 @@ def export(
 
 
 def _export_pages(form: str, folder: Path, own_project: bool, human: bool, force: bool, as_json: bool) -> None:
-    from memory_anchor.care.transfer_files import exported, write
+    from memory_anchor.care.transfer_files import export_lines, write
 
     signer = human_signer(human)
     try:
         with open_session() as ask:
-            lines = exported(ask, data_dir(), versions=False, own_project=own_project, everything=human, human=signer)
+            lines = export_lines(
+                ask, data_dir(), versions=False, own_project=own_project, everything=human, human=signer
+            )
             count = write(form, lines, folder, force=force)
     except OSError as error:
         raise ours(error, folder) from error
@@ -231,7 +233,7 @@ def import_(
     json_: JsonOption = False,
 ) -> None:
     """Take in JSON lines, or what another tool left; what is here already is passed over, so it may be run again."""
-    from memory_anchor.care.transfer_files import imported
+    from memory_anchor.care.transfer_files import import_file
 
     if not file and not from_:
         raise BadInput("FILE is missing; allowed is what `memory-anchor export` wrote, -, or --from TOOL")
@@ -239,7 +241,7 @@ def import_(
     unreadable = _Unreadable()
     ticker = Ticker("line")
     with _lines_of_tool(from_, file, unreadable, ticker) if from_ else _source(file) as stream, open_session() as ask:
-        done = imported(
+        done = import_file(
             ask,
             stream,
             data_dir(),
