@@ -182,6 +182,7 @@ class _SameName(TypedDict, total=False):
     """Fields that a memory has under the same name."""
 
     id: Required[str]
+    version: Required[int]  # second: by it an export is recognised (front/cli/moving.py)
     content: Required[str]
     layer: Required[_Word[Layer]]
     type: Required[_Word[MemoryType]]
@@ -200,7 +201,6 @@ class _SameName(TypedDict, total=False):
     visibility: Required[_Word[Visibility]]
     status: Required[_Word[Status]]
     epistemic: _Word[Epistemic]
-    version: Required[int]
     previous_version_id: str
     conversation_seq: int
     half_life_days: _Number
