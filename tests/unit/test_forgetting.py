@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timekit import a_memory, archived, current, day, put, statuses, upkeep, used_at
+from timekit import a_memory, archived, change, current, day, put, statuses, undo_last, upkeep, used_at
 
 from memory_anchor.activation import strength_of
 from memory_anchor.model import MemoryType, Origin, Scope, Status, Visibility
@@ -18,7 +18,7 @@ from memory_anchor.settings import Settings
 from memory_anchor.testing import ephemeral_core
 from memory_anchor.upkeep import forgetting
 from memory_anchor.upkeep.forgetting import FORGET_AUTHOR, POLICIES, expire_events, forget
-from memory_anchor.upkeep.history import apply, plan_last, versions_of
+from memory_anchor.upkeep.history import versions_of
 from memory_anchor.upkeep.upkeep import Limits
 from memory_anchor.versions import same_meaning
 
@@ -219,16 +219,9 @@ def test_a_memory_used_while_the_job_was_thinking_is_written_with_its_use():
     up = upkeep(**ALL)
     put(up, a_memory("e1"))
     memory = current(up)["e1"]
-    plan_time_copy = memory
     up.store.set_usage("event_log", {memory.point_id: used_at(1)})
 
-    from memory_anchor.upkeep.upkeep import Change, write
-    from memory_anchor.versions import revise
-
-    step = revise(
-        plan_time_copy, replace(plan_time_copy, status=Status.ARCHIVED), at=day(60), author="job:x", reason="r"
-    )
-    write(up, [Change(step)], kind="x", by="job:x", at=day(60))
+    change(up, "e1", day(60), "job:x", of=memory, status=Status.ARCHIVED)
 
     assert current(up)["e1"].usage.count == 1
 
@@ -252,17 +245,12 @@ def test_a_memory_recalled_while_the_job_was_thinking_stays(monkeypatch: pytest.
 
 def test_a_memory_changed_while_the_job_was_thinking_is_left_alone():
     """Rule: two writers are compared, never overwritten."""
-    from memory_anchor.upkeep.upkeep import Change, write
-    from memory_anchor.versions import revise
-
     up = upkeep(**ALL)
     put(up, a_memory("e1"))
     stale = current(up)["e1"]
-    other = revise(stale, replace(stale, pinned=True), at=day(1), author="agent:b", reason="pin")
-    write(up, [Change(other)], kind="pin", by="agent:b", at=day(1))
+    change(up, "e1", day(1), "agent:b", pinned=True)
 
-    late = revise(stale, replace(stale, status=Status.ARCHIVED), at=day(60), author="job:forget", reason="faded")
-    written = write(up, [Change(late)], kind="forget", by="job:forget", at=day(60))
+    written = change(up, "e1", day(60), "job:forget", of=stale, status=Status.ARCHIVED)
 
     assert written == []
     assert current(up)["e1"].pinned
@@ -272,38 +260,28 @@ def test_a_memory_changed_while_the_job_was_thinking_is_left_alone():
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(
-        st.tuples(
-            st.sampled_from(list(MemoryType)),
-            st.sampled_from(list(Origin)),
-            st.booleans(),
-            st.floats(0, 1),
-            st.integers(0, 300),
+        st.fixed_dictionaries(
+            {
+                "kind": st.sampled_from(list(MemoryType)),
+                "origin": st.sampled_from(list(Origin)),
+                "pinned": st.booleans(),
+                "importance": st.floats(0, 1),
+                "recorded_at": st.integers(0, 300).map(day),
+            }
         ),
         min_size=1,
         max_size=30,
     ),
     st.sampled_from(POLICIES),
 )
-def test_archiving_then_undoing_is_the_identity(kinds, policy):
+def test_archiving_then_undoing_is_the_identity(memories, policy):
     """Law: archiving then restoring gives back every memory exactly."""
     up = upkeep(**ALL, policy=policy, max_entries=5)
-    for index, (kind, origin, pinned, importance, born) in enumerate(kinds):
-        put(
-            up,
-            a_memory(
-                f"m{index}",
-                kind=kind,
-                origin=origin,
-                pinned=pinned,
-                importance=importance,
-                recorded_at=day(born),
-                when=day(born),
-            ),
-        )
+    put(up, *(a_memory(f"m{index}", **fields) for index, fields in enumerate(memories)))
     before = current(up)
     report = forget(up, day(400))
     if report.changed:
-        apply(up, plan_last(up, Scope(), human=True), at=day(401), author="human:me")
+        undo_last(up, day(401))
 
     after = current(up)
     assert all(same_meaning(before[memory_id], after[memory_id]) for memory_id in before)
@@ -317,7 +295,7 @@ def test_restoring_brings_back_the_vectors_too():
     before = up.store.get("event_log", [current(up)["e1"].point_id], with_vectors=True)[0]
 
     forget(up, day(60))
-    apply(up, plan_last(up, Scope(), human=True), at=day(61), author="human:me")
+    undo_last(up, day(61))
 
     after = up.store.get("event_log", [current(up)["e1"].point_id], with_vectors=True)[0]
     assert after.memory.version == 3
@@ -336,7 +314,7 @@ def test_what_a_human_restored_is_not_forgotten_again():
     up = upkeep(**ALL)
     put(up, a_memory("e1"))
     forget(up, day(60))
-    restored = apply(up, plan_last(up, Scope(), human=True), at=day(61), author="human:me")
+    restored = undo_last(up, day(61))
 
     assert [m.status for m in restored] == [Status.ACTIVE]
     assert [forget(up, day(d)).changed for d in (61.5, 100, 1000)] == [0, 0, 0]

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from timekit import a_memory, current, day, put, upkeep
+from timekit import a_memory, change, day, put, upkeep
 
 from memory_anchor.errors import NotFound
 from memory_anchor.model import MemoryType, Scope, Status, Tag, Visibility
 from memory_anchor.upkeep import history
-from memory_anchor.upkeep.upkeep import Change, write
-from memory_anchor.versions import revise
-
-
-def edit(up, memory_id, at, author="agent:a", reason="edit", **changes):
-    now = current(up)[memory_id]
-    step = revise(now, replace(now, **changes), at=at, author=author, reason=reason)
-    write(up, [Change(step)], kind="edit", by=author, at=at)
 
 
 def test_each_step_says_who_when_why_from_what_and_what_changed():
     """Rule: `history ID` shows every version with its diff."""
     up = upkeep()
     put(up, a_memory("m", "Use pip. Pin versions.", MemoryType.DECISION, scope=Scope(conversation="c1")))
-    edit(up, "m", day(1), "agent:codex", "moved to uv", content="Use uv. Pin versions.", tags=(Tag("build"),))
-    edit(up, "m", day(2), "job:forget", "faded", status=Status.ARCHIVED)
+    change(up, "m", day(1), "agent:codex", reason="moved to uv", content="Use uv. Pin versions.", tags=(Tag("build"),))
+    change(up, "m", day(2), "job:forget", reason="faded", status=Status.ARCHIVED)
 
     first, second, third = history.history(history.versions_of(up.store, "m", None))
 
@@ -61,15 +51,14 @@ def test_a_trajectory_reads_back_through_the_memories_that_were_replaced():
     """Rule: `previous_version_id` chains are readable as a story."""
     up = upkeep()
     put(up, a_memory("a", "SQLite", MemoryType.DECISION))
-    edit(up, "a", day(1), content="Postgres")
+    change(up, "a", day(1), content="Postgres")
     put(up, a_memory("b", "Qdrant", MemoryType.DECISION, recorded_at=day(2), previous_version_id="a@2"))
-    edit(up, "a", day(2), status=Status.SUPERSEDED)
-    edit(up, "b", day(3), content="Qdrant Edge")
+    change(up, "a", day(2), status=Status.SUPERSEDED)
+    change(up, "b", day(3), content="Qdrant Edge")
 
-    story = history.trajectory(up.store, "b", None)
+    steps = [(step.version_id, step.content) for step in history.trajectory(up.store, "b", None)]
 
-    assert [s.version_id for s in story] == ["a@1", "a@2", "b@1", "b@2"]
-    assert [s.content for s in story] == ["SQLite", "Postgres", "Qdrant", "Qdrant Edge"]
+    assert steps == [("a@1", "SQLite"), ("a@2", "Postgres"), ("b@1", "Qdrant"), ("b@2", "Qdrant Edge")]
 
 
 def test_a_trajectory_that_bites_its_tail_ends():
@@ -94,11 +83,11 @@ def test_as_of_gives_the_version_believed_then():
     """Rule: recorded_at <= t < recorded_to."""
     up = upkeep()
     put(up, a_memory("m", "one"))
-    edit(up, "m", day(2), content="two")
+    change(up, "m", day(2), content="two")
 
-    told = [history.as_of(up.store, "m", day(d), None).content for d in (0, 1.9, 2, 50)]
+    contents = [history.as_of(up.store, "m", day(d), None).content for d in (0, 1.9, 2, 50)]
 
-    assert told == ["one", "one", "two", "two"]
+    assert contents == ["one", "one", "two", "two"]
     with pytest.raises(NotFound, match="was not known"):
         history.as_of(up.store, "m", day(-1), None)
 

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timekit import T0, a_memory, current, day, put, upkeep
+from timekit import T0, a_memory, change, current, day, put, undo_last, upkeep
 
 from memory_anchor.model import FOUND_STATES, MemoryType, Origin, Scope, Status, Visibility
 from memory_anchor.upkeep import history
 from memory_anchor.upkeep.history import versions_of
-from memory_anchor.upkeep.upkeep import Change, write
-from memory_anchor.versions import MEANING, revise
+from memory_anchor.versions import MEANING
 
 READER = Scope()
 
 
-def change(up, memory_id, at, author="agent:a", conversation="", **changes):
-    memory = current(up)[memory_id]
-    step = revise(memory, replace(memory, **changes), at=at, author=author, reason="edit", written_in=conversation)
-    return write(up, [Change(step)], kind="edit", by=author, at=at)
-
-
 def view(up):
-    """What searches can find: the meaning of every live memory that is not archived or superseded."""
+    """Return what searches can find: the meaning of every memory that is not archived or superseded."""
     return {k: {name: getattr(m, name) for name in MEANING} for k, m in current(up).items() if m.state in FOUND_STATES}
 
 
@@ -61,7 +53,7 @@ def test_undoing_an_undo_gives_the_change_back():
     put(up, a_memory("m", "one"))
     change(up, "m", day(1), content="two")
     for at in (2, 3):
-        history.apply(up, history.plan_last(up, READER, human=True), at=day(at), author="human:me")
+        undo_last(up, day(at))
 
     assert [v.content for v in versions_of(up.store, "m", None)] == ["one", "two", "one", "two"]
     assert [v.reason[:21] for v in versions_of(up.store, "m", None)][2:] == ["undo: the last change"] * 2
@@ -71,9 +63,9 @@ def test_undoing_a_creation_archives_and_undoing_that_brings_it_back():
     """Rule: nothing is erased by undo."""
     up = upkeep()
     put(up, a_memory("m"))
-    history.apply(up, history.plan_last(up, READER, human=True), at=day(1), author="human:me")
+    undo_last(up, day(1))
     gone = current(up)["m"].status
-    history.apply(up, history.plan_last(up, READER, human=True), at=day(2), author="human:me")
+    undo_last(up, day(2))
 
     assert (gone, current(up)["m"].status) == (Status.ARCHIVED, Status.ACTIVE)
 
@@ -199,15 +191,8 @@ def test_nothing_written_yet_is_nothing_to_undo():
     assert (plan.steps, plan.what) == ((), "nothing was written yet")
 
 
-OPERATIONS = st.lists(
-    st.tuples(
-        st.sampled_from(["add", "edit", "archive", "pin", "supersede"]),
-        st.integers(0, 5),
-        st.integers(0, 2),
-    ),
-    min_size=1,
-    max_size=12,
-)
+KINDS = st.sampled_from(["add", "edit", "archive", "pin", "supersede"])
+OPERATIONS = st.lists(st.tuples(KINDS, st.integers(0, 5)), min_size=1, max_size=12)
 
 
 @settings(max_examples=60, deadline=None)
@@ -217,7 +202,7 @@ def test_undo_after_any_sequence_of_writes_restores_the_exact_earlier_view(first
     up = upkeep()
     at = T0
     for author, operations in (("agent:a", first), ("agent:b", second)):
-        for index, (what, target, _) in enumerate(operations):
+        for index, (what, target) in enumerate(operations):
             at += timedelta(hours=1)
             known = sorted(current(up))
             if what == "add" or not known:
@@ -235,15 +220,10 @@ def test_undo_after_any_sequence_of_writes_restores_the_exact_earlier_view(first
             since, before = at + timedelta(minutes=1), view(up)
 
     later = view(up)
-    history.apply(
-        up, history.plan_agent(up, "b", since, READER, human=True), at=at + timedelta(hours=1), author="human:me"
-    )
-    assert view(up) == before
-
-    history.apply(
-        up, history.plan_agent(up, "me", since, READER, human=True), at=at + timedelta(hours=2), author="human:you"
-    )
-    assert view(up) == later
+    for hours, undone, author, expected in ((1, "b", "human:me", before), (2, "me", "human:you", later)):
+        plan = history.plan_agent(up, undone, since, READER, human=True)
+        history.apply(up, plan, at=at + timedelta(hours=hours), author=author)
+        assert view(up) == expected
 
 
 def test_one_step_at_a_time_undo_last_walks_nowhere_but_back_and_forth():
@@ -253,7 +233,7 @@ def test_one_step_at_a_time_undo_last_walks_nowhere_but_back_and_forth():
     change(up, "m", day(1), content="v2")
     seen = []
     for at in range(2, 6):
-        history.apply(up, history.plan_last(up, READER, human=True), at=day(at), author="human:me")
+        undo_last(up, day(at))
         seen.append(current(up)["m"].content)
 
     assert seen == ["v1", "v2", "v1", "v2"]

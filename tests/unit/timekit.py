@@ -15,7 +15,9 @@ from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.model import COLLECTIONS, LAYER_OF_TYPE, Memory, MemoryType, Origin, Scope, Status, Usage
 from memory_anchor.ports import DENSE, CollectionSpec, Entry
 from memory_anchor.testing import HashEmbedder
-from memory_anchor.upkeep.upkeep import LifecycleRules, Upkeep, current_where
+from memory_anchor.upkeep.history import apply, plan_last
+from memory_anchor.upkeep.upkeep import Change, LifecycleRules, Upkeep, current_where, write
+from memory_anchor.versions import revise
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 EMBEDDER = HashEmbedder()
@@ -80,6 +82,27 @@ def current(up: Upkeep) -> dict[str, Memory]:
     return found
 
 
+def change(
+    up: Upkeep,
+    memory_id: str,
+    at: datetime,
+    author: str = "agent:a",
+    conversation: str = "",
+    reason: str = "edit",
+    *,
+    of: Memory | None = None,
+    **changes: Any,
+) -> list[Memory]:
+    """Write a revision of a memory as any writer would. of: the version that the writer read, the current one."""
+    read = of or current(up)[memory_id]
+    revision = revise(read, replace(read, **changes), at=at, author=author, reason=reason, written_in=conversation)
+    return write(up, [Change(revision)], kind="edit", by=author, at=at)
+
+
+def undo_last(up: Upkeep, at: datetime) -> list[Memory]:
+    return apply(up, plan_last(up, Scope(), human=True), at=at, author="human:me")
+
+
 def statuses(up: Upkeep) -> dict[str, Status]:
     return {memory_id: memory.status for memory_id, memory in current(up).items()}
 
@@ -100,10 +123,12 @@ __all__ = [
     "Origin",
     "a_memory",
     "archived",
+    "change",
     "current",
     "day",
     "put",
     "statuses",
+    "undo_last",
     "upkeep",
     "used_at",
 ]
