@@ -110,14 +110,14 @@ def blocks(text: str) -> Iterator[tuple[int, tuple[str, ...], str]]:
             lead = "" if not depth else lead
         if token.type == "heading_open":
             level = int(token.tag[1:])
-            headings = [one for one in headings if one[0] < level] + [(level, tokens[at + 1].content.strip())]
+            headings = [(n, name) for n, name in headings if n < level] + [(level, tokens[at + 1].content.strip())]
             lead = ""
         if token.type in ("bullet_list_open", "ordered_list_open", "blockquote_open"):
             depth += 1
-        whole = (token.type == "list_item_open" and depth == 1) or (
+        is_block = (token.type == "list_item_open" and depth == 1) or (
             token.type in ("paragraph_open", "table_open", "fence", "code_block") and not depth
         )
-        if not whole or token.map is None:
+        if not is_block or token.map is None:
             continue
         start, end = token.map
         block = _dedented(lines[start:end], item=token.type == "list_item_open")
@@ -132,8 +132,8 @@ def blocks(text: str) -> Iterator[tuple[int, tuple[str, ...], str]]:
 def _dedented(lines: list[str], *, item: bool) -> str:
     if item and lines:
         marked = re.match(r"\s*(?:[-*+]|\d{1,9}[.)])\s+(?:\[[ xX]\]\s+)?", lines[0])
-        wide = marked.end() if marked else 0
-        lines = [lines[0][wide:], *(one[min(wide, len(one) - len(one.lstrip())) :] for one in lines[1:])]
+        width = marked.end() if marked else 0
+        lines = [lines[0][width:], *(line[min(width, len(line) - len(line.lstrip())) :] for line in lines[1:])]
     return "\n".join(lines).strip()
 
 
@@ -168,11 +168,11 @@ def pages(path: Path, wanted: Callable[[Path], bool]) -> Iterator[tuple[str, Pat
     if path.is_file():
         yield path.name, path
         return
-    names = []
-    for folder, below, files in os.walk(path):
-        below[:] = sorted(one for one in below if one not in SKIPPED)
-        names += [Path(folder, one) for one in files if wanted(Path(one)) and not Path(folder, one).is_symlink()]
-    for file in islice(sorted(names), FILES_MAX):
+    paths = []
+    for folder, folders, files in os.walk(path):
+        folders[:] = sorted(name for name in folders if name not in SKIPPED)
+        paths += [Path(folder, name) for name in files if wanted(Path(name)) and not Path(folder, name).is_symlink()]
+    for file in islice(sorted(paths), FILES_MAX):
         yield file.relative_to(path).as_posix(), file
 
 
@@ -198,15 +198,15 @@ def _markdown(tool: str, wanted: Callable[[Path], bool], kind: str) -> Callable[
             except BadInput as error:
                 yield ReadItem(name, wrong=str(error))
                 continue
-            given = TYPES.get(str(_in(page.front, "metadata").get("type") or page.front.get("type") or ""), kind)
+            type_ = TYPES.get(str(_in(page.front, "metadata").get("type") or page.front.get("type") or ""), kind)
             title = str(page.front.get("name") or page.front.get("title") or "")
-            for line, headings, said in blocks(page.body):
-                if (said.startswith("@") and " " not in said) or _is_only_links(said):
+            for line, headings, block in blocks(page.body):
+                if (block.startswith("@") and " " not in block) or _is_only_links(block):
                     continue  # an import of another file, or a table of contents
                 yield _item(
                     f"{name}:{line + page.above}",
-                    said,
-                    type=given,
+                    block,
+                    type=type_,
                     key=" · ".join([title, *headings] if title and title not in headings else headings),
                     cites=[f"{tool}:{name}:{line + page.above}"],
                 )
@@ -214,8 +214,8 @@ def _markdown(tool: str, wanted: Callable[[Path], bool], kind: str) -> Callable[
     return read
 
 
-def _is_only_links(said: str) -> bool:
-    return bool(re.fullmatch(r"(?:\s*\[[^\]]*\]\([^)]*\.md\)[\s,;|·-]*)+(?:[—–-].*)?", said))
+def _is_only_links(block: str) -> bool:
+    return bool(re.fullmatch(r"(?:\s*\[[^\]]*\]\([^)]*\.md\)[\s,;|·-]*)+(?:[—–-].*)?", block))
 
 
 # --- stores of other servers ------------------------------------------------------------------------------------------
@@ -302,11 +302,11 @@ def _mem0(path: Path) -> Iterator[ReadItem]:
 def _claude_mem(path: Path) -> Iterator[ReadItem]:
     """claude-mem: observations as what happened, with their facts; a session's summary as one event."""
     file = path / "claude-mem.db" if path.is_dir() else path
-    asked = {
+    queries = {
         "observations": "SELECT * FROM observations ORDER BY id",
         "session_summaries": "SELECT * FROM session_summaries ORDER BY id",
     }
-    for row in _rows(file, asked):
+    for row in _rows(file, queries):
         if isinstance(row, ReadItem):
             yield row
             continue
@@ -315,23 +315,23 @@ def _claude_mem(path: Path) -> Iterator[ReadItem]:
             parts = [
                 (name, row.get(name)) for name in ("request", "investigated", "learned", "completed", "next_steps")
             ]
-            said = "\n".join(f"{name.replace('_', ' ').capitalize()}: {text}" for name, text in parts if text)
+            content = "\n".join(f"{name.replace('_', ' ').capitalize()}: {text}" for name, text in parts if text)
             place, kind, title, tags = f"summary {row['id']}", TYPES["summary"], str(row.get("request") or ""), []
         else:
             place, kind = f"observation {row['id']}", TYPES.get(str(row.get("type")), "fact")
             title, tags = str(row.get("title") or ""), [str(row.get("type")), *_listed(row.get("concepts"))]
-            facts = "\n".join(f"- {one}" for one in _listed(row.get("facts")))
-            parts_ = (title, row.get("narrative") or row.get("text") or row.get("subtitle"), facts)
-            said = "\n".join(dict.fromkeys(str(one) for one in parts_ if one))
-        if not said.strip():
+            facts = "\n".join(f"- {fact}" for fact in _listed(row.get("facts")))
+            texts = (title, row.get("narrative") or row.get("text") or row.get("subtitle"), facts)
+            content = "\n".join(dict.fromkeys(str(text) for text in texts if text))
+        if not content.strip():
             yield ReadItem(place, wrong="it has no text")
             continue
         tags = [f"project:{row['project']}", *tags] if row.get("project") else tags
         cites = [f"claude-mem:{place.replace(' ', ':')}"]
-        yield _item(place, said, type=kind, key=title, tags=tags, cites=cites, since=since)
+        yield _item(place, content, type=kind, key=title, tags=tags, cites=cites, since=since)
 
 
-def _rows(file: Path, asked: Mapping[str, str]) -> Iterator[dict[str, Json] | ReadItem]:
+def _rows(file: Path, queries: Mapping[str, str]) -> Iterator[dict[str, Json] | ReadItem]:
     """Yield the rows of queries by table; a table that is not there has none, damage ends with a sentence."""
     where = f"file:{quote(str(file.absolute()))}?mode=ro"
     try:
@@ -339,11 +339,11 @@ def _rows(file: Path, asked: Mapping[str, str]) -> Iterator[dict[str, Json] | Re
             base.row_factory = sqlite3.Row
             base.text_factory = lambda raw: raw.decode("utf-8", "replace")
             there = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if not there & asked.keys():
-                raise BadInput(f"{file} has none of the tables {', '.join(asked)}; is it this tool's?")
-            for table in (one for one in asked if one in there):
+            if not there & queries.keys():
+                raise BadInput(f"{file} has none of the tables {', '.join(queries)}; is it this tool's?")
+            for table in [name for name in queries if name in there]:
                 try:
-                    yield from (dict(row) for row in islice(base.execute(asked[table]), ROWS_MAX))
+                    yield from (dict(row) for row in islice(base.execute(queries[table]), ROWS_MAX))
                 except sqlite3.Error as error:
                     yield ReadItem(table, wrong=f"the rest of it cannot be read ({error}); `sqlite3 FILE .recover` may")
     except sqlite3.Error as error:
@@ -362,24 +362,24 @@ def _basic_memory(path: Path) -> Iterator[ReadItem]:
             continue
         front = page.front
         title = str(front.get("title") or file.stem)
-        own = [str(one).removeprefix("#") for one in _listed(front.get("tags"))]
+        page_tags = [str(tag).removeprefix("#") for tag in _listed(front.get("tags"))]
         since = front.get("modified") or front.get("created") or file.stat().st_mtime
-        for line, headings, said in blocks(page.body):
+        for line, headings, block in blocks(page.body):
             place = f"{name}:{line + page.above}"
             cites = [f"basic-memory:{front.get('permalink') or name}"]
-            relation = re.fullmatch(r"(.*?)\s*\[\[([^\]]+)\]\](.*)", said)
-            noted = re.fullmatch(r"\[([^\]]+)\]\s+(.+)", said, re.DOTALL)
-            tags = [*re.findall(r"(?<!\S)#([\w/-]+)", said), *own]
+            relation = re.fullmatch(r"(.*?)\s*\[\[([^\]]+)\]\](.*)", block)
+            noted = re.fullmatch(r"\[([^\]]+)\]\s+(.+)", block, re.DOTALL)
+            tags = [*re.findall(r"(?<!\S)#([\w/-]+)", block), *page_tags]
             if noted is not None and relation is None:
                 text = re.sub(r"(?<!\S)#[\w/-]+", "", noted[2]).strip()
                 yield _item(place, f"{title}: {text}", key=title, tags=[noted[1], *tags], cites=cites, since=since)
-            elif relation is not None and len(said) <= KEY_MAX:
+            elif relation is not None and len(block) <= KEY_MAX:
                 words = relation[1].strip().replace("_", " ") or "is related to"
                 text = f"{title} {words} {relation[2]}{relation[3]}"
-                yield _item(place, text, key=title, tags=own, cites=cites, since=since)
+                yield _item(place, text, key=title, tags=page_tags, cites=cites, since=since)
             else:
                 key = " · ".join(dict.fromkeys((title, *headings)))
-                yield _item(place, said, key=key, tags=tags, cites=cites, since=since)
+                yield _item(place, block, key=key, tags=tags, cites=cites, since=since)
 
 
 def _okf(path: Path) -> Iterator[ReadItem]:
@@ -404,20 +404,20 @@ def _okf(path: Path) -> Iterator[ReadItem]:
             yield ReadItem(name, wrong="its status is deprecated: it was left out")
             continue
         title = str(front.get("title") or file.stem)
-        sources = [one.get("resource") for one in _listed(front.get("sources")) if isinstance(one, dict)]
-        made = partial(
+        sources = [source.get("resource") for source in _listed(front.get("sources")) if isinstance(source, dict)]
+        item = partial(
             _item,
             type=TYPES.get(str(front["type"]).lower(), "fact"),
-            tags=[str(one) for one in _listed(front.get("tags"))],
-            cites=[f"okf:{name.removesuffix('.md')}", *(str(one) for one in sources if one)],
+            tags=[str(tag) for tag in _listed(front.get("tags"))],
+            cites=[f"okf:{name.removesuffix('.md')}", *(str(source) for source in sources if source)],
             since=_in(front, "generated").get("at") or front.get("timestamp"),
         )
-        whole = "\n\n".join(one for one in (str(front.get("description") or ""), body.strip()) if one)
-        if len(whole) <= CONTENT_MAX:
-            yield made(name, whole or title, key=title)
+        content = "\n\n".join(text for text in (str(front.get("description") or ""), body.strip()) if text)
+        if len(content) <= CONTENT_MAX:
+            yield item(name, content or title, key=title)
             continue
-        for line, headings, said in blocks(body):
-            yield made(f"{name}:{line + page.above}", said, key=" · ".join((title, *headings)))
+        for line, headings, block in blocks(body):
+            yield item(f"{name}:{line + page.above}", block, key=" · ".join((title, *headings)))
 
 
 def _mirrored(path: Path) -> Iterator[ReadItem]:
