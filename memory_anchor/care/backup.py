@@ -43,6 +43,7 @@ from memory_anchor.ports import CollectionSpec, Entry
 from memory_anchor.repeats import FOLDER as REQUESTS
 from memory_anchor.runtime.wire import VERSION
 from memory_anchor.upkeep.leases import RUNNER_FILE
+from memory_anchor.upkeep.upkeep import pages
 from memory_anchor.where import Where
 
 if TYPE_CHECKING:
@@ -169,15 +170,11 @@ def _free_name(folder: Path, name: str) -> Path:
 
 def _written(store: MemoryStore, name: str, parts: Path) -> CollectionPart:
     """Write one collection's versions and vectors in chunks; return its entry in the manifest."""
-    versions, chunk = 0, 0
-    after: str | None = None
-    while True:
-        entries, after = store.scan(name, Where(), page=CHUNK, after=after, with_vectors=True)
+    versions = 0
+    for chunk, entries in enumerate(pages(store, name, Where(), size=CHUNK, with_vectors=True)):
         if entries:
             _write_chunk(parts, f"{name}-{chunk:06d}", entries)
-        versions, chunk = versions + len(entries), chunk + 1
-        if after is None:
-            break
+        versions += len(entries)
     return {"versions": versions, "embedders": dict(store.embedders(name))}
 
 

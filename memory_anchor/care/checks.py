@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ from memory_anchor.layers.records import RECORD_COLLECTIONS, audit_record
 from memory_anchor.model import COLLECTIONS, point_id
 from memory_anchor.ports import Embedder, MemoryStore
 from memory_anchor.recall.embedding import document_rows
+from memory_anchor.upkeep.upkeep import pages
 from memory_anchor.where import Between, HasVector, OneOf, Where
 
 if TYPE_CHECKING:
@@ -77,13 +79,8 @@ def _recorded_since(store: MemoryStore, at: datetime | None) -> Iterator[Record]
     """Yield the stored versions recorded from `at` on as audit records, read page by page."""
     where = Where((Between("recorded_at", at_least=at),)) if at else Where()
     for collection in RECORD_COLLECTIONS:
-        after: str | None = None
-        while True:
-            entries, after = store.scan(collection, where, page=RECONCILE_PAGE, after=after)
-            for entry in entries:
-                yield {**audit_record(entry.memory), "author": entry.memory.author}
-            if after is None:
-                break
+        for entry in chain.from_iterable(pages(store, collection, where, size=RECONCILE_PAGE)):
+            yield {**audit_record(entry.memory), "author": entry.memory.author}
 
 
 def rewrite_audience_keys(store: MemoryStore, data_dir: Path) -> int:
@@ -102,13 +99,8 @@ def _rewrite_keys(store: MemoryStore, collection: str) -> int:
     if not old and len(keys) < FACET_MAX:
         return 0
     where = Where((OneOf("audience", tuple(old)),)) if len(keys) < FACET_MAX else Where()
-    points: list[str] = []
-    after: str | None = None
-    while True:
-        entries, after = store.scan(collection, where, page=PAGE, after=after)
-        points += [entry.memory.point_id for entry in entries if entry.memory.audience.startswith("g|")]
-        if after is None:
-            break
+    memories = (entry.memory for page in pages(store, collection, where, size=PAGE) for entry in page)
+    points = [memory.point_id for memory in memories if memory.audience.startswith("g|")]
     for start in range(0, len(points), PAGE):
         retry_on_conflict(partial(_put_again, store, collection, points[start : start + PAGE]))
     return len(points)

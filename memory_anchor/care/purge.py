@@ -42,7 +42,7 @@ from memory_anchor.ports import Entry, SharedRecords
 from memory_anchor.repeats import FOLDER as REQUESTS
 from memory_anchor.rights import Deed, check, stamp
 from memory_anchor.upkeep.forgetting import first_sentence
-from memory_anchor.upkeep.upkeep import Upkeep, drop_state, load_state, save_state
+from memory_anchor.upkeep.upkeep import Upkeep, drop_state, load_state, pages, save_state
 from memory_anchor.where import OneOf, Where
 
 STATE = "purge"
@@ -365,12 +365,7 @@ def _has_context(memory: Memory, contexts: Iterable[str]) -> bool:
 
 
 def _every_version(up: Upkeep, collection: str, where: Where = EVERYTHING) -> Iterable[Memory]:
-    after: str | None = None
-    while True:
-        entries, after = up.store.scan(collection, where, page=PAGE, after=after)
-        yield from (entry.memory for entry in entries)
-        if after is None:
-            return
+    return (entry.memory for page in pages(up.store, collection, where, size=PAGE) for entry in page)
 
 
 @dataclass(frozen=True, slots=True)

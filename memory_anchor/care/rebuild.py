@@ -36,6 +36,7 @@ from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import DENSE, DENSE_LOCAL, CollectionSpec, Embedder, EmbedderIdentity, Entry, MemoryStore
 from memory_anchor.recall.embedding import document_rows
+from memory_anchor.upkeep.upkeep import pages
 from memory_anchor.where import HasVector, Where
 
 DENSE_NEXT = "dense_next"
@@ -414,9 +415,7 @@ def _copy_of(entry: Entry, carried: frozenset[str]) -> Entry:
 def _summed(store: MemoryStore, name: str, sums: StoreSums) -> Iterator[int]:
     """Fill in `sums`, page by page in point-id order, which is the same in every store."""
     current, history = hashlib.sha256(), hashlib.sha256()
-    after: str | None = None
-    while True:
-        page, after = store.scan(name, Where(), page=COPIED_AT_ONCE, after=after)
+    for page in pages(store, name, Where(), size=COPIED_AT_ONCE):
         for entry in page:
             payload = json.dumps(to_payload(entry.memory), sort_keys=True, ensure_ascii=False).encode()
             history.update(payload + b"\n")
@@ -424,7 +423,5 @@ def _summed(store: MemoryStore, name: str, sums: StoreSums) -> Iterator[int]:
                 current.update(f"{entry.memory.id}\0{entry.memory.content}\n".encode())
         sums.versions += len(page)
         yield sums.versions
-        if after is None:
-            break
     sums.current, sums.history = current.hexdigest(), history.hexdigest()
     sums.embedded = {one: store.count(name, Where((HasVector(one),))) for one in sorted(store.embedders(name))}

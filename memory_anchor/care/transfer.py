@@ -17,12 +17,12 @@ Sources of knowledge and lorebooks move too. L0 is signed for one project and st
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +34,7 @@ from memory_anchor.json_values import Json, kind_of
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS, HISTORY, Layer, Memory, Scope, audiences
 from memory_anchor.ports import Entry, MemoryStore
+from memory_anchor.upkeep.upkeep import pages
 from memory_anchor.where import AnyOf, Between, Condition, OneOf, Where
 
 PAGE = 100
@@ -278,18 +279,9 @@ def stored_versions(store: MemoryStore, ids: Iterable[str]) -> dict[str, dict[in
     versions: dict[str, dict[int, Memory]] = {}
     where = Where((OneOf("id", tuple(sorted(ids))),))
     for collection in COLLECTIONS:
-        for entry in _scan(store, collection, where):
+        for entry in chain.from_iterable(pages(store, collection, where, size=_SCAN)):
             versions.setdefault(entry.memory.id, {})[entry.memory.version] = entry.memory
     return versions
-
-
-def _scan(store: MemoryStore, collection: str, where: Where) -> Iterator[Entry]:
-    after: str | None = None
-    while True:
-        entries, after = store.scan(collection, where, page=_SCAN, after=after)
-        yield from entries
-        if after is None:
-            return
 
 
 FOLDER = "merges"
@@ -353,9 +345,10 @@ class Merges:
         before = earlier if earlier is not None and earlier.target == target else Merge(source, target, {}, [])
         where = Where((OneOf("project", (source,)),))
         points = {
-            name: sorted({*before.points.get(name, ()), *(e.memory.point_id for e in _scan(self._store, name, where))})
+            name: [e.memory.point_id for page in pages(self._store, name, where, size=_SCAN) for e in page]
             for name in MOVED
         }
+        points = {name: sorted({*before.points.get(name, ()), *ids}) for name, ids in points.items()}
         belongings = {
             kind: [*before.beside.get(kind, ()), *things.of_project(source, target)]
             for kind, things in self._belongings.items()

@@ -9,7 +9,7 @@ a killed job leaves complete memories and finds less to do next time.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -174,6 +174,18 @@ def live(*conditions: Condition, states: Iterable[Status] = (Status.ACTIVE,)) ->
 def current_where() -> Where:
     """Return the filter for current versions of any status."""
     return Where((), (OneOf("state", (HISTORY,)),))
+
+
+def pages(
+    store: MemoryStore, collection: str, where: Where, *, size: int, with_vectors: bool = False
+) -> Iterator[list[Entry]]:
+    """Yield every matching entry, page by page; at least one page, which may be empty."""
+    after: str | None = None
+    while True:
+        entries, after = store.scan(collection, where, page=size, after=after, with_vectors=with_vectors)
+        yield entries
+        if after is None:
+            return
 
 
 def scan(up: Upkeep, collection: str, where: Where, limits: Limits = UNLIMITED) -> Iterable[Memory]:

@@ -93,9 +93,9 @@ def test_keys_of_an_older_store_are_written_anew_once(tmp_path: Path, agent: Act
         def facet(self, collection: str, field: str, where: Any, *, limit: int) -> dict[str, int]:
             return {old: 1} if collection == "verified_fact" else {}
 
-        def scan(self, collection: str, where: Any, *, page: int, after: str | None) -> Any:
+        def scan(self, collection: str, where: Any, **more: Any) -> Any:
             assert old in where.all_of[0].values
-            return store.scan(collection, _all(), page=page, after=after)
+            return store.scan(collection, _all(), **more)
 
         def get(self, collection: str, ids: list[str], *, with_vectors: bool) -> Any:
             return store.get(collection, ids, with_vectors=with_vectors)
