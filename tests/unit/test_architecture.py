@@ -88,7 +88,7 @@ BUDGETS: dict[str, int] = {
     "identity": 3777,
     "upkeep": 2873,
     "ingest": 3295,
-    "care": 3601,
+    "care": 3502,
     "context": 2338,
     "evaluation": 1821,
     "layers": 1201,

@@ -174,7 +174,7 @@ def export(
 
 
 def _export_pages(form: str, folder: Path, own_project: bool, human: bool, force: bool, as_json: bool) -> None:
-    from memory_anchor.care.transfer_files import export_lines, write
+    from memory_anchor.care.transfer_files import export_lines, write_pages
 
     signer = human_signer(human)
     try:
@@ -182,7 +182,7 @@ def _export_pages(form: str, folder: Path, own_project: bool, human: bool, force
             lines = export_lines(
                 ask, data_dir(), versions=False, own_project=own_project, everything=human, human=signer
             )
-            count = write(form, lines, folder, force=force)
+            count = write_pages(form, lines, folder, force=force)
     except OSError as error:
         raise ours(error, folder) from error
     if as_json:
