@@ -14,7 +14,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -273,15 +273,10 @@ def sync_tree(root: Path) -> None:
     folders = [root.parent, *(Path(folder) for folder, _, _ in os.walk(root))]
     files = [Path(folder) / name for folder, _, names in os.walk(root) for name in names]
     with ThreadPoolExecutor(_SYNCED_AT_ONCE) as pool:
-        _drained(pool.map(_sync_if_there, files))
-        _drained(pool.map(sync_folder, folders))
+        list(pool.map(_sync_if_there, files))  # raises the first error
+        list(pool.map(sync_folder, folders))
 
 
 def _sync_if_there(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         sync_file(path)
-
-
-def _drained(results: Iterable[None]) -> None:
-    for _ in results:  # the first error is raised here
-        pass

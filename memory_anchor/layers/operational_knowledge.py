@@ -15,7 +15,7 @@ import math
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
@@ -76,12 +76,8 @@ class TextEmbedder(Protocol):
     def __call__(self, question: str, texts: Sequence[str], *, at_once: int = 0) -> Sequence[float]: ...
 
 
-class PassageJudge(Protocol):
-    """Return how relevant each passage is to a task, 0 to 1, by its cosine (NaN: not embedded) and covered share."""
-
-    def __call__(
-        self, task: str, cosines: Sequence[float], shares: Sequence[float], texts: Sequence[str]
-    ) -> Sequence[float]: ...
+PassageJudge = Callable[[str, Sequence[float], Sequence[float], Sequence[str]], Sequence[float]]
+"""Returns how relevant each passage is to a task, 0 to 1, by its cosine (NaN: not embedded), covered share and text."""
 
 
 @dataclass(frozen=True, slots=True)
