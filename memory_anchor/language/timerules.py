@@ -1,4 +1,4 @@
-"""The rules of time expressions that are read on their own: pattern, reader of the match, and level (`timewords`).
+"""The rules of time expressions that need no context: pattern, reader of the match, and level (`timewords`).
 
 The patterns are rows of `times.toml`, Chinese and English side by side, so that what one language can say is not
 forgotten in the other; the readers are here.
@@ -88,7 +88,7 @@ _UNIT_MINUTES = {"minute": 1, "hour": 60, "分": 1, "小时": 60, "钟头": 60}
 
 
 def number(text: str) -> int | None:
-    """Return the number of digits, an English number word or Chinese numerals below 1,000.
+    """Return the value of digits, an English number word or Chinese numerals below 1,000.
 
     >>> number("三"), number("二十一"), number("a couple of"), number("x")
     (3, 21, 2, None)

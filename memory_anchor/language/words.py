@@ -1,8 +1,8 @@
-"""Words and phrases that the readers of language know one by one: `words.toml`, English beside Chinese, read once with
-`secrets.toml`, the shapes of secrets, and `times.toml`, the rules of time expressions.
+"""The data of the language room, read once: lists of words, phrases and expressions, English beside Chinese.
 
-The tables are data, so that whoever adds a word touches no code. A phrase may be an expression of its own (`needs?`);
-expressions that are mostly words are there as well, those that describe how a text is built in the modules.
+`words.toml` has the words, `times.toml` the rules of time expressions, `secrets.toml` the shapes of secrets, so that a
+new word needs no code. A phrase may be an expression of its own (`needs?`). Expressions that are mostly words are data
+too; those that describe how a text is built are in the modules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from memory_anchor.json_values import Json, record, text, texts
 
 LETTERS = (r"(?<![a-z])", r"(?![a-z])")
-"""The edges of an English phrase beside which Chinese may stand: both count as word characters for `\\b`."""
+"""The edges of an English phrase that may touch Chinese: for `\\b` both are word characters."""
 
 
 @lru_cache(maxsize=1)
@@ -35,12 +35,12 @@ def listed(group: str, name: str) -> tuple[str, ...]:
 
 
 def table(group: str) -> Mapping[str, Json]:
-    """Return a group of lists as it stands."""
+    """Return a whole group of lists."""
     return _tables()[group]
 
 
 def placed(group: str, name: str, *, first: int = 0) -> dict[str, int]:
-    """Return each word of a list in lower case and its place, counted from `first`."""
+    """Return each word of a list in lower case -> its place, counted from `first`."""
     return {word.lower(): place for place, word in enumerate(listed(group, name), start=first)}
 
 
@@ -51,7 +51,7 @@ def any_phrase(name: str, language: str) -> str:
 
 
 def either(name: str, *, edges: tuple[str, str] = (r"\b", r"\b")) -> str:
-    """Return the source for one of a list's phrases: English ones between these edges, or Chinese ones anywhere.
+    """Return the source that matches a phrase of a list: English ones between these edges, Chinese ones anywhere.
 
     >>> either("only", edges=LETTERS)
     '(?<![a-z])(?:only|exactly|solely|just)(?![a-z])|只|仅|唯一'
@@ -88,7 +88,7 @@ def base_forms() -> dict[str, str]:
     """Return irregular form -> base form, lower case: stemming only cuts endings, and questions ask for "go" where
     memories say "went" (+0.7 R@1 and +0.4 R@5 on LoCoMo, docs/retrieval.md).
 
-    A form that is also a word of its own ("saw", "left") meets both its meanings, in queries alike.
+    A form that is also another word ("saw", "left") matches both meanings, in queries too.
     """
     lists = "|".join(text(_tables()["irregular"][name]) for name in ("verbs", "nouns"))
     families = (family.split() for family in lists.replace("\n", "|").split("|"))
