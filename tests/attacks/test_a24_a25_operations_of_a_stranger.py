@@ -33,16 +33,16 @@ def operations(project: Path) -> Path:
 def doors(anchor: MemoryAnchor, question: str) -> str:
     """Return everything that every door to L4 says about a question and about all names there are."""
     room = anchor.room.operations
-    said = [repr(anchor.search(question)), repr(anchor.search(question, layers=["operational_knowledge"]))]
-    said += [repr(anchor.find_operations(question)), repr(anchor.build_context(question))]
+    answers = [repr(anchor.search(question)), repr(anchor.search(question, layers=["operational_knowledge"]))]
+    answers += [repr(anchor.find_operations(question)), repr(anchor.build_context(question))]
     for name in mcp_answers.completions(anchor, "memory://operations/{name}", ""):
-        said.append(name + mcp_answers.read(anchor, f"memory://operations/{name}", stats=dict).text)
+        answers.append(name + mcp_answers.read(anchor, f"memory://operations/{name}", stats=dict).text)
     for name in ("hosts", "hosts.yml", "../../outside/hosts", "linked", "gh/hosts", "..", "/etc/hostname"):
         try:
-            said.append(room.read(name).text)
+            answers.append(room.read(name).text)
         except NotFound as error:
-            said.append(str(error))
-    return "\n".join(said)
+            answers.append(str(error))
+    return "\n".join(answers)
 
 
 def test_a_file_without_a_heading_is_a_passage(operations: Path, anchor: MemoryAnchor) -> None:
@@ -76,9 +76,9 @@ def test_no_file_ends_a_search_and_each_bad_one_is_named(
     assert not {"binary", "latin", "huge", "pipe"} & {one.name for one in found}
     doors(anchor, "how do I publish a release?")
     monkeypatch.chdir(operations)
-    told = " ".join(check.told for check in doctor._operations(tmp_path))
+    problems = " ".join(check.told for check in doctor._operations(tmp_path))
     for name in ("binary.md", "latin.md", "huge.md", r"new\nline.md", r"\udcff.md", "pipe.md"):
-        assert f".ai/operations/{name} is left out" in told, name
+        assert f".ai/operations/{name} is left out" in problems, name
 
 
 @pytest.mark.slow
@@ -117,9 +117,9 @@ def test_no_link_on_the_way_is_followed(where: str, project: Path, tmp_path: Pat
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(outside / "hosts.yml" if where.endswith(".md") else outside)
 
-    said = doors(core.anchor(agent), "oauth_token of the owner credential vault")
+    answers = doors(core.anchor(agent), "oauth_token of the owner credential vault")
 
-    assert "gho" not in said
+    assert "gho" not in answers
     assert "links are not followed" in " ".join(core.anchor(agent).room.operations.problems())
 
 
@@ -144,12 +144,12 @@ def test_a_folder_swapped_for_a_link_while_it_is_read_leads_nowhere(project: Pat
 
     swapping = threading.Thread(target=swap)
     swapping.start()
-    said = set()
+    answers = set()
     while not done.is_set():
-        said |= {passage.text for passage in OperationalKnowledge(project).find("ours vault credential", limit=5)}
+        answers |= {passage.text for passage in OperationalKnowledge(project).find("ours vault credential", limit=5)}
     swapping.join()
 
-    assert said <= {"ours"}
+    assert answers <= {"ours"}
 
 
 def test_writing_below_a_folder_follows_no_link(project: Path, tmp_path: Path) -> None:

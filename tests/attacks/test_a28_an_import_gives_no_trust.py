@@ -129,13 +129,13 @@ def test_a_version_does_not_decide_or_follow_what_a_human_did(
     exported = {one["id"]: one for one in map(json.loads, exported_by(ask, core).splitlines())}
 
     for name, why in ((waiting, "waits for a human"), (rule, "human said"), (gone, "human decided")):
-        held = exported[name]
+        version = exported[name]
         following = {
-            **{key: value for key, value in held.items() if key not in ("usage", "last_at")},
-            "version": held["version"] + 1,
-            "recorded_at": (datetime.fromisoformat(held["recorded_at"]) + timedelta(minutes=1)).isoformat(),
-            "first_recorded_at": held.get("first_recorded_at", held["recorded_at"]),
-            "previous_version_id": f"{name}@{held['version']}",
+            **{key: value for key, value in version.items() if key not in ("usage", "last_at")},
+            "version": version["version"] + 1,
+            "recorded_at": (datetime.fromisoformat(version["recorded_at"]) + timedelta(minutes=1)).isoformat(),
+            "first_recorded_at": version.get("first_recorded_at", version["recorded_at"]),
+            "previous_version_id": f"{name}@{version['version']}",
             "status": "active",
             "state": "active",
             "origin": "agent",
@@ -164,8 +164,8 @@ def test_nor_does_saying_so_to_the_engine(ask: Ask, core: Core, anchor: MemoryAn
     bare = {name: value for name, value in line.items() if name != ALIASES}  # which the file's reader takes out
     second = {**bare, "id": "0FORGED000002"}
     for caller, one in ((anchor, bare), (human, second)):
-        told = calls.CALLS["import_lines"](core, caller, {"lines": [[1, json.dumps(one)]], "audited": True})
-        assert told["added"] == 1, told
+        result = calls.CALLS["import_lines"](core, caller, {"lines": [[1, json.dumps(one)]], "audited": True})
+        assert result["added"] == 1, result
         assert one["id"] in "".join(records(core))
 
 
@@ -178,9 +178,9 @@ def test_what_was_purged_and_is_brought_in_again_by_an_agent_is_recorded(
     line.pop(ALIASES, None)
     core.services.store.erase("verified_fact", [known.point_id])
 
-    told = calls.CALLS["import_lines"](core, anchor, {"lines": [[1, json.dumps(line)]], "audited": True})
+    result = calls.CALLS["import_lines"](core, anchor, {"lines": [[1, json.dumps(line)]], "audited": True})
 
-    assert told["added"] == 1, told
+    assert result["added"] == 1, result
     assert known.id in "".join(records(core))
 
 
@@ -207,10 +207,10 @@ def test_an_agents_export_holds_what_it_may_read(ask: Ask, core: Core, agent: Ac
     core.anchor(agent).save_memory("Everybody here knows this")
 
     for versions, own_project in product((False, True), repeat=2):
-        told = exported_by(ask, core, versions=versions, own_project=own_project)
-        assert "Everybody here knows this" in told
+        result = exported_by(ask, core, versions=versions, own_project=own_project)
+        assert "Everybody here knows this" in result
         foreign = ("keeps this to itself", "Another project", "Their proposal", '"audit"')
-        assert not any(word in told for word in foreign)
+        assert not any(word in result for word in foreign)
     page = {"collection": "verified_fact", "instant": core.clock.now().isoformat(), "everything": True}
     with pytest.raises(Refused, match="--human"):
         calls.CALLS["export_page"](core, core.anchor(agent), page)

@@ -199,6 +199,6 @@ def test_a_report_is_for_its_project_and_names_no_private_memory(
         assert calls.CALLS["context_reports"](core, reader, {})["reports"] == []
         with pytest.raises(NotFound, match="no context report"):
             calls.CALLS["context_report"](core, reader, {"id": made})
-    beside = core.anchor(replace(agent, scope=replace(agent.scope, agent="codex")))
-    mine, theirs = (json.dumps(calls.CALLS["context_report"](core, who, {"id": made})) for who in (anchor, beside))
+    neighbour = core.anchor(replace(agent, scope=replace(agent.scope, agent="codex")))
+    mine, theirs = (json.dumps(calls.CALLS["context_report"](core, who, {"id": made})) for who in (anchor, neighbour))
     assert "blue.py" in mine and "blue.py" not in theirs

@@ -26,8 +26,8 @@ def newer(tmp_path: Path) -> Path:
     """A folder with a copy of the package that calls itself a later version."""
     copy = tmp_path / "newer"
     shutil.copytree(PACKAGE, copy / "memory_anchor", ignore=shutil.ignore_patterns("__pycache__"))
-    told = copy / "memory_anchor" / "runtime" / "wire.py"
-    told.write_text(told.read_text().replace(f'VERSION = "{wire.VERSION}"', f'VERSION = "{NEWER}"'))
+    wire_file = copy / "memory_anchor" / "runtime" / "wire.py"
+    wire_file.write_text(wire_file.read_text().replace(f'VERSION = "{wire.VERSION}"', f'VERSION = "{NEWER}"'))
     return copy
 
 
@@ -67,13 +67,13 @@ def test_a_newer_bridge_takes_over_and_nothing_of_the_older_one_is_lost(data: Pa
     old = bridge(data, PACKAGE.parent)
     assert saved(old.tool("save_memory", content="The first lamp stands on the pier"))
     assert serving(data) == wire.VERSION
-    asked = [old.start_tool("save_memory", content=" ".join(f"{word}{at}" for word in BUOYS)) for at in range(WRITES)]
+    calls = [old.start_tool("save_memory", content=" ".join(f"{word}{at}" for word in BUOYS)) for at in range(WRITES)]
 
     new = bridge(data, newer)
     late = new.tool("save_memory", content="The second lamp stands on the mole")
 
     assert saved(late)
-    assert all(saved(old.answer(request)) for request in asked)
+    assert all(saved(old.answer(request)) for request in calls)
     assert saved(old.tool("save_memory", content="The third lamp stands at the lock"))
     until(lambda: serving(data) == NEWER, "the newer engine serves")
     found = new.tool("search_memory", query="lamp pier mole lock", limit=10)["result"]["content"][0]["text"]

@@ -39,13 +39,14 @@ def test_counts_of_several_audiences_add_up_for_who_holds_them_all():
 
 
 @given(TAGGED, TAGGED, st.lists(NAMES, max_size=4))
-def test_what_others_tag_changes_nothing_of_an_answer(tagged, others, asked):
+def test_what_others_tag_changes_nothing_of_an_answer(tagged, others, query):
     """Rule: tags of memories that the caller may not read are never revealed, not even by what they shift."""
     mine = [one for one in tagged if one[0] != "u|you"]
     theirs = [("u|you", names) for _, names in others]
-    said = terms(" ".join(asked))
+    query_terms = terms(" ".join(query))
 
-    assert counted(*mine, *theirs).wanted(said, ["p|a", "u|me"]) == counted(*mine).wanted(said, ["p|a", "u|me"])
+    readers = ["p|a", "u|me"]
+    assert counted(*mine, *theirs).wanted(query_terms, readers) == counted(*mine).wanted(query_terms, readers)
 
 
 @given(TAGGED)

@@ -37,13 +37,13 @@ def test_deadlines_are_read_and_no_other_dates(half: str) -> None:
 def test_a_day_and_month_without_a_year_are_the_nearest_ones(half: str) -> None:
     """Rule due.planned: a plan where they lay ahead; nothing where they are over or told of."""
     lines = [line.split("\t") for line in PLANS.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
-    said = [
+    rows = [
         (text, day, _said(text, datetime(2026, 10, 20, 10, tzinfo=UTC), "UTC"))
         for which, day, text in lines
         if which == half
     ]
-    wrong = [text for text, day, at in said if (f"{at:%Y-%m-%d}" if at else "") != day]
-    assert len(said) == 16
+    wrong = [text for text, day, at in rows if (f"{at:%Y-%m-%d}" if at else "") != day]
+    assert len(rows) == 16
     assert len(wrong) <= 2, wrong
 
 

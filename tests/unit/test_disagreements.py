@@ -192,14 +192,14 @@ def test_a_pair_is_compared_once_a_version(core: Core, agent: Actor, clock: Manu
 
 def test_a_full_queue_drops_and_never_grows(core: Core) -> None:
     """Rule bounded: a queue that nobody empties holds so many answers and no more."""
-    asked: list[None] = []
+    requests: list[None] = []
     services = core.services
-    together = RecalledTogether(services.store, services.searcher.alike, decide, on_news=lambda: asked.append(None))
+    together = RecalledTogether(services.store, services.searcher.alike, decide, on_news=lambda: requests.append(None))
 
     for number in range(ANSWERS_WAITING * 3):
         together.note([_shown(f"a{number}"), _shown(f"b{number}")])
 
-    assert len(asked) == ANSWERS_WAITING
+    assert len(requests) == ANSWERS_WAITING
 
 
 def test_a_search_queues_the_job(core: Core, agent: Actor, clock: ManualClock) -> None:

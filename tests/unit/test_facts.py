@@ -411,14 +411,14 @@ def test_what_another_saved_while_this_was_embedded_is_found(tmp_path: Path, age
         core = ephemeral_core(tmp_path, store=EdgeStore(tmp_path / "store", lock=lock), embedder=embedder)
         try:
             first, other = core.anchor(agent), core.anchor(agent)
-            told = []
-            asked = {"content": "The cache lives in Redis", "request_id": "r1"}
-            embedder.before = lambda: told.append(other.save_memory(**asked))
-            done = first.save_memory(**asked)
+            answers = []
+            arguments = {"content": "The cache lives in Redis", "request_id": "r1"}
+            embedder.before = lambda: answers.append(other.save_memory(**arguments))
+            done = first.save_memory(**arguments)
         finally:
             core.close()
 
-    assert (done, done.outcome) == (told[0], Outcome.ADDED)
+    assert (done, done.outcome) == (answers[0], Outcome.ADDED)
 
 
 def test_repeats_are_looked_for_once_where_nothing_was_written_meanwhile(

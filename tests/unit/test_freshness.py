@@ -217,9 +217,9 @@ def test_a_vanished_file_is_sought_once_a_minute(repository, monkeypatch):
 
 def test_the_worst_citation_speaks_for_the_memory():
     """Rule: stale facts are marked and rank lower."""
-    told = [Citation("file", "a", freshness=f) for f in ("fresh", "stale", "moved")]
+    citations = [Citation("file", "a", freshness=f) for f in ("fresh", "stale", "moved")]
 
-    assert worst_freshness(told) == "stale"
+    assert worst_freshness(citations) == "stale"
     assert worst_freshness([Citation("url", "x")]) is None
 
 

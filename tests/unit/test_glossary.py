@@ -25,7 +25,7 @@ def core(tmp_path: Path) -> Core:
 
 
 @pytest.mark.parametrize(
-    ("asked", "right", "others"),
+    ("question", "right", "others"),
     [
         (
             "订单的缓存多久过期？",
@@ -40,25 +40,25 @@ def core(tmp_path: Path) -> Core:
     ],
 )
 def test_a_question_finds_what_the_other_language_says_by_words_alone(
-    core: Core, asked: str, right: str, others: list[str]
+    core: Core, question: str, right: str, others: list[str]
 ) -> None:
     """Rule search.across: 缓存 meets "cache" without any embedding, and "migration" 迁移."""
     anchor = core.anchor(Actor())
     for text in (*others, right):
         anchor.save_memory(text)
 
-    assert anchor.search(asked).snippets[0].text == right
+    assert anchor.search(question).snippets[0].text == right
 
 
 def test_a_statement_is_not_looked_up(core: Core) -> None:
     """Rule search.across: what somebody tells names more than it asks for; it answers by meaning as before."""
     anchor = core.anchor(Actor())
     saved = anchor.save_memory("The cache of orders expires after nine minutes")
-    told = anchor.why_not(saved.id, "我今天给订单加了缓存，用户觉得快多了。")
-    asked = anchor.why_not(saved.id, "订单的缓存多久过期？")
+    statement = anchor.why_not(saved.id, "我今天给订单加了缓存，用户觉得快多了。")
+    question = anchor.why_not(saved.id, "订单的缓存多久过期？")
 
-    assert "abroad" not in told.get("signals", {})
-    assert "abroad" in asked["signals"]
+    assert "abroad" not in statement.get("signals", {})
+    assert "abroad" in question["signals"]
 
 
 def test_every_line_of_the_glossary_has_both_languages() -> None:

@@ -55,9 +55,9 @@ def pinned(anchor: MemoryAnchor) -> str:
 
 def disputed(anchor: MemoryAnchor) -> str:
     fact(anchor, "The API listens on port 8080")
-    told = anchor.save_memory("The API listens on port 9090", confidence=0.95)
-    assert told.outcome.value == "needs_review", told
-    return str(told.id)
+    done = anchor.save_memory("The API listens on port 9090", confidence=0.95)
+    assert done.outcome.value == "needs_review", done
+    return str(done.id)
 
 
 def exported_elsewhere(anchor: MemoryAnchor) -> list[list[Any]]:
@@ -79,8 +79,8 @@ def in_mind(anchor: MemoryAnchor) -> dict[str, Any]:
 
 
 def pushed(anchor: MemoryAnchor) -> str:
-    told = anchor.knowledge_push("port.md", "# Ports\n\nThe API listens on port 8080.")
-    return str(told.id)
+    done = anchor.knowledge_push("port.md", "# Ports\n\nThe API listens on port 8080.")
+    return str(done.id)
 
 
 BOOK = base64.b64encode(b'{"name": "world", "entries": [{"keys": ["port"], "content": "Ports are even."}]}').decode()
@@ -194,10 +194,10 @@ def test_a_tool_called_again_gets_its_first_answer(
 
 def comparable(answer: str) -> Any:
     """Return an answer without the texts of similar memories, which receipts do not keep (they may be purged)."""
-    told = json.loads(answer)
-    for one in [told, *told.get("outcomes", ())] if isinstance(told, dict) else told:
-        one.pop("similar", None)
-    return told
+    parsed = json.loads(answer)
+    for outcome in [parsed, *parsed.get("outcomes", ())] if isinstance(parsed, dict) else parsed:
+        outcome.pop("similar", None)
+    return parsed
 
 
 @pytest.mark.parametrize("name", sorted(TOOLS))
@@ -279,13 +279,13 @@ def test_receipts_of_many_requests_and_over_revisions_are_kept(
 ) -> None:
     """Promise 1 (mutations: only the last receipt kept; a job's revision drops receipts)."""
     first = [anchor.save_memory("We use Redis", confidence=0.95, request_id=f"r{n}") for n in range(RECEIPTS_KEPT)]
-    assert {one.id for one in first} == {first[0].id}
+    assert {outcome.id for outcome in first} == {first[0].id}
     anchor.edit(first[0].id, "We use Redis 7")
     clock.advance(days=40)
     for job in core.scheduler.jobs:
         calls.run(core, wire.Preamble(), "jobs_run", {"name": job})
     again = [anchor.save_memory("We use Redis", confidence=0.95, request_id=f"r{n}") for n in range(RECEIPTS_KEPT)]
-    assert [(one.id, one.outcome) for one in again] == [(one.id, one.outcome) for one in first]
+    assert [(outcome.id, outcome.outcome) for outcome in again] == [(outcome.id, outcome.outcome) for outcome in first]
 
 
 def test_a_write_of_another_kind_keeps_the_answers_given_before(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
