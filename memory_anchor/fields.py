@@ -381,7 +381,7 @@ class BaseRequest(BaseModel):
 def use_case(model: type[Request]) -> Callable[[Callable[[Anchor, Request], Answer]], Callable[..., Answer]]:
     """Return a decorator: a method that takes one request accepts its fields too, `search("text", limit=3)`.
 
-    Where another engine changed the store first, the whole use case runs again (`errors.decided_anew`).
+    Where another engine changed the store first, the whole use case runs again (`errors.retry_on_conflict`).
     """
 
     def wrap(method: Callable[[Anchor, Request], Answer]) -> Callable[..., Answer]:
