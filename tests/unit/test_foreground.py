@@ -122,7 +122,7 @@ def test_a_job_asks_often_and_never_while_it_holds_the_writers_lock():
     assert len(asked) > looked
 
 
-def test_a_core_gives_its_jobs_the_requests_to_stand_aside_for(tmp_path):
+def test_a_core_gives_its_jobs_the_requests_to_yield_to(tmp_path):
     """Rule: wired."""
     core = ephemeral_core(tmp_path)
 
