@@ -117,11 +117,11 @@ def test_a_batch_that_lost_a_part_is_put_back(tmp_path: Path) -> None:
     """Several engines: changed between our look and our write, in one memory of two; nobody sees a half."""
     with closing(opened(tmp_path)) as store:
         store.put(FACTS, [Entry(memory("one")), Entry(memory("two"))])
-        read = {one.id: one for one in store.find(FACTS, Where(), limit=9)}
+        read = {each.id: each for each in store.find(FACTS, Where(), limit=9)}
         batch = [
             Entry(version)
-            for one in read.values()
-            for version in (replace(one, version=2, content="ours"), one.closed(NOON))
+            for old in read.values()
+            for version in (replace(old, version=2, content="ours"), old.closed(NOON))
         ]
         look = store._records
 
@@ -135,10 +135,8 @@ def test_a_batch_that_lost_a_part_is_put_back(tmp_path: Path) -> None:
         with pytest.raises(ChangedMeanwhile, match="'two'"):
             store.put(FACTS, batch)
 
-        assert sorted((one.id, one.version, one.is_current) for one in store.find(FACTS, Where(), limit=9)) == [
-            ("one", 1, True),
-            ("two", 1, True),
-        ]
+        stored = store.find(FACTS, Where(), limit=9)
+        assert sorted((m.id, m.version, m.is_current) for m in stored) == [("one", 1, True), ("two", 1, True)]
         store.put(FACTS, [Entry(v) for v in (replace(read["one"], version=2), read["one"].closed(NOON))])
 
 

@@ -40,8 +40,8 @@ WRITTEN = 12
 
 @pytest.fixture
 def lock(tmp_path: Path) -> Iterator[DirectoryLock]:
-    with DirectoryLock.acquire(tmp_path, role="test") as held:
-        yield held
+    with DirectoryLock.acquire(tmp_path, role="test") as made:
+        yield made
 
 
 @pytest.fixture
@@ -61,8 +61,12 @@ def reopened(folder: Path, lock: DirectoryLock, spec: CollectionSpec = SPEC, **s
 
 
 def segment(home: Path) -> Path:
-    (found,) = (home / "shard-1" / "segments").iterdir()
-    return found
+    (folder,) = (home / "shard-1" / "segments").iterdir()
+    return folder
+
+
+def rows_of(store: EdgeStore) -> dict[str, np.ndarray]:
+    return {each.memory.id: each.vectors[DENSE] for each in store.scan(FACTS, Where(), with_vectors=True)[0]}
 
 
 def shorten(path: Path, size: int) -> None:
@@ -96,10 +100,10 @@ def test_a_damaged_store_says_so_and_what_to_do(home: Path, lock: DirectoryLock,
     """Durability: a corrupted segment is a clear error; the engine alone would open some of these empty."""
     DAMAGES[damage](home)
 
-    with pytest.raises(StoreDamaged, match=r"doctor|backup|upgrade") as told:
+    with pytest.raises(StoreDamaged, match=r"doctor|backup|upgrade") as raised:
         reopened(home.parent, lock)
 
-    assert str(home) in str(told.value) and "batch 1" not in str(told.value)
+    assert str(home) in str(raised.value) and "batch 1" not in str(raised.value)
     with pytest.raises(StoreDamaged):
         reopened(home.parent, lock)
 
@@ -201,8 +205,8 @@ def test_after_erasing_no_file_holds_the_text(home: Path, lock: DirectoryLock) -
 
         assert not holds(home, "batch 9 member 1") and not holds(home, "b9n1")
         assert store.count(FACTS, Where()) == WRITTEN
-        (kept,) = store.get(FACTS, [member(1, 3).point_id], with_vectors=True)
-        assert kept.memory == member(1, 3) and kept.words == entry(1, 3).words
+        (left,) = store.get(FACTS, [member(1, 3).point_id], with_vectors=True)
+        assert left.memory == member(1, 3) and left.words == entry(1, 3).words
     assert not holds(home, "batch 9 member 1")
     with closing(reopened(home.parent, lock)) as store:
         assert store.count(FACTS, Where()) == WRITTEN
@@ -238,12 +242,12 @@ def test_a_new_shard_is_on_disk_before_the_record_that_names_it(
     synced: list[Path] = []
     real = os.fsync
 
-    def told(handle: int) -> None:
+    def fsync(handle: int) -> None:
         synced.append(Path(f"/proc/self/fd/{handle}").readlink())
         real(handle)
 
     with closing(reopened(home.parent, lock)) as store:
-        monkeypatch.setattr(os, "fsync", told)
+        monkeypatch.setattr(os, "fsync", fsync)
         store.erase(FACTS, [entry(1, 0).memory.point_id])
 
     (record,) = [place for place, path in enumerate(synced) if path.name.startswith(".collection.json")]
@@ -319,13 +323,13 @@ def test_a_shard_with_vectors_of_an_earlier_kind_is_read_and_renewed(
             store.put(FACTS, [entry(1, number) for number in range(5)])
     with closing(reopened(tmp_path, lock)) as store:
         store.put(FACTS, [entry(1, 5)])
-        before = {one.memory.id: one.vectors[DENSE] for one in store.scan(FACTS, Where(), with_vectors=True)[0]}
+        before = rows_of(store)
         nearest = [hit.point_id for hit in store.nearest(FACTS, before[entry(1, 2).memory.id], Where(), limit=3)]
         store.erase(FACTS, [entry(1, 0).memory.point_id])
     (renewed,) = (tmp_path / FACTS).glob("shard-*/segments/*/vector_storage-dense/tq_vectors")
     assert renewed.is_dir()
     with closing(reopened(tmp_path, lock)) as store:
-        after = {one.memory.id: one.vectors[DENSE] for one in store.scan(FACTS, Where(), with_vectors=True)[0]}
+        after = rows_of(store)
         assert len(after) == len(before) - 1
         assert all(np.allclose(row, before[name], atol=1e-4) for name, row in after.items())
         again = store.nearest(FACTS, before[entry(1, 2).memory.id], Where(), limit=3)
@@ -363,10 +367,10 @@ def test_a_newer_schema_or_one_without_a_way_is_left_alone(home: Path, lock: Dir
 )
 def test_each_message_of_the_engine_is_one_of_our_errors(message: str, ours: type[MemoryAnchorError]) -> None:
     """Every engine error is a bare Exception: mapped in one place, without its wording."""
-    with pytest.raises(ours) as told, translated_errors(Path("/data/verified_fact")):
+    with pytest.raises(ours) as raised, translated_errors(Path("/data/verified_fact")):
         raise Exception(message)
-    assert type(told.value) is ours
-    assert "/data/verified_fact" in str(told.value) and "秘密" not in str(told.value)
+    assert type(raised.value) is ours
+    assert "/data/verified_fact" in str(raised.value) and "秘密" not in str(raised.value)
 
 
 def test_what_the_engine_really_says_is_known(home: Path, lock: DirectoryLock) -> None:

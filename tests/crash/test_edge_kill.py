@@ -41,16 +41,16 @@ def check(folder: Path, acknowledged: set[int]) -> None:
     """Open the store, count everything twice (by scan and by id), and hold it against the acknowledgements."""
     with DirectoryLock.acquire(folder, role="check") as lock, closing(EdgeStore(folder, lock=lock)) as store:
         store.open_collection(FACTS, SPEC)
-        found: Counter[int] = Counter()
+        batches: Counter[int] = Counter()
         after: str | None = None
         while True:
             entries, after = store.scan(FACTS, Where(), after=after)
-            found.update(int(each.memory.author.removeprefix("b")) for each in entries)
+            batches.update(int(each.memory.author.removeprefix("b")) for each in entries)
             if after is None:
                 break
-        assert set(found.values()) == {BATCH}, "a batch is there by half, or twice"
-        assert acknowledged <= found.keys(), "an acknowledged batch is gone"
-        assert len(found) == store.count(FACTS, Where()) // BATCH
+        assert set(batches.values()) == {BATCH}, "a batch is there by half, or twice"
+        assert acknowledged <= batches.keys(), "an acknowledged batch is gone"
+        assert len(batches) == store.count(FACTS, Where()) // BATCH
         for batch in random.Random(1).sample(sorted(acknowledged), 5):
             points = [member(batch, number).point_id for number in range(BATCH)]
             got = store.get(FACTS, points, with_vectors=True)

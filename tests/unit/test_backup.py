@@ -43,8 +43,14 @@ def opened(data_dir: Path, lock: DirectoryLock | None = None, store=None):
 
 def filled(core):
     anchor = core.anchor(HUMAN)
-    said = ["钥匙挂在门边的架子上", "Maps lie in cabinet 1", "The rope needs drying", "灯要每周加油", "Nails are short"]
-    ids = [anchor.save_memory(text).id for text in said]
+    texts = [
+        "钥匙挂在门边的架子上",
+        "Maps lie in cabinet 1",
+        "The rope needs drying",
+        "灯要每周加油",
+        "Nails are short",
+    ]
+    ids = [anchor.save_memory(text).id for text in texts]
     anchor.edit(ids[0], "钥匙 now hangs at the door")
     anchor.log_event("Somebody asked for the rope")
     core.services.searcher.embed_pending(100)
@@ -93,10 +99,10 @@ def shelf(tmp_path):
 
 def test_what_is_restored_is_what_was_backed_up(core, archive, shelf):
     """Rule backup: every version, vector, audit record, project and setting of jobs; nothing is embedded again."""
-    told = shelf.restore(archive)
+    report = shelf.restore(archive)
 
     assert versions(shelf.present()) == versions(core.services.store)
-    assert (told["versions"], told["replaced"]) == (len(versions(core.services.store)), "")
+    assert (report["versions"], report["replaced"]) == (len(versions(core.services.store)), "")
     for name in ("projects.json", "audit/audit.jsonl", "audit/audit.jsonl.head"):
         if (core.data_dir / name).exists():
             assert (shelf.data_dir / name).read_bytes() == (core.data_dir / name).read_bytes()
@@ -127,8 +133,8 @@ def test_a_directory_in_use_is_not_taken_without_force(archive, shelf):
         shelf.restore(archive)
 
     assert (shelf.data_dir / "projects.json").read_text() == "mine"
-    told = shelf.restore(archive, force=True)
-    assert (Path(told["replaced"]) / "projects.json").read_text() == "mine"
+    report = shelf.restore(archive, force=True)
+    assert (Path(report["replaced"]) / "projects.json").read_text() == "mine"
     assert not (shelf.data_dir / "projects.json").exists()
 
 
@@ -233,9 +239,9 @@ def test_known_backups_are_noted_and_a_purge_reaches_into_them(core, tmp_path):
 
     assert gone == len(core.anchor(HUMAN).history(ids[0])) >= 2
     shelf = Shelf(tmp_path / "again")
-    told = shelf.restore(file)
+    report = shelf.restore(file)
     left = versions(shelf.present())
-    assert told["versions"] == len(left) == len(versions(core.services.store)) - gone
+    assert report["versions"] == len(left) == len(versions(core.services.store)) - gone
     assert not any(name.startswith(ids[0]) for name in left)
     assert all(vectors for _, vectors, _ in left.values())
     parts = tmp_path / "parts"
@@ -294,11 +300,11 @@ def test_a_backup_of_a_qdrant_store_fills_an_empty_one(tmp_path):
     with closing(opened(data, store=at("server"))) as core:
         filled(core)
         before = versions(core.services.store)
-        told = backup.create(core, tmp_path / "kept.tar.gz")
-    assert told["versions"] == len(before)
+        report = backup.create(core, tmp_path / "kept.tar.gz")
+    assert report["versions"] == len(before)
 
     emptied()
-    file, third = Path(told["file"]), tmp_path / "third"
+    file, third = Path(report["file"]), tmp_path / "third"
     with DirectoryLock.acquire(again, role="test") as lock:
         backup.restore(again, file, force=False, lock=lock, open_store=lambda _: at("another"), tick=unseen)
         with closing(opened(again, lock, store=at("another"))) as core:

@@ -41,8 +41,8 @@ def model(folder: Path, body: str, **more: int) -> CommandModel:
     return made
 
 
-def asked(one: CommandModel, *, seconds: float = 20.0) -> str:
-    return one.fill(Answer, system="Say a word.", prompt="Which word?", deadline_s=seconds)[0].word
+def word_from(command: CommandModel, *, seconds: float = 20.0) -> str:
+    return command.fill(Answer, system="Say a word.", prompt="Which word?", deadline_s=seconds)[0].word
 
 
 def test_a_program_gets_the_prompt_on_its_input_and_its_json_is_the_answer(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_program_gets_the_prompt_on_its_input_and_its_json_is_the_answer(tmp_p
     os.environ["MEMORY_ANCHOR_SECRET_OF_OURS"] = "x"
     try:
         with in_background():
-            assert asked(model(tmp_path, body)) == "MEMORY_ANCHOR_READ_ONLY True True 1"
+            assert word_from(model(tmp_path, body)) == "MEMORY_ANCHOR_READ_ONLY True True 1"
     finally:
         del os.environ["MEMORY_ANCHOR_SECRET_OF_OURS"]
 
@@ -76,7 +76,7 @@ def test_words_around_the_answer_and_a_clients_envelope_are_taken_off(printed: s
 def test_it_is_never_asked_inside_an_agents_call(tmp_path: Path) -> None:
     """Rule models.command: only jobs and answered hooks run it; a call goes by rules and says so."""
     with pytest.raises(Unavailable, match="only jobs and answered hooks"):
-        asked(model(tmp_path, "open('ran', 'w')"))
+        word_from(model(tmp_path, "open('ran', 'w')"))
 
     ran = tmp_path / "ran"
     command = program(tmp_path, f"open({str(ran)!r}, 'a').write('x'); print(json.dumps({{'memories': []}}))")
@@ -92,9 +92,9 @@ def test_it_is_never_asked_inside_an_agents_call(tmp_path: Path) -> None:
     assert not ran.exists()
     assert any("only jobs and answered hooks" in note for note in notes)
 
-    told = tmp_path / "t.json"
-    told.write_text(json.dumps(talk), encoding="utf-8")
-    Hooks().in_background(here, "Stop", {"transcript_path": str(told)})
+    transcript = tmp_path / "t.json"
+    transcript.write_text(json.dumps(talk), encoding="utf-8")
+    Hooks().in_background(here, "Stop", {"transcript_path": str(transcript)})
     assert ran.exists()
 
 
@@ -106,7 +106,7 @@ def test_what_hangs_is_ended_with_what_it_started_and_costs_its_deadline_only(tm
     body = f"import subprocess\nsubprocess.Popen([sys.executable, '-c', {starts!r}])\ntime.sleep(60)"
     began = time.monotonic()
     with in_background(), pytest.raises(Unavailable, match="in time"):
-        asked(model(tmp_path, body), seconds=1.0)
+        word_from(model(tmp_path, body), seconds=1.0)
     assert time.monotonic() - began < 20
     time.sleep(3)
     assert not child.exists()
@@ -114,11 +114,11 @@ def test_what_hangs_is_ended_with_what_it_started_and_costs_its_deadline_only(tm
 
 def test_runs_a_day_and_the_size_of_a_text_are_limited(tmp_path: Path) -> None:
     """Rule models.command: limited in runs and size; junk and failures leave rules in charge."""
-    one = model(tmp_path, "print(json.dumps({'word': 'a'}))", runs=2)
+    limited = model(tmp_path, "print(json.dumps({'word': 'a'}))", runs=2)
     with in_background():
-        assert [asked(one), asked(one)] == ["a", "a"]
+        assert [word_from(limited), word_from(limited)] == ["a", "a"]
         with pytest.raises(Unavailable, match="runs_a_day"):
-            asked(one)
+            word_from(limited)
         with pytest.raises(Unavailable, match="bytes"):
             model(tmp_path, "").fill(Answer, system="", prompt="字" * 100_000, deadline_s=5)
     with pytest.raises(BadInput, match="command is empty"):
@@ -126,7 +126,7 @@ def test_runs_a_day_and_the_size_of_a_text_are_limited(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("llm", "status", "said"),
+    ("llm", "status", "words"),
     [
         ({"kind": "none"}, "ok", "rules"),
         ({"kind": "anthropic"}, "failed", "api_key"),
@@ -136,19 +136,19 @@ def test_runs_a_day_and_the_size_of_a_text_are_limited(tmp_path: Path) -> None:
     ],
 )
 def test_doctor_says_of_each_kind_whether_it_could_be_asked(
-    tmp_path: Path, llm: object, status: str, said: str
+    tmp_path: Path, llm: object, status: str, words: str
 ) -> None:
     """Rule doctor.model: known without asking."""
     core = build_core(
         Settings.model_validate({"llm": llm}), data_dir=tmp_path, clock=ManualClock(), store=DictStore(), embedder=None
     )
     (check,) = [one for one in probe(core) if one.name == "language model"]
-    assert (check.state, said in check.told) == (status, True), check
+    assert (check.state, words in check.told) == (status, True), check
 
 
 def test_a_program_that_fails_or_talks_only_is_unavailable(tmp_path: Path) -> None:
     """Rule models.command: rules do the work then; the sentence names the program, not its words."""
     for body in ("sys.exit(3)", "print('I would rather not')"):
         with in_background(), pytest.raises(Unavailable) as failed:
-            asked(model(tmp_path, body), seconds=5)
+            word_from(model(tmp_path, body), seconds=5)
         assert "rather" not in str(failed.value)

@@ -71,21 +71,21 @@ def other(value: Any) -> Any:
 
 def test_a_salvage_takes_no_text_that_is_not_the_one_that_was_written() -> None:
     """Attack N5 (mutation): versions of 0.1.0 carry no sum; their text is held against its hash."""
-    held = {name: value for name, value in to_payload(memory()).items() if name != CHECKSUM}
+    payload = {name: value for name, value in to_payload(memory()).items() if name != CHECKSUM}
     version = CollectionSpec({}).schema_version
 
-    assert _memory(memory().point_id, held, version) == memory()
-    assert _memory(memory().point_id, {**held, "content": "The ferry leaves at ten"}, version) is None
+    assert _memory(memory().point_id, payload, version) == memory()
+    assert _memory(memory().point_id, {**payload, "content": "The ferry leaves at ten"}, version) is None
 
 
 @pytest.mark.parametrize("name", sorted(set(to_payload(memory())) - NOT_IN_CHECKSUM))
 def test_a_change_of_any_field_shows(name: str) -> None:
     """Attack N5: each field that a payload has is under the sum."""
-    held = with_checksum(to_payload(memory()))
+    payload = with_checksum(to_payload(memory()))
 
-    assert checksum_matches(held)
-    assert not checksum_matches({**held, name: other(held[name])})
-    assert not checksum_matches({key: value for key, value in held.items() if key != name})
+    assert checksum_matches(payload)
+    assert not checksum_matches({**payload, name: other(payload[name])})
+    assert not checksum_matches({key: value for key, value in payload.items() if key != name})
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_a_number_of_seventeen_digits_is_no_damage(store: EdgeStore) -> None:
     odd = replace(memory(), id="m2", importance=share, gap={"sizes": [0.9144442328042213 / 3]})
     store.put(FACTS, [Entry(odd)])
 
-    [found] = store.get(FACTS, [odd.point_id])
+    [entry] = store.get(FACTS, [odd.point_id])
 
-    assert found.memory.importance == pytest.approx(share, rel=1e-15)
+    assert entry.memory.importance == pytest.approx(share, rel=1e-15)
     written = with_checksum(to_payload(odd))
     assert checksum_matches(written)
     assert not checksum_matches({**written, "importance": share + 1e-9})

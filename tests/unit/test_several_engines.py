@@ -20,7 +20,7 @@ def test_no_edit_of_another_engine_is_lost(tmp_path: Path) -> None:
         cores = [ephemeral_core(tmp_path / str(number), store=store) for number in range(ENGINES)]
         doors = [core.anchor(Actor(Caller.HUMAN, Scope("local", "p1", "me", "a"), project="p1")) for core in cores]
         name = doors[0].save_memory("The service listens on port 1000.").id
-        told: list[str] = []
+        acknowledged: list[str] = []
         refused: list[str] = []
 
         def edits(number: int) -> None:
@@ -28,7 +28,7 @@ def test_no_edit_of_another_engine_is_lost(tmp_path: Path) -> None:
                 text = f"The service listens on port {number}{edit}000."
                 try:
                     doors[number].edit(name, text)
-                    told.append(text)
+                    acknowledged.append(text)
                 except VersionConflict as late:
                     refused.append(str(late))
 
@@ -39,8 +39,8 @@ def test_no_edit_of_another_engine_is_lost(tmp_path: Path) -> None:
             thread.join()
         versions = doors[0].history(name)
 
-    assert len(told) + len(refused) == ENGINES * EDITS and len(told) > EDITS
-    assert sorted(v.content for v in versions[1:]) == sorted(told)
+    assert len(acknowledged) + len(refused) == ENGINES * EDITS and len(acknowledged) > EDITS
+    assert sorted(v.content for v in versions[1:]) == sorted(acknowledged)
     assert [v.version for v in versions] == list(range(1, len(versions) + 1))
     assert [v.is_current for v in versions] == [False] * (len(versions) - 1) + [True]
-    assert all(one.recorded_to is not None for one in versions[:-1])
+    assert all(version.recorded_to is not None for version in versions[:-1])

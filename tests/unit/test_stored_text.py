@@ -24,7 +24,7 @@ from memory_anchor.testing import ephemeral_core
 TOKEN = "ghp_" + "0123456789abcdefABCDEF"
 PLANTED = f"lighthouse {TOKEN} <private>cellar</private>"
 NEVER = (TOKEN.encode(), b"cellar", b"hunter2", b"rivate>")
-SAID = [
+MESSAGES = [
     {"role": "user", "content": f"I prefer the lighthouse theme. My lighthouse key is {TOKEN}. <private>cellar"},
     *(
         {"role": "assistant", "content": "", "tool_calls": [{"name": "Bash", "arguments": {"command": f"make {said}"}}]}
@@ -58,18 +58,18 @@ def left_on_disk(core: Core, project: Path) -> list[tuple[str, bytes]]:
 
 def planted(spec: ToolSpec) -> dict[str, Any]:
     """Return the tool's arguments, with what must not be stored wherever text may stand."""
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, schema in spec.schema()["properties"].items():
         match schema.get("type"):
             case "string" if name not in IDS | CHOSEN:
-                given[name] = PLANTED
+                arguments[name] = PLANTED
             case "array":
-                given[name] = SAID if name == "messages" else [PLANTED]
+                arguments[name] = MESSAGES if name == "messages" else [PLANTED]
             case None:
-                given[name] = {"password": "hunter2secret", PLANTED: [PLANTED, 5432]}
+                arguments[name] = {"password": "hunter2secret", PLANTED: [PLANTED, 5432]}
             case _:
                 continue
-    return given
+    return arguments
 
 
 def test_every_text_of_every_tool_is_cleaned(core: Core, agent: Actor, project: Path) -> None:
@@ -82,10 +82,10 @@ def test_every_text_of_every_tool_is_cleaned(core: Core, agent: Actor, project: 
     for spec in TOOLS:
         if not spec.writes or spec.name == "resolve_conflict":
             continue
-        given = planted(spec) | {name: known[name] for name in known if name in spec.schema()["properties"]}
-        if "request_id" in given:
-            given["request_id"] += spec.name
-        mcp_answers.run(anchor, spec.name, given)
+        arguments = planted(spec) | {name: known[name] for name in known if name in spec.schema()["properties"]}
+        if "request_id" in arguments:
+            arguments["request_id"] += spec.name
+        mcp_answers.run(anchor, spec.name, arguments)
         if spec.name == "set_active_context":
             assert anchor.active()["lighthouse [redacted:token]"][0] == {
                 "password": "[redacted:password]",
