@@ -18,6 +18,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -142,6 +143,7 @@ class ApiEmbedder:
         self._cache: LRUCache[str, Row] = LRUCache(CACHED_ROWS)
         self._lock = threading.Lock()
         self._client: httpx2.Client | None = None
+        self._retries = True
 
     def available(self) -> bool:
         """Return whether the API can be asked: there is a key, or another server, and it did not just fail."""
@@ -149,15 +151,18 @@ class ApiEmbedder:
 
     def documents(self, texts: Sequence[str]) -> Matrix:
         """Return one row a text; waits and retries. Raises Unavailable, WrongEmbedder."""
-        return self._rows(texts, "document", attempts=MAX_ATTEMPTS, timeout_s=DOCUMENT_TIMEOUT_S)
+        attempts, timeout_s = (MAX_ATTEMPTS, DOCUMENT_TIMEOUT_S) if self._retries else (1, QUERY_TIMEOUT_S)
+        return self._rows(texts, "document", attempts=attempts, timeout_s=timeout_s)
 
     def queries(self, texts: Sequence[str]) -> Matrix:
         """Return one row a text, in one short try. Raises Unavailable, WrongEmbedder."""
         return self._rows(texts, "query", attempts=1, timeout_s=QUERY_TIMEOUT_S)
 
     def with_one_try(self) -> Embedder:
-        """Return the same embedder for a waiting caller: documents too have one short try."""
-        return _OneTry(self)
+        """Return the same embedder, with its cache and breaker, for a waiting caller: one short try for documents."""
+        prompt = copy(self)
+        prompt._retries = False
+        return prompt
 
     def _rows(self, texts: Sequence[str], role: Role, *, attempts: int, timeout_s: float) -> Matrix:
         import numpy as np
@@ -306,23 +311,6 @@ def known_prompts(model: str) -> Prompts:
 def _known_models() -> dict[str, Prompts]:
     table = files("memory_anchor.adapters").joinpath("embedding_models.toml").read_text(encoding="utf-8")
     return {name: Prompts(**prompts) for name, prompts in tomllib.loads(table).items()}
-
-
-class _OneTry:
-    """An `ApiEmbedder` with its cache and its breaker, in one short try."""
-
-    def __init__(self, inner: ApiEmbedder) -> None:
-        self._inner = inner
-        self.identity = inner.identity
-
-    def available(self) -> bool:
-        return self._inner.available()
-
-    def documents(self, texts: Sequence[str]) -> Matrix:
-        return self._inner._rows(texts, "document", attempts=1, timeout_s=QUERY_TIMEOUT_S)
-
-    def queries(self, texts: Sequence[str]) -> Matrix:
-        return self._inner.queries(texts)
 
 
 class _TransientError(Exception):

@@ -44,16 +44,8 @@ TOOL, TOOL_HELP = "answer", "Give the answer."
 ANSWER_CHARS = 200_000
 
 
-class TokenCounter(Protocol):
-    """Keeps how many tokens a month cost; thread-safe. month: `2026-11`."""
-
-    def spent(self, month: str) -> int: ...
-
-    def add(self, month: str, tokens: int) -> None: ...
-
-
-class InMemoryCounter:
-    """A counter for one process's life."""
+class TokenCounter:
+    """Counts the tokens of each month (`2026-11`) for one process's life; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -75,7 +67,7 @@ class InMemoryCounter:
         self._counts = counts
 
 
-class FileCounter(InMemoryCounter):
+class FileCounter(TokenCounter):
     """A counter in a small JSON file, replaced whole at each write; an unreadable file counts as nothing spent."""
 
     def __init__(self, path: Path) -> None:
@@ -158,7 +150,7 @@ class AnthropicModel:
         self._key = api_key
         self._url = base_url or self.home
         self._budget = monthly_token_budget
-        self._counter = counter or InMemoryCounter()
+        self._counter = counter or TokenCounter()
         self._now = now
         self._sleep = sleep
         self._breaker = Breaker(f"The language model {self.name}", now)
@@ -231,7 +223,8 @@ class AnthropicModel:
 
     def _ask(self, question: ModelQuestion, left: float) -> ModelAnswer:
         """Return the server's message; a call that takes longer than `left` seconds is abandoned on its thread."""
-        client = self._opened()
+        with self._lock:
+            client = self._client = self._client or self._connect()
         answers: list[ModelAnswer] = []
         errors: list[BaseException] = []
 
@@ -251,19 +244,14 @@ class AnthropicModel:
             raise _translated(errors[0], self.name)
         return answers[0]
 
-    def _opened(self) -> ModelServer:
-        with self._lock:
-            if self._client is None:
-                try:
-                    import anthropic
-                except ImportError:
-                    raise extra_missing("anthropic", "llm.kind anthropic") from None
+    def _connect(self) -> ModelServer:
+        try:
+            import anthropic
+        except ImportError:
+            raise extra_missing("anthropic", "llm.kind anthropic") from None
 
-                # A key is always passed, so that the client never looks into the environment for one.
-                self._client = _Messages(
-                    anthropic.Anthropic(api_key=self._key or "none", base_url=self._url, max_retries=0)
-                )
-            return self._client
+        # A key is always passed, so that the client never looks into the environment for one.
+        return _Messages(anthropic.Anthropic(api_key=self._key or "none", base_url=self._url, max_retries=0))
 
     def _drop(self, client: ModelServer) -> None:
         """Close a client whose call hangs, which ends the call too; the next one gets a new connection pool."""

@@ -60,11 +60,8 @@ class OpenAIModel(AnthropicModel):
 
     home = OPENAI_URL
 
-    def _opened(self) -> ModelServer:
-        with self._lock:
-            if self._client is None:
-                self._client = _Chat(self._url.rstrip("/"), self._key, self.name)
-            return self._client
+    def _connect(self) -> ModelServer:
+        return _Chat(self._url.rstrip("/"), self._key, self.name)
 
 
 class _Chat:
@@ -203,7 +200,7 @@ class CommandModel(AnthropicModel):
     def _today(self) -> str:
         return self._clock.now().strftime("runs %Y-%m-%d")
 
-    def _opened(self) -> CommandModel:
+    def _connect(self) -> CommandModel:
         return self
 
     def answer(self, question: ModelQuestion, timeout_s: float) -> ModelAnswer:

