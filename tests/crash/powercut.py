@@ -39,8 +39,8 @@ def why_not() -> str:
             disk = Disk(Path(folder))
             disk.unmount()
         except (OSError, subprocess.CalledProcessError) as error:
-            said = getattr(error, "stderr", b"") or b""
-            return f"a loop device cannot be mounted here: {said.decode().strip() or error}"
+            stderr = getattr(error, "stderr", b"") or b""
+            return f"a loop device cannot be mounted here: {stderr.decode().strip() or error}"
     return ""
 
 
@@ -99,23 +99,23 @@ def _run(*command: str) -> None:
 def processes_of(data: Path) -> list[int]:
     """Return the ids of processes that carry this data directory in their environment: engine, bridges, commands."""
     wanted = f"MEMORY_ANCHOR_DATA_DIR={data}".encode()
-    found = []
+    pids = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
             with contextlib.suppress(OSError):
                 if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append(int(folder.name))
-    return found
+                    pids.append(int(folder.name))
+    return pids
 
 
 def end_all(data: Path) -> None:
     """End every process of this data directory, and return when they are gone."""
     for left in range(TRIES, -1, -1):
-        found = [pid for pid in processes_of(data) if _alive(pid)]
-        if not found:
+        pids = [pid for pid in processes_of(data) if _alive(pid)]
+        if not pids:
             return
-        assert left, f"still running: {found}"
-        for pid in found:
+        assert left, f"still running: {pids}"
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(PAUSE_S)

@@ -120,7 +120,7 @@ class Home:
         """Return every version there is, read from the store itself once its engine has stopped."""
         self.run("engine", "stop")
         powercut.end_all(self.data)
-        found: list[Memory] = []
+        versions: list[Memory] = []
         with (
             DirectoryLock.acquire(self.data, role="test") as lock,
             closing(EdgeStore(self.data / "store", lock=lock)) as store,
@@ -130,10 +130,10 @@ class Home:
                 after: str | None = None
                 while True:
                     page, after = store.scan(name, Where(), after=after)
-                    found += [entry.memory for entry in page]
+                    versions += [entry.memory for entry in page]
                     if after is None:
                         break
-        return found
+        return versions
 
     def check_audit(self, versions: list[Memory]) -> None:
         """Every version is in the trail, what is in the trail and not in the store is named, and the chain holds."""
@@ -142,12 +142,12 @@ class Home:
         recorded: set[tuple[str, int]] = set()
         missing: set[tuple[str, int]] = set()
         for record in audit.records():
-            for one in record["what"].get("memories", [record["what"]]):
-                if "id" in one and "version" in one:
-                    (missing if record["kind"] == "not_stored" else recorded).add((one["id"], one["version"]))
-        there = {(m.id, m.version) for m in versions}
-        assert there <= recorded, f"stored without a record: {there - recorded}"
-        unnamed = recorded - missing - there
+            for memory in record["what"].get("memories", [record["what"]]):
+                if "id" in memory and "version" in memory:
+                    (missing if record["kind"] == "not_stored" else recorded).add((memory["id"], memory["version"]))
+        stored = {(m.id, m.version) for m in versions}
+        assert stored <= recorded, f"stored without a record: {stored - recorded}"
+        unnamed = recorded - missing - stored
         assert not unnamed, f"recorded, not stored, and not named: {unnamed}"
 
     def close(self) -> None:
@@ -161,8 +161,8 @@ def outcome(answer: dict[str, Any]) -> dict[str, Any]:
     result = answer.get("result") or {"isError": True, "content": [{"text": str(answer)}]}
     if result.get("isError"):
         raise ValueError(result["content"][0]["text"])
-    told: dict[str, Any] = result.get("structuredContent") or json.loads(result["content"][0]["text"])
-    return told
+    content: dict[str, Any] = result.get("structuredContent") or json.loads(result["content"][0]["text"])
+    return content
 
 
 def texts(versions: list[Memory]) -> Counter[str]:
@@ -170,12 +170,12 @@ def texts(versions: list[Memory]) -> Counter[str]:
 
 
 class Writing:
-    """Two agents that save and log, numbered; `asked` are the calls, `told` the answers that came."""
+    """Two agents that save and log, numbered. sent: the calls. answered: the ids of the answers that came."""
 
     def __init__(self, home: Home) -> None:
         self.home, self.number = home, 0
-        self.asked: dict[str, tuple[str, str]] = {}
-        self.told: dict[str, str] = {}
+        self.sent: dict[str, tuple[str, str]] = {}
+        self.answered: dict[str, str] = {}
         self.lock = threading.Lock()
 
     def work(self) -> None:
@@ -194,27 +194,27 @@ class Writing:
                     request = f"r{self.number}"
                     text = f"Delivery {self.number} of truck {name} went to gate {self.home.rng.getrandbits(40):x}"
                     tool = "save_memory" if self.number % 2 else "log_event"
-                    self.asked[request] = (tool, text)
-                told = outcome(agent.tool(tool, content=text, request_id=request))
+                    self.sent[request] = (tool, text)
+                answer = outcome(agent.tool(tool, content=text, request_id=request))
                 with self.lock:
-                    self.told[request] = told["id"]
+                    self.answered[request] = answer["id"]
         except NO_ANSWER:
             return
 
     def repeat(self) -> None:
         """Ask once more what was asked in the last round, answered or not: each under its first name."""
         agents = {name: self.home.agent(f"power-{name}") for name in ("a", "b")}
-        for request, (tool, text) in self.asked.items():
+        for request, (tool, text) in self.sent.items():
             agent = agents["a" if "truck a" in text else "b"]
-            told = outcome(agent.tool(tool, content=text, request_id=request))
-            if request in self.told:
-                assert told["id"] == self.told[request], "another answer than the first one"
+            answer = outcome(agent.tool(tool, content=text, request_id=request))
+            if request in self.answered:
+                assert answer["id"] == self.answered[request], "another answer than the first one"
 
     def check(self, wanted: Counter[str]) -> None:
         """What was answered is there; what is asked once more is there once. wanted: grows by what was asked."""
-        there = texts(self.home.stored())
-        lost = [request for request in self.told if self.asked[request][1] not in there]
+        current = texts(self.home.stored())
+        lost = [request for request in self.answered if self.sent[request][1] not in current]
         assert not lost, f"acknowledged and lost: {lost}"
         self.repeat()
-        wanted.update(text for _, text in self.asked.values())
+        wanted.update(text for _, text in self.sent.values())
         assert texts(self.home.stored()) == wanted

@@ -93,8 +93,8 @@ def test_a_flipped_bit_is_named_or_harmless(tmp_path: Path, place: str) -> None:
             file.seek(at)
             file.write(bytes([content[at] ^ 1 << rng.randrange(8)]))
 
-        said = child(tmp_path / "bad", "read")
-        assert said == "whole" or said.startswith("named"), f"{path.name}, byte {at}: {said}"
+        result = child(tmp_path / "bad", "read")
+        assert result == "whole" or result.startswith("named"), f"{path.name}, byte {at}: {result}"
         shutil.rmtree(tmp_path / "bad")
 
 

@@ -47,7 +47,7 @@ def test_a_superseded_fact_is_followed_by_the_new_one(home: Home) -> None:
             agent = home.agent()
             while True:
                 number = state["number"] + 1
-                told = outcome(
+                saved = outcome(
                     agent.tool(
                         "save_memory",
                         content=f"The port is {1000 + number}",
@@ -55,7 +55,7 @@ def test_a_superseded_fact_is_followed_by_the_new_one(home: Home) -> None:
                         request_id=f"p{number}",
                     )
                 )
-                state.update(id=told["id"], number=number)
+                state.update(id=saved["id"], number=number)
         except NO_ANSWER:
             return
 
@@ -79,17 +79,17 @@ def test_what_was_forgotten_stays_archived(home: Home) -> None:
     """Rule power: an acknowledged `forget_memory` holds, and no other memory is touched."""
     agent = home.agent()
     ids = [outcome(agent.tool("log_event", content=f"Delivery {n} arrived"))["id"] for n in range(25 * CUTS)]
-    asked: set[str] = set()
-    told: set[str] = set()
+    sent: set[str] = set()
+    answered: set[str] = set()
 
     def work() -> None:
         try:
             agent = home.agent()
-            for one in ids:
-                if one not in asked:
-                    asked.add(one)
-                    outcome(agent.tool("forget_memory", id=one))
-                    told.add(one)
+            for id in ids:
+                if id not in sent:
+                    sent.add(id)
+                    outcome(agent.tool("forget_memory", id=id))
+                    answered.add(id)
                     time.sleep(0.03)
         except NO_ANSWER:
             return
@@ -98,8 +98,8 @@ def test_what_was_forgotten_stays_archived(home: Home) -> None:
         home.cut(work)
         current = {m.id: m.status.value for m in home.stored() if m.is_current}
         assert set(current) == set(ids)
-        assert {one for one in told if current[one] != "archived"} == set()
-        assert {one for one, status in current.items() if status == "archived"} <= asked
+        assert {id for id in answered if current[id] != "archived"} == set()
+        assert {id for id, status in current.items() if status == "archived"} <= sent
     home.check_audit(home.stored())
 
 
@@ -112,7 +112,7 @@ def test_a_purge_leaves_one_truth(home: Home) -> None:
             outcome(agent.tool(tool, content=f"{turn}: truck {n} carries plutonium", request_id=f"{turn}.{n}"))["id"]
             for n, tool in enumerate(("save_memory", "log_event", "save_memory"))
         ]
-        kept = outcome(agent.tool("save_memory", content=f"Gate {turn} opens at nine"))["id"]
+        other = outcome(agent.tool("save_memory", content=f"Gate {turn} opens at nine"))["id"]
         result: list[int] = []
 
         def work(ids: list[str] = ids, result: list[int] = result) -> None:
@@ -123,12 +123,12 @@ def test_a_purge_leaves_one_truth(home: Home) -> None:
         home.run("list")
         versions = home.stored()
         left = {m.id for m in versions} & set(ids)
-        assert kept in {m.id for m in versions}
+        assert other in {m.id for m in versions}
         assert left in (set(), set(ids)), f"half purged: {left}"
         if result == [0]:
             assert not left
-            held = subprocess.run(["grep", "-rlaF", f"{turn}: truck", str(home.data)], capture_output=True, check=False)
-            assert not held.stdout, held.stdout.decode()
+            grep = subprocess.run(["grep", "-rlaF", f"{turn}: truck", str(home.data)], capture_output=True, check=False)
+            assert not grep.stdout, grep.stdout.decode()
         agent = home.agent()
 
 
@@ -141,8 +141,8 @@ def test_a_reindex_goes_on_where_it_was(home: Home) -> None:
     for _ in range(CUTS):
         home.cut(lambda: void(home.run("reindex")), before_s=4.0)
         assert texts(home.stored()) == Counter(wanted)
-    code, said = home.run("reindex")
-    assert code == 0, said
+    code, output = home.run("reindex")
+    assert code == 0, output
     assert texts(home.stored()) == Counter(wanted)
 
 
@@ -195,15 +195,15 @@ def test_an_approval_that_was_confirmed_counts(home: Home) -> None:
 
         home.cut(work, before_s=9.0)
         agent = home.agent()
-        told = outcome(agent.tool("get_constitution"))
-        served = {entry["content"] for entry in told["entries"]}
+        constitution = outcome(agent.tool("get_constitution"))
+        served = {entry["content"] for entry in constitution["entries"]}
         assert (text in served) >= (len(done) == 3)
         for _ in range(3 - len(done) if text not in served else 0):
             home.typed("constitution", "approve", proposal)
-        told = outcome(agent.tool("get_constitution"))
-        assert text in {entry["content"] for entry in told["entries"]}, (
+        constitution = outcome(agent.tool("get_constitution"))
+        assert text in {entry["content"] for entry in constitution["entries"]}, (
             len(done),
-            told,
+            constitution,
             home.run("constitution", "list"),
         )
 
@@ -220,8 +220,8 @@ def test_a_job_of_the_night_that_is_cut_is_done_by_the_next_one(home: Home) -> N
         versions = home.stored()
         assert {m.content for m in versions if m.is_current} == wanted
         assert all(n == 1 for n in Counter(m.id for m in versions if m.is_current).values())
-    code, said = home.run("jobs", "run", "expire_events", "--at", late)
-    assert code == 0, said
+    code, output = home.run("jobs", "run", "expire_events", "--at", late)
+    assert code == 0, output
     versions = home.stored()
     assert {m.status.value for m in versions if m.is_current} == {"archived"}
     home.check_audit(versions)

@@ -64,7 +64,7 @@ def test_a_hand_over_loses_nothing_and_the_mirror_is_not_trusted_blindly(home: H
         writing.number = home.cuts * 10_000
         home.cut(lambda writing=writing: stopping(writing), before_s=9.0)  # type: ignore[misc]
         writing.check(wanted)
-        for _, text in list(writing.asked.values())[-3:]:
+        for _, text in list(writing.sent.values())[-3:]:
             found = outcome(home.agent().tool("search_memory", query=text))["snippets"]
             assert text in {one["text"] for one in found}, "stored and not found"
     home.check_audit(home.stored())

@@ -60,12 +60,12 @@ def test_a_key_opens_every_replica_at_once_and_none_a_second_after_it_ended(
     for _ in range(KEYS):
         key, made = owner.key()
         time.sleep(FRESH_S)
-        assert [one.ask("GET", "/v1/ingest/none", key).status_code for one in pair] == [404, 404]
+        assert [replica.ask("GET", "/v1/ingest/none", key).status_code for replica in pair] == [404, 404]
         owner.revoke(made.id)
-        ended, left = time.monotonic(), list(pair)
-        while left and time.monotonic() - ended < 1.0:  # asked all the time, so that looks are of every age
-            left = [one for one in left if one.ask("GET", "/v1/ingest/none", key).status_code != 401]
-        assert not left
+        ended, open_at = time.monotonic(), list(pair)
+        while open_at and time.monotonic() - ended < 1.0:  # asked all the time, so that looks are of every age
+            open_at = [replica for replica in open_at if replica.ask("GET", "/v1/ingest/none", key).status_code != 401]
+        assert not open_at
 
 
 def test_what_a_key_wrote_on_one_replica_is_found_on_the_other(pair: tuple[Replica, Replica], owner: Owner) -> None:
@@ -117,22 +117,26 @@ def _stored(place: Place, mark: str) -> list[str]:
     from qdrant_client import QdrantClient
 
     client = QdrantClient(url=place.url.split(",")[0], check_compatibility=False)
-    found: list[str] = []
+    contents: list[str] = []
     for name in ("event_log", "verified_fact"):
         records, _ = client.scroll(name, limit=10_000, with_payload=["content", "state"])
-        found += [str(one.payload["content"]) for one in records if one.payload and one.payload["state"] != "history"]
+        contents += [
+            str(record.payload["content"])
+            for record in records
+            if record.payload and record.payload["state"] != "history"
+        ]
     client.close()
-    return sorted(one for one in found if mark in one)
+    return sorted(record for record in contents if mark in record)
 
 
 def _finished(replica: Replica, id_: str, key: str) -> dict[str, Any]:
     end = time.monotonic() + 120
     while time.monotonic() < end:
-        told: dict[str, Any] = replica.ask("GET", f"/v1/ingest/{id_}", key).json()
-        if told.get("state") == "done":
-            return told
+        status: dict[str, Any] = replica.ask("GET", f"/v1/ingest/{id_}", key).json()
+        if status.get("state") == "done":
+            return status
         time.sleep(0.2)
-    raise AssertionError((told, replica.log()))
+    raise AssertionError((status, replica.log()))
 
 
 def test_a_batch_is_one_whichever_replica_is_asked(pair: tuple[Replica, Replica], owner: Owner, place: Place) -> None:
@@ -142,13 +146,13 @@ def test_a_batch_is_one_whichever_replica_is_asked(pair: tuple[Replica, Replica]
     items = [{"kind": "memory", "content": "Otterfield deploys need two reviews"}]
     body = {"items": items, "request_id": "one"}
 
-    answers = [one.ask("POST", "/v1/ingest", key, json=body) for one in (*pair, *pair)]
+    answers = [replica.ask("POST", "/v1/ingest", key, json=body) for replica in (*pair, *pair)]
 
-    assert {one.status_code for one in answers} == {202}
-    ids = {one.json()["id"] for one in answers}
+    assert {replica.status_code for replica in answers} == {202}
+    ids = {replica.json()["id"] for replica in answers}
     assert len(ids) == 1
-    told = [_finished(one, *ids, key) for one in pair]
-    assert told[0] == told[1] and "error" not in told[0]["outcomes"][0]
+    reports = [_finished(replica, *ids, key) for replica in pair]
+    assert reports[0] == reports[1] and "error" not in reports[0]["outcomes"][0]
     assert len(_stored(place, "Otterfield")) == 1
     other = {"items": [{"kind": "memory", "content": "Something else"}], "request_id": "one"}
     assert pair[1].ask("POST", "/v1/ingest", key, json=other).status_code == 400
@@ -183,12 +187,12 @@ def test_a_batch_whose_replica_is_killed_after_the_answer_is_finished_by_another
             again = survivor.ask("POST", "/v1/ingest", key, json=body)
 
             assert again.json()["id"] == accepted.json()["id"]
-            told = _finished(survivor, again.json()["id"], key)
-            assert [one for one in told["outcomes"] if "error" in one] == []
+            report = _finished(survivor, again.json()["id"], key)
+            assert [outcome for outcome in report["outcomes"] if "error" in outcome] == []
             stored = _stored(place, mark)
             assert len(stored) == len(set(stored)), stored
-            assert sum("release number" in one for one in stored) == 10, stored
-            assert sum("vault" in one for one in stored) == 1 and any("tabs" in one for one in stored), stored
+            assert sum("release number" in text for text in stored) == 10, stored
+            assert sum("vault" in text for text in stored) == 1 and any("tabs" in text for text in stored), stored
     finally:
         survivor.close()
         doomed.close()
@@ -201,19 +205,21 @@ def _passages(place: Place, mark: str) -> list[str]:
     client = QdrantClient(url=place.url.split(",")[0], check_compatibility=False)
     records, _ = client.scroll("knowledge", limit=10_000, with_payload=["content", "status", "state"])
     client.close()
-    return sorted(text for one in records if one.payload and mark in (text := str(one.payload.get("content", ""))))
+    return sorted(
+        text for record in records if record.payload and mark in (text := str(record.payload.get("content", "")))
+    )
 
 
 def _read(replica: Replica, key: str) -> dict[str, Any]:
     """Return the uploads as a replica lists them, once nothing of them waits."""
     end = time.monotonic() + 120
     while time.monotonic() < end:
-        told = replica.ask("GET", "/v1/knowledge/sources", key).json()
-        sources: list[dict[str, Any]] = told.get("sources", [])
+        listed = replica.ask("GET", "/v1/knowledge/sources", key).json()
+        sources: list[dict[str, Any]] = listed.get("sources", [])
         if sources and not any(one.get("waiting") for one in sources):
             return sources[0]
         time.sleep(0.2)
-    raise AssertionError((told, replica.log()))
+    raise AssertionError((listed, replica.log()))
 
 
 @pytest.mark.timeout(figure(900, 7_200))
@@ -231,19 +237,25 @@ def test_what_was_pushed_to_a_replica_that_is_killed_is_read_by_another_once(
         names = [f"{mark}-{number}.md" for number in range(8)]
         for name in names:
             body = {"name": name, "text": f"# {name}\n\nThe {mark} nests at pond {name}.\n"}
-            told = doomed.ask("POST", "/v1/knowledge/add", key, json=body)
-            assert told.status_code == 200, told.text
+            added = doomed.ask("POST", "/v1/knowledge/add", key, json=body)
+            assert added.status_code == 200, added.text
         time.sleep(chance.random() * chance.choice((0.0, 0.3, 2.0)))
         doomed.kill()
         time.sleep(shared_catalogue.FRESH_S)
 
-        for one in pair:
-            source = _read(one, key)
+        for replica in pair:
+            source = _read(replica, key)
             assert source["documents"] == 8 * (run + 1), source
-            found = one.ask("POST", "/v1/knowledge/search", key, json={"query": f"where does {mark} nest", "limit": 10})
-            assert mark in found.text, found.text
-            other = one.ask("POST", "/v1/knowledge/search", stranger, json={"query": f"where does {mark} nest"})
-            assert mark not in other.text and mark not in one.ask("GET", "/v1/knowledge/sources", stranger).text
+            results = replica.ask(
+                "POST", "/v1/knowledge/search", key, json={"query": f"where does {mark} nest", "limit": 10}
+            )
+            assert mark in results.text, results.text
+            for_stranger = replica.ask(
+                "POST", "/v1/knowledge/search", stranger, json={"query": f"where does {mark} nest"}
+            )
+            assert (
+                mark not in for_stranger.text and mark not in replica.ask("GET", "/v1/knowledge/sources", stranger).text
+            )
         stored = _passages(place, mark)
         assert len(stored) == len(set(stored)) == 8, stored
     gone = pair[0].ask("POST", "/v1/knowledge/remove", key, json={"source": "uploads"})
@@ -262,8 +274,10 @@ def test_a_request_sent_to_both_replicas_in_the_same_moment_is_done_once(
     for number in range(figure(5, 50)):
         body = {"content": f"Gannet{number}x closes its gate at nine", "request_id": f"both-{number}"}
         with ThreadPoolExecutor(2) as pool:
-            answers = list(pool.map(lambda one, body=body: one.ask("POST", "/v1/memory/store", key, json=body), pair))
+            answers = list(
+                pool.map(lambda replica, body=body: replica.ask("POST", "/v1/memory/store", key, json=body), pair)
+            )
 
-        assert {one.status_code for one in answers} == {200}, [one.text for one in answers]
-        assert len({one.json()["id"] for one in answers}) == 1, [one.text for one in answers]
+        assert {replica.status_code for replica in answers} == {200}, [replica.text for replica in answers]
+        assert len({replica.json()["id"] for replica in answers}) == 1, [replica.text for replica in answers]
         assert len(_stored(place, f"Gannet{number}x")) == 1

@@ -34,8 +34,8 @@ class Desk:
         )
 
     def propose(self, content: str = "Water at dawn", **more: Any) -> Proposal:
-        given: dict[str, Any] = {"reason": "asked", "action": ProposalAction.ADD, "entry_id": None, "from_id": None}
-        return self.schema().propose(content=content, **{**given, "by": "agent", **more})
+        defaults: dict[str, Any] = {"reason": "asked", "action": ProposalAction.ADD, "entry_id": None, "from_id": None}
+        return self.schema().propose(content=content, **{**defaults, "by": "agent", **more})
 
     def confirm(self, name: str, **options: Any) -> Proposal:
         self.clock.advance(seconds=1)
@@ -46,9 +46,9 @@ class Desk:
 
     def edit(self, name: str, **changes: Any) -> None:
         """Change a proposal's file as an editor does; None takes a key out."""
-        held = yaml.safe_load(self.record(name).read_text(encoding="utf-8"))
-        held = {key: value for key, value in (held | changes).items() if value is not None}
-        self.record(name).write_text(yaml.safe_dump(held, allow_unicode=True), encoding="utf-8")
+        content = yaml.safe_load(self.record(name).read_text(encoding="utf-8"))
+        content = {key: value for key, value in (content | changes).items() if value is not None}
+        self.record(name).write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
 
     def served(self) -> list[str]:
-        return [one.content for one in self.schema().load().entries]
+        return [entry.content for entry in self.schema().load().entries]

@@ -15,17 +15,17 @@ ZEROS = bytes(BLOCK)
 def content(path: Path) -> bytes:
     """Return what a file holds, a zero for each hole and for each block of zeros: tmpfs gives a mapped hole pages."""
     with path.open("rb") as file:
-        handle, found = file.fileno(), []
+        handle, parts = file.fileno(), []
         for start, end in data_ranges(handle, os.fstat(handle).st_size):
             blocks = (os.pread(handle, min(BLOCK, end - at), at) for at in range(start, end, BLOCK))
-            found += [b"\0" if block == ZEROS[: len(block)] else block for block in blocks]
-            found.append(b"\0")
-        return b"".join(found)
+            parts += [b"\0" if block == ZEROS[: len(block)] else block for block in blocks]
+            parts.append(b"\0")
+        return b"".join(parts)
 
 
 def holding(folder: Path, *sought: str | bytes) -> list[Path]:
     """Return the files below a folder that hold any of these."""
-    signs = [one.encode() if isinstance(one, str) else one for one in sought]
+    signs = [sign.encode() if isinstance(sign, str) else sign for sign in sought]
     return [path for path in files(folder) if any(sign in content(path) for sign in signs)]
 
 

@@ -47,11 +47,11 @@ class Mortal:
         self._real, self._life = real, life
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._real, name)
-        if not callable(found):
-            return found
+        value = getattr(self._real, name)
+        if not callable(value):
+            return value
 
-        def asked(*given: Any, **named: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             life = self._life
             if life.left is not None and life.left <= 0:
                 raise Killed(name)
@@ -59,11 +59,11 @@ class Mortal:
                 life.left -= 1
                 if life.left == 0:
                     if life.after:
-                        found(*given, **named)
+                        value(*arguments, **named)
                     raise Killed(name)
-            return found(*given, **named)
+            return value(*arguments, **named)
 
-        return asked
+        return call
 
 
 class Replicas:

@@ -92,63 +92,63 @@ class LocalServer:
         return answer
 
     def _create(self, name: str, body: Any) -> bool:
-        told = models.CreateCollection.model_validate(body)
+        request = models.CreateCollection.model_validate(body)
         return self._client.create_collection(
             name,
-            vectors_config=told.vectors or {},
-            sparse_vectors_config=told.sparse_vectors,
-            metadata=told.metadata,
+            vectors_config=request.vectors or {},
+            sparse_vectors_config=request.sparse_vectors,
+            metadata=request.metadata,
         )
 
     def _upsert(self, name: str, body: Any) -> Any:
-        told = models.PointsList.model_validate(body)
-        self._client.upsert(name, told.points, update_filter=told.update_filter)
+        request = models.PointsList.model_validate(body)
+        self._client.upsert(name, request.points, update_filter=request.update_filter)
         return self._done
 
     def _retrieve(self, name: str, body: Any) -> Any:
-        told = models.PointRequest.model_validate(body)
+        request = models.PointRequest.model_validate(body)
         return self._client.retrieve(
-            name, told.ids, with_payload=told.with_payload or False, with_vectors=told.with_vector or False
+            name, request.ids, with_payload=request.with_payload or False, with_vectors=request.with_vector or False
         )
 
     def _scroll(self, name: str, body: Any) -> Any:
-        told = models.ScrollRequest.model_validate(body)
+        request = models.ScrollRequest.model_validate(body)
         points, following = self._client.scroll(
             name,
-            scroll_filter=told.filter,
-            limit=told.limit or 10,
-            order_by=told.order_by,
-            offset=told.offset,
-            with_payload=True if told.with_payload is None else told.with_payload,
-            with_vectors=told.with_vector or False,
+            scroll_filter=request.filter,
+            limit=request.limit or 10,
+            order_by=request.order_by,
+            offset=request.offset,
+            with_payload=True if request.with_payload is None else request.with_payload,
+            with_vectors=request.with_vector or False,
         )
         return {"points": points, "next_page_offset": following}
 
     def _query(self, name: str, body: Any) -> Any:
-        told = models.QueryRequest.model_validate(body)
+        request = models.QueryRequest.model_validate(body)
         return self._client.query_points(
             name,
-            query=told.query,
-            using=told.using,
-            query_filter=told.filter,
-            limit=told.limit or 10,
-            with_payload=told.with_payload or False,
+            query=request.query,
+            using=request.using,
+            query_filter=request.filter,
+            limit=request.limit or 10,
+            with_payload=request.with_payload or False,
         )
 
     def _count(self, name: str, body: Any) -> Any:
         return self._client.count(name, count_filter=models.CountRequest.model_validate(body).filter, exact=True)
 
     def _facet(self, name: str, body: Any) -> Any:
-        told = models.FacetRequest.model_validate(body)
-        return self._client.facet(name, told.key, facet_filter=told.filter, limit=told.limit or 10, exact=True)
+        request = models.FacetRequest.model_validate(body)
+        return self._client.facet(name, request.key, facet_filter=request.filter, limit=request.limit or 10, exact=True)
 
     def _delete(self, name: str, body: Any) -> Any:
         self._client.delete(name, _FILTER.validate_python(body))
         return self._done
 
     def _overwrite(self, name: str, body: Any) -> Any:
-        told = models.SetPayload.model_validate(body)
-        self._client.overwrite_payload(name, told.payload, told.points or told.filter)
+        request = models.SetPayload.model_validate(body)
+        self._client.overwrite_payload(name, request.payload, request.points or request.filter)
         return self._done
 
     def _batch(self, name: str, body: Any) -> Any:

@@ -79,7 +79,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "maintenance": 535,
     "front": 13206,
-    "adapters": 7982,
+    "adapters": 7938,
     "language": 4773,
     "knowledge": 5785,
     "lore": 298,

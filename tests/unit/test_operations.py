@@ -62,7 +62,7 @@ def test_a_task_finds_the_passage_that_says_how(operations: Path, anchor: Memory
 
 def test_a_chinese_task_finds_a_chinese_passage(operations: Path, anchor: MemoryAnchor) -> None:
     """Rule L4.find: Chinese as well as English."""
-    assert [found.name for found in anchor.find_operations("存储繁忙怎么处理")] == ["error_handling"]
+    assert [passage.name for passage in anchor.find_operations("存储繁忙怎么处理")] == ["error_handling"]
 
 
 def test_nothing_that_fits_is_an_empty_answer(operations: Path, anchor: MemoryAnchor) -> None:
@@ -75,7 +75,7 @@ def test_an_edited_file_is_read_again(operations: Path, anchor: MemoryAnchor) ->
     assert anchor.find_operations("rollback") == []
     (operations / "rollback.md").write_text("# Rollback\nRevert the tag.\n", encoding="utf-8")
 
-    assert [found.name for found in anchor.find_operations("rollback")] == ["rollback"]
+    assert [passage.name for passage in anchor.find_operations("rollback")] == ["rollback"]
     (operations / "rollback.md").unlink()
     assert anchor.find_operations("rollback") == []
 
@@ -102,9 +102,9 @@ def test_a_how_question_finds_a_passage_in_the_other_language(project: Path, mea
     (folder / "rollback.md").write_text("# 数据库回滚步骤\n\n先停止写入，再恢复最近的快照。\n", encoding="utf-8")
     anchor = meaning.anchor(agent)
 
-    assert [found.id for found in anchor.search("怎么部署到生产环境").snippets] == ["deploy"]
-    assert [found.id for found in anchor.search("how to roll back the database").snippets] == ["rollback"]
-    assert [found.name for found in anchor.find_operations("怎么部署到生产环境")] == ["deploy"]
+    assert [snippet.id for snippet in anchor.search("怎么部署到生产环境").snippets] == ["deploy"]
+    assert [snippet.id for snippet in anchor.search("how to roll back the database").snippets] == ["rollback"]
+    assert [passage.name for passage in anchor.find_operations("怎么部署到生产环境")] == ["deploy"]
     assert anchor.search("如何织毛衣").snippets == ()
     assert anchor.search("how do I bake sourdough bread").snippets == ()
 
@@ -143,9 +143,9 @@ def test_a_heading_without_text_belongs_to_the_part_below_it(project: Path, anch
         "# Deploy to production\n\n## Steps\nRun the pipeline.\n\n## Later\n", encoding="utf-8"
     )
 
-    found = anchor.find_operations("deploy to production")
+    passages = anchor.find_operations("deploy to production")
 
-    assert [(one.title, one.text) for one in found] == [
+    assert [(passage.title, passage.text) for passage in passages] == [
         ("Steps", "# Deploy to production\n\n## Steps\nRun the pipeline."),
         ("Later", "## Later"),
     ]

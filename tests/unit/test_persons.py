@@ -16,7 +16,7 @@ from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
 
-OWN = "I broke the release build by tagging before the tests had run"
+EXPERIENCE = "I broke the release build by tagging before the tests had run"
 
 
 @pytest.fixture
@@ -36,18 +36,18 @@ def shown(core: Core, agent: str, query: str = "release build") -> list[str]:
 
 def test_anothers_experience_is_told_with_its_name_and_ones_own_as_it_stands(core: Core) -> None:
     """Rule perspective: recalled text is worded to fit; the stored text stays."""
-    done = anchor(core, "codex").save_memory(OWN, source="first-person")
+    done = anchor(core, "codex").save_memory(EXPERIENCE, source="first-person")
 
-    assert shown(core, "codex") == [OWN]
-    assert shown(core, "claude-code") == [f"codex: {OWN}"]
-    assert anchor(core, "claude-code").get(done.id).content == OWN
+    assert shown(core, "codex") == [EXPERIENCE]
+    assert shown(core, "claude-code") == [f"codex: {EXPERIENCE}"]
+    assert anchor(core, "claude-code").get(done.id).content == EXPERIENCE
 
 
 @pytest.mark.parametrize(
     ("content", "source"),
     [
-        (OWN, "tool-call"),
-        (OWN, "factual"),
+        (EXPERIENCE, "tool-call"),
+        (EXPERIENCE, "factual"),
         ("The release build runs on Thursdays", "first-person"),
         ('The user said "I want the release build green" twice', "first-person"),
         ("The release build prints `I am done`", "first-person"),
@@ -78,7 +78,7 @@ def test_every_character_of_it_is_told(core: Core, content: str, told: str) -> N
 
 def test_it_is_worded_wherever_an_agent_reads_it(core: Core) -> None:
     """Rule perspective: in a memory fetched by id, in lists of events, in contexts and in hooks."""
-    done = anchor(core, "codex").save_memory(OWN, source="first-person")
+    done = anchor(core, "codex").save_memory(EXPERIENCE, source="first-person")
     anchor(core, "codex").log_event("I rolled the release build back", source="first-person")
     reader = anchor(core, "claude-code")
 
@@ -87,9 +87,9 @@ def test_it_is_worded_wherever_an_agent_reads_it(core: Core) -> None:
     context = reader.build_context("release build").text
     started = Hooks().answer(reader, "SessionStart", {"source": "startup"})
 
-    assert fetched["content"] == f"codex: {OWN}"
+    assert fetched["content"] == f"codex: {EXPERIENCE}"
     assert event["content"] == "codex: I rolled the release build back"
     for text in (context, started):
-        assert f"codex: {OWN}" in text
+        assert f"codex: {EXPERIENCE}" in text
         assert "codex: I rolled the release build back" in text
-    assert mcp_answers.answer(anchor(core, "codex"), "get_memory", {"id": done.id})["content"] == OWN
+    assert mcp_answers.answer(anchor(core, "codex"), "get_memory", {"id": done.id})["content"] == EXPERIENCE

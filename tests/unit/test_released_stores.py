@@ -35,8 +35,8 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture(params=RELEASES)
-def told(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return what the release told of its store, which lies unpacked where commands of this test look."""
+def release(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return what the release wrote down about its store, which is unpacked where commands of this test look."""
     archive = STORES / f"{request.param}.tar.xz"
     assert archive.stat().st_size < MAX_BYTES
     with tarfile.open(archive) as packed:
@@ -75,33 +75,33 @@ def differing(was: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[str]
     ]
 
 
-def test_a_store_of_each_release_opens_with_everything_as_it_was(told: dict[str, Any]) -> None:
+def test_a_store_of_each_release_opens_with_everything_as_it_was(release: dict[str, Any]) -> None:
     """Attack N4: every version, its fields and receipts; the searches find first what they found first."""
     now = memories()
 
-    assert len(now) == len(told["lines"]) > 0
-    assert differing(told["lines"], now) == []
-    for query in list(told["found"])[:2]:
-        found = json.loads(run("search", query, "--json").stdout)["snippets"]
-        assert found[0]["id"] == told["found"][query][0], query
+    assert len(now) == len(release["lines"]) > 0
+    assert differing(release["lines"], now) == []
+    for query in list(release["found"])[:2]:
+        snippets = json.loads(run("search", query, "--json").stdout)["snippets"]
+        assert snippets[0]["id"] == release["found"][query][0], query
 
 
-def test_what_humans_approved_in_each_release_is_still_in_force(told: dict[str, Any]) -> None:
+def test_what_humans_approved_in_each_release_is_still_in_force(release: dict[str, Any]) -> None:
     """Attack N4: the approved entries are served as they were, and the same passphrase is the human's."""
     schema = identity()
-    wanted = {(one["id"], one["content"]) for one in told["constitution"]["entries"]}
+    wanted = {(one["id"], one["content"]) for one in release["constitution"]["entries"]}
 
     assert schema.initialised
     assert {(one.id, one.content) for one in schema.load().entries} == wanted
     assert schema.verify_passphrase(PASSPHRASE)
     assert not schema.verify_passphrase("another one entirely")
     waiting = [one.id for one in schema.proposals() if one.status.value == "open"]
-    assert waiting == [told["ids"]["proposals"][1]]
+    assert waiting == [release["ids"]["proposals"][1]]
 
 
-def test_a_request_that_a_release_answered_gets_that_answer_again(told: dict[str, Any], tmp_path: Path) -> None:
+def test_a_request_that_a_release_answered_gets_that_answer_again(release: dict[str, Any], tmp_path: Path) -> None:
     """Attack N4: each is known again by what was asked, whatever has become of it since; nothing new is stored."""
-    if not told.get("resent"):
+    if not release.get("resent"):
         pytest.skip("this release kept no list of what was asked")
     before = memories()
     data = tmp_path / "data"
@@ -109,7 +109,7 @@ def test_a_request_that_a_release_answered_gets_that_answer_again(told: dict[str
         DirectoryLock.acquire(data, role="test") as lock,
         closing(build_core(settings_of(os.environ), data_dir=data, lock=lock)) as core,
     ):
-        for call in told["resent"]:
+        for call in release["resent"]:
             if call["name"] != "set_active_context":  # L1 did not outlive that process
                 assert answered(core, call) == call, call["name"]
 
@@ -117,16 +117,16 @@ def test_a_request_that_a_release_answered_gets_that_answer_again(told: dict[str
 
 
 @pytest.mark.slow
-def test_after_reindex_and_backup_it_is_still_the_same(told: dict[str, Any], tmp_path: Path) -> None:
+def test_after_reindex_and_backup_it_is_still_the_same(release: dict[str, Any], tmp_path: Path) -> None:
     """Attack N4: what rewrites a store of a release changes nothing of it."""
     assert run("reindex").exit_code == 0
     made = json.loads(run("backup", "create", str(tmp_path), "--json").stdout)
     assert run("backup", "restore", made["file"], "--force").exit_code in (0, 4)  # 4: it asks for the passphrase
-    assert differing(told["lines"], memories()) == []
-    for query, ids in told["found"].items():
+    assert differing(release["lines"], memories()) == []
+    for query, ids in release["found"].items():
         assert json.loads(run("search", query, "--json").stdout)["snippets"][0]["id"] == ids[0]
-    for line in told["lines"]:
+    for line in release["lines"]:
         if line.get("version") == 2:
-            versions = sum(other["id"] == line["id"] for other in told["lines"])
+            versions = sum(other["id"] == line["id"] for other in release["lines"])
             assert len(json.loads(run("history", line["id"], "--json").stdout)["versions"]) == versions
     assert run("doctor", "--audit", "--json").exit_code == 0
