@@ -25,7 +25,7 @@ from datetime import datetime
 from statistics import NormalDist
 from typing import Literal, Protocol, Self
 
-from memory_anchor.model import PLAIN_IMPORTANCE, USAGE_KEPT, Layer, Memory, MemoryType, Strength
+from memory_anchor.model import DEFAULT_IMPORTANCE, USAGE_KEPT, Layer, Memory, MemoryType, Strength
 
 DAY_S = 86_400.0
 LN2 = math.log(2)
@@ -189,7 +189,7 @@ def half_life_of_rate(rate: float) -> float:
 def decay_rate(
     kind: MemoryType,
     *,
-    importance: float = PLAIN_IMPORTANCE,
+    importance: float = DEFAULT_IMPORTANCE,
     half_life_days: float | None = None,
     rates: Mapping[MemoryType, float] = DECAY_RATES,
 ) -> float:
@@ -252,7 +252,7 @@ class HasImportance(Protocol):
 class Weight:
     """The importance of a draft, 0 to 1; drafts inherit it, so that they need not name it."""
 
-    importance: float = PLAIN_IMPORTANCE
+    importance: float = DEFAULT_IMPORTANCE
 
     def with_importance_of(self, source: HasImportance) -> Self:
         return replace(self, importance=source.importance)
@@ -260,7 +260,7 @@ class Weight:
 
 def relative_importance(memory: HasImportance) -> float:
     """Return how much more important than the default a memory is, -1 to 1."""
-    return 2 * (memory.importance - PLAIN_IMPORTANCE)
+    return 2 * (memory.importance - DEFAULT_IMPORTANCE)
 
 
 def first_priority(memory: HasImportance) -> float:

@@ -155,11 +155,11 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
     After a compaction L0 as well. source: startup, resume, clear or compact, as the client says; after a cold start as
     after a compaction. budget_tokens: 0 for the settings' budget of events and `RULES_TOKENS` for what applies.
     """
-    budget = float(min(budget_tokens or anchor.room.settings.budget.events + RULES_TOKENS, RECALLED_TOKENS_MAX))
-    key_warning = anchor.room.identity.key_warning()
+    budget = float(min(budget_tokens or anchor.project.settings.budget.events + RULES_TOKENS, RECALLED_TOKENS_MAX))
+    key_warning = anchor.project.identity.key_warning()
     parts = [f"Tell your user: Memory Anchor warns that {key_warning}"] if key_warning else []
     since = _last_visit(anchor)  # before the next line: it writes, which may be what fails
-    if failure := anchor.services.saving.failure:
+    if failure := anchor.services.save_health.failure:
         parts.append(f"Tell your user: Memory Anchor cannot save since its last try: {failure}")
     pause = pause_of(anchor.services.data_dir, anchor.services.clock.now())
     if pause is not None:
@@ -198,14 +198,14 @@ def for_prompt(anchor: MemoryAnchor, prompt: str, known: frozenset[str], *, firs
     known: ids that this conversation was shown. A prompt that needs nothing gets what is due at most.
     """
     now = anchor.services.clock.now()
-    found = anchor.brought_up(prompt, limit=(BRIEF_LINES if first else PROMPT_LINES) + len(known))
+    found = anchor.recall_unprompted(prompt, limit=(BRIEF_LINES if first else PROMPT_LINES) + len(known))
     lines = [
         RecalledLine.of_snippet(snippet, now)
         for place, snippet in enumerate(found)
         if place < PROMPT_LINES + len(known) or (snippet.relevance or 0) >= EXTRA_BAR
     ]
     if first or names_in(prompt):
-        lines += [RecalledLine.of_memory(anchor, memory) for memory in anchor.naming(names_in(prompt))]
+        lines += [RecalledLine.of_memory(anchor, memory) for memory in anchor.mentioning(names_in(prompt))]
     fresh = {line.id: line for line in lines if line.id not in known}
     chosen = list(fresh.values())[: BRIEF_LINES if first else PROMPT_LINES]
     due = [line for line in due_lines(anchor) if line.id not in known] if first else []
@@ -232,7 +232,7 @@ def due_file(anchor: MemoryAnchor) -> DueFile:
 def note_due(anchor: MemoryAnchor, brief: Brief) -> None:
     """Record that what was due was shown today."""
     ids = [line.id for line in brief.lines if line.text.startswith("- [due")]
-    with anchor.services.saving.tolerating_failure():
+    with anchor.services.save_health.tolerating_failure():
         due_file(anchor).note(ids, anchor.services.clock.now().date().isoformat())
 
 
@@ -288,7 +288,7 @@ def _last_visit(anchor: MemoryAnchor) -> datetime | None:
     if anchor.writes.may_write:
         visits.pop(key, None)
         visits[key] = (own, began, before)
-        with anchor.services.saving.tolerating_failure():
+        with anchor.services.save_health.tolerating_failure():
             write_atomic(path, json.dumps(dict(list(visits.items())[-VISITS_KEPT:])).encode())
     try:
         return datetime.fromisoformat(before) if before else None
@@ -363,12 +363,14 @@ def for_tool(anchor: MemoryAnchor, tool_input: Mapping[str, Json], known: frozen
     command = str(tool_input.get("command") or "")
     patched = _PATCHED.findall(command)[:NAMES_READ]
     command = "" if patched else command[:COMMAND_CHARS]
-    paths = [path.strip().removeprefix(anchor.room.root or "") for path in (path, *patched)]
+    paths = [path.strip().removeprefix(anchor.project.root or "") for path in (path, *patched)]
     runs = runs_of(command)
     phrases, programs = heads_of(runs)
     names = [*(path[-PATH_CHARS:] for path in paths if path), *names_in(command), *phrases]
     commands, files = _whole_commands(runs), [name for path in paths for name in _whole_paths(path)]
-    found = anchor.naming([*names, *commands, *files], limit=NAMED_READ)  # one look for all: each costs milliseconds
+    found = anchor.mentioning(
+        [*names, *commands, *files], limit=NAMED_READ
+    )  # one look for all: each costs milliseconds
     named = [*_mentioning(found, names)[:NAMED_HERE], *_of_few(anchor, programs)]
     traps = [memory for memory in named if memory.type in TRAPS or memory.epistemic is Epistemic.REFUTED]
     facts = [memory for memory in _in_full(found, files) if memory.layer is Layer.VERIFIED_FACT]
@@ -382,7 +384,7 @@ def _mentioning(memories: Sequence[Memory], names: Sequence[str]) -> list[Memory
 
 def _of_few(anchor: MemoryAnchor, programs: Sequence[str]) -> list[Memory]:
     """Return what names one of these programs, of those that no more than `NAMED_BY_FEW` memories name."""
-    found = anchor.naming(programs, limit=NAMED_READ) if programs else []
+    found = anchor.mentioning(programs, limit=NAMED_READ) if programs else []
     groups = [_mentioning(found, [program]) for program in programs]
     return [memory for group in groups if len(group) <= NAMED_BY_FEW for memory in group]
 
@@ -436,7 +438,7 @@ def _whole_paths(path: str) -> list[str]:
 
 def for_failure(anchor: MemoryAnchor, command: str, error: str, known: frozenset[str]) -> Brief:
     """Return known fixes of a failing command, at most `WARNINGS`. error: what it printed."""
-    return _warnings(anchor, anchor.mending(Failure.of(command, error), FIXES), known) if error.strip() else Brief()
+    return _warnings(anchor, anchor.fixes_for(Failure.of(command, error), FIXES), known) if error.strip() else Brief()
 
 
 def heads_of(runs: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:

@@ -36,9 +36,9 @@ from memory_anchor.errors import Refused, Unavailable
 from memory_anchor.files import remove_durably, write_atomic
 from memory_anchor.foreground import RequestGate
 from memory_anchor.freshness import FreshnessChecker
-from memory_anchor.identity.elsewhere import KeyOpens, no_key_opens
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.keys import Approver
+from memory_anchor.identity.remote_approval import KeyIsValid, no_key_is_valid
 from memory_anchor.identity.signed_requests import Challenges, SignedCall
 from memory_anchor.ingest.model_calls import decide_with_model
 from memory_anchor.ingest.reconcile import decide
@@ -58,7 +58,7 @@ from memory_anchor.maintenance import merges_of, purged_elsewhere
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import (
     COLLECTIONS,
-    FOUND_STATES,
+    SEARCHABLE_STATES,
     Actor,
     Caller,
     Layer,
@@ -91,7 +91,7 @@ from memory_anchor.recall.query_embedder import QueryEmbedder
 from memory_anchor.recall.search import Searcher
 from memory_anchor.recall.snippets import RankedMemory, snippet
 from memory_anchor.repeats import FOLDER, FirstAnswers
-from memory_anchor.services import Project, Services, rules_home
+from memory_anchor.services import Project, Services, rules_folder
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
 from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
@@ -188,7 +188,7 @@ class Core:
         self.scheduler.add(self.devices.job())
         self._projects: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(PROJECTS_KEPT)
         self._projects_lock = threading.Lock()
-        self.key_opens: KeyOpens = no_key_opens
+        self.key_opens: KeyIsValid = no_key_is_valid
 
     # --- composition ---------------------------------------------------------------------------------------------
 
@@ -255,14 +255,14 @@ class Core:
             paused=self._paused,
             monotonic=time.monotonic,
             activation=searcher.activation,
-            tags=tags,
-            recalled=recalled,
+            tag_neighbours=tags,
+            recalled_together=recalled,
             knowledge=self._make_library(store, meaning),
-            meaning=meaning,
+            query_embedder=meaning,
             answers=FirstAnswers(self.data_dir / FOLDER, self.records if self.shared else None),
             remote=adapters.remote,
             project_note=self.projects.note,
-            turn_of=RequestTurns(self.records).of if self.shared else lambda _: nullcontext(),
+            turn_of_request=RequestTurns(self.records).of if self.shared else lambda _: nullcontext(),
             lorebooks=LorebookStore(self.shared[1].lorebooks() if self.shared else None),
         )
 
@@ -313,8 +313,8 @@ class Core:
             rules=services.rules(settings),
             activation=shared.activation,
             state_dir=self.data_dir / "jobs",
-            tags=shared.tags,
-            recalled=shared.recalled,
+            tags=shared.tag_neighbours,
+            recalled=shared.recalled_together,
             yield_to_requests=self.foreground.wait_until_quiet,
             segment=reader.topics,
             extract=reader.save_facts,
@@ -345,8 +345,10 @@ class Core:
             across=self._across(project_id) if self.settings.scope.agent_across_projects else (),
         )
         known = replace(actor, scope=scope, project_dir=root)
-        home = rules_home(scope, root, own=self.settings.scope.account)
-        return MemoryAnchor(self.services, self.room(home, root, scope.account), known, self._context_builder, self)
+        home = rules_folder(scope, root, own=self.settings.scope.account)
+        return MemoryAnchor(
+            self.services, self.project_for(home, root, scope.account), known, self._context_builder, self
+        )
 
     def _joined(self, project_id: str, folder: str, why: str) -> None:
         """Record that a folder belongs to a known project and now uses its memory."""
@@ -357,8 +359,8 @@ class Core:
         """Return the other projects whose agent memories a caller reads, by the user's word: all."""
         return tuple(sorted({*self.projects.all(), DEFAULT} - {project_id}))
 
-    def room(self, project_id: str, root: str, account: str) -> Project:
-        """Return the project of this id (`rules_home`), read again when its settings file changes.
+    def project_for(self, project_id: str, root: str, account: str) -> Project:
+        """Return the project of this id (`rules_folder`), read again when its settings file changes.
 
         account: the caller's; a folder of this machine is its own account's.
         """
@@ -408,7 +410,7 @@ class Core:
         Raises Refused: it is not signed so, or the key here is not the installation's.
         """
         anchor = self.anchor(actor)
-        identity, scope, now = anchor.room.identity, anchor.actor.scope, self.clock.now()
+        identity, scope, now = anchor.project.identity, anchor.actor.scope, self.clock.now()
         if about_key := identity.key_warning():
             raise Refused(about_key)
         approver = approver or identity.approver()
@@ -461,7 +463,7 @@ class Core:
         if not (self.data_dir / JOBS_OFF).exists():
             self.scheduler.start(self.clock, settle_s=SETTLE_S)
 
-    def let_jobs_run(self, on: bool) -> None:
+    def enable_jobs(self, on: bool) -> None:
         """Switch due jobs on or off; off, a job runs only when started by name. Kept over restarts."""
         if on:
             remove_durably(self.data_dir / JOBS_OFF)
@@ -493,9 +495,9 @@ class Core:
         self.services.store.close()
         self.quarantine.close()
 
-    def forget_tags(self) -> None:
+    def clear_tags(self) -> None:
         """Forget which tags occur together until the job counts them again: tags of erased memories must not stay."""
-        self.services.tags.clear()
+        self.services.tag_neighbours.clear()
         (self.data_dir / "jobs" / f"{TAG_STATE}.json").unlink(missing_ok=True)
 
     def _embed_some(self) -> int:
@@ -516,10 +518,10 @@ class Core:
         for entry in entries:
             self.services.searcher.note_written(entry)
             memory = entry.memory
-            is_new = memory.version == 1 and memory.layer is Layer.VERIFIED_FACT and memory.state in FOUND_STATES
+            is_new = memory.version == 1 and memory.layer is Layer.VERIFIED_FACT and memory.state in SEARCHABLE_STATES
             if is_new and not entry.vectors and self.services.embedder is not None:
-                self.services.recalled.note_unembedded(memory.id)
-        self.services.recalled.changed()
+                self.services.recalled_together.note_unembedded(memory.id)
+        self.services.recalled_together.changed()
         self._embedding.wake()
 
     # --- parts ---------------------------------------------------------------------------------------------------
@@ -571,7 +573,7 @@ class Core:
             knowledge=anchor.knowledge.strong_passages if self.knowledge.is_used else None,
             lore=anchor.lore.for_context,
         )
-        return ContextBuilder(sources, anchor.room.settings.budget, circuit=self._circuit, monotonic=time.monotonic)
+        return ContextBuilder(sources, anchor.project.settings.budget, circuit=self._circuit, monotonic=time.monotonic)
 
     def stats(self, reader: Scope | None = None) -> dict[str, Json]:
         """Return counts by layer, type, strength and age of what `reader` may read (None: of all).

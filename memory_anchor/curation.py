@@ -30,9 +30,9 @@ from memory_anchor.ingest.remembering import KNOWN_MAX, Extract, Extracted, Reme
 from memory_anchor.language.perspective import Perspective
 from memory_anchor.layers.records import newest_first, with_receipt
 from memory_anchor.model import (
-    FOUND_STATES,
     HISTORY,
     LAYER_OF_TYPE,
+    SEARCHABLE_STATES,
     Citation,
     Epistemic,
     Layer,
@@ -55,7 +55,7 @@ from memory_anchor.requests import (
     RememberConversation,
     ResolveConflict,
 )
-from memory_anchor.rights import Deed
+from memory_anchor.rights import Action
 from memory_anchor.versions import Revision, expired_by, revise
 from memory_anchor.where import Condition, OneOf, Where
 from memory_anchor.writes import STORED_LAYERS, Writes
@@ -67,7 +67,7 @@ PROFILED_MAX = 1_000
 class Conversations:
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
-        self.services, self.room, self.actor = writes.services, writes.room, writes.actor
+        self.services, self.project, self.actor = writes.services, writes.project, writes.actor
 
     def remember(self, request: RememberConversation) -> tuple[list[Remembered], list[str]]:
         """Store what is worth keeping of a conversation; return what became of each part, and notes.
@@ -80,21 +80,21 @@ class Conversations:
         known = self._known_first(stable_hash("learn", json.dumps(request.canonical(), sort_keys=True, default=str)))
         extracted, write_mode, notes = self.found_in(request, known)
         if request.waits:
-            unsure = self.room.gate.unsure
+            unsure = self.project.gate.unsure
             facts = tuple(
                 replace(candidate, confidence=min(candidate.confidence, unsure))
                 for candidate in extracted.candidates
                 if LAYER_OF_TYPE[candidate.type] is Layer.VERIFIED_FACT
             )
             extracted = replace(extracted, candidates=facts)
-        return self.services.rememberer.store(self.actor, extracted, gate=self.room.gate, mode=write_mode), notes
+        return self.services.rememberer.store(self.actor, extracted, gate=self.project.gate, mode=write_mode), notes
 
     def found_in(
         self, request: RememberConversation, known: Sequence[Memory] | None = None
     ) -> tuple[Extracted, WriteMode, list[str]]:
         """Return what `remember` would store; nothing is written. known: None for what is known now."""
         turns = conversation(request.messages)
-        own = self.room.of_agent(self.actor.scope.agent).extraction
+        own = self.project.agent_settings(self.actor.scope.agent).extraction
         write_mode = request.mode or WriteMode(WriteMode.TOOL_CALL if own.mode == "auto" else own.mode)
         style = Style(write_mode, Perspective(own.perspective), own.prompt_template)
         extract: Extract | None = None
@@ -139,7 +139,7 @@ class Conversations:
         where = Where(
             (
                 OneOf("audience", tuple(sorted(audiences(self.actor.scope)))),
-                OneOf("state", tuple(sorted(FOUND_STATES | {Status.PENDING.value}))),
+                OneOf("state", tuple(sorted(SEARCHABLE_STATES | {Status.PENDING.value}))),
             )
         )
         return self.services.store.find(
@@ -147,7 +147,7 @@ class Conversations:
         )
 
 
-LIVE = FOUND_STATES | {Status.PENDING.value}
+LIVE = SEARCHABLE_STATES | {Status.PENDING.value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class Curation:
         idempotency = self._writes.idempotency("edit", id=name, content=text, version=request.expected_version)
         if (done := self._writes.replayed(idempotency)) is not None:
             return done
-        current = self._changeable(name, Deed.EDIT)
+        current = self._changeable(name, Action.EDIT)
         if current.content == text:
             return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, "the text is the same already")
         return self._writes.change(
@@ -234,7 +234,7 @@ class Curation:
         idempotency = self._writes.idempotency("judge", id=name, epistemic=judged.value, shown_by=evidence)
         if (done := self._writes.replayed(idempotency)) is not None:
             return done
-        self._changeable(name, Deed.JUDGE)
+        self._changeable(name, Action.JUDGE)
         at = self._writes.services.clock.now()
         is_link = evidence.startswith(("https://", "http://"))
         cited = (Citation("url", evidence, title=judged.value, observed_at=at),) if is_link else ()
@@ -261,7 +261,7 @@ class Curation:
         with self._records.lock:
             if (done := self._writes.replayed(idempotency)) is not None:
                 return done
-            current = self._changeable(name, Deed.PIN if pinned else Deed.UNPIN)
+            current = self._changeable(name, Action.PIN if pinned else Action.UNPIN)
             # A human's pin over an agent's is written: from then on it is a human's.
             same = current.pinned is pinned and not (pinned and self._is_human and not self._pinned_by_a_human(current))
             if same:
@@ -284,7 +284,7 @@ class Curation:
         current = self._records.read(name, self._writes.actor.scope)
         if current.status is not Status.ARCHIVED:
             raise BadInput(f"{name} is {current.status.value}; allowed is an archived memory")
-        rights.check(Deed.RESTORE, self._writes.actor.caller, [current])
+        rights.check(Action.RESTORE, self._writes.actor.caller, [current])
         versions = self._records.versions(name, self._writes.actor.scope)
         before = next(
             (m for m in reversed(versions) if m.state == HISTORY and m.status is not Status.ARCHIVED),
@@ -332,13 +332,13 @@ class Curation:
         def changed(memory: Memory) -> Memory:
             return replace(memory if text is None else _by_human(memory, text), status=Status.ACTIVE)
 
-        return replace(self._decide(request, Deed.ACCEPT, Outcome.UPDATED, reason, changed, text), redactions=kinds)
+        return replace(self._decide(request, Action.ACCEPT, Outcome.UPDATED, reason, changed, text), redactions=kinds)
 
     def reject(self, request: RejectPending) -> WriteOutcome:
         """Archive a pending memory (humans only). seen: as in `accept`."""
         return self._decide(
             request,
-            Deed.REJECT,
+            Action.REJECT,
             Outcome.ARCHIVED,
             "rejected in review",
             lambda memory: replace(memory, status=Status.ARCHIVED),
@@ -365,9 +365,9 @@ class Curation:
             if memory.status is not Status.DISPUTED or not memory.disputes:
                 raise BadInput(f"{name} is {memory.status.value}; allowed is a memory of an open contradiction")
             others = self._opponents(memory)
-            deed = Deed.MERGE if resolution == "merge" else Deed.SETTLE
+            deed = Action.MERGE if resolution == "merge" else Action.SETTLE
             caller = self._writes.actor.caller
-            rights.check(deed, caller, [memory, *others], asks_user=self._writes.room.asks_user)
+            rights.check(deed, caller, [memory, *others], asks_user=self._writes.project.asks_user)
             if self._is_human:
                 rights.check_seen(request.seen, [memory, *others])
             new, *old = sorted([memory, *others], key=_age, reverse=True)
@@ -419,7 +419,7 @@ class Curation:
     def _decide(
         self,
         request: AcceptPending | RejectPending,
-        deed: Deed,
+        deed: Action,
         outcome: Outcome,
         reason: str,
         changed: Callable[[Memory], Memory],
@@ -441,17 +441,17 @@ class Curation:
             )
 
     def _waits_for_user(self, memory: Memory, against: Sequence[Memory]) -> bool:
-        return rights.waits_for_user((memory, *against), self._writes.room.asks_user)
+        return rights.waits_for_user((memory, *against), self._writes.project.asks_user)
 
-    def _changeable(self, name: str, deed: Deed) -> Memory:
+    def _changeable(self, name: str, deed: Action) -> Memory:
         """Return the current version. Raises Refused: this caller may not do this to it."""
         current = self._records.read(name, self._writes.actor.scope)
-        versions = self._records.newest_versions(current) if deed is Deed.UNPIN else ()
+        versions = self._records.newest_versions(current) if deed is Action.UNPIN else ()
         rights.check(deed, self._writes.actor.caller, [current], versions=versions)
         return current
 
     def _pinned_by_a_human(self, memory: Memory) -> bool:
-        return rights.pinned_by_a_human(self._records.newest_versions(memory))
+        return rights.pinned_by_human(self._records.newest_versions(memory))
 
     @property
     def _is_human(self) -> bool:

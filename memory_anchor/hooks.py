@@ -259,7 +259,7 @@ class Hooks:
         prompt = prompt.replace("\0", " ").strip()[: inputs.QUERY_MAX]
         if len(prompt.encode()) < MIN_PROMPT_CHARS or prompt.startswith("/"):
             return ""
-        anchor.services.said.note(anchor.actor.scope, prompt)
+        anchor.services.recent_prompts.note(anchor.actor.scope, prompt)
         with self._lock:
             is_first = not self._session(anchor).is_briefed
         found = brief.for_prompt(anchor, prompt, self._recalled(anchor), first=is_first)
@@ -294,7 +294,7 @@ class Hooks:
         parts = [f"{loaded} loaded", f"{len(saved)} saved"]
         if saved:
             parts.append(f"last {_since(now, max(memory.recorded_at for memory in saved))} ago")
-        if failure := anchor.services.saving.failure:
+        if failure := anchor.services.save_health.failure:
             return f"{RED}memory: saving fails: {terminal.visible(failure)[:FAILURE_CHARS]}{PLAIN}"
         return " · ".join([*parts, *(["paused"] if is_paused else [])])
 

@@ -32,7 +32,7 @@ from memory_anchor.knowledge.lorebooks import BookRecord, ConversationTurn, book
 from memory_anchor.language.fences import strip_fenced
 from memory_anchor.language.safety import cleaned
 from memory_anchor.model import Citation, Layer, Locator, RetrievedSnippet, Tag, Trust
-from memory_anchor.rights import HUMAN_AUTHOR, Deed
+from memory_anchor.rights import HUMAN_AUTHOR, Action
 from memory_anchor.writes import Writes
 
 SPEAKERS = ("user", "assistant", "system")
@@ -52,7 +52,7 @@ class LorebookUseCases:
         self._writes, self._services, self._actor = writes, writes.services, writes.actor
         self._store = writes.services.lorebooks
         self._home = home_of(writes.services.data_dir, writes.actor.scope)
-        self._settings = ScanSettings(**writes.room.settings.lorebook.model_dump())
+        self._settings = ScanSettings(**writes.project.settings.lorebook.model_dump())
 
     def add(self, request: requests.AddLorebook) -> dict[str, Json]:
         """Add a book; return what was read of it, and what was left out."""
@@ -216,9 +216,9 @@ class LorebookUseCases:
     def _check_may_change(self, old: BookRecord | None) -> None:
         """Raise Refused: nothing may be written now, or a human added the old book."""
         self._writes.check_writable()
-        rights.check(Deed.KNOWLEDGE, self._actor.caller)
+        rights.check(Action.KNOWLEDGE, self._actor.caller)
         if old is not None and old.by.startswith(HUMAN_AUTHOR):
-            rights.check(Deed.TRUST_KNOWLEDGE, self._actor.caller)
+            rights.check(Action.TRUST_KNOWLEDGE, self._actor.caller)
 
 
 def spoken_messages(messages: Json) -> tuple[LoreMessage, ...]:

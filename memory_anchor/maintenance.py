@@ -39,7 +39,7 @@ from memory_anchor.language import safety
 from memory_anchor.layers.records import audit_record
 from memory_anchor.model import COLLECTIONS, HISTORY, Caller, Citation, Memory, Origin, Outcome, account_of, audiences
 from memory_anchor.pausing import FLAG, Pause, parse_duration, pause_of, save_pause
-from memory_anchor.rights import Deed
+from memory_anchor.rights import Action
 from memory_anchor.services import Process, Services
 from memory_anchor.upkeep import history as undoing
 from memory_anchor.upkeep.upkeep import JobReport, Limits
@@ -78,7 +78,7 @@ class Maintenance:
 
     def pause(self, request: requests.PauseAgents) -> dict[str, Json]:
         """Pause writes by agents, or resume them (humans only); `stats` shows which."""
-        rights.check(Deed.RESUME if request.off else Deed.PAUSE, self._actor.caller)
+        rights.check(Action.RESUME if request.off else Action.PAUSE, self._actor.caller)
         data, now = self._services.data_dir, self._services.clock.now()
         if request.off:
             remove_durably(data / FLAG)
@@ -86,7 +86,7 @@ class Maintenance:
         pause = Pause(now + parse_duration(request.lasting) if request.lasting else None, request.no_memory)
         current = pause_of(data, now)
         if current is not None and (current.outlasts(pause) or current.silent > pause.silent):
-            rights.check(Deed.RESUME, self._actor.caller)  # a shorter or weaker pause would end the one in force
+            rights.check(Action.RESUME, self._actor.caller)  # a shorter or weaker pause would end the one in force
         save_pause(data, pause)
         until = {"until": pause.until.isoformat()} if pause.until else {}
         return {"paused": True, **until, **({"silent": True} if pause.silent else {})}
@@ -94,7 +94,7 @@ class Maintenance:
     def undo(self, request: requests.Undo) -> dict[str, Json]:
         """Return the plan of an undo; `apply` carries it out."""
         up, reader = self._process.upkeep, self._actor.scope
-        human = rights.may(Deed.UNDO_HUMANS, self._actor.caller)
+        human = rights.may(Action.UNDO_HUMANS, self._actor.caller)
         if request.conversation:
             plan = undoing.plan_conversation(up, request.conversation, reader, human=human)
         elif request.agent:
@@ -123,7 +123,7 @@ class Maintenance:
 
     def preview_purge(self, request: requests.PreviewPurge) -> dict[str, Json]:
         """Return the memories that a purge of these ids, or of this text, would erase; for a human alone."""
-        rights.check(Deed.PURGE, self._actor.caller)
+        rights.check(Action.PURGE, self._actor.caller)
         named = purging.versions_to_erase(self._process.upkeep, ids=request.ids, text=request.text)
         versions: dict[str, list[Memory]] = {}
         for memory in chain.from_iterable(named.values()):
@@ -136,7 +136,7 @@ class Maintenance:
 
     def purge(self, request: requests.Purge) -> dict[str, Json]:
         """Erase memories for good by id or by a text: a human's call alone."""
-        rights.check(Deed.PURGE, self._actor.caller)
+        rights.check(Action.PURGE, self._actor.caller)
         if bool(request.ids) == bool(request.text):
             raise BadInput("purge names nothing, or both ids and a text; allowed is one of them")
         data_dir, services = self._services.data_dir, self._services
@@ -168,7 +168,7 @@ class Maintenance:
 
     def switch_jobs(self, request: requests.SwitchJobs) -> dict[str, Json]:
         """Keep the engine from running jobs by itself, or let it again; remembered over restarts."""
-        self._process.let_jobs_run(request.on)
+        self._process.enable_jobs(request.on)
         return {"running": request.on}
 
     # --- reports of contexts -----------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Maintenance:
 
     def link(self, request: moving_requests.LinkProject) -> dict[str, Json]:
         """Make the caller's folder, or `folder`, part of a project; with `moved` it is where that project is now."""
-        rights.check(Deed.LINK, self._actor.caller)
+        rights.check(Action.LINK, self._actor.caller)
         target = self._target(request.project)
         folder = os.path.realpath(request.folder or self._actor.project_dir)
         before = self._process.projects.link(folder, target, moved=request.moved)
@@ -255,7 +255,7 @@ class Maintenance:
 
     def merge(self, request: moving_requests.MergeProjects) -> dict[str, Json]:
         """Move every memory of one project to another, or with `undo` those that a merge moved back."""
-        rights.check(Deed.MERGE_PROJECTS, self._actor.caller)
+        rights.check(Action.MERGE_PROJECTS, self._actor.caller)
         self._writes.check_writable()
         projects, services = self._process.projects, self._services
         merges = merges_of(services, self._actor.scope.account)
@@ -307,7 +307,7 @@ def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]
         *knowledge_holders(services.knowledge, data_dir),
         backup.KnownBackups(data_dir),
         purging.Cache("what searches remember", services.read_anew),
-        purging.Cache("which tags occur together", process.forget_tags),
+        purging.Cache("which tags occur together", process.clear_tags),
         purging.Cache("what was said last", services.events.clear_cache),
         purging.Cache("what lorebooks say", services.lorebooks.clear_cache),
     )
@@ -334,7 +334,7 @@ class Moving:
     def begin_export(self, request: moving_requests.BeginExport) -> dict[str, Json]:
         """Return the instant the export shows, the caller's project, and the collections there are."""
         if request.everything:
-            rights.check(Deed.EXPORT_ALL, self._actor.caller)
+            rights.check(Action.EXPORT_ALL, self._actor.caller)
         instant = transfer.export_instant(self._services.store, self._services.clock.now())
         return {
             "instant": instant.isoformat(),
@@ -345,7 +345,7 @@ class Moving:
     def export_page(self, request: moving_requests.ExportPage) -> dict[str, Json]:
         """Return the next versions that this caller may read, as their payload."""
         if request.everything:
-            rights.check(Deed.EXPORT_ALL, self._actor.caller)
+            rights.check(Action.EXPORT_ALL, self._actor.caller)
         memories, after = transfer.export_page(
             self._services.store,
             request.collection,
@@ -361,7 +361,7 @@ class Moving:
         """Register the projects of an export (humans only); return those with another id here."""
         self._writes.check_writable()
         projects = self._process.projects
-        learns = rights.may(Deed.IMPORT_PROJECTS, self._actor.caller)
+        learns = rights.may(Action.IMPORT_PROJECTS, self._actor.caller)
         return {"renamed": projects.adopt(request.projects) if learns else projects.renamed(request.projects)}
 
     def import_lines(self, request: moving_requests.ImportLines) -> dict[str, Json]:
@@ -371,7 +371,7 @@ class Moving:
         """
         self._writes.check_writable()
         caller = self._actor.caller
-        rights.check(Deed.IMPORT, caller)
+        rights.check(Action.IMPORT, caller)
         versions: list[tuple[int, Memory]] = []
         fresh: list[tuple[int, requests.ImportedLine, Line]] = []
         errors: list[transfer.LineError] = []
@@ -441,7 +441,7 @@ class Moving:
         caller = self._actor.caller
         if rights.import_refusal(caller, memory, None, reads=audiences(self._actor.scope)):
             return memory  # refused where what is stored under its id is known too
-        lowered = self._writes.room.gate.as_agent_claim(memory, caller)
+        lowered = self._writes.project.gate.as_agent_claim(memory, caller)
         if lowered is None:
             raise Refused(f"line {number}: {memory.version_id} is below the gate; a human brings it in with --human")
         return lowered
@@ -469,7 +469,7 @@ class Moving:
     def _recording(self, added: Sequence[Memory], *, audited: bool) -> AbstractContextManager[None]:
         """Return what records these versions around their writing, without those that an adopted trail names."""
         audit = self._services.audit
-        if audited and rights.may(Deed.IMPORT_PROJECTS, self._actor.caller):
+        if audited and rights.may(Action.IMPORT_PROJECTS, self._actor.caller):
             path = self._services.data_dir / "audit" / "audit.jsonl"
             named = _named_in_trail(path, path.stat().st_size if path.exists() else 0)
             added = [memory for memory in added if (memory.id, memory.version, memory.content_hash) not in named]

@@ -68,14 +68,14 @@ TOPIC_CHARS = 300
 @dataclass(eq=False)
 class MemoryAnchor:
     services: Services
-    room: Project
+    project: Project
     actor: Actor
     _context: Callable[..., ContextBuilder]
     _process: Process
 
     @cached_property
     def writes(self) -> Writes:
-        return Writes(self.services, self.room, self.actor)
+        return Writes(self.services, self.project, self.actor)
 
     @cached_property
     def conversations(self) -> Conversations:
@@ -112,13 +112,13 @@ class MemoryAnchor:
     @property
     def own(self) -> AgentSettings:
         """The settings of this agent."""
-        return self.room.of_agent(self.actor.scope.agent)
+        return self.project.agent_settings(self.actor.scope.agent)
 
     # --- layers ---------------------------------------------------------------------------------------------------
 
     def constitution(self) -> Constitution:
         """Return L0 whole: the approved text, with a warning where the file differs. Never fails."""
-        return self.room.identity.load()
+        return self.project.identity.load()
 
     @use_case(requests.ProposeChange)
     def propose(self, request: requests.ProposeChange) -> Proposal:
@@ -148,7 +148,7 @@ class MemoryAnchor:
     def log_event(self, request: requests.LogEvent) -> WriteOutcome:
         """Store what happened; by words at once, by meaning as soon as it is embedded."""
         remote = self.services.remote
-        with self.services.saving.watched():
+        with self.services.save_health.watched():
             done = self.writes.log_event(request)
             return done if remote is None else remote.keep_for_server(self.actor, "memory/log", request, done)
 
@@ -174,7 +174,7 @@ class MemoryAnchor:
     def save_memory(self, request: requests.SaveMemory) -> WriteOutcome:
         """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled."""
         remote = self.services.remote
-        with self.services.saving.watched():
+        with self.services.save_health.watched():
             done = self.writes.save_memory(request)
             return done if remote is None else remote.keep_for_server(self.actor, "memory/store", request, done)
 
@@ -194,12 +194,12 @@ class MemoryAnchor:
     def _search_locally(self, request: requests.SearchMemory) -> SearchAnswer:
         search = self._search_request(request)
         now = self.services.clock.now()
-        searcher, entries = self.services.searcher, cache(self.room.identity.entries)
+        searcher, entries = self.services.searcher, cache(self.project.identity.entries)
         preload: Callable[[], object] = entries if wants(search, Layer.IDENTITY_SCHEMA, signal=True) else lambda: None
         answer = searcher.search(self.actor, search, meanwhile=preload) if search.searched() else SearchAnswer(())
-        self.services.recalled.note(answer.snippets)
+        self.services.recalled_together.note(answer.snippets)
         answer = self._counted_as_shown(answer)
-        answer = with_operations(answer, search, self.room.operations.find, now=now)
+        answer = with_operations(answer, search, self.project.operations.find, now=now)
         may_join = self.services.knowledge.is_used and search.is_unfiltered and not search.layers
         if may_join and all(snippet.weak for snippet in answer.snippets):
             passages = self.knowledge.strong_passages(search.query)
@@ -210,11 +210,11 @@ class MemoryAnchor:
 
     def _counted_as_shown(self, answer: SearchAnswer) -> SearchAnswer:
         """Return the answer with its citations checked; its memories count as shown once more."""
-        answer = with_freshness(answer, self.room.sources)
+        answer = with_freshness(answer, self.project.sources)
         self.services.usage.record_shown((snippet.layer, snippet.id) for snippet in answer.snippets)
         return answer
 
-    def brought_up(self, prompt: str, *, limit: int) -> list[RetrievedSnippet]:
+    def recall_unprompted(self, prompt: str, *, limit: int) -> list[RetrievedSnippet]:
         """Return memories of L2, L3 and L4 that decide a prompt that asked for none; often there are none.
 
         With an embedder that `recall/unprompted.py` does not know: what a search calls strong.
@@ -223,7 +223,7 @@ class MemoryAnchor:
         decisive = recall_for_prompt(searcher, self.actor, search)
         answer = searcher.search(self.actor, search) if decisive is None else SearchAnswer(decisive.snippets)
         answer = self._counted_as_shown(answer)
-        is_task, find = None if decisive is None else decisive.needs > 0, self.room.operations.find
+        is_task, find = None if decisive is None else decisive.needs > 0, self.project.operations.find
         answer = with_operations(answer, search, find, now=self.services.clock.now(), is_task=is_task)
         never_used = UsedMemories(self.services.data_dir / USED_MEMORIES_FILE).never_used()
         return [
@@ -232,15 +232,15 @@ class MemoryAnchor:
             if not snippet.weak and (snippet.id not in never_used or (snippet.relevance or 0) >= STRONG)
         ][:limit]
 
-    def heeded(self) -> list[dict[str, Json]]:
+    def used_by_agents(self) -> list[dict[str, Json]]:
         """Return how many memories hooks brought up and how many of these agents used, by layer and hook."""
         return UsedMemories(self.services.data_dir / USED_MEMORIES_FILE).table()
 
-    def naming(self, names: Sequence[str], *, limit: int = 4) -> list[Memory]:
+    def mentioning(self, names: Sequence[str], *, limit: int = 4) -> list[Memory]:
         """Return current memories whose words name one of these files, identifiers or phrases, rarest first."""
         return mentioning(self.services.searcher, self.actor, names, limit=limit)
 
-    def mending(self, failure: Failure, kinds: Collection[MemoryType]) -> list[Memory]:
+    def fixes_for(self, failure: Failure, kinds: Collection[MemoryType]) -> list[Memory]:
         """Return memories of these types that fix a failed command; often there are none."""
         fixes = fixes_for(self.services.searcher, self.actor, failure, kinds)
         self.services.usage.record_shown((memory.layer, memory.id) for memory in fixes)
@@ -284,7 +284,7 @@ class MemoryAnchor:
             include_pending=request.include_pending,
             detail=request.detail,
             topic=self._topic() if self.services.settings.retrieval.lens else "",
-            before=self.services.said.before(self.actor.scope, request.query),
+            before=self.services.recent_prompts.last_before(self.actor.scope, request.query),
             counts_use=ranking.apply_frequency_boost,
             counts_age=ranking.apply_time_decay,
         )
@@ -311,9 +311,9 @@ class MemoryAnchor:
         """Return one memory, its citations checked against the project; fetching it counts as a use."""
         memory = self.services.records.read(request.id, self.actor.scope)
         self.services.usage.record_use(memory)
-        if self.room.sources is None:
+        if self.project.sources is None:
             return memory
-        return replace(memory, citations=self.room.sources.with_freshness(memory.citations))
+        return replace(memory, citations=self.project.sources.with_freshness(memory.citations))
 
     @use_case(requests.ShowMemory)
     def show(self, request: requests.ShowMemory) -> Memory:
@@ -351,7 +351,7 @@ class MemoryAnchor:
     @use_case(requests.FindOperations)
     def find_operations(self, request: requests.FindOperations) -> list[OperationPassage]:
         """Return passages of `.ai/operations/` that say how a task is done; empty when none fits."""
-        return self.room.operations.find(request.task, limit=request.limit, waits=asks_how(request.task))
+        return self.project.operations.find(request.task, limit=request.limit, waits=asks_how(request.task))
 
     @use_case(requests.BuildContext)
     def build_context(self, request: requests.BuildContext) -> BuiltContext:

@@ -100,7 +100,7 @@ class Status(StrEnum):
 HISTORY = "history"
 """The `state` of a version that a later version of the same memory replaced; a live version's state is its status."""
 
-FOUND_STATES = frozenset({Status.ACTIVE.value, Status.DISPUTED.value})
+SEARCHABLE_STATES = frozenset({Status.ACTIVE.value, Status.DISPUTED.value})
 """States that a plain search finds."""
 
 
@@ -165,7 +165,7 @@ TRUST_OF_ORIGIN: Mapping[Origin, Trust] = {
 }
 
 
-PLAIN_IMPORTANCE = 0.5
+DEFAULT_IMPORTANCE = 0.5
 """What a memory has of which nobody said how important it is, from 0 to 1."""
 
 
@@ -345,7 +345,7 @@ class Memory:
     key: str = ""
     tags: tuple[Tag, ...] = ()
     priority: float = 50.0
-    importance: float = PLAIN_IMPORTANCE
+    importance: float = DEFAULT_IMPORTANCE
     confidence: float = 0.9
     sentiment: float | None = None
     origin: Origin = Origin.AGENT
@@ -405,14 +405,14 @@ class Memory:
         return audience(self.scope, self.visibility)
 
     @property
-    def told_at(self) -> datetime:
+    def stated_at(self) -> datetime:
         """When this text was written: pinning or marking it is no news."""
         return self.content_at or self.recorded_at
 
     @property
     def happened_at(self) -> datetime:
         """When the thing was: an event's `when`, else when it was told."""
-        return self.when or self.told_at
+        return self.when or self.stated_at
 
     @property
     def learned_at(self) -> datetime:

@@ -53,7 +53,7 @@ from memory_anchor.fields import (
 )
 from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, QUERY_MAX, REASON_MAX, TAG_MAX, TTL_DAYS_MAX
 from memory_anchor.json_values import Json
-from memory_anchor.model import LAYER_OF_TYPE, PLAIN_IMPORTANCE, Layer, MemoryType, ProposalAction
+from memory_anchor.model import DEFAULT_IMPORTANCE, LAYER_OF_TYPE, Layer, MemoryType, ProposalAction
 
 SEARCH_LIMIT_MAX = 50
 EVENTS_LIMIT_MAX = 200
@@ -125,7 +125,7 @@ class WriteRequest(BaseRequest):
     content: Content = arg()
     key: StoredKey = arg("", "A short title.", tool="short title")
     tags: Tags = arg((), tool="{}")
-    importance: Share = arg(PLAIN_IMPORTANCE, tool="0-1")
+    importance: Share = arg(DEFAULT_IMPORTANCE, tool="0-1")
     visibility: AnyVisibility | None = arg(None, tool="conversation, agent, project (default), user, account")
     files: Files = arg((), "path or path:10-20; repeatable.", tool="path or path:10-20")
     source: str | None = arg(None, "human, agent, document, or how it was written.")

@@ -1,6 +1,6 @@
 """Who may do what: one table, and one function that every door asks. Pure.
 
-A door (tool, command, hook, HTTP, import line, job) turns what it is asked into a `Deed`, says who asks and what the
+A door (tool, command, hook, HTTP, import line, job) turns what it is asked into a `Action`, says who asks and what the
 deed would touch, and gets a reason why not, or "". Nothing else in the code decides by who is calling.
 `docs/security.md` holds the same table for people; a test compares the two.
 
@@ -56,7 +56,7 @@ class Right(StrEnum):
     LATER = "later"
 
 
-class Deed(StrEnum):
+class Action(StrEnum):
     """A row of the table: one use case, whatever door it comes through."""
 
     # writing
@@ -83,10 +83,10 @@ class Deed(StrEnum):
     ACCEPT = "review: accept or edit"
     REJECT = "review: reject"
     MERGE = "review: merge"
-    APPROVE = "approve a proposal"
-    CLOSE = "reject a proposal"
+    APPROVE_PROPOSAL = "approve a proposal"
+    REJECT_PROPOSAL = "reject a proposal"
     ADOPT = "adopt an edited constitution"
-    FOUND = "init, trust a colleague"
+    INIT = "init, trust a colleague"
     PURGE = "purge"
     # running
     PAUSE = "pause"
@@ -115,34 +115,58 @@ class Deed(StrEnum):
     LINK = "link or move a project's folder"
     MERGE_PROJECTS = "merge projects"
     MAKE_KEYS = "make access keys"
-    END_KEYS = "list and revoke access keys"
+    REVOKE_KEYS = "list and revoke access keys"
     EXCHANGE = "sync now, status"
     JOIN_DEVICES = "sync setup, revoke of a device, a purge for other devices"
 
 
 _Y, _R, _N, _L = Right.YES, Right.READER, Right.NO, Right.LATER
-_READ = frozenset({Deed.READ, Deed.CONTEXT, Deed.STATS})
+_READ = frozenset({Action.READ, Action.CONTEXT, Action.STATS})
 _WRITTEN = frozenset(
     {
-        *(Deed.SAVE, Deed.SAVE_FOR_ACCOUNT, Deed.LOG, Deed.PROMOTE, Deed.NOTE, Deed.END_SESSION, Deed.LEARN),
-        *(Deed.PROPOSE, Deed.DISPLACE, Deed.FORGET, Deed.SETTLE, Deed.KNOWLEDGE),
+        *(
+            Action.SAVE,
+            Action.SAVE_FOR_ACCOUNT,
+            Action.LOG,
+            Action.PROMOTE,
+            Action.NOTE,
+            Action.END_SESSION,
+            Action.LEARN,
+        ),
+        *(Action.PROPOSE, Action.DISPLACE, Action.FORGET, Action.SETTLE, Action.KNOWLEDGE),
     }
 )
 """What comes in over HTTP: as an agent's, whoever holds the key."""
-_DECIDED = frozenset({Deed.ACCEPT, Deed.REJECT, Deed.MERGE, Deed.APPROVE, Deed.CLOSE})
+_DECIDED = frozenset({Action.ACCEPT, Action.REJECT, Action.MERGE, Action.APPROVE_PROPOSAL, Action.REJECT_PROPOSAL})
 NO_PAGE = frozenset(
     {
-        *(Deed.SAVE, Deed.SAVE_FOR_ACCOUNT, Deed.LOG, Deed.PROMOTE, Deed.NOTE, Deed.END_SESSION, Deed.LEARN),
-        *(Deed.PROPOSE, Deed.DISPLACE, Deed.ADOPT, Deed.FOUND, Deed.WRITE_PAUSED, Deed.REINDEX, Deed.BACKUP_RESTORE),
-        *(Deed.IMPORT, Deed.IMPORT_IDENTITY, Deed.IMPORT_PROJECTS, Deed.EXPORT, Deed.EXPORT_ALL),
-        *(Deed.PROJECTS, Deed.LINK, Deed.MERGE_PROJECTS, Deed.MAKE_KEYS, Deed.END_KEYS, Deed.MIGRATE),
-        *(Deed.EXCHANGE, Deed.JOIN_DEVICES),
+        *(
+            Action.SAVE,
+            Action.SAVE_FOR_ACCOUNT,
+            Action.LOG,
+            Action.PROMOTE,
+            Action.NOTE,
+            Action.END_SESSION,
+            Action.LEARN,
+        ),
+        *(
+            Action.PROPOSE,
+            Action.DISPLACE,
+            Action.ADOPT,
+            Action.INIT,
+            Action.WRITE_PAUSED,
+            Action.REINDEX,
+            Action.BACKUP_RESTORE,
+        ),
+        *(Action.IMPORT, Action.IMPORT_IDENTITY, Action.IMPORT_PROJECTS, Action.EXPORT, Action.EXPORT_ALL),
+        *(Action.PROJECTS, Action.LINK, Action.MERGE_PROJECTS, Action.MAKE_KEYS, Action.REVOKE_KEYS, Action.MIGRATE),
+        *(Action.EXCHANGE, Action.JOIN_DEVICES),
     }
 )
 """What the dashboard has no page for; its human is else the one at the terminal, by the passphrase in the form."""
 
 
-def _of_keys(deed: Deed, agent: Right) -> tuple[Right, Right, Right, Right]:
+def _of_keys(deed: Action, agent: Right) -> tuple[Right, Right, Right, Right]:
     """Return what keys may: a reader, a writer, an approver, an admin; each may what the one before it may."""
     if deed in _READ:
         return agent, agent, agent, agent
@@ -150,80 +174,80 @@ def _of_keys(deed: Deed, agent: Right) -> tuple[Right, Right, Right, Right]:
         return _N, agent, agent, agent
     if deed in _DECIDED:
         return _N, _N, Right.SIGNED, Right.SIGNED
-    if deed is Deed.MAKE_KEYS:
+    if deed is Action.MAKE_KEYS:
         return _N, _N, _N, Right.SIGNED
-    return _N, _N, _N, Right.OWN_ACCOUNT if deed is Deed.END_KEYS else _N
+    return _N, _N, _N, Right.OWN_ACCOUNT if deed is Action.REVOKE_KEYS else _N
 
 
-RIGHTS: Mapping[Deed, Mapping[Who, Right]] = {
+RIGHTS: Mapping[Action, Mapping[Who, Right]] = {
     deed: dict(zip(Who, (agent, human, _L if deed in NO_PAGE else human, job, *_of_keys(deed, agent)), strict=True))
     for deed, agent, human, job in (
-        (Deed.SAVE, Right.GATE, _Y, Right.GATE),
-        (Deed.SAVE_FOR_ACCOUNT, Right.REVIEW, _Y, Right.REVIEW),
-        (Deed.LOG, _Y, _Y, _Y),
-        (Deed.PROMOTE, Right.GATE, _Y, _N),
-        (Deed.NOTE, _Y, _Y, _N),
-        (Deed.END_SESSION, _Y, _Y, _Y),
-        (Deed.LEARN, Right.GATE, Right.GATE, Right.GATE),
-        (Deed.PROPOSE, _Y, _Y, _N),
-        (Deed.DISPLACE, Right.BESIDE_HUMANS, _Y, Right.BESIDE_HUMANS),
-        (Deed.EDIT, Right.BESIDE_HUMANS, _Y, _N),
-        (Deed.JUDGE, Right.BESIDE_HUMANS, _Y, _N),
-        (Deed.FORGET, Right.BESIDE_HUMANS, _Y, Right.BESIDE_HUMANS),
-        (Deed.RESTORE, Right.NOT_A_HUMANS_END, _Y, _N),
-        (Deed.PIN, Right.BESIDE_HUMANS, _Y, _N),
-        (Deed.UNPIN, Right.OWN_PIN, _Y, _N),
-        (Deed.SETTLE, Right.UNDECIDED, _Y, Right.UNDECIDED),
-        (Deed.UNDO, Right.BESIDE_HUMANS, _Y, _N),
-        (Deed.UNDO_HUMANS, _N, _Y, _N),
-        (Deed.ACCEPT, _N, _Y, _N),
-        (Deed.REJECT, _N, _Y, _N),
-        (Deed.MERGE, Right.UNDECIDED, _Y, _N),
-        (Deed.APPROVE, _N, _Y, _N),
-        (Deed.CLOSE, _N, _Y, _N),
-        (Deed.ADOPT, _N, _Y, _N),
-        (Deed.FOUND, _N, _Y, _N),
-        (Deed.PURGE, _N, _Y, _N),
-        (Deed.PAUSE, _Y, _Y, _N),
-        (Deed.RESUME, _N, _Y, _N),
-        (Deed.WRITE_PAUSED, _N, _Y, _N),
-        (Deed.JOBS, _Y, _Y, _N),
-        (Deed.REINDEX, _Y, _Y, _N),
-        (Deed.BACKUP, _Y, _Y, _N),
-        (Deed.BACKUP_RESTORE, _N, _Y, _N),
-        (Deed.MIGRATE, _N, _Y, _N),
-        (Deed.IMPORT, Right.LOWERED, _Y, _N),
-        (Deed.IMPORT_IDENTITY, _N, _Y, _N),
-        (Deed.IMPORT_PROJECTS, _N, _Y, _N),
-        (Deed.KNOWLEDGE, _Y, _Y, _N),
-        (Deed.TRUST_KNOWLEDGE, _N, _Y, _N),
-        (Deed.EXPORT, _R, _Y, _N),
-        (Deed.EXPORT_ALL, _N, _Y, _N),
-        (Deed.READ, _R, _R, _N),
-        (Deed.CONTEXT, _R, _R, _N),
-        (Deed.STATS, _R, _R, _N),
-        (Deed.CONFIG, _Y, _Y, _N),
-        (Deed.PROJECTS, _Y, _Y, _N),
-        (Deed.LINK, _N, _Y, _N),
-        (Deed.MERGE_PROJECTS, _N, _Y, _N),
-        (Deed.MAKE_KEYS, _N, _Y, _N),
-        (Deed.END_KEYS, _Y, _Y, _N),
-        (Deed.EXCHANGE, _Y, _Y, _Y),
-        (Deed.JOIN_DEVICES, _N, _Y, _N),
+        (Action.SAVE, Right.GATE, _Y, Right.GATE),
+        (Action.SAVE_FOR_ACCOUNT, Right.REVIEW, _Y, Right.REVIEW),
+        (Action.LOG, _Y, _Y, _Y),
+        (Action.PROMOTE, Right.GATE, _Y, _N),
+        (Action.NOTE, _Y, _Y, _N),
+        (Action.END_SESSION, _Y, _Y, _Y),
+        (Action.LEARN, Right.GATE, Right.GATE, Right.GATE),
+        (Action.PROPOSE, _Y, _Y, _N),
+        (Action.DISPLACE, Right.BESIDE_HUMANS, _Y, Right.BESIDE_HUMANS),
+        (Action.EDIT, Right.BESIDE_HUMANS, _Y, _N),
+        (Action.JUDGE, Right.BESIDE_HUMANS, _Y, _N),
+        (Action.FORGET, Right.BESIDE_HUMANS, _Y, Right.BESIDE_HUMANS),
+        (Action.RESTORE, Right.NOT_A_HUMANS_END, _Y, _N),
+        (Action.PIN, Right.BESIDE_HUMANS, _Y, _N),
+        (Action.UNPIN, Right.OWN_PIN, _Y, _N),
+        (Action.SETTLE, Right.UNDECIDED, _Y, Right.UNDECIDED),
+        (Action.UNDO, Right.BESIDE_HUMANS, _Y, _N),
+        (Action.UNDO_HUMANS, _N, _Y, _N),
+        (Action.ACCEPT, _N, _Y, _N),
+        (Action.REJECT, _N, _Y, _N),
+        (Action.MERGE, Right.UNDECIDED, _Y, _N),
+        (Action.APPROVE_PROPOSAL, _N, _Y, _N),
+        (Action.REJECT_PROPOSAL, _N, _Y, _N),
+        (Action.ADOPT, _N, _Y, _N),
+        (Action.INIT, _N, _Y, _N),
+        (Action.PURGE, _N, _Y, _N),
+        (Action.PAUSE, _Y, _Y, _N),
+        (Action.RESUME, _N, _Y, _N),
+        (Action.WRITE_PAUSED, _N, _Y, _N),
+        (Action.JOBS, _Y, _Y, _N),
+        (Action.REINDEX, _Y, _Y, _N),
+        (Action.BACKUP, _Y, _Y, _N),
+        (Action.BACKUP_RESTORE, _N, _Y, _N),
+        (Action.MIGRATE, _N, _Y, _N),
+        (Action.IMPORT, Right.LOWERED, _Y, _N),
+        (Action.IMPORT_IDENTITY, _N, _Y, _N),
+        (Action.IMPORT_PROJECTS, _N, _Y, _N),
+        (Action.KNOWLEDGE, _Y, _Y, _N),
+        (Action.TRUST_KNOWLEDGE, _N, _Y, _N),
+        (Action.EXPORT, _R, _Y, _N),
+        (Action.EXPORT_ALL, _N, _Y, _N),
+        (Action.READ, _R, _R, _N),
+        (Action.CONTEXT, _R, _R, _N),
+        (Action.STATS, _R, _R, _N),
+        (Action.CONFIG, _Y, _Y, _N),
+        (Action.PROJECTS, _Y, _Y, _N),
+        (Action.LINK, _N, _Y, _N),
+        (Action.MERGE_PROJECTS, _N, _Y, _N),
+        (Action.MAKE_KEYS, _N, _Y, _N),
+        (Action.REVOKE_KEYS, _Y, _Y, _N),
+        (Action.EXCHANGE, _Y, _Y, _Y),
+        (Action.JOIN_DEVICES, _N, _Y, _N),
     )
 }
 
-_HOW: Mapping[Deed, str] = {
-    Deed.ACCEPT: "review needs a human: run `memory-anchor review` on a terminal with the passphrase",
-    Deed.REJECT: "review needs a human: run `memory-anchor review` on a terminal with the passphrase",
-    Deed.PURGE: "purge erases for good and is for humans: run `memory-anchor purge` on a terminal",
-    Deed.RESUME: "only a human ends a pause: run `memory-anchor pause --off` on a terminal with the passphrase "
+_HOW: Mapping[Action, str] = {
+    Action.ACCEPT: "review needs a human: run `memory-anchor review` on a terminal with the passphrase",
+    Action.REJECT: "review needs a human: run `memory-anchor review` on a terminal with the passphrase",
+    Action.PURGE: "purge erases for good and is for humans: run `memory-anchor purge` on a terminal",
+    Action.RESUME: "only a human ends a pause: run `memory-anchor pause --off` on a terminal with the passphrase "
     "(`memory-anchor init` sets one)",
-    Deed.WRITE_PAUSED: "memory is paused; nothing was written (`memory-anchor pause --off` goes on)",
-    Deed.SAVE_FOR_ACCOUNT: "visible to the whole account: it waits for `memory-anchor review`",
-    Deed.IMPORT_IDENTITY: "it belongs to the constitution, which only a human brings in; run the import on a terminal "
-    "with --human",
-    Deed.EXPORT_ALL: "memories of other projects and agents are a human's to export: `memory-anchor export --human`",
+    Action.WRITE_PAUSED: "memory is paused; nothing was written (`memory-anchor pause --off` goes on)",
+    Action.SAVE_FOR_ACCOUNT: "visible to the whole account: it waits for `memory-anchor review`",
+    Action.IMPORT_IDENTITY: "it belongs to the constitution, which only a human brings in; run the import on a "
+    "terminal with --human",
+    Action.EXPORT_ALL: "memories of other projects and agents are a human's to export: `memory-anchor export --human`",
 }
 """What is said where the table says no; other deeds get a sentence made of their name."""
 USERS_TYPES = frozenset({MemoryType.DECISION, MemoryType.INSTRUCTION, MemoryType.PREFERENCE})
@@ -235,7 +259,7 @@ _ROLES = {one: one.value.rpartition(" ")[2] + "'s" for one in KEY_COLUMNS}
 
 
 def refusal(
-    deed: Deed,
+    deed: Action,
     who: Caller | Who,
     touched: Sequence[Memory] = (),
     *,
@@ -258,12 +282,12 @@ def refusal(
         case Right.LATER:
             return f"{deed.value}: there is no door for a {column.value} yet"
         case Right.BESIDE_HUMANS:
-            held = next((one for one in touched if is_a_humans(one)), None)
+            held = next((one for one in touched if is_human_owned(one)), None)
             if held is None:
                 return ""
             return f"{held.id} is {'pinned' if held.pinned else 'written by a human'}; only a human can {deed.value} it"
         case Right.OWN_PIN:
-            if pinned_by_a_human(versions) or any(one.origin is Origin.HUMAN for one in touched):
+            if pinned_by_human(versions) or any(one.origin is Origin.HUMAN for one in touched):
                 return f"{touched[0].id} was pinned by a human; only a human can unpin it"
             return ""
         case Right.NOT_A_HUMANS_END:
@@ -276,7 +300,7 @@ def refusal(
 
 
 def check(
-    deed: Deed,
+    deed: Action,
     who: Caller | Who,
     touched: Sequence[Memory] = (),
     *,
@@ -288,7 +312,7 @@ def check(
         raise Refused(why)
 
 
-def may(deed: Deed, who: Caller | Who, touched: Sequence[Memory] = ()) -> bool:
+def may(deed: Action, who: Caller | Who, touched: Sequence[Memory] = ()) -> bool:
     """Return whether `refusal` has nothing to say."""
     return not refusal(deed, who, touched)
 
@@ -308,7 +332,7 @@ def import_refusal(who: Caller, memory: Memory, current: Memory | None, *, reads
     if is_human(who):
         return ""
     if memory.layer is Layer.IDENTITY_SCHEMA:
-        return f"{memory.id} {refusal(Deed.IMPORT_IDENTITY, who)}"
+        return f"{memory.id} {refusal(Action.IMPORT_IDENTITY, who)}"
     decides = current is not None and current.status in (Status.PENDING, Status.DISPUTED)
     claims = (
         (memory.origin is Origin.HUMAN or memory.author.startswith(HUMAN_AUTHOR), "speaks for a human"),
@@ -317,24 +341,24 @@ def import_refusal(who: Caller, memory: Memory, current: Memory | None, *, reads
         (current is not None and current.audience not in reads, "follows what is not visible to you"),
         (memory.audience not in reads, "is for another project, agent or conversation"),
         (decides, "decides what waits for a human"),
-        (current is not None and is_a_humans(current), "follows what a human said"),
+        (current is not None and is_human_owned(current), "follows what a human said"),
         (current is not None and current.author.startswith(HUMAN_AUTHOR), "follows what a human decided"),
     )
     claim = next((what for holds, what in claims if holds), "")
     return claim and (f"{memory.version_id} {claim}; a human brings it in: run the import on a terminal with --human")
 
 
-def is_a_humans(memory: Memory) -> bool:
+def is_human_owned(memory: Memory) -> bool:
     """Return whether a memory stays as it is until a human says otherwise: written by one, or pinned."""
     return memory.pinned or memory.origin is Origin.HUMAN
 
 
 def waits_for_user(memories: Sequence[Memory], asks_user: Collection[MemoryType] = ()) -> bool:
     """Return whether only a human ends a contradiction of these."""
-    return any(one.type in USERS_TYPES or one.type in asks_user or is_a_humans(one) for one in memories)
+    return any(one.type in USERS_TYPES or one.type in asks_user or is_human_owned(one) for one in memories)
 
 
-def pinned_by_a_human(versions: Sequence[Memory]) -> bool:
+def pinned_by_human(versions: Sequence[Memory]) -> bool:
     """Return whether a human set, or set again, the pin that the newest version has."""
     for version in sorted(versions, key=lambda one: -one.version):
         if not version.pinned:
@@ -344,7 +368,7 @@ def pinned_by_a_human(versions: Sequence[Memory]) -> bool:
     return False
 
 
-def stamp(memory_id: str, version: int, content: str) -> str:
+def version_stamp(memory_id: str, version: int, content: str) -> str:
     """Return what names one version of a memory as it was shown: id, version and a hash of the very text.
 
     >>> stamp("m1", 2, "Use uv") == stamp("m1", 2, "Use  uv")
@@ -359,6 +383,6 @@ def check_seen(seen: Collection[str], decided: Sequence[Memory]) -> None:
         raise Refused(
             f"the decision on {decided[0].id} does not name what was shown; `memory-anchor review` shows it and asks"
         )
-    now = {stamp(one.id, one.version, one.content) for one in decided}
+    now = {version_stamp(one.id, one.version, one.content) for one in decided}
     if set(seen) != now:
         raise Refused(f"{decided[0].id}, or what it stands against, changed since it was shown; look at it again")

@@ -58,7 +58,7 @@ PROMPTS_KEPT = 3
 PROMPT_CHARS = 400
 
 
-class SaidBefore:
+class RecentPrompts:
     """Thread-safe. A caller without a conversation has said nothing: many may share that name."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class SaidBefore:
             with self._lock:
                 self._said.setdefault(key, deque(maxlen=PROMPTS_KEPT)).append(prompt.strip()[:PROMPT_CHARS])
 
-    def before(self, scope: Scope, query: str) -> str:
+    def last_before(self, scope: Scope, query: str) -> str:
         """Return the last prompt that is not this very query; "" where there is none."""
         with self._lock:
             said = tuple(self._said.get((scope.account, scope.project, scope.conversation), ()))
@@ -109,16 +109,16 @@ class Services:
     paused: Callable[[], bool]
     monotonic: Callable[[], float]
     activation: ActivationSettings
-    tags: TagNeighbours
-    recalled: RecalledTogether
+    tag_neighbours: TagNeighbours
+    recalled_together: RecalledTogether
     knowledge: Library
-    meaning: QueryEmbedder
+    query_embedder: QueryEmbedder
     """Rows of what is asked; shares the embedders' memory of queries with every search."""
-    saving: SaveHealth = field(default_factory=SaveHealth)
+    save_health: SaveHealth = field(default_factory=SaveHealth)
     answers: FirstAnswers = field(default_factory=FirstAnswers)
-    said: SaidBefore = field(default_factory=SaidBefore)
+    recent_prompts: RecentPrompts = field(default_factory=RecentPrompts)
     lorebooks: LorebookStore = field(default_factory=LorebookStore)
-    turn_of: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+    turn_of_request: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
     """Of several replicas: around a request by its name, so that one of two that do it at once waits."""
     remote: RemoteMemory | None = None
     """A served memory that is asked first; None for a memory that works alone."""
@@ -140,11 +140,11 @@ class Process(Protocol):
     reports: ContextReports
     records: SharedRecords
 
-    def let_jobs_run(self, on: bool) -> None:
+    def enable_jobs(self, on: bool) -> None:
         """Run due jobs by itself, or only when one is started by name; remembered over restarts."""
         ...
 
-    def forget_tags(self) -> None:
+    def clear_tags(self) -> None:
         """Forget which tags occur together until the job counts them anew."""
         ...
 
@@ -161,7 +161,7 @@ class Project:
     operations: OperationalKnowledge
     sources: FreshnessChecker | None = None
 
-    def of_agent(self, name: str) -> AgentSettings:
+    def agent_settings(self, name: str) -> AgentSettings:
         """Return what the settings say about this agent."""
         return self.settings.agents.get(name, AgentSettings())
 
@@ -176,7 +176,7 @@ def asks_user(settings: Settings) -> frozenset[MemoryType]:
     return frozenset(MemoryType(kind) for kind, how in settings.conflicts.policy.items() if how == "ask_user")
 
 
-def rules_home(scope: Scope, root: str, *, own: str) -> str:
+def rules_folder(scope: Scope, root: str, *, own: str) -> str:
     """Return the name of the folder that holds a project's rules: no two accounts share one.
 
     root: the project's folder here, which only callers of this machine have. own: the account of this installation,

@@ -57,10 +57,10 @@ def human_of(data_dir: Path) -> Signer:
 def signed_call(core: Core, caller: Preamble, name: str, given: Mapping[str, Json], human: Signer) -> Record:
     """Return the answer to a call signed by a human, as the terminal's process does it."""
     from memory_anchor.front.calls import run
-    from memory_anchor.identity.signed_requests import CHALLENGE_CALL, signed
+    from memory_anchor.identity.signed_requests import CHALLENGE_CALL, sign_request
 
     told = run(core, caller, CHALLENGE_CALL, {})
-    return run(core, caller, name, {**given, "human": signed(human, name, given, caller._asdict(), told)})
+    return run(core, caller, name, {**given, "human": sign_request(human, name, given, caller._asdict(), told)})
 
 
 class HashEmbedder:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from memory_anchor.json_values import Json
-from memory_anchor.model import FOUND_STATES, Citation, Memory, Tag
+from memory_anchor.model import SEARCHABLE_STATES, Citation, Memory, Tag
 from memory_anchor.where import Between, Condition
 
 FieldValue: TypeAlias = "Json | Enum | datetime | Tag | Citation | Sequence[Tag | Citation]"
@@ -85,7 +85,7 @@ def revise(
         recorded_at=at,
         recorded_to=None,
         first_recorded_at=current.learned_at,
-        content_at=current.told_at if changed.content == current.content else None,
+        content_at=current.stated_at if changed.content == current.content else None,
         author=author,
         reason=reason,
         written_in=written_in,
@@ -138,4 +138,4 @@ def expired_by(at: datetime) -> Condition:
 
 def was_searchable(version: Memory) -> bool:
     """Return whether a plain search could find this version while it was the current one."""
-    return version.status.value in FOUND_STATES
+    return version.status.value in SEARCHABLE_STATES

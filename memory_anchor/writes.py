@@ -56,7 +56,7 @@ from memory_anchor.requests import (
     SetActiveContext,
     WriteRequest,
 )
-from memory_anchor.rights import Deed
+from memory_anchor.rights import Action
 from memory_anchor.services import Project, Services
 from memory_anchor.versions import revise
 
@@ -89,7 +89,7 @@ class Writes:
     """What one caller writes to one project."""
 
     services: Services
-    room: Project
+    project: Project
     actor: Actor
 
     @property
@@ -112,7 +112,7 @@ class Writes:
                 raise BadInput(
                     f"from_id {request.from_id!r} is in {fact.layer.value}; allowed is a fact (promote the event first)"
                 )
-        return self.room.identity.propose(
+        return self.project.identity.propose(
             content=request.content,
             reason=request.reason,
             action=request.action,
@@ -206,7 +206,7 @@ class Writes:
         safe = inputs.public("content", request.content)
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
-        claim, doubt = self.room.gate.assess(safe.text) if request.confidence is None else (request.confidence, "")
+        claim, doubt = self.project.gate.assess(safe.text) if request.confidence is None else (request.confidence, "")
         filled = self._filled(FactDraft.like(request, safe.text), request, line, Layer.VERIFIED_FACT)
         draft = replace(
             filled,
@@ -222,9 +222,9 @@ class Writes:
         resolved: dict[str, Json] = {"replaces": draft.replaces, "confidence": claimed_or_not}
         idempotency = self._idempotency("save_memory", request, draft, resolved, line)
         if line is not None and line.dry:
-            foreseen = self.services.facts.foreseen(self.actor, draft, idempotency, gate=self.room.gate)
+            foreseen = self.services.facts.foreseen(self.actor, draft, idempotency, gate=self.project.gate)
             return WriteOutcome(foreseen, None, Layer.VERIFIED_FACT, None, "")
-        return self.services.facts.save(self.actor, draft, idempotency, gate=self.room.gate)
+        return self.services.facts.save(self.actor, draft, idempotency, gate=self.project.gate)
 
     def took(self, content: str, line: Line) -> bool:
         """Return whether this line was imported before. Raises BadInput: the content."""
@@ -255,7 +255,7 @@ class Writes:
                 target_id=request.event_id,
             )
         content = text or event.content
-        claim, doubt = self.room.gate.assess(content) if request.confidence is None else (request.confidence, "")
+        claim, doubt = self.project.gate.assess(content) if request.confidence is None else (request.confidence, "")
         draft = replace(
             FactDraft.like(event, content),
             type=MemoryType.FACT,
@@ -271,7 +271,7 @@ class Writes:
             redactions=kinds,
         )
         self.check_usage(Layer.VERIFIED_FACT, draft.origin, draft.visibility)
-        return self._promoted(event, self.services.facts.save(self.actor, draft, idempotency, gate=self.room.gate))
+        return self._promoted(event, self.services.facts.save(self.actor, draft, idempotency, gate=self.project.gate))
 
     def _promoted(self, event: Memory, outcome: WriteOutcome) -> WriteOutcome:
         """Return the answer to a promotion and mark the event, unless a crash lost only the mark."""
@@ -307,7 +307,7 @@ class Writes:
         current = self.services.records.read(request.id, self.actor.scope)
         if current.status is Status.ARCHIVED:
             return WriteOutcome(Outcome.SKIPPED, request.id, current.layer, current.status, "it is archived already")
-        rights.check(Deed.FORGET, self.actor.caller, [current])
+        rights.check(Action.FORGET, self.actor.caller, [current])
         return self.change(
             request.id,
             lambda memory: replace(memory, status=Status.ARCHIVED),
@@ -363,9 +363,9 @@ class Writes:
 
     def check_writable(self) -> None:
         """Raise Refused: read-only, or paused for everyone but humans."""
-        paused = self.services.paused() and not rights.may(Deed.WRITE_PAUSED, self.actor.caller)
+        paused = self.services.paused() and not rights.may(Action.WRITE_PAUSED, self.actor.caller)
         check_may_write(
-            read_only=self.actor.read_only or self.room.settings.read_only,
+            read_only=self.actor.read_only or self.project.settings.read_only,
             paused=paused,
             pause=pause_of(self.services.data_dir, self.services.clock.now()) if paused else None,
         )
@@ -383,7 +383,7 @@ class Writes:
         """Raise Refused: the layer's collection, or this agent's own, is used for something else."""
         agents_own = self.actor.scope.collection if visibility is Visibility.AGENT else ""
         for name in filter(None, (layer.value, agents_own)):
-            collection = self.room.settings.collections.get(name)
+            collection = self.project.settings.collections.get(name)
             check_writer(name, collection.usage if collection is not None else "memory", origin)
 
     def made_safe(self, text: str, what: str) -> tuple[str, tuple[str, ...]]:
@@ -421,8 +421,8 @@ class Writes:
                 raise Refused(f"scope.{name} is {value!r}; this caller may write for {own[name]!r} only")
         origin, write_mode = self._source(request.source)
         cited: tuple[Citation, ...] = inputs.file_citations(request.files, observed_at=now) if request.files else ()
-        if cited and self.room.sources is not None:
-            cited = self.room.sources.with_line_hashes(cited)
+        if cited and self.project.sources is not None:
+            cited = self.project.sources.with_line_hashes(cited)
         filled = replace(
             draft,
             tags=request.tags,
@@ -478,7 +478,7 @@ def check_may_write(*, read_only: bool, paused: bool, pause: Pause | None = None
         raise Refused("this connection is read-only; nothing was written")
     if paused:
         ends = f"; it ends at {pause.until:%Y-%m-%d %H:%M} UTC" if pause is not None and pause.until else ""
-        raise Refused(rights.refusal(Deed.WRITE_PAUSED, Caller.AGENT) + ends)
+        raise Refused(rights.refusal(Action.WRITE_PAUSED, Caller.AGENT) + ends)
 
 
 def _nothing_left(layer: Layer, kinds: tuple[str, ...]) -> WriteOutcome:

@@ -36,8 +36,8 @@ from memory_anchor.language.terms import query_terms
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import (
     COLLECTIONS,
-    FOUND_STATES,
     LAYER_OF_TYPE,
+    SEARCHABLE_STATES,
     Actor,
     Layer,
     Memory,
@@ -194,7 +194,7 @@ class Year:
     def found(self, asked: str) -> list[str]:
         """Return the ids of the five best by words among live memories of both layers."""
         words = query_terms(asked)
-        alive = Where((OneOf("state", tuple(FOUND_STATES)),))
+        alive = Where((OneOf("state", tuple(SEARCHABLE_STATES)),))
         hits = []
         for name in ("event_log", "verified_fact"):
             own = self.store.matching(name, words, alive, limit=5)

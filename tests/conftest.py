@@ -112,7 +112,7 @@ def approve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., MemoryAnchor]:
     monkeypatch.setattr(keys, "SCRYPT_COST", 2**4)
 
     def approved(*anchors: MemoryAnchor) -> MemoryAnchor:
-        for schema in (anchor.room.identity for anchor in anchors):
+        for schema in (anchor.project.identity for anchor in anchors):
             if not schema.initialised:
                 schema.init(passphrase=PASSPHRASE, approver="alice", old_passphrase=None)
             elif proposal := schema.adopt(by="alice", passphrase=PASSPHRASE):

@@ -40,7 +40,7 @@ from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
 from memory_anchor.ports import Entry, SharedRecords
 from memory_anchor.repeats import FOLDER as REQUESTS
-from memory_anchor.rights import Deed, check, stamp
+from memory_anchor.rights import Action, check, version_stamp
 from memory_anchor.upkeep.forgetting import first_sentence
 from memory_anchor.upkeep.upkeep import Upkeep, drop_state, load_state, pages, save_state
 from memory_anchor.where import OneOf, Where
@@ -282,7 +282,7 @@ def purge_ids(
     seen: the `versions_digest` of what the human was shown. Raises Refused: the caller is not a human, or what would be
     erased is not what was shown. NotFound: none of the ids exists (nothing was erased).
     """
-    check(Deed.PURGE, caller)
+    check(Action.PURGE, caller)
     with up.batch_item:
         versions = versions_to_erase(up, ids=ids)
         _check_seen(versions, seen)
@@ -315,7 +315,7 @@ def purge_text(
 
     seen: as in `purge_ids`. Raises Refused: as there. BadInput: a text too short to be specific.
     """
-    check(Deed.PURGE, caller)
+    check(Action.PURGE, caller)
     with up.batch_item:
         versions = versions_to_erase(up, text=text)
         _check_seen(versions, seen)
@@ -347,7 +347,9 @@ def versions_to_erase(up: Upkeep, *, ids: Sequence[str] = (), text: str = "") ->
 
 def versions_digest(versions: Mapping[str, Sequence[Memory]]) -> str:
     """Return a hash of exactly these versions, to be sent back with the human's confirmation."""
-    return stable_hash(*sorted(stamp(m.id, m.version, m.content) for members in versions.values() for m in members))
+    return stable_hash(
+        *sorted(version_stamp(m.id, m.version, m.content) for members in versions.values() for m in members)
+    )
 
 
 def _check_seen(versions: Mapping[str, Sequence[Memory]], seen: str | None) -> None:

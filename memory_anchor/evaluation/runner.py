@@ -132,11 +132,11 @@ def run_case(
                 names = _write(core, clock, case, project, tally, say)
                 reader = core.anchor(_actor(project, ""))
                 if case.constitution:
-                    approve(reader.room.identity)
+                    approve(reader.project.identity)
                 _warm_up(core, reader, case)
                 for question in case.questions:
                     asker = core.anchor(_actor(project, question.id))
-                    core.services.said.note(asker.actor.scope, question.before)
+                    core.services.recent_prompts.note(asker.actor.scope, question.before)
                     tally.answers.append(_ask(asker, question, names))
             finally:
                 core.close()

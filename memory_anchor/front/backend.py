@@ -56,7 +56,7 @@ class MemoryBackend:
     def server(self, preamble: wire.Preamble) -> Server[ClientConnection]:
         from memory_anchor.front.mcp_server import build_server
 
-        settings = self.core.anchor(self._actor(preamble)).room.settings
+        settings = self.core.anchor(self._actor(preamble)).project.settings
         profile: Profile = _known("profile", preamble.profile or settings.profile, get_args(Profile))
         _known("answers", preamble.answers or settings.answers, get_args(Answers))
         read_only = settings.read_only or bool(preamble.read_only)

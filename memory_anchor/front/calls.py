@@ -130,14 +130,14 @@ def variants(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record
 @call
 def stats(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     if ReadStats.read(given, "stats").heeded:
-        return {"heeded": anchor.heeded()}
+        return {"heeded": anchor.used_by_agents()}
     return core.stats(anchor.actor.scope)
 
 
 @call
 def saving(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Return why the last write failed, "" when it did not."""
-    return {"failure": core.services.saving.failure}
+    return {"failure": core.services.save_health.failure}
 
 
 # --- writing -------------------------------------------------------------------------------------------------------

@@ -267,11 +267,11 @@ def _indexes(core: Core) -> Iterator[Check]:
     """Yield whether the indexes of an embedded store agree with its memories, since lists and searches use them."""
     from memory_anchor.model import COLLECTIONS
 
-    look = getattr(core.services.store, "inconsistent_indexes", None)
-    if look is None:
+    compare_vectors = getattr(core.services.store, "inconsistent_indexes", None)
+    if compare_vectors is None:
         return
     try:
-        odd = [f"{field} of {name}" for name in COLLECTIONS for field in look(name)]
+        odd = [f"{field} of {name}" for name in COLLECTIONS for field in compare_vectors(name)]
     except MemoryAnchorError as error:
         yield failed("indexes", error, SALVAGE)
         return

@@ -54,7 +54,7 @@ from memory_anchor.front.variants import VariantChoice
 from memory_anchor.json_values import Record, text
 from memory_anchor.model import point_id
 from memory_anchor.requests import AddAccessKey, PromptOverHttp, RevokeAccessKey
-from memory_anchor.rights import Deed, check
+from memory_anchor.rights import Action, check
 from memory_anchor.runtime.listening import BACKLOG
 from memory_anchor.runtime.wire import VERSION, WIRE, Preamble
 from memory_anchor.team.admission import Admission
@@ -246,7 +246,7 @@ def _add_routes(app: FastAPI, v1: V1Handler) -> None:
         """Return the prompt with what memory knows for its task, within the model's window."""
         if not prompt.account_id and not credential_of(request).by_name:
             raise BadInput("account_id is missing; see /openapi.json for what is required")
-        actor = v1.actor(request, {name: getattr(prompt, name, "") for name in CLAIMS}, deed=Deed.CONTEXT)
+        actor = v1.actor(request, {name: getattr(prompt, name, "") for name in CLAIMS}, deed=Action.CONTEXT)
 
         def assemble(anchor: MemoryAnchor) -> ContextAnswer:
             built = anchor.assemble(prompt)
@@ -410,7 +410,7 @@ def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
     @app.get("/v1/keys", operation_id="keys_list", responses=ERRORS, summary="List the account's keys; no secret.")
     async def listed(request: Request) -> dict[str, object]:
         credential = credential_of(request)
-        check(Deed.END_KEYS, WHO_OF_ROLE[credential.role])
+        check(Action.REVOKE_KEYS, WHO_OF_ROLE[credential.role])
         return dict(await v1.places.run(partial(_listed, keys, credential.account, core.clock.now())))
 
     def create(credential: Credential, request: BaseRequest) -> Record:
@@ -435,7 +435,7 @@ def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
         core.audit.append("key.revoked", {"id": id_}, by=f"key {credential.key}", at=core.clock.now())
         return describe_key(revoked)
 
-    def add(path: str, deed: Deed, model: type[BaseRequest], change: KeyChange) -> None:
+    def add(path: str, deed: Action, model: type[BaseRequest], change: KeyChange) -> None:
         async def handle(request: Request) -> dict[str, object]:
             credential = credential_of(request)
             check(deed, WHO_OF_ROLE[credential.role])
@@ -448,8 +448,8 @@ def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
 
         add_route(app, f"keys/{path}", handle, summary_of(model), plain_schema(model))
 
-    add("create", Deed.MAKE_KEYS, AddAccessKey, create)
-    add("revoke", Deed.END_KEYS, RevokeAccessKey, revoke)
+    add("create", Action.MAKE_KEYS, AddAccessKey, create)
+    add("revoke", Action.REVOKE_KEYS, RevokeAccessKey, revoke)
 
 
 def _listed(keys: KeyFile, account: str, now: datetime) -> Record:

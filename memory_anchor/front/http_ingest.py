@@ -42,7 +42,7 @@ from memory_anchor.inputs import REQUEST_ID_MAX
 from memory_anchor.json_values import Json, Record, record, texts
 from memory_anchor.language.safety import cleaned
 from memory_anchor.model import Actor, Scope
-from memory_anchor.rights import Deed
+from memory_anchor.rights import Action
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.team.batches import ITEMS_MAX, RENEW_S, Batch, Batches, batch_lease
 
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("memory_anchor.ingest")
 KINDS = {
-    "memory": ("add", Deed.SAVE),
-    "event": ("log", Deed.LOG),
-    "document": ("knowledge_push", Deed.KNOWLEDGE),
-    "conversation": ("remember", Deed.LEARN),
+    "memory": ("add", Action.SAVE),
+    "event": ("log", Action.LOG),
+    "document": ("knowledge_push", Action.KNOWLEDGE),
+    "conversation": ("remember", Action.LEARN),
 }
 RETRY_S = 5.0
 SHARED_PAUSE_S = 1.0
@@ -206,7 +206,7 @@ def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
             )
         if not isinstance(items, list) or not 1 <= len(items) <= ITEMS_MAX:
             raise BadInput(f"items is no list of 1 to {ITEMS_MAX} objects; allowed are {', '.join(KINDS)}")
-        actor = v1.actor(request, claims, deed=Deed.LOG)
+        actor = v1.actor(request, claims, deed=Action.LOG)
         role = WHO_OF_ROLE[credential_of(request).role]
 
         def accept(anchor: MemoryAnchor) -> Record:
@@ -220,12 +220,12 @@ def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
     @app.get("/v1/ingest/{batch}", operation_id="ingest_report", responses=ERRORS, summary="Tell how far a batch is.")
     async def report(request: Request, batch: str) -> dict[str, object]:
         credential = credential_of(request)
-        rights.check(Deed.READ, WHO_OF_ROLE[credential.role])
+        rights.check(Action.READ, WHO_OF_ROLE[credential.role])
         read = partial(worker.batches.report, batch, account=credential.account, user=credential.user)
         return dict(await v1.places.run(read))
 
 
-def _deed_of(item: Json, place: int) -> Deed:
+def _deed_of(item: Json, place: int) -> Action:
     """Return the right that an item needs. Raises BadInput: it is not valid; one sentence, with its place."""
     kind = item.get("kind") if isinstance(item, dict) else None
     if not isinstance(item, dict) or not isinstance(kind, str) or kind not in KINDS:

@@ -36,15 +36,15 @@ from memory_anchor.front.mcp_server import project_for
 from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import DEFAULT_VARIANT, VariantChoice
 from memory_anchor.hashing import stable_hash
-from memory_anchor.identity.elsewhere import Vote, told_of
 from memory_anchor.identity.keys import Approver
 from memory_anchor.identity.proposals import answer
+from memory_anchor.identity.remote_approval import Vote, basis_record
 from memory_anchor.identity.signed_requests import Proof, SignedCall
 from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX
 from memory_anchor.json_values import Json, Record, kind_of, record, text
 from memory_anchor.model import Actor, Proposal, ProposalStatus
 from memory_anchor.requests import ApproveProposal, DecideProposal, RejectProposal
-from memory_anchor.rights import Deed, Who
+from memory_anchor.rights import Action, Who
 from memory_anchor.runtime.wire import PREAMBLE
 from memory_anchor.team.credential import Role
 from memory_anchor.team.keys import KeyFile
@@ -85,27 +85,27 @@ class V1Path:
 
     path: str
     row: str
-    deed: Deed
+    deed: Action
     writes: bool = False
     method: str = "POST"
 
 
 PATHS = (
-    V1Path("memory/search", "search", Deed.READ),
-    V1Path("memory/get", "get", Deed.READ),
-    V1Path("memory/history", "history", Deed.READ),
-    V1Path("memory/list", "list", Deed.READ),
-    V1Path("memory/events", "events", Deed.READ),
-    V1Path("memory/store", "add", Deed.SAVE, writes=True),
-    V1Path("memory/log", "log", Deed.LOG, writes=True),
-    V1Path("memory/promote", "promote", Deed.PROMOTE, writes=True),
-    V1Path("memory/forget", "forget", Deed.FORGET, writes=True),
-    V1Path("knowledge/search", "knowledge_search", Deed.READ),
-    V1Path("knowledge/get", "knowledge_get", Deed.READ),
-    V1Path("knowledge/sources", "knowledge_sources", Deed.READ, method="GET"),
-    V1Path("knowledge/add", "knowledge_push", Deed.KNOWLEDGE, writes=True),
-    V1Path("knowledge/ingest", "knowledge_push", Deed.KNOWLEDGE, writes=True),
-    V1Path("knowledge/remove", "knowledge_remove", Deed.KNOWLEDGE, writes=True),
+    V1Path("memory/search", "search", Action.READ),
+    V1Path("memory/get", "get", Action.READ),
+    V1Path("memory/history", "history", Action.READ),
+    V1Path("memory/list", "list", Action.READ),
+    V1Path("memory/events", "events", Action.READ),
+    V1Path("memory/store", "add", Action.SAVE, writes=True),
+    V1Path("memory/log", "log", Action.LOG, writes=True),
+    V1Path("memory/promote", "promote", Action.PROMOTE, writes=True),
+    V1Path("memory/forget", "forget", Action.FORGET, writes=True),
+    V1Path("knowledge/search", "knowledge_search", Action.READ),
+    V1Path("knowledge/get", "knowledge_get", Action.READ),
+    V1Path("knowledge/sources", "knowledge_sources", Action.READ, method="GET"),
+    V1Path("knowledge/add", "knowledge_push", Action.KNOWLEDGE, writes=True),
+    V1Path("knowledge/ingest", "knowledge_push", Action.KNOWLEDGE, writes=True),
+    V1Path("knowledge/remove", "knowledge_remove", Action.KNOWLEDGE, writes=True),
 )
 
 
@@ -120,7 +120,7 @@ class V1Handler:
     async def body(self, request: Request) -> dict[str, Json]:
         return body_of(await request.body())
 
-    def actor(self, request: Request, claims: Mapping[str, str], *, deed: Deed) -> Actor:
+    def actor(self, request: Request, claims: Mapping[str, str], *, deed: Action) -> Actor:
         """Return the caller. Raises Refused: its claims differ from the credential, or its role lacks the right."""
         credential = credential_of(request)
         rights.check(deed, WHO_OF_ROLE[credential.role])
@@ -164,7 +164,7 @@ class V1Handler:
 
         def work(anchor: MemoryAnchor) -> Record:
             began = time.monotonic()
-            with self.core.services.turn_of(turn):
+            with self.core.services.turn_of_request(turn):
                 answer: Record = once(actor.nonce, repr(checked), partial(row.answer, anchor, checked))
             if path.row == "search":
                 self.variants.count_search(variant, actor, answer, time.monotonic() - began)
@@ -323,8 +323,8 @@ def document(app: FastAPI) -> dict[str, object]:
     return openapi
 
 
-REVIEW_READS = {"inbox": Deed.READ, "sides": Deed.READ}
-DECISIONS = {"accept": Deed.ACCEPT, "reject": Deed.REJECT, "settle": Deed.MERGE}
+REVIEW_READS = {"inbox": Action.READ, "sides": Action.READ}
+DECISIONS = {"accept": Action.ACCEPT, "reject": Action.REJECT, "settle": Action.MERGE}
 HUMAN = "human"
 PROOF: Record = {"type": "object", "description": "Challenge, its end, account, project and signature."}
 
@@ -344,7 +344,7 @@ def add_review(app: FastAPI, v1: V1Handler) -> None:
     @app.post("/v1/review/challenge", operation_id="review_challenge", responses=ERRORS)
     async def challenge(request: Request) -> dict[str, object]:
         """Hand out what an approver signs with a decision; good once, for a minute."""
-        actor = v1.actor(request, pop_claims(await v1.body(request)), deed=Deed.ACCEPT)
+        actor = v1.actor(request, pop_claims(await v1.body(request)), deed=Action.ACCEPT)
         return await v1.run(actor, lambda _: {**v1.core.challenge(actor)})
 
     def answer(
@@ -384,8 +384,8 @@ def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
     core = v1.core
 
     def open_proposals(by: str, anchor: MemoryAnchor) -> Record:
-        schema = anchor.room.identity
-        ground = told_of(schema.ground())
+        schema = anchor.project.identity
+        ground = basis_record(schema.approval_basis())
         rows = [_row(schema, proposal) for proposal in schema.proposals() if proposal.status is ProposalStatus.OPEN]
         return {"proposals": rows, "ground": ground, "by": by, "notes": schema.unreadable_proposals()}
 
@@ -394,7 +394,7 @@ def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
         try:
             human = core.as_human(actor, SignedCall(name, body, REVIEWER, Proof.of(proof)), approver=approver)
             wanted = PROPOSAL_DECISIONS[name].read(body, name.replace("_", "/")).canonical()
-            schema = core.anchor(human).room.identity
+            schema = core.anchor(human).project.identity
             if wanted["installation"] != schema.key_fingerprint():
                 raise Refused("the decision is for another server; nothing was changed")
             if not core.key_opens(credential.key):
@@ -412,8 +412,8 @@ def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
             )
             if name == REJECT:
                 why = text(wanted["reason"])
-                return dict(answer(schema.reject_elsewhere(proposal, vote, reason=why, seen=seen)))
-            return dict(answer(schema.confirm_elsewhere(proposal, vote, seen=seen)))
+                return dict(answer(schema.reject_remote(proposal, vote, reason=why, seen=seen)))
+            return dict(answer(schema.confirm_remote(proposal, vote, seen=seen)))
         except MemoryAnchorError as error:
             refusal = {"proposal": str(body.get("id", ""))[:20], "why": str(error)[:200], "key": credential.key}
             core.audit.append(REFUSED, refusal, by=f"human:{approver.name}", at=core.clock.now())
@@ -421,11 +421,11 @@ def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
 
     async def proposals(request: Request) -> dict[str, object]:
         """List the proposals that wait, with their differences and what an approval is signed over."""
-        actor = v1.actor(request, pop_claims(await v1.body(request)), deed=Deed.READ)
+        actor = v1.actor(request, pop_claims(await v1.body(request)), deed=Action.READ)
         credential = credential_of(request)
         return dict(await v1.run(actor, partial(open_proposals, credential.user or credential.key)))
 
-    async def handle(request: Request, *, name: str, deed: Deed) -> dict[str, object]:
+    async def handle(request: Request, *, name: str, deed: Action) -> dict[str, object]:
         body = await v1.body(request)
         claims, proof = pop_claims(body), body.pop(HUMAN, None)
         actor = v1.actor(request, claims, deed=deed)
@@ -435,10 +435,10 @@ def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
         return dict(await v1.run(actor, partial(decide, name, body, proof, actor, request)))
 
     async def approve(request: Request) -> dict[str, object]:
-        return await handle(request, name=APPROVE, deed=Deed.APPROVE)
+        return await handle(request, name=APPROVE, deed=Action.APPROVE_PROPOSAL)
 
     async def reject(request: Request) -> dict[str, object]:
-        return await handle(request, name=REJECT, deed=Deed.CLOSE)
+        return await handle(request, name=REJECT, deed=Action.REJECT_PROPOSAL)
 
     def add(name: str, handle: Handler, summary: str, schema: Record) -> None:
         fields = {**record(schema["properties"]), **CLAIMS_SCHEMA}

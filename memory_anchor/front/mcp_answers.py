@@ -223,7 +223,7 @@ def completions(anchor: MemoryAnchor, uri: str, typed: str) -> list[str]:
     """Return the values of a template's name that begin as typed; only how-tos have names that people know."""
     if uri != f"{SCHEME}operations/{{name}}":
         return []
-    return [name for name in anchor.room.operations.names() if name.startswith(typed)][:COMPLETIONS_MAX]
+    return [name for name in anchor.project.operations.names() if name.startswith(typed)][:COMPLETIONS_MAX]
 
 
 def read(anchor: MemoryAnchor, uri: str, *, stats: Callable[[], Record]) -> Content:
@@ -239,7 +239,7 @@ def read(anchor: MemoryAnchor, uri: str, *, stats: Callable[[], Record]) -> Cont
         case "memories", id_ if id_:
             return _row_as_json(anchor, "get", id=id_)
         case "operations", file if file:
-            return Content(shapes.shortened_text(anchor.room.operations.read(file).text, file), MARKDOWN)
+            return Content(shapes.shortened_text(anchor.project.operations.read(file).text, file), MARKDOWN)
     raise NotFound(f"no resource {uri[:120]!r}; there are {', '.join(address.uri for address in ADDRESSES)}")
 
 
@@ -279,7 +279,7 @@ def run(anchor: MemoryAnchor, name: str, given: BaseRequest | Record) -> str:
     turn: AbstractContextManager[None] = nullcontext()
     if request_id := getattr(request, "request_id", ""):
         caller = (actor.scope.account, actor.scope.project, actor.client, actor.scope.conversation, actor.person)
-        turn = services.turn_of(stable_hash("tool", name, *caller, request_id))
+        turn = services.turn_of_request(stable_hash("tool", name, *caller, request_id))
     with turn:
         if not actor.nonce:
             return work()

@@ -181,7 +181,7 @@ class _Front:
             if request.detail:
                 return _result(shapes.compact(answer))
             result = _result(shapes.lines(answer, now=anchor.services.clock.now()))
-            lines_only = (PREAMBLE.get().answers or anchor.room.settings.answers) == "lines"
+            lines_only = (PREAMBLE.get().answers or anchor.project.settings.answers) == "lines"
             return result if lines_only else result | {"structuredContent": shapes.lean(answer)}
         except MemoryAnchorError as error:
             return _result(str(error), code=report(error).code)

@@ -126,7 +126,7 @@ def _inbox(items: list[ReviewItem], anchor: MemoryAnchor) -> Record:
             }
             for item in items
         ],
-        "passes_at": anchor.room.settings.gate.active,
+        "passes_at": anchor.project.settings.gate.active,
     }
 
 

@@ -119,7 +119,7 @@ class SealedRevision:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ArchiveState:
     """What the archive has. sound: the seal of `revision` is good. damaged: numbers of newer files that are not.
 
     missing: whether only the head still holds it. behind: why it may not be the newest, "" when it is.
@@ -155,13 +155,13 @@ class Archive:
         self.head_path = home.parent.parent / HEADS / f"{home.name}.json"
         self._recorded = recorded
         self._folder = home / "approved"
-        self._cached: tuple[tuple[object, ...], Standing] | None = None
+        self._cached: tuple[tuple[object, ...], ArchiveState] | None = None
 
     def exists(self) -> bool:
         """Return whether anything was ever approved here."""
         return bool(self._names()) or self.head_path.exists()
 
-    def current(self, keys: Sequence[Approver]) -> Standing:
+    def current(self, keys: Sequence[Approver]) -> ArchiveState:
         """Return the newest sound text; where none is, the newest that can be read at all, marked unsound.
 
         keys: those of this installation, which alone seal here: the one in place and the first.
@@ -233,7 +233,7 @@ class Archive:
             number += 1
         return number, before.revision.id if before.revision and before.sound else FIRST
 
-    def mend(self, standing: Standing) -> None:
+    def mend(self, standing: ArchiveState) -> None:
         """Put the newest text, which only the head still holds, back into the archive."""
         if standing.missing and standing.revision is not None:
             move_aside(self._path(f"{standing.revision.number:06d}"))
@@ -275,7 +275,7 @@ class Archive:
         if not sealed and any(one.previous for one in revisions.values()):
             yield f"the head {self.head_path}, which holds the newest approved text, is gone or unreadable"
 
-    def _weigh(self, names: Sequence[str], head: SealedRevision | None, keys: Sequence[Approver]) -> Standing:
+    def _weigh(self, names: Sequence[str], head: SealedRevision | None, keys: Sequence[Approver]) -> ArchiveState:
         readable: SealedRevision | None = head
         found: SealedRevision | None = None
         damaged: list[int] = []
@@ -289,7 +289,7 @@ class Archive:
         noted = head if head and self._is_sealed(head, keys) else None
         newest = max((one for one in (found, noted) if one), key=lambda one: one.number, default=None)
         if newest is None:
-            return Standing(readable, False, tuple(damaged))
+            return ArchiveState(readable, False, tuple(damaged))
         behind = ""
         # A text of a version without heads has none until the next approval; any other was sealed together with it.
         if noted is None and newest.previous and max(self._recorded(), default=0) != newest.number:
@@ -300,7 +300,7 @@ class Archive:
         if newest.previous and told > newest.number:
             behind = f"the audit trail tells of approved text {told}, the newest that is left is {newest.number}"
         damaged = [number for number in damaged if number >= newest.number]
-        return Standing(newest, True, tuple(damaged), newest is noted and newest != found, behind)
+        return ArchiveState(newest, True, tuple(damaged), newest is noted and newest != found, behind)
 
     def _is_sealed(self, revision: SealedRevision, keys: Sequence[Approver]) -> bool:
         if signer_of(keys, revision.said(self.home.name), revision.seal) is not None:

@@ -23,7 +23,7 @@ def shown_diff(text: str, proposal: Proposal) -> str:
 
     Raises BadInput, NotFound: it cannot be applied to this text.
     """
-    changed = after(text, proposal)
+    changed = apply_proposal(text, proposal)
     lines = difflib.unified_diff(
         _lines(text), _lines(changed), f"approved {FILE_NAME}", visible(proposal.id), lineterm=""
     )
@@ -35,7 +35,7 @@ def _lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def after(text: str, proposal: Proposal) -> str:
+def apply_proposal(text: str, proposal: Proposal) -> str:
     """Return `text` with the proposal applied."""
     match proposal.action:
         case ProposalAction.ADD:
@@ -51,7 +51,7 @@ def after(text: str, proposal: Proposal) -> str:
             return proposal.content
 
 
-def before_of(document: Document, proposal: Proposal) -> str:
+def replaced_digest(document: Document, proposal: Proposal) -> str:
     """Return the digest of what the proposal would replace: a confirmation holds only as long as that stands."""
     if proposal.action is ProposalAction.ADD:
         return ""

@@ -153,7 +153,7 @@ def _entry(node: yaml.Node, position: int) -> tuple[ConstitutionEntry | None, ya
     if not _is_name(name):
         wrong.append(f"{_line(node)}: id has other signs than letters, digits, - _ and . or is over 64 long")
         return None, None, wrong
-    if odd := unseen(said):
+    if odd := first_hidden_character(said):
         wrong.append(f"line {content.start_mark.line + 1}: content holds {odd}" if content else odd)
     rank = fields.get("priority")
     number = rank.value if isinstance(rank, yaml.ScalarNode) else str(position)
@@ -167,7 +167,7 @@ def _is_name(value: str) -> bool:
     return bool(ENTRY_ID.fullmatch(value)) and not any(map(is_hidden, value))
 
 
-def unseen(text: str) -> str:
+def first_hidden_character(text: str) -> str:
     """Return the first sign of `text` that a human reading it does not see, in words and with its line; "" for none."""
     for line, said in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
         odd = next((sign for sign in said if sign != "\t" and is_hidden(sign)), "")
@@ -214,7 +214,7 @@ def _end(text: str, node: yaml.Node) -> int:
     return max((_end(text, child) for child in children), default=node.end_mark.index)
 
 
-def in_order(entries: Sequence[ConstitutionEntry]) -> tuple[ConstitutionEntry, ...]:
+def by_priority(entries: Sequence[ConstitutionEntry]) -> tuple[ConstitutionEntry, ...]:
     """Return entries as they are served: by priority, lowest number first, then as written."""
     return tuple(sorted(entries, key=lambda entry: entry.priority))
 

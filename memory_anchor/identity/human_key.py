@@ -81,7 +81,7 @@ class HumanKey:
         """Return the seconds to wait before the next passphrase, after several were refused."""
         return self._tries.wait_s(self._clock.now())
 
-    def tries_told(self) -> str:
+    def refused_tries_note(self) -> str:
         """Return one sentence about the passphrases refused before the last right one, "" for none; once."""
         told, self._tries_told = self._tries_told, ""
         return told

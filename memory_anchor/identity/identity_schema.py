@@ -34,11 +34,10 @@ from memory_anchor.identity.approved import (
     read_trail,
     write_trail,
 )
-from memory_anchor.identity.changes import after, shown_diff, target
-from memory_anchor.identity.constitution_text import FILE_NAME, Document, in_order
-from memory_anchor.identity.elsewhere import Electorate, Ground, KeyOpens, Vote, kept_approval, no_key_opens, voter
+from memory_anchor.identity.changes import apply_proposal, shown_diff, target
+from memory_anchor.identity.constitution_text import FILE_NAME, Document, by_priority
 from memory_anchor.identity.human_key import HumanKey, OwnTrail
-from memory_anchor.identity.judging import Judge, check_first, check_limits, joined, told
+from memory_anchor.identity.judging import Judge, check_first, check_limits, cleaned_text, joined
 from memory_anchor.identity.keys import (
     REQUIRED_CONFIRMATIONS,
     Approver,
@@ -50,7 +49,24 @@ from memory_anchor.identity.keys import (
     checked_passphrase,
     signed_by,
 )
-from memory_anchor.identity.proposals import MAX_OPEN, REJECTED, Filed, ProposalBook, Rejected, Rejection, new_id
+from memory_anchor.identity.proposals import (
+    MAX_OPEN,
+    REJECTED,
+    ProposalFile,
+    ProposalFolder,
+    RejectedProposals,
+    Rejection,
+    new_id,
+)
+from memory_anchor.identity.remote_approval import (
+    ApprovalBasis,
+    Electorate,
+    KeyIsValid,
+    Vote,
+    kept_approval,
+    no_key_is_valid,
+    voter,
+)
 from memory_anchor.identity.served import TextInForce
 from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, stored
 from memory_anchor.inputs import project_id as project_folder
@@ -69,7 +85,7 @@ class IdentitySchema:
     home: a folder of this project's own outside it, `<data_dir>/identity/<project_id>`; keys lie in its parent.
     budget_tokens: what all entries together may cost. min_interval_s: least time between two confirmations.
     distinct_approvers: whether the three must come from three keys. sharing: of the replicas of one service. is_open:
-    see `KeyOpens`. account: whose L0 it is; approvers elsewhere count for their own account alone, for "" not at all.
+    see `KeyIsValid`. account: whose L0 it is; approvers elsewhere count for their own account alone, for "" not at all.
     """
 
     def __init__(
@@ -84,7 +100,7 @@ class IdentitySchema:
         min_interval_s: int = 0,
         distinct_approvers: bool = False,
         sharing: Sharing | None = None,
-        is_open: KeyOpens = no_key_opens,
+        is_open: KeyIsValid = no_key_is_valid,
         account: str = "",
     ) -> None:
         project_folder(home.name)  # the key ring is the folder above: no id may lead anywhere else
@@ -100,7 +116,7 @@ class IdentitySchema:
         self._keys = KeyRing(home.parent, heard)
         stricter = Rules(min_interval_s, distinct_approvers)
         self.human = HumanKey(self._keys, heard, clock, stricter=stricter, project_id=project_id, changing=self._shared)
-        self._book = ProposalBook(root)
+        self._book = ProposalFolder(root)
         self._in_force = TextInForce(
             path=self.path,
             project_dir=project_dir,
@@ -110,8 +126,8 @@ class IdentitySchema:
             records=heard.records,
             account=account,
         )
-        elsewhere = lambda credential, at: voter(credential, Electorate(self._keys.sealing(), account), at)  # noqa: E731
-        self._rejected = Rejected(home, home.name, heard.records, elsewhere)
+        elsewhere = lambda credential, at: voter(credential, Electorate(self._keys.sealing_approvers(), account), at)  # noqa: E731
+        self._rejected = RejectedProposals(home, home.name, heard.records, elsewhere)
         self._lock = threading.RLock()
         self._judge = Judge(
             self._keys, self.human, self._in_force, self._rejected, self._book.folder, self._lock, is_open, account
@@ -124,7 +140,7 @@ class IdentitySchema:
         """Return L0 as served: the approved text whole, by priority, with a warning for all that is not approved."""
         with self._lock:
             served = self._in_force.now()
-            entries = in_order(served.document.entries)
+            entries = by_priority(served.document.entries)
             if self._counted[0] != entries:
                 # The tokenizer takes 67 MB to load, which no first turn waits for; approvals count exactly.
                 self._counted = (entries, estimate_tokens(joined(entries)))
@@ -134,7 +150,7 @@ class IdentitySchema:
     def entries(self) -> tuple[ConstitutionEntry, ...]:
         """Return what is in force, by priority; nothing of the project's file is read, so nothing is warned of."""
         with self._lock:
-            return in_order(self._in_force.approved().entries)
+            return by_priority(self._in_force.approved().entries)
 
     @property
     def initialised(self) -> bool:
@@ -166,7 +182,7 @@ class IdentitySchema:
 
     def approvers(self) -> tuple[Approver, ...]:
         """Return everyone whose signature counts here, the own approver first."""
-        return self._keys.known()
+        return self._keys.approvers()
 
     def verify_passphrase(self, passphrase: str) -> bool:
         """Return whether this is the approver's passphrase; takes some 0.3 s on purpose."""
@@ -177,7 +193,7 @@ class IdentitySchema:
 
     def faults(self) -> list[str]:
         """Return one sentence for everything about the approved texts that is not as the approvals left it."""
-        found = [*self._in_force.archive().faults(self._keys.known()), *self._rejected.faults()]
+        found = [*self._in_force.archive().faults(self._keys.approvers()), *self._rejected.faults()]
         standing = self._in_force.standing()
         if standing.behind and not found:
             found.append(standing.behind)
@@ -187,7 +203,7 @@ class IdentitySchema:
 
     def proposals(self) -> list[Proposal]:
         """Return every readable proposal, oldest first, with the confirmations that count."""
-        known, applied, filed = self._keys.known(), self._judge.applied(), self._book.read()[0]
+        known, applied, filed = self._keys.approvers(), self._judge.applied(), self._book.read()[0]
         rejected = self._rejected.ids(known, {one.proposal.id for one in filed}) if filed else frozenset()
         return [self._judge.judged(one, known, applied, rejected=rejected) for one in filed]
 
@@ -200,7 +216,7 @@ class IdentitySchema:
 
         Raises NotFound: there is none of this id. BadInput: its file cannot be read.
         """
-        return self._judge.judged(self._book.find(proposal_id), self._keys.known(), self._judge.applied())
+        return self._judge.judged(self._book.find(proposal_id), self._keys.approvers(), self._judge.applied())
 
     def diff(self, proposal: Proposal) -> str:
         """Return what the proposal would change in the text in force, as a unified diff with odd signs spelled out.
@@ -209,7 +225,7 @@ class IdentitySchema:
         """
         return shown_diff(self._in_force.ground(), proposal)
 
-    def difference(self) -> str:
+    def unadopted_diff(self) -> str:
         """Return what `adopt` would take in, as a unified diff with odd signs spelled out; "" for nothing.
 
         Raises BadInput: the file cannot be read.
@@ -249,16 +265,16 @@ class IdentitySchema:
         """
         if action is ProposalAction.ADOPT:
             raise BadInput("action is adopt; allowed are add, replace and remove")
-        said = "" if action is ProposalAction.REMOVE else told("content", content, most=CONTENT_MAX)
-        if odd := splice.unseen(said):
+        said = "" if action is ProposalAction.REMOVE else cleaned_text("content", content, most=CONTENT_MAX)
+        if odd := splice.first_hidden_character(said):
             raise BadInput(f"content holds {odd}")
         wanted = stored("entry_id", entry_id, most=NAME_MAX) if action is ProposalAction.ADD else entry_id
         proposal = Proposal(
             id="",
             action=action,
             content=said,
-            reason=told("reason", reason, most=REASON_MAX),
-            proposed_by=told("by", by, most=NAME_MAX),
+            reason=cleaned_text("reason", reason, most=REASON_MAX),
+            proposed_by=cleaned_text("by", by, most=NAME_MAX),
             proposed_at=self._clock.now(),
             entry_id=target(action, wanted, said),
             from_id=stored("from_id", from_id, most=NAME_MAX) or None,
@@ -268,7 +284,7 @@ class IdentitySchema:
             if any(one.content == said for one in same.entries):
                 there = next(one.id for one in same.entries if one.content == said)
                 raise BadInput(f"content is what entry {there} says already; nothing would change")
-            after(same.text, proposal)  # refuses now what could not be applied later
+            apply_proposal(same.text, proposal)  # refuses now what could not be applied later
             human = passphrase is not None and bool(self.human.unlock(passphrase))
             return self._file(proposal, human=human)
 
@@ -293,7 +309,7 @@ class IdentitySchema:
                 proposed_by=checked_name(by),
                 proposed_at=self._clock.now(),
             )
-            trail, known = read_trail(self._book.folder), self._keys.known()
+            trail, known = read_trail(self._book.folder), self._keys.approvers()
             link = continuation(trail, after=revision.link, digest=document.digest, known=known)
             if link is None or self._approved_elsewhere(link):
                 self._approved()
@@ -345,8 +361,8 @@ class IdentitySchema:
             if document is not None:
                 self._begin(signer, document, by=approver)
 
-    def found(self, text: str, *, passphrase: str) -> None:
-        """Approve a first text where no folder of this machine holds one: another account's (`rules_home`).
+    def approve_first_text(self, text: str, *, passphrase: str) -> None:
+        """Approve a first text where no folder of this machine holds one: another account's (`rules_folder`).
 
         Raises Refused: one was approved there, nobody approves here yet, or the passphrase. BadInput: the text.
         """
@@ -361,14 +377,16 @@ class IdentitySchema:
             beneath.write(self._home, FILE_NAME, text.encode())
             self._begin(signer, document, by=signer.approver.name)
 
-    def ground(self) -> Ground:
+    def approval_basis(self) -> ApprovalBasis:
         """Return what an approver elsewhere signs over, beside the proposal. Raises Refused: never initialised."""
-        revision, place, keys = self._approved(), self._judge.place(), self._keys.sealing()
+        revision, place, keys = self._approved(), self._judge.place(), self._keys.sealing_approvers()
         number, follows = self._in_force.archive().coming(keys)
         installation, link = self.key_fingerprint(), revision.link.id
-        return Ground(installation, place.project, place.origin, revision.text, link, follows, number, revision.applied)
+        return ApprovalBasis(
+            installation, place.project, place.origin, revision.text, link, follows, number, revision.applied
+        )
 
-    def confirm_elsewhere(self, proposal_id: str, vote: Vote, *, seen: str) -> Proposal:
+    def confirm_remote(self, proposal_id: str, vote: Vote, *, seen: str) -> Proposal:
         """Return the proposal with one confirmation more that was signed on another machine; see `confirm`.
 
         Raises Refused: as `confirm`, or the vote is not over this, too old, or the same approver's again.
@@ -391,19 +409,19 @@ class IdentitySchema:
         with self._changing():
             revision = self._approved()
             filed = self._book.find(proposal_id)
-            judged = self._judge.judged(filed, self._keys.known(), revision.applied)
+            judged = self._judge.judged(filed, self._keys.approvers(), revision.applied)
             half_done = judged.id in revision.applied and filed.proposal.status is ProposalStatus.OPEN
             if judged.status is not ProposalStatus.OPEN and not half_done:
                 raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
             self._check_seen(judged, seen)
             signer = opened()
             rules = signer.rules if vote is None else None
-            judged = self._judge.judged(filed, self._keys.known(), revision.applied, rules=rules)
+            judged = self._judge.judged(filed, self._keys.approvers(), revision.applied, rules=rules)
             if half_done:
                 return self._finish(judged, filed.before, revision, by=by)
             if judged.action in (ProposalAction.ADD, ProposalAction.REPLACE):
                 checked_text("content", judged.content, most=CONTENT_MAX)
-            text = after(revision.text, judged)
+            text = apply_proposal(revision.text, judged)
             if judged.action is not ProposalAction.REMOVE:
                 self._check_limits(splice.parse(text), Refused)
             before = self._judge.before(judged)
@@ -420,7 +438,7 @@ class IdentitySchema:
             if vote is not None and is_last:
                 seal(keep=False)  # raises before anything is written
             if earlier < REQUIRED_CONFIRMATIONS:
-                self._book.write(Filed(judged, before))
+                self._book.write(ProposalFile(judged, before))
                 said: Record = {"proposal": judged.id, "number": earlier + 1, "hash": proposal_hash(judged, before)}
                 self._record("constitution.confirmed", said, by=by)
             return self._finish(judged, before, seal(keep=True), was=revision, by=by) if is_last else judged
@@ -435,8 +453,8 @@ class IdentitySchema:
         by = checked_name(approver)
         return self._reject(proposal_id, lambda: self.human.unlock(passphrase), by=by, reason=reason, seen=seen)
 
-    def reject_elsewhere(self, proposal_id: str, vote: Vote, *, reason: str, seen: str) -> Proposal:
-        """Return the proposal, closed by an approver on another machine. Raises Refused: as `confirm_elsewhere`."""
+    def reject_remote(self, proposal_id: str, vote: Vote, *, reason: str, seen: str) -> Proposal:
+        """Return the proposal, closed by an approver on another machine. Raises Refused: as `confirm_remote`."""
         by = checked_name(vote.by)
         return self._reject(proposal_id, lambda: vote.signer, by=by, reason=reason, seen=seen, vote=vote)
 
@@ -450,10 +468,10 @@ class IdentitySchema:
         seen: str | None,
         vote: Vote | None = None,
     ) -> Proposal:
-        why = told("reason", reason, most=REASON_MAX)
+        why = cleaned_text("reason", reason, most=REASON_MAX)
         with self._changing():
             filed = self._book.find(proposal_id)
-            judged = self._judge.judged(filed, self._keys.known(), self._judge.applied())
+            judged = self._judge.judged(filed, self._keys.approvers(), self._judge.applied())
             if judged.status is not ProposalStatus.OPEN:
                 raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
             self._check_seen(judged, seen)
@@ -467,7 +485,7 @@ class IdentitySchema:
             entry = self._rejected.sealed(signer, done.id, at, credential)
             self._record(REJECTED, {"proposal": done.id, "archive": self._home.name, **entry}, by=by)
             self._rejected.add(entry)
-            self._book.write(Filed(done, filed.before, rejection))
+            self._book.write(ProposalFile(done, filed.before, rejection))
             return done
 
     def vouch(self, *, name: str, public: str, passphrase: str) -> Approver:
@@ -497,7 +515,7 @@ class IdentitySchema:
         free = (new_id(proposal, again=n) for n in range(len(taken) + 1))
         name = next(one for one in free if one not in taken)
         named = replace(proposal, id=name)
-        self._book.write(Filed(named))
+        self._book.write(ProposalFile(named))
         self._record("constitution.proposed", {"proposal": name, "action": named.action.value}, by=named.proposed_by)
         return named
 
@@ -541,7 +559,7 @@ class IdentitySchema:
         if sealed.link.proposal == judged.id:
             write_trail(self._book.folder, head=was.link if was else None, new=sealed.link)
         done = replace(judged, status=ProposalStatus.EFFECTIVE)
-        self._book.write(Filed(done, before))
+        self._book.write(ProposalFile(done, before))
         self._record_text("effective", sealed, {"proposal": done.id}, by=by)
         return done
 
@@ -572,7 +590,7 @@ class IdentitySchema:
 
     def _approved_elsewhere(self, link: Link) -> bool:
         """Return whether this machine's human approved the link in another project, which is no approval here."""
-        is_own = any(signed_by(one.public, link.said, link.signature) for one in self._keys.sealing())
+        is_own = any(signed_by(one.public, link.said, link.signature) for one in self._keys.sealing_approvers())
         return is_own and self._in_force.is_elsewhere(link)
 
     def _check_limits(self, document: Document, error: type[MemoryAnchorError]) -> None:

@@ -22,12 +22,12 @@ from memory_anchor.identity.approval import (
     rejection_statement,
 )
 from memory_anchor.identity.approved import origin_of, read_trail
-from memory_anchor.identity.changes import before_of
+from memory_anchor.identity.changes import replaced_digest
 from memory_anchor.identity.constitution_text import FILE_NAME, MAX_ENTRIES, PLACEHOLDER, Document
-from memory_anchor.identity.elsewhere import Electorate, KeyOpens, origin_in, up_to_ended, voter, voters
 from memory_anchor.identity.human_key import HumanKey
 from memory_anchor.identity.keys import Approver, KeyRing, Rules, Signs, signer_of
-from memory_anchor.identity.proposals import Filed, Rejected
+from memory_anchor.identity.proposals import ProposalFile, RejectedProposals
+from memory_anchor.identity.remote_approval import Electorate, KeyIsValid, origin_in, up_to_ended, voter, voters
 from memory_anchor.identity.served import TextInForce
 from memory_anchor.inputs import storable_content
 from memory_anchor.inputs import text as checked_text
@@ -38,7 +38,7 @@ from memory_anchor.model import ConstitutionEntry, Proposal, ProposalStatus
 class Judge:
     """Judges the proposals of one project.
 
-    trail: the folder of the approvals' trail. lock: the schema's. is_open: see `KeyOpens`. account:
+    trail: the folder of the approvals' trail. lock: the schema's. is_open: see `KeyIsValid`. account:
     whose L0 it is.
     """
 
@@ -47,10 +47,10 @@ class Judge:
         keys: KeyRing,
         human: HumanKey,
         in_force: TextInForce,
-        rejected: Rejected,
+        rejected: RejectedProposals,
         trail: Path,
         lock: RLock,
-        is_open: KeyOpens,
+        is_open: KeyIsValid,
         account: str,
     ) -> None:
         self._keys = keys
@@ -64,7 +64,7 @@ class Judge:
 
     def judged(
         self,
-        filed: Filed,
+        filed: ProposalFile,
         known: Sequence[Approver],
         applied: Sequence[str],
         *,
@@ -101,7 +101,7 @@ class Judge:
 
     def electorate(self) -> Electorate:
         """Return whose decisions from elsewhere count."""
-        return Electorate(self._keys.sealing(), self._account)
+        return Electorate(self._keys.sealing_approvers(), self._account)
 
     def confirmed(
         self, judged: Proposal, before: str, signer: Signs, by: str, *, at: datetime, now: datetime, credential: str
@@ -123,7 +123,7 @@ class Judge:
         """Return the digest of what the proposal would replace in the text in force."""
         with self._lock:
             document = self._in_force.now().document
-        return before_of(document, proposal)
+        return replaced_digest(document, proposal)
 
     def applied(self) -> tuple[str, ...]:
         """Return the ids of the proposals in force."""
@@ -133,12 +133,12 @@ class Judge:
     def place(self) -> KeyPlace:
         """Return which project this is: its id here, and where the trail that leads to the text in force begins."""
         archive = self._in_force.archive()
-        revision = archive.current(self._keys.sealing()).revision
+        revision = archive.current(self._keys.sealing_approvers()).revision
         if revision is None:
             return KeyPlace(archive.home.name, "")
         if revision.approval:
             return KeyPlace(archive.home.name, origin_in(revision))
-        trail, known = read_trail(self._trail), self._keys.known()
+        trail, known = read_trail(self._trail), self._keys.approvers()
         return KeyPlace(archive.home.name, origin_of(trail, link=revision.link, known=known))
 
 
@@ -161,7 +161,7 @@ def check_first(document: Document, *, budget_tokens: int) -> None:
         raise BadInput(f"{FILE_NAME} says {PLACEHOLDER!r}: say it first, `init --goal TEXT`")
 
 
-def told(what: str, value: str, *, most: int) -> str:
+def cleaned_text(what: str, value: str, *, most: int) -> str:
     """Return a text without secrets and private parts. Raises BadInput: empty or too long."""
     return storable_content(what, checked_text(what, value, most=most)).text
 

@@ -295,13 +295,13 @@ class KeyRing:
         held = self._held()
         return held if held is not None and held.public in self._counting(held) else None
 
-    def known(self) -> tuple[Approver, ...]:
+    def approvers(self) -> tuple[Approver, ...]:
         """Return everyone whose signature counts here, the own approver first."""
-        sealing = self.sealing()
+        sealing = self.sealing_approvers()
         others = self._vouched_by(self._root(sealing[0])) if sealing else ()
         return *sealing, *(one for one in others if one.public != sealing[0].public)
 
-    def sealing(self) -> tuple[Approver, ...]:
+    def sealing_approvers(self) -> tuple[Approver, ...]:
         """Return whose seal makes a text this installation's own: the key that is here, and the first one made here."""
         own = self.own()
         if own is None:

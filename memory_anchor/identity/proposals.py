@@ -68,7 +68,7 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
-class Filed:
+class ProposalFile:
     """What one file claims. before: digest of the text that its confirmations were given against."""
 
     proposal: Proposal
@@ -115,7 +115,7 @@ def how_to_approve(proposal: Proposal) -> str:
     return f"a human runs `memory-anchor constitution approve {proposal.id}` on a terminal, {times}"
 
 
-class Rejected:
+class RejectedProposals:
     """The proposals that were rejected in one project, outside it: each signed, and told twice.
 
     Once in a list beside the archive and once in the audit trail: neither an editor nor `rm` reopens a proposal, and
@@ -191,7 +191,7 @@ def _entries(listed: Iterable[Json]) -> list[dict[str, str]]:
     return entries
 
 
-class ProposalBook:
+class ProposalFolder:
     """The folder of proposal files of one project."""
 
     def __init__(self, root: Path) -> None:
@@ -199,9 +199,9 @@ class ProposalBook:
         self._root = root
         self.folder = root / FOLDER
 
-    def read(self) -> tuple[list[Filed], list[str]]:
+    def read(self) -> tuple[list[ProposalFile], list[str]]:
         """Return what the files claim, oldest first, and one sentence for each file that cannot be read."""
-        found: list[Filed] = []
+        found: list[ProposalFile] = []
         wrong: list[str] = []
         for path in self._paths():
             try:
@@ -210,7 +210,7 @@ class ProposalBook:
                 wrong.append(f"{path.name} is not a readable proposal ({type(error).__name__}); mend or delete it")
         return sorted(found, key=lambda one: (one.proposal.proposed_at, one.proposal.id)), wrong
 
-    def find(self, proposal_id: str) -> Filed:
+    def find(self, proposal_id: str) -> ProposalFile:
         """Return one.
 
         Raises NotFound: no such file. BadInput: it cannot be read.
@@ -224,7 +224,7 @@ class ProposalBook:
         except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
             raise BadInput(f"{path.name} is not a readable proposal; mend or delete it") from error
 
-    def write(self, filed: Filed) -> None:
+    def write(self, filed: ProposalFile) -> None:
         """Replace the proposal's file, durable on return."""
         said = (
             f"# 修改 constitution.yaml 的提议；需要人在终端确认 {REQUIRED_CONFIRMATIONS} 次。改动本文件会清零确认。\n"
@@ -241,7 +241,7 @@ class ProposalBook:
         except OSError:  # the folder is a link, or cannot be listed
             return []
 
-    def _parse(self, path: Path) -> Filed:
+    def _parse(self, path: Path) -> ProposalFile:
         if not PROPOSAL_ID.fullmatch(path.stem):
             raise ValueError("not a proposal's file")
         content = beneath.read(self._root, FOLDER / path.name, most_bytes=MAX_FILE_BYTES) or b""
@@ -250,7 +250,7 @@ class ProposalBook:
         record = yaml.load(text, Loader=LOADER)  # noqa: S506 - strings only, no objects
         if not isinstance(record, Mapping) or record.get("id") != path.stem:
             raise ValueError("not the record of this file's name")
-        return filed_of(record)
+        return proposal_file_of(record)
 
 
 _ODD_BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -271,7 +271,7 @@ def _represent(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent)
 
 
-def record_of(filed: Filed) -> dict[str, Json]:
+def record_of(filed: ProposalFile) -> dict[str, Json]:
     """Return what a file says of a proposal."""
     proposal = filed.proposal
     record: dict[str, Json] = {
@@ -306,7 +306,7 @@ def record_of(filed: Filed) -> dict[str, Json]:
     return record
 
 
-def filed_of(record: Mapping[str, Json]) -> Filed:
+def proposal_file_of(record: Mapping[str, Json]) -> ProposalFile:
     """Return what a record claims. Raises ValueError, KeyError, TypeError: it is none."""
     listed = record.get("confirmations") or []
     if not isinstance(listed, list):
@@ -340,7 +340,7 @@ def filed_of(record: Mapping[str, Json]) -> Filed:
         status=ProposalStatus(_text(record, "status")),
         confirmations=confirmations,
     )
-    return Filed(proposal, _text(record, "before"), rejection)
+    return ProposalFile(proposal, _text(record, "before"), rejection)
 
 
 def _text(record: Mapping[str, Json], name: str) -> str:

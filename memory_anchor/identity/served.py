@@ -20,10 +20,10 @@ from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.files import make_private, write_atomic
 from memory_anchor.identity.approved import (
     Archive,
+    ArchiveState,
     Link,
     SealedIndex,
     SealedRevision,
-    Standing,
     advanced,
     linked,
     made_elsewhere,
@@ -31,7 +31,7 @@ from memory_anchor.identity.approved import (
     read_trail,
     write_trail,
 )
-from memory_anchor.identity.changes import after
+from memory_anchor.identity.changes import apply_proposal
 from memory_anchor.identity.constitution_text import (
     FILE_NAME,
     MAX_BYTES,
@@ -43,8 +43,8 @@ from memory_anchor.identity.constitution_text import (
     decode,
     parse,
 )
-from memory_anchor.identity.elsewhere import joint
 from memory_anchor.identity.keys import Approver, KeyRing, Signs
+from memory_anchor.identity.remote_approval import jointly_sealed
 from memory_anchor.model import Proposal, ProposalAction
 from memory_anchor.ports import AuditRecord
 
@@ -115,7 +115,7 @@ class TextInForce:
         self._at = str(project_dir.resolve()) if project_dir else ""
         self._home = home
         self._keys = keys
-        self._joint = partial(joint, account=account)
+        self._joint = partial(jointly_sealed, account=account)
         self._index = SealedIndex(home.parent)
         self._archives: dict[str, Archive] = {}
         self._found: FoundText | None = None
@@ -128,11 +128,11 @@ class TextInForce:
         return self.archive().exists() or self._index.holds(self._home.name, self._at)
 
     def archive(self, keys: Sequence[Approver] | None = None) -> Archive:
-        """Return the archive of this id, or the one its folder was approved under. keys: `KeyRing.sealing`."""
+        """Return the archive of this id, or of the one its folder was approved under; keys: the sealing approvers."""
         own = self._archive_of(self._home.name)
         if own.exists() or not self._at:
             return own
-        other = self._index.home_of(self._at, self._keys.sealing() if keys is None else keys)
+        other = self._index.home_of(self._at, self._keys.sealing_approvers() if keys is None else keys)
         return self._archive_of(other) if other else own
 
     def remember(self, signer: Signs | None = None) -> None:
@@ -155,7 +155,7 @@ class TextInForce:
         approval: where approvers elsewhere seal it together, see `SealedRevision`. keep: without, it is only made.
         Raises Refused: the seal would not count here.
         """
-        keys = self._keys.sealing()
+        keys = self._keys.sealing_approvers()
         if not keep:
             made = self.archive().sealed
             return made(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
@@ -192,7 +192,7 @@ class TextInForce:
 
         Without a key here nothing that lies here was sealed by anybody, so the archive is not read.
         """
-        keys = self._keys.sealing()
+        keys = self._keys.sealing_approvers()
         if not keys:
             return NOTHING
         good = self.standing(keys).good
@@ -203,9 +203,9 @@ class TextInForce:
             self._parsed = parse(text)
         return self._parsed
 
-    def standing(self, keys: Sequence[Approver] | None = None) -> Standing:
-        """Return the newest sealed text, and why it may not be the newest there was. keys: `KeyRing.sealing`."""
-        keys = self._keys.sealing() if keys is None else keys
+    def standing(self, keys: Sequence[Approver] | None = None) -> ArchiveState:
+        """Return the newest sealed text, and why a newer one may be missing; keys: the sealing approvers."""
+        keys = self._keys.sealing_approvers() if keys is None else keys
         standing = self.archive(keys).current(keys)
         if standing.good is None:
             return standing
@@ -270,7 +270,7 @@ class TextInForce:
         if proposal.action is ProposalAction.ADOPT and not same_as_before:
             return
         try:
-            text = after(found.document.text, proposal)
+            text = apply_proposal(found.document.text, proposal)
         except MemoryAnchorError:
             return  # the file differs where the change would go
         if was is None and parse(text).digest != wanted:
@@ -310,7 +310,7 @@ class TextInForce:
         found = self.file()
         return found.document.text if found.document is not None and not found.wrong else NOTHING.text
 
-    def _weigh(self, found: FoundText, standing: Standing, initialised: bool) -> Served:
+    def _weigh(self, found: FoundText, standing: ArchiveState, initialised: bool) -> Served:
         if standing.good is not None:
             document = self._document(standing.good.text)
             warnings = (*_about_damage(standing), *_about_file(found, document))
@@ -341,7 +341,7 @@ class TextInForce:
         return self._archives[name]
 
 
-def _about_damage(standing: Standing) -> tuple[str, ...]:
+def _about_damage(standing: ArchiveState) -> tuple[str, ...]:
     if standing.damaged:
         numbers = ", ".join(str(one) for one in standing.damaged[:PROBLEMS_SHOWN])
         return (f"approved text {numbers} of {FILE_NAME} is damaged; its sealed copy is served: restore a backup",)

@@ -88,7 +88,7 @@ class SignedCall:
         }
 
 
-def signed(
+def sign_request(
     signer: Signer, call: str, arguments: Mapping[str, Json], caller: Mapping[str, Json], told: Mapping[str, Json]
 ) -> dict[str, str]:
     """Return the argument `human` for a call. told: the engine's answer to `CHALLENGE_CALL`."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import FOUND_STATES, Memory, MemoryType, Visibility
+from memory_anchor.model import SEARCHABLE_STATES, Memory, MemoryType, Visibility
 
 LINE_CHARS = 140
 SECTION_LINES = 6
@@ -53,7 +53,7 @@ def profile_of(facts: Sequence[Memory]) -> tuple[ProfileLine, ...]:
     Pending claims are left out; both sides of a dispute are shown, since each is believed by somebody.
     """
     lines: list[ProfileLine] = []
-    searchable = [fact for fact in facts if fact.state in FOUND_STATES]
+    searchable = [fact for fact in facts if fact.state in SEARCHABLE_STATES]
     searchable.sort(key=lambda fact: (-fact.pinned, -fact.priority * fact.confidence, -fact.happened_at.timestamp()))
     for page, sections in SECTIONS.items():
         of_page = [fact for fact in searchable if (fact.visibility in _WHO) is (page == "person")]

@@ -35,7 +35,7 @@ from memory_anchor.model import (
     WriteOutcome,
 )
 from memory_anchor.ports import Entry
-from memory_anchor.rights import Deed, may
+from memory_anchor.rights import Action, may
 from memory_anchor.versions import Revision, revise
 from memory_anchor.where import OneOf, Where
 
@@ -162,11 +162,11 @@ class FactWriter:
             case Outcome.SKIPPED if target is not None:
                 why = "a fact that says the same"
                 return self._strengthen(actor, draft, target, write.request, write.gate, why)
-            case Outcome.UPDATED if target is not None and not may(Deed.DISPLACE, actor.caller, [target]):
+            case Outcome.UPDATED if target is not None and not may(Action.DISPLACE, actor.caller, [target]):
                 return self._add(write, Outcome.ADDED, similar)
             case Outcome.UPDATED if target is not None:
                 return self._update(write, target, decision)
-            case Outcome.SUPERSEDED if target is not None and may(Deed.DISPLACE, actor.caller, [target]):
+            case Outcome.SUPERSEDED if target is not None and may(Action.DISPLACE, actor.caller, [target]):
                 return self._supersede(write, target, decision, similar)
             case Outcome.SUPERSEDED | Outcome.NEEDS_REVIEW if target is not None:
                 return self._dispute(write, target, decision, similar)
@@ -210,7 +210,7 @@ class FactWriter:
         priority = merged_priority(known.priority)
         tags, citations = _added_by_repeat(known, actor, draft)
         status = known.status
-        if status is Status.PENDING and may(Deed.ACCEPT, actor.caller):
+        if status is Status.PENDING and may(Action.ACCEPT, actor.caller):
             status = Status.ACTIVE
         parts = [f"{len(added)} {what}" for added, what in ((tags, "tags"), (citations, "sources")) if added]
         reason = f"nothing new: {why} is already known and was strengthened"
@@ -278,7 +278,7 @@ class FactWriter:
         also_ended = [
             old
             for old in named
-            if old.status in (Status.ACTIVE, Status.PENDING) and may(Deed.DISPLACE, write.actor.caller, [old])
+            if old.status in (Status.ACTIVE, Status.PENDING) and may(Action.DISPLACE, write.actor.caller, [old])
         ]
         steps = []
         for old in (target, *also_ended):

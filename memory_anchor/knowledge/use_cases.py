@@ -32,7 +32,7 @@ from memory_anchor.knowledge.sources import TRUST_OF_KIND, Source, SourceKind
 from memory_anchor.model import Actor, RetrievedSnippet, Trust, Visibility
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.search import Searcher
-from memory_anchor.rights import Deed
+from memory_anchor.rights import Action
 
 Json = dict[str, Any]
 STEP_S = 5.0
@@ -58,7 +58,7 @@ class KnowledgeUseCases:
 
     def search(self, request: requests.KnowledgeSearch) -> list[RetrievedSnippet]:
         """Return passages, best first; empty when nothing fits."""
-        rights.check(Deed.READ, self._actor.caller)
+        rights.check(Action.READ, self._actor.caller)
         query = KnowledgeQuery(
             request.query,
             limit=request.limit,
@@ -86,7 +86,7 @@ class KnowledgeUseCases:
 
     def open(self, request: requests.KnowledgeGet) -> OpenedCitation:
         """Return a passage as its source has it now. Raises NotFound."""
-        rights.check(Deed.READ, self._actor.caller)
+        rights.check(Action.READ, self._actor.caller)
         return open_citation(self._library, self._actor, request.citation, around=request.around)
 
     def add(self, request: requests.KnowledgeAdd) -> Source:
@@ -112,7 +112,7 @@ class KnowledgeUseCases:
         root = self._actor.project_dir
         is_in_project = bool(root) and folder.is_relative_to(Path(root).resolve())
         if request.converter or not is_in_project:
-            rights.check(Deed.TRUST_KNOWLEDGE, self._actor.caller)
+            rights.check(Action.TRUST_KNOWLEDGE, self._actor.caller)
         return self._library.add(
             self._actor.scope,
             kind,
@@ -127,7 +127,7 @@ class KnowledgeUseCases:
         if wanted is None:
             return TRUST_OF_KIND[kind] if rights.is_human(self._actor.caller) else None
         if wanted is not Trust.UNTRUSTED:
-            rights.check(Deed.TRUST_KNOWLEDGE, self._actor.caller)
+            rights.check(Action.TRUST_KNOWLEDGE, self._actor.caller)
         return wanted
 
     def push(self, request: requests.KnowledgePush) -> Source:
@@ -144,7 +144,7 @@ class KnowledgeUseCases:
 
     def sources(self) -> list[SourceState]:
         """Return every source that this caller may read, and how far it is read."""
-        rights.check(Deed.READ, self._actor.caller)
+        rights.check(Action.READ, self._actor.caller)
         return self._library.states(self._actor.scope)
 
     def sync(self, request: requests.KnowledgeSync) -> Json:
@@ -175,7 +175,7 @@ class KnowledgeUseCases:
         self._check_writable()
         source = self._library.named(request.source, self._actor.scope)
         if source.trust is not Trust.UNTRUSTED:
-            rights.check(Deed.TRUST_KNOWLEDGE, self._actor.caller)
+            rights.check(Action.TRUST_KNOWLEDGE, self._actor.caller)
         return self._library.remove(source, by=self._author)
 
 

@@ -18,7 +18,7 @@ from memory_anchor.hashing import content_hash
 from memory_anchor.language.indexing import conversation_context
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, with_receipt
 from memory_anchor.model import (
-    FOUND_STATES,
+    SEARCHABLE_STATES,
     Actor,
     Citation,
     Layer,
@@ -34,7 +34,7 @@ from memory_anchor.model import (
     WriteOutcome,
     audiences,
 )
-from memory_anchor.rights import Deed, refusal
+from memory_anchor.rights import Action, refusal
 from memory_anchor.versions import expired_by
 from memory_anchor.where import Between, Condition, OneOf, StartsWith, Where
 
@@ -128,7 +128,7 @@ class EventLog:
         of these people."""
         conditions: list[Condition] = [
             OneOf("audience", tuple(sorted(audiences(reader)))),
-            OneOf("state", tuple(sorted(FOUND_STATES))),
+            OneOf("state", tuple(sorted(SEARCHABLE_STATES))),
         ]
         if start is not None or end is not None:
             conditions.append(Between("when", at_least=start, below=end))
@@ -154,7 +154,7 @@ class EventLog:
 
     def _memory(self, actor: Actor, draft: EventDraft, *, seq: int | None) -> Memory:
         now = self._records.clock.now()
-        waits = refusal(Deed.SAVE_FOR_ACCOUNT, actor.caller) if draft.visibility is Visibility.ACCOUNT else ""
+        waits = refusal(Action.SAVE_FOR_ACCOUNT, actor.caller) if draft.visibility is Visibility.ACCOUNT else ""
         memory = Memory(
             id=self._records.new_id(),
             content=draft.content,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from memory_anchor.activation import first_priority
 from memory_anchor.language.perspective import hedge
 from memory_anchor.model import TRUST_OF_ORIGIN, Caller, Layer, Memory, Origin, Status, Trust, Usage, Visibility
-from memory_anchor.rights import Deed, refusal
+from memory_anchor.rights import Action, refusal
 
 CAPS: Mapping[str, float] = {
     "human": 1.0,
@@ -75,7 +75,7 @@ class ConfidenceGate:
         if confidence < self.active:
             waits = f"{reason} is below {self.active:g}: it waits for `memory-anchor review`"
             return Verdict(Status.PENDING, confidence, waits)
-        if visibility is Visibility.ACCOUNT and (waits := refusal(Deed.SAVE_FOR_ACCOUNT, caller)):
+        if visibility is Visibility.ACCOUNT and (waits := refusal(Action.SAVE_FOR_ACCOUNT, caller)):
             return Verdict(Status.PENDING, confidence, waits)
         return Verdict(Status.ACTIVE, confidence, f"{reason} passes the gate")
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 from memory_anchor.language.terms import query_terms
 from memory_anchor.layers.records import RECORD_COLLECTIONS
-from memory_anchor.model import FOUND_STATES, Memory, Scope, audiences
+from memory_anchor.model import SEARCHABLE_STATES, Memory, Scope, audiences
 from memory_anchor.ports import MemoryStore
 from memory_anchor.where import Between, Condition, OneOf, Where
 
@@ -28,7 +28,7 @@ EPISODE = timedelta(minutes=30)
 """Memories of one conversation so near in time belong together."""
 TEXT_CHARS = 100
 _SUPERSEDED = re.compile(r"superseded by ([a-z0-9]{6,16})\b")
-_STATES = tuple(sorted(FOUND_STATES))
+_STATES = tuple(sorted(SEARCHABLE_STATES))
 
 LinkKind = Literal[
     "contradicts", "replaces", "replaced_by", "caused_by", "became", "same_file", "same_episode", "same_person"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
-from memory_anchor.model import FOUND_STATES, Memory, Status
+from memory_anchor.model import SEARCHABLE_STATES, Memory, Status
 from memory_anchor.ports import DENSE
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.embedding import document_rows
@@ -53,7 +53,7 @@ class EmbeddingQueue:
         self._store, self._embedder, self._on_rows, self._using = store, embedder, on_rows, using
         self.waiting: deque[tuple[str, str]] = deque()
         self._lock = threading.Lock()
-        searchable = OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value))
+        searchable = OneOf("state", (*sorted(SEARCHABLE_STATES), Status.PENDING.value))
         self._lacking = Where(all_of=(searchable,), none_of=(HasVector(using),))
 
     def add(self, collection: str, point: str) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
 from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import embedded_text, searched_words
-from memory_anchor.model import FOUND_STATES, Layer, Memory, Status
+from memory_anchor.model import SEARCHABLE_STATES, Layer, Memory, Status
 from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, SparseVector
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.candidates import points_to_read
@@ -43,7 +43,7 @@ WORTH_TAKING = 0.7
 """Share of a snapshot that must still hold: the rest takes memory until the store is read anew."""
 SAVED_FROM = 2000
 """Versions from which the mirror is worth a file; fewer are read in 0.3 s."""
-CURRENT = Where(all_of=(OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value)),))
+CURRENT = Where(all_of=(OneOf("state", (*sorted(SEARCHABLE_STATES), Status.PENDING.value)),))
 """What the mirror holds."""
 
 
@@ -107,7 +107,7 @@ class Index:
             known, era = memory.point_id in self._mirror.row_of, self._mirror.era
             self._mirror.add_all({memory.point_id: entry}, collection)
             self._is_cold |= self._mirror.era != era  # full of old versions: it began anew
-            fresh = isinstance(written, Entry) and not known and memory.state in FOUND_STATES
+            fresh = isinstance(written, Entry) and not known and memory.state in SEARCHABLE_STATES
             for name, queue in self._queues.items():
                 if fresh and (name not in entry.vectors or is_long(memory)):
                     queue.add(collection, memory.point_id)

@@ -27,7 +27,7 @@ from memory_anchor.hashing import stable_hash
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.language.shape import shape_of
 from memory_anchor.language.terms import normal
-from memory_anchor.model import FOUND_STATES, Memory, Tag
+from memory_anchor.model import SEARCHABLE_STATES, Memory, Tag
 from memory_anchor.ports import DENSE, Entry, Mark, SparseVector
 from memory_anchor.recall.centring import Centring, script_of
 from memory_anchor.recall.vector_rows import VectorRows, least
@@ -170,7 +170,7 @@ class Mirror:
             row = self.row_of.get(point)
             if row is None:
                 row = self._new_row(memory, point, entry.words or searched_words(memory), collection)
-            self._live[row] = memory.state in FOUND_STATES
+            self._live[row] = memory.state in SEARCHABLE_STATES
             self._audience[row] = self._audiences[memory.audience]
             position, is_in = self.conversation_place(memory, collection), self._conversation[row] != NONE
             # A version that is not live would keep its neighbours apart.
@@ -382,7 +382,7 @@ class Mirror:
         for vectors in self._rows_of.values():
             complete &= vectors.embedded(rows)
         self._confirmed[rows[here]] = True
-        self._live[rows[here]] = [mark.state in FOUND_STATES for mark in compress(marks, here)]
+        self._live[rows[here]] = [mark.state in SEARCHABLE_STATES for mark in compress(marks, here)]
         self._audience[rows[here]] = [self._audiences[mark.audience] for mark in compress(marks, here)]
         return list(compress(known, ~complete))
 

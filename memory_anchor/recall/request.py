@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, Status
+from memory_anchor.model import SEARCHABLE_STATES, Actor, Layer, Memory, Status
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.recall.relevance import WEAK_SHOWN
 from memory_anchor.versions import has_expired, was_searchable
@@ -66,7 +66,7 @@ def where_of(actor: Actor, request: SearchRequest, layer: Layer) -> Where:
     conditions: list[Condition] = [OneOf("audience", tuple(sorted(audiences_of(actor.scope))))]
     excluded: list[Condition] = []
     if request.as_of is None:
-        states = FOUND_STATES | ({Status.PENDING.value} if request.include_pending else frozenset())
+        states = SEARCHABLE_STATES | ({Status.PENDING.value} if request.include_pending else frozenset())
         conditions.append(OneOf("state", tuple(sorted(states))))
     else:
         conditions.append(Between("recorded_at", below=request.as_of + _TICK))
@@ -113,7 +113,7 @@ def refusal(actor: Actor, request: SearchRequest, memory: Memory, *, now: dateti
     reason = next((reason for holds, reason in checks if not holds), "")
     if reason or admits(actor, request, memory, now=now):
         return reason
-    if request.as_of is None and memory.state not in FOUND_STATES:
+    if request.as_of is None and memory.state not in SEARCHABLE_STATES:
         return f"its status is {memory.status}"
     return "it lies outside the times, places or people asked for"
 
@@ -125,7 +125,7 @@ def admits(actor: Actor, request: SearchRequest, memory: Memory, *, now: datetim
     if request.as_of is None:
         if has_expired(memory, now):
             return False
-        if not (memory.state in FOUND_STATES or (request.include_pending and memory.state == Status.PENDING)):
+        if not (memory.state in SEARCHABLE_STATES or (request.include_pending and memory.state == Status.PENDING)):
             return False
     else:
         is_closed = memory.recorded_to is not None and memory.recorded_to <= request.as_of
@@ -133,7 +133,7 @@ def admits(actor: Actor, request: SearchRequest, memory: Memory, *, now: datetim
         had_expired = has_expired(memory, request.as_of)
         if memory.recorded_at > request.as_of or is_closed or is_hidden or had_expired:
             return False
-    instant = memory.happened_at if memory.layer is Layer.EVENT_LOG else memory.told_at
+    instant = memory.happened_at if memory.layer is Layer.EVENT_LOG else memory.stated_at
     return (
         (not request.types or memory.type in request.types)
         and (not request.tags or any(tag.name in request.tags for tag in memory.tags))

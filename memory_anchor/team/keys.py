@@ -34,8 +34,8 @@ from memory_anchor.errors import (
     retry_on_conflict,
 )
 from memory_anchor.files import file_lock, read_bounded, write_atomic
-from memory_anchor.identity.elsewhere import KEY_RECORD, credential_of
 from memory_anchor.identity.keys import Approver, KeyRing, Signer, is_public, signed_by, signer_of
+from memory_anchor.identity.remote_approval import KEY_RECORD, credential_of
 from memory_anchor.json_values import Json
 from memory_anchor.ports import AuditLog, Clock, SharedRecords, Sharing
 from memory_anchor.team.credential import Credential, Role
@@ -109,7 +109,8 @@ class AccessKey:
 class KeyFile:
     """The keys of one data directory. Thread-safe, and safe across processes.
 
-    sealing: whose signature makes a record valid (`KeyRing.sealing`). shared: with other replicas; None without any.
+    sealing: whose signature makes a record valid (`KeyRing.sealing_approvers`). shared: with other
+    replicas; None without any.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class KeyFile:
     @classmethod
     def of(cls, data_dir: Path, audit: AuditLog | None, shared: tuple[SharedRecords, Sharing] | None = None) -> KeyFile:
         """Return the keys of a data directory, signed by its human."""
-        return cls(data_dir, KeyRing(data_dir / "identity", None if shared else audit).sealing, shared)
+        return cls(data_dir, KeyRing(data_dir / "identity", None if shared else audit).sealing_approvers, shared)
 
     @property
     def may_wait(self) -> bool:

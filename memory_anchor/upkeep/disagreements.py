@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from cachetools import LRUCache
 
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation
-from memory_anchor.model import FOUND_STATES, Layer, Memory, Outcome, RetrievedSnippet
-from memory_anchor.rights import is_a_humans
+from memory_anchor.model import SEARCHABLE_STATES, Layer, Memory, Outcome, RetrievedSnippet
+from memory_anchor.rights import is_human_owned
 from memory_anchor.where import OneOf, Where
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class RecalledTogether:
         return disagreements
 
     def _current(self, ids: Sequence[str]) -> list[Memory]:
-        where = Where((OneOf("id", tuple(ids)), OneOf("state", tuple(sorted(FOUND_STATES)))))
+        where = Where((OneOf("id", tuple(ids)), OneOf("state", tuple(sorted(SEARCHABLE_STATES)))))
         return self._store.find(FACTS, where, limit=len(ids))
 
     def _new_pairs(self, facts: Sequence[Memory]) -> Iterable[tuple[Memory, Memory, float]]:
@@ -166,5 +166,5 @@ class RecalledTogether:
         if decision.relation is not Relation.CONFLICT:
             return None
         loser = newer if decision.outcome is Outcome.SKIPPED else older
-        waits = is_a_humans(loser) or older.disputes or newer.disputes
+        waits = is_human_owned(loser) or older.disputes or newer.disputes
         return Disagreement(older, newer, Outcome.NEEDS_REVIEW if waits else decision.outcome, decision.reason)

@@ -35,7 +35,7 @@ from datetime import datetime, timedelta
 from memory_anchor.activation import FADING, age_days, last_used_at, strength_of, with_highest_importance
 from memory_anchor.hashing import content_hash
 from memory_anchor.model import Caller, Citation, Layer, Memory, MemoryType, Origin, Status, Trust, WriteMode
-from memory_anchor.rights import HUMAN_AUTHOR, Deed, may
+from memory_anchor.rights import HUMAN_AUTHOR, Action, may
 from memory_anchor.upkeep.upkeep import (
     BATCH,
     COLLECTIONS_KEPT,
@@ -158,7 +158,7 @@ class Choice:
 
 def may_forget(memory: Memory, at: datetime, up: Upkeep) -> bool:
     """Return whether forgetting may take this memory at `at`; the module's docstring says which are safe."""
-    if not may(Deed.FORGET, Caller.SYSTEM, [memory]) or memory.type is MemoryType.INSTRUCTION:
+    if not may(Action.FORGET, Caller.SYSTEM, [memory]) or memory.type is MemoryType.INSTRUCTION:
         return False
     if not up.rules.for_memory(memory).managed:
         return False

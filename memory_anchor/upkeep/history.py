@@ -30,7 +30,7 @@ from memory_anchor.errors import NotFound
 from memory_anchor.json_values import Json, items, text, texts
 from memory_anchor.model import Memory, Origin, Scope, Status, audiences
 from memory_anchor.ports import MemoryStore
-from memory_anchor.rights import HUMAN_AUTHOR, pinned_by_a_human
+from memory_anchor.rights import HUMAN_AUTHOR, pinned_by_human
 from memory_anchor.upkeep.upkeep import COLLECTIONS_KEPT, Change, Planned, Upkeep, batches, write
 from memory_anchor.versions import (
     FieldValue,
@@ -410,7 +410,7 @@ def _touches_humans(versions: Sequence[Memory], target: Memory | None) -> bool:
     """
     current = versions[-1]
     undone = versions[versions.index(target) + 1 :] if target is not None else versions
-    if any(version.author.startswith(HUMAN_AUTHOR) for version in undone) or pinned_by_a_human(versions):
+    if any(version.author.startswith(HUMAN_AUTHOR) for version in undone) or pinned_by_human(versions):
         return True
     if current.origin is not Origin.HUMAN:
         return False

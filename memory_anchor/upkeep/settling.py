@@ -25,7 +25,7 @@ from memory_anchor.model import Caller, Layer, Memory, Outcome, Status, Tag
 from memory_anchor.ports import Entry, SparseVector
 from memory_anchor.recall.cooccurrence import count_tags
 from memory_anchor.recall.snippets import MARKS, TO_VERIFY
-from memory_anchor.rights import HUMAN_AUTHOR, Deed, may, refusal
+from memory_anchor.rights import HUMAN_AUTHOR, Action, may, refusal
 from memory_anchor.upkeep.history import parse_version_id, undone_between
 from memory_anchor.upkeep.upkeep import (
     COLLECTIONS_KEPT,
@@ -71,7 +71,7 @@ def _half_done(up: Upkeep, at: datetime, limits: Limits) -> Iterable[Change]:
         if earlier is not None and earlier[0] != newer.id:
             for old in _current(up, FACTS, [earlier[0]]):
                 by = Caller.HUMAN if newer.author.startswith(HUMAN_AUTHOR) else Caller.SYSTEM
-                displaced = not old.pinned and may(Deed.DISPLACE, by, [old])
+                displaced = not old.pinned and may(Action.DISPLACE, by, [old])
                 if old.status is Status.ACTIVE and displaced and old.version == earlier[1]:
                     ended = replace(old, status=Status.SUPERSEDED, valid_to=max(newer.valid_from, old.valid_from))
                     yield _change(old, ended, at, "finish_supersedes", f"superseded by {newer.id}")
@@ -159,7 +159,7 @@ def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
             len(others) == 1
             and old.learned_at <= memory.learned_at
             and old.id != memory.id
-            and not refusal(Deed.SETTLE, Caller.SYSTEM, [memory, old], asks_user=up.rules.asks_user)
+            and not refusal(Action.SETTLE, Caller.SYSTEM, [memory, old], asks_user=up.rules.asks_user)
             and _says_it_changed(old, memory)
         )
         if not can_settle or undone_between(up.store, old, memory):

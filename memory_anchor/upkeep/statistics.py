@@ -25,7 +25,7 @@ from pathlib import Path
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of, strength_word
 from memory_anchor.files import write_atomic
 from memory_anchor.json_values import Json
-from memory_anchor.model import FOUND_STATES, HISTORY, USAGE_KEPT, Layer, Memory, Scope, Usage, audiences
+from memory_anchor.model import HISTORY, SEARCHABLE_STATES, USAGE_KEPT, Layer, Memory, Scope, Usage, audiences
 from memory_anchor.ports import Clock, MemoryStore
 from memory_anchor.upkeep.upkeep import current_where
 from memory_anchor.versions import expired_by
@@ -91,7 +91,7 @@ def statistics(
     readable: tuple[Condition, ...] = () if reader is None else (OneOf("audience", tuple(sorted(audiences(reader)))),)
     by_type, by_status, by_age = Counter[str](), Counter[str](), Counter[str]()
     writes = Counter[int]()
-    active = Where((OneOf("state", tuple(sorted(FOUND_STATES))), *readable), (expired_by(now),))
+    active = Where((OneOf("state", tuple(sorted(SEARCHABLE_STATES))), *readable), (expired_by(now),))
     by_layer = {name: store.count(name, active) for name in _LAYERS}
     for name in _LAYERS:
         by_status.update(store.facet(name, "state", current_where().and_(*readable)))

@@ -44,7 +44,7 @@ def test_a_point_written_into_the_store_is_never_l0(tmp_path: Path, project: Pat
         closing(build_core(Settings(), data_dir=data, lock=lock, embedder=HashEmbedder())) as core,
     ):
         plant(core, agent)
-        home = data / "identity" / core.anchor(agent).room.project_id
+        home = data / "identity" / core.anchor(agent).project.project_id
         home.mkdir(parents=True, exist_ok=True)
         (home / "supplements.json").write_text(
             f'[{{"id": "s", "content": "{POISON}", "priority": 0, "source": "qdrant"}}]'

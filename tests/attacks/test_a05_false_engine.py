@@ -18,7 +18,7 @@ from memory_anchor.core import Core
 from memory_anchor.errors import Refused
 from memory_anchor.front import calls
 from memory_anchor.identity.keys import KeyRing
-from memory_anchor.identity.signed_requests import CHALLENGE_CALL, GOOD_FOR, signed
+from memory_anchor.identity.signed_requests import CHALLENGE_CALL, GOOD_FOR, sign_request
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import PASSPHRASE, ManualClock, human_of
 
@@ -107,7 +107,7 @@ def replayed(data: Path, sent: dict[str, Any]) -> None:
 def ask(core: Core, caller: Preamble = CALLER, **given: Any) -> dict[str, Any]:
     """Return the arguments of a signed `add`, as a human's terminal sends them."""
     told = calls.run(core, caller, CHALLENGE_CALL, {})
-    return {**given, "human": signed(human_of(core.data_dir), "add", given, caller._asdict(), told)}
+    return {**given, "human": sign_request(human_of(core.data_dir), "add", given, caller._asdict(), told)}
 
 
 def test_a_signed_request_does_what_was_asked_once(core: Core) -> None:
@@ -156,7 +156,9 @@ def test_a_signature_by_another_key_or_too_late_does_not_count(core: Core, clock
     told = calls.run(core, CALLER, CHALLENGE_CALL, {})
     other = human_of(tmp_path / "agents")
     with pytest.raises(Refused, match="not signed by this installation's key"):
-        proof = signed(other, "add", {"content": TEXT}, CALLER._asdict(), told) | {"public": other.approver.public}
+        proof = sign_request(other, "add", {"content": TEXT}, CALLER._asdict(), told) | {
+            "public": other.approver.public
+        }
         calls.run(core, CALLER, "add", {"content": TEXT, "human": proof})
     assert "human.refused" in [record["kind"] for record in core.audit.records()]
 
@@ -164,7 +166,7 @@ def test_a_signature_by_another_key_or_too_late_does_not_count(core: Core, clock
 def test_where_nobody_has_a_key_nobody_is_human(core: Core, tmp_path: Path) -> None:
     """Attack A5: before `init` a signature by whatever key is no human's."""
     told = calls.run(core, CALLER, CHALLENGE_CALL, {})
-    proof = signed(human_of(tmp_path / "agents"), "add", {"content": TEXT}, CALLER._asdict(), told)
+    proof = sign_request(human_of(tmp_path / "agents"), "add", {"content": TEXT}, CALLER._asdict(), told)
     with pytest.raises(Refused, match="memory-anchor init"):
         calls.run(core, CALLER, "add", {"content": TEXT, "human": proof})
 

@@ -33,7 +33,7 @@ def test_a_bomb_costs_milliseconds_wherever_yaml_is_read(core: Core, project: Pa
     """Attacks A11, A12: as constitution, settings and proposal of a project; searches and the served text go on."""
     (project / "constitution.yaml").write_text("entries:\n- {id: goal, content: Be kind}\n", encoding="utf-8")
     anchor = approve(core.anchor(Actor(project_dir=str(project))))
-    made = anchor.room.identity.propose(
+    made = anchor.project.identity.propose(
         content="a rule", reason="asked", action=ProposalAction.ADD, entry_id=None, from_id=None, by="agent"
     )
     (project / "constitution.yaml").write_text(bomb, encoding="utf-8")
@@ -42,7 +42,7 @@ def test_a_bomb_costs_milliseconds_wherever_yaml_is_read(core: Core, project: Pa
 
     started = time.process_time()
     served = anchor.constitution()
-    proposals = anchor.room.identity.proposals()
+    proposals = anchor.project.identity.proposals()
     spent = time.process_time() - started
 
     assert [entry.content for entry in served.entries] == ["Be kind"]

@@ -30,7 +30,7 @@ def outside(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def schema(core: Core, agent: Actor) -> IdentitySchema:
-    return core.anchor(agent).room.identity
+    return core.anchor(agent).project.identity
 
 
 def proposed(schema: IdentitySchema) -> Any:

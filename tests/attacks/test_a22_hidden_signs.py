@@ -43,7 +43,7 @@ def test_no_carrier_gets_into_l0_or_past_a_human(core: Core, project: Path, appr
     """Attack A22: refused when proposed, when the file is adopted or first approved; shown in the difference."""
     file = project / "constitution.yaml"
     file.write_text("entries:\n- {id: goal, content: Be kind}\n", encoding="utf-8")
-    schema = approve(core.anchor(Actor(project_dir=str(project)))).room.identity
+    schema = approve(core.anchor(Actor(project_dir=str(project)))).project.identity
     told = f"Always run the tests{carrier}."
     with pytest.raises(BadInput, match=r"content holds U\+[0-9A-F]{4,5}.* in its line 1"):
         schema.propose(content=told, reason="asked", action=ProposalAction.ADD, entry_id=None, from_id=None, by="agent")

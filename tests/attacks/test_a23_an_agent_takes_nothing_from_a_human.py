@@ -16,7 +16,7 @@ from memory_anchor.errors import Refused
 from memory_anchor.front import mcp_answers
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Outcome, Status
-from memory_anchor.rights import stamp
+from memory_anchor.rights import version_stamp
 from memory_anchor.settings import ConflictSettings, Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
 
@@ -35,7 +35,7 @@ def tool(anchor: MemoryAnchor, name: str, **given: Any) -> dict[str, Any]:
 
 
 def seen(*memories: Any) -> list[str]:
-    return [stamp(one.id, one.version, one.content) for one in memories]
+    return [version_stamp(one.id, one.version, one.content) for one in memories]
 
 
 # --- pins -------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def operations(project: Path) -> Path:
 
 def doors(anchor: MemoryAnchor, question: str) -> str:
     """Return everything that every door to L4 says about a question and about all names there are."""
-    room = anchor.room.operations
+    room = anchor.project.operations
     answers = [repr(anchor.search(question)), repr(anchor.search(question, layers=["operational_knowledge"]))]
     answers += [repr(anchor.find_operations(question)), repr(anchor.build_context(question))]
     for name in mcp_answers.completions(anchor, "memory://operations/{name}", ""):
@@ -120,7 +120,7 @@ def test_no_link_on_the_way_is_followed(where: str, project: Path, tmp_path: Pat
     answers = doors(core.anchor(agent), "oauth_token of the owner credential vault")
 
     assert "gho" not in answers
-    assert "links are not followed" in " ".join(core.anchor(agent).room.operations.problems())
+    assert "links are not followed" in " ".join(core.anchor(agent).project.operations.problems())
 
 
 def test_a_folder_swapped_for_a_link_while_it_is_read_leads_nowhere(project: Path, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_another_key_is_a_stranger_until_the_first_vouches_for_it(house: Path) -
         assert bots is not None
         kept = swap(house)
 
-        assert ring.own() is None and ring.known() == ()
+        assert ring.own() is None and ring.approvers() == ()
         assert first in ring.warning() and "is not the first one made here" in ring.warning()
         with pytest.raises(Refused, match="not the first one"):
             ring.unlock(OWN)

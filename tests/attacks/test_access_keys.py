@@ -23,7 +23,7 @@ from memory_anchor.core import Core
 from memory_anchor.errors import NoCredential
 from memory_anchor.front.http_api import build_http
 from memory_anchor.front.http_v1 import PATHS, WHO_OF_ROLE
-from memory_anchor.rights import RIGHTS, Deed, Right
+from memory_anchor.rights import RIGHTS, Action, Right
 from memory_anchor.settings import Settings
 from memory_anchor.team.credential import Role
 from memory_anchor.team.keys import FOLDER, KEY_CHARS, KEYS_FILE, KeyFile
@@ -178,18 +178,18 @@ def test_each_role_may_what_the_table_says_and_nothing_else(served: Served, held
 
 OF_THE_SERVICE = {"health", "ready", "version", "context", "ingest", "ingest/{batch}"}
 WITHOUT_A_PROOF = {
-    "constitution/proposals": Deed.READ,
-    "constitution/approve": Deed.APPROVE,
-    "constitution/reject": Deed.CLOSE,
-    "review/inbox": Deed.READ,
-    "review/sides": Deed.READ,
-    "review/challenge": Deed.ACCEPT,
-    "review/accept": Deed.ACCEPT,
-    "review/reject": Deed.REJECT,
-    "review/settle": Deed.MERGE,
-    "keys": Deed.END_KEYS,
-    "keys/create": Deed.MAKE_KEYS,
-    "keys/revoke": Deed.END_KEYS,
+    "constitution/proposals": Action.READ,
+    "constitution/approve": Action.APPROVE_PROPOSAL,
+    "constitution/reject": Action.REJECT_PROPOSAL,
+    "review/inbox": Action.READ,
+    "review/sides": Action.READ,
+    "review/challenge": Action.ACCEPT,
+    "review/accept": Action.ACCEPT,
+    "review/reject": Action.REJECT,
+    "review/settle": Action.MERGE,
+    "keys": Action.REVOKE_KEYS,
+    "keys/create": Action.MAKE_KEYS,
+    "keys/revoke": Action.REVOKE_KEYS,
 }
 """What each path of a decision is in the table of rights."""
 HANDS_OUT = {"constitution/proposals", "review/inbox", "review/sides", "review/challenge", "keys", "keys/revoke"}

@@ -18,8 +18,8 @@ from memory_anchor.front.callers import REVIEWER
 from memory_anchor.front.cli import passphrase
 from memory_anchor.front.cli.app import app
 from memory_anchor.identity.keys import Signer
-from memory_anchor.identity.signed_requests import signed
-from memory_anchor.rights import stamp
+from memory_anchor.identity.signed_requests import sign_request
+from memory_anchor.rights import version_stamp
 from memory_anchor.team.credential import Role
 from memory_anchor.testing import PASSPHRASE, cheap_keys, human_of
 
@@ -44,7 +44,7 @@ def waiting(served: Served, eve: str) -> dict[str, Any]:
 
 def decision(served: Served, key: str, signer: Signer, call: str, **said: Any) -> Any:
     told = post(served, key, "review/challenge").json()
-    return post(served, key, f"review/{call}", **said, human=signed(signer, call, said, REVIEWER, told))
+    return post(served, key, f"review/{call}", **said, human=sign_request(signer, call, said, REVIEWER, told))
 
 
 def test_a_memory_for_the_team_is_let_in_by_an_approver_who_signs(served: Served, held: Core, bob: Signer) -> None:
@@ -54,7 +54,7 @@ def test_a_memory_for_the_team_is_let_in_by_an_approver_who_signs(served: Served
     one = waiting(served, eve)
     assert not post(served, carol, "memory/search", query="how many reviews", project_id="other").json()["snippets"]
 
-    seen = [stamp(one["id"], one["version"], one["content"])]
+    seen = [version_stamp(one["id"], one["version"], one["content"])]
     done = decision(served, approver, bob, "accept", id=one["id"], seen=seen)
 
     assert done.status_code == 200 and done.json()["status"] == "active", done.text
@@ -73,10 +73,10 @@ def test_nothing_is_approved_by_a_key_alone(served: Served, held: Core, bob: Sig
     foreign, _ = key_for(held, "globex", user="bob", role=Role.APPROVER, public=bob.approver.public)
     stranger = human_of(tmp_path / "somebody else")
     one = waiting(served, eve)
-    said = {"id": one["id"], "seen": [stamp(one["id"], one["version"], one["content"])]}
+    said = {"id": one["id"], "seen": [version_stamp(one["id"], one["version"], one["content"])]}
     other = {**said, "content": "Deploys need no review"}
     told = post(served, approver, "review/challenge").json()
-    proof = signed(bob, "accept", said, REVIEWER, told)
+    proof = sign_request(bob, "accept", said, REVIEWER, told)
 
     tries = [
         post(served, eve, "review/challenge"),

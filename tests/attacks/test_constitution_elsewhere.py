@@ -23,11 +23,11 @@ from memory_anchor.front.cli.served import _read
 from memory_anchor.front.cli.setup import identity
 from memory_anchor.identity.approval import rejected_statement, stamp
 from memory_anchor.identity.approved import SealedRevision, linked
-from memory_anchor.identity.changes import after
+from memory_anchor.identity.changes import apply_proposal
 from memory_anchor.identity.constitution_text import parse
-from memory_anchor.identity.elsewhere import kept_approval
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.proposals import REJECTED_FILE
+from memory_anchor.identity.remote_approval import kept_approval
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.team.credential import Role
 from memory_anchor.team.keys import KeyFile
@@ -53,7 +53,7 @@ def held(held: Core, project: Path) -> Core:
 
 def schema_of(held: Core, account: str = "") -> IdentitySchema:
     folder = "" if account else held.settings.project_dir
-    return held.anchor(Actor(Caller.AGENT, Scope(account=account), project_dir=folder)).room.identity
+    return held.anchor(Actor(Caller.AGENT, Scope(account=account), project_dir=folder)).project.identity
 
 
 def entries(held: Core) -> list[str]:
@@ -269,7 +269,7 @@ def test_one_approver_alone_seals_no_text(held: Core, seats: list[Seat], wish: s
     told = bob.listed()
     assert bob.sends(bob.signs(clock.now(), told=told)).status_code == 200
     proposal, ground, _ = _read(told["proposals"][0], told)
-    text, at, signer = after(ground.text, proposal), stamp(clock.now()), bob.signer
+    text, at, signer = apply_proposal(ground.text, proposal), stamp(clock.now()), bob.signer
     link = linked(signer, digest=parse(text).digest, previous=ground.link, proposal=wish, by="bob", at=at)
     approval = kept_approval(schema_of(held).proposal(wish), "")
     bare = SealedRevision(ground.number, text, link, (*ground.applied, wish), "", ground.follows, approval)

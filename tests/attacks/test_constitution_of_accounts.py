@@ -67,7 +67,7 @@ def founded(at_the_server: Any, tmp_path: Path) -> Path:
 
 def schema_of(held: Core, account: str) -> IdentitySchema:
     folder = held.settings.project_dir if account == ACCOUNT else ""
-    return held.anchor(Actor(Caller.AGENT, Scope(account=account), project_dir=folder)).room.identity
+    return held.anchor(Actor(Caller.AGENT, Scope(account=account), project_dir=folder)).project.identity
 
 
 def told(held: Core, account: str) -> list[str]:

@@ -29,7 +29,7 @@ from human_seat import Engine, Seat
 from memory_anchor.front.cli import link
 from memory_anchor.hashing import content_hash
 from memory_anchor.model import Caller
-from memory_anchor.rights import KEY_COLUMNS, RIGHTS, Deed, Right, Who, refusal, stamp
+from memory_anchor.rights import KEY_COLUMNS, RIGHTS, Action, Right, Who, refusal, version_stamp
 from memory_anchor.testing import PASSPHRASE, human_of
 
 MODERN = {
@@ -39,7 +39,7 @@ MODERN = {
 }
 DONE, REFUSED, WAITS = "done", "refused", "waits"
 FREE = {Right.YES, Right.READER, Right.GATE, Right.LOWERED}
-NO_DOOR_FOR_A_HUMAN = {Deed.NOTE, Deed.END_SESSION}
+NO_DOOR_FOR_A_HUMAN = {Action.NOTE, Action.END_SESSION}
 """No command sets what is in mind or ends a session; a human asks the agent to."""
 
 
@@ -148,14 +148,14 @@ def outcome(answer: Mapping[str, Any]) -> str:
 
 
 def stamped(*memories: Mapping[str, Any]) -> list[str]:
-    return [stamp(one["id"], one["version"], one["content"]) for one in memories]
+    return [version_stamp(one["id"], one["version"], one["content"]) for one in memories]
 
 
 Try = Callable[[Desk, Who, bool], str]
-TRIES: dict[Deed, list[Try]] = {deed: [] for deed in Deed}
+TRIES: dict[Action, list[Try]] = {deed: [] for deed in Action}
 
 
-def door(deed: Deed) -> Callable[[Try], Try]:
+def door(deed: Action) -> Callable[[Try], Try]:
     def noted(function: Try) -> Try:
         TRIES[deed].append(function)
         return function
@@ -163,11 +163,11 @@ def door(deed: Deed) -> Callable[[Try], Try]:
     return noted
 
 
-def simple(deed: Deed, name: str, make: Callable[[Desk, bool], dict[str, Any]]) -> None:
+def simple(deed: Action, name: str, make: Callable[[Desk, bool], dict[str, Any]]) -> None:
     TRIES[deed].append(lambda desk, who, guarded: outcome(desk.ask(who, name, **make(desk, guarded))))
 
 
-def by_tool(deed: Deed, name: str, make: Callable[[Desk, bool], dict[str, Any]]) -> None:
+def by_tool(deed: Action, name: str, make: Callable[[Desk, bool], dict[str, Any]]) -> None:
     """An MCP tool: an agent's door alone."""
 
     def tried(desk: Desk, who: Who, guarded: bool) -> str:
@@ -193,65 +193,65 @@ def lorebook(desk: Desk, who: Who) -> str:
     return name
 
 
-simple(Deed.SAVE, "add", lambda d, g: {"content": word()})
-by_tool(Deed.SAVE, "save_memory", lambda d, g: {"content": word()})
-simple(Deed.SAVE_FOR_ACCOUNT, "add", lambda d, g: {"content": word(), "visibility": "account"})
-by_tool(Deed.SAVE_FOR_ACCOUNT, "save_memory", lambda d, g: {"content": word(), "visibility": "account"})
+simple(Action.SAVE, "add", lambda d, g: {"content": word()})
+by_tool(Action.SAVE, "save_memory", lambda d, g: {"content": word()})
+simple(Action.SAVE_FOR_ACCOUNT, "add", lambda d, g: {"content": word(), "visibility": "account"})
+by_tool(Action.SAVE_FOR_ACCOUNT, "save_memory", lambda d, g: {"content": word(), "visibility": "account"})
 by_tool(
-    Deed.SAVE_FOR_ACCOUNT, "save_memory", lambda d, g: {"content": word(), "type": "event", "visibility": "account"}
+    Action.SAVE_FOR_ACCOUNT, "save_memory", lambda d, g: {"content": word(), "type": "event", "visibility": "account"}
 )
-simple(Deed.LOG, "log", lambda d, g: {"content": word()})
-by_tool(Deed.LOG, "log_event", lambda d, g: {"content": word()})
-simple(Deed.PROMOTE, "promote", lambda d, g: {"event_id": d.ask(Who.AGENT, "log", content=word())["id"]})
-by_tool(Deed.PROMOTE, "promote_to_fact", lambda d, g: {"event_id": d.ask(Who.AGENT, "log", content=word())["id"]})
-by_tool(Deed.NOTE, "set_active_context", lambda d, g: {"key": "plan", "value": word()})
-by_tool(Deed.END_SESSION, "end_session", lambda d, g: {"summary": word()})
-simple(Deed.LEARN, "extract", lambda d, g: {"messages": [{"role": "user", "content": word()}], "apply": True})
-by_tool(Deed.LEARN, "remember_conversation", lambda d, g: {"messages": [{"role": "user", "content": word()}]})
-by_tool(Deed.PROPOSE, "propose_constitution_change", lambda d, g: {"content": word(), "reason": "asked for"})
-simple(Deed.DISPLACE, "add", lambda d, g: {"content": word(), "replaces": d.held(guarded=g)["id"]})
-by_tool(Deed.DISPLACE, "save_memory", lambda d, g: {"content": word(), "replaces": d.held(guarded=g)["id"]})
-simple(Deed.EDIT, "edit", lambda d, g: {"id": d.held(guarded=g)["id"], "content": word()})
-simple(Deed.JUDGE, "judge", lambda d, g: {"id": d.held(guarded=g)["id"], "epistemic": "hypothesis"})
-simple(Deed.FORGET, "forget", lambda d, g: {"id": d.held(guarded=g)["id"]})
-simple(Deed.FORGET, "forget", lambda d, g: {"id": (d.pinned(Who.TERMINAL) if g else d.fact())["id"]})
-by_tool(Deed.FORGET, "forget_memory", lambda d, g: {"id": d.held(guarded=g)["id"]})
-simple(Deed.PIN, "pin", lambda d, g: {"id": d.held(guarded=g)["id"]})
-simple(Deed.UNPIN, "unpin", lambda d, g: {"id": d.pinned(Who.TERMINAL if g else Who.AGENT)["id"]})
-simple(Deed.JOBS, "jobs_run", lambda d, g: {"name": "expire_events", "dry_run": True})
-simple(Deed.JOBS, "jobs_switch", lambda d, g: {"on": True})
-simple(Deed.REINDEX, "reindex", lambda d, g: {})
-simple(Deed.BACKUP, "backup_create", lambda d, g: {"file": str(d.seat.root / f"{uuid.uuid4().hex}.tar.gz")})
-simple(Deed.KNOWLEDGE, "lorebook_add", lambda d, g: {"file": f"{uuid.uuid4().hex}.json", "content": LORE})
-simple(Deed.KNOWLEDGE, "lorebook_remove", lambda d, g: {"name": lorebook(d, Who.AGENT)})
-simple(Deed.TRUST_KNOWLEDGE, "lorebook_remove", lambda d, g: {"name": lorebook(d, Who.TERMINAL)})
-simple(Deed.TRUST_KNOWLEDGE, "lorebook_add", lambda d, g: {"file": lorebook(d, Who.TERMINAL), "content": LORE})
-simple(Deed.EXPORT, "export_begin", lambda d, g: {})
-simple(Deed.EXPORT_ALL, "export_begin", lambda d, g: {"everything": True})
+simple(Action.LOG, "log", lambda d, g: {"content": word()})
+by_tool(Action.LOG, "log_event", lambda d, g: {"content": word()})
+simple(Action.PROMOTE, "promote", lambda d, g: {"event_id": d.ask(Who.AGENT, "log", content=word())["id"]})
+by_tool(Action.PROMOTE, "promote_to_fact", lambda d, g: {"event_id": d.ask(Who.AGENT, "log", content=word())["id"]})
+by_tool(Action.NOTE, "set_active_context", lambda d, g: {"key": "plan", "value": word()})
+by_tool(Action.END_SESSION, "end_session", lambda d, g: {"summary": word()})
+simple(Action.LEARN, "extract", lambda d, g: {"messages": [{"role": "user", "content": word()}], "apply": True})
+by_tool(Action.LEARN, "remember_conversation", lambda d, g: {"messages": [{"role": "user", "content": word()}]})
+by_tool(Action.PROPOSE, "propose_constitution_change", lambda d, g: {"content": word(), "reason": "asked for"})
+simple(Action.DISPLACE, "add", lambda d, g: {"content": word(), "replaces": d.held(guarded=g)["id"]})
+by_tool(Action.DISPLACE, "save_memory", lambda d, g: {"content": word(), "replaces": d.held(guarded=g)["id"]})
+simple(Action.EDIT, "edit", lambda d, g: {"id": d.held(guarded=g)["id"], "content": word()})
+simple(Action.JUDGE, "judge", lambda d, g: {"id": d.held(guarded=g)["id"], "epistemic": "hypothesis"})
+simple(Action.FORGET, "forget", lambda d, g: {"id": d.held(guarded=g)["id"]})
+simple(Action.FORGET, "forget", lambda d, g: {"id": (d.pinned(Who.TERMINAL) if g else d.fact())["id"]})
+by_tool(Action.FORGET, "forget_memory", lambda d, g: {"id": d.held(guarded=g)["id"]})
+simple(Action.PIN, "pin", lambda d, g: {"id": d.held(guarded=g)["id"]})
+simple(Action.UNPIN, "unpin", lambda d, g: {"id": d.pinned(Who.TERMINAL if g else Who.AGENT)["id"]})
+simple(Action.JOBS, "jobs_run", lambda d, g: {"name": "expire_events", "dry_run": True})
+simple(Action.JOBS, "jobs_switch", lambda d, g: {"on": True})
+simple(Action.REINDEX, "reindex", lambda d, g: {})
+simple(Action.BACKUP, "backup_create", lambda d, g: {"file": str(d.seat.root / f"{uuid.uuid4().hex}.tar.gz")})
+simple(Action.KNOWLEDGE, "lorebook_add", lambda d, g: {"file": f"{uuid.uuid4().hex}.json", "content": LORE})
+simple(Action.KNOWLEDGE, "lorebook_remove", lambda d, g: {"name": lorebook(d, Who.AGENT)})
+simple(Action.TRUST_KNOWLEDGE, "lorebook_remove", lambda d, g: {"name": lorebook(d, Who.TERMINAL)})
+simple(Action.TRUST_KNOWLEDGE, "lorebook_add", lambda d, g: {"file": lorebook(d, Who.TERMINAL), "content": LORE})
+simple(Action.EXPORT, "export_begin", lambda d, g: {})
+simple(Action.EXPORT_ALL, "export_begin", lambda d, g: {"everything": True})
 simple(
-    Deed.EXPORT_ALL,
+    Action.EXPORT_ALL,
     "export_page",
     lambda d, g: {"collection": "event_log", "instant": "2999-01-01T00:00:00+00:00", "everything": True},
 )
-simple(Deed.READ, "search", lambda d, g: {"query": "Fact"})
-simple(Deed.READ, "list", lambda d, g: {})
-simple(Deed.READ, "history", lambda d, g: {"id": d.fact()["id"]})
-by_tool(Deed.READ, "search_memory", lambda d, g: {"query": "Fact"})
-simple(Deed.CONTEXT, "context", lambda d, g: {"task": "Fact"})
-by_tool(Deed.CONTEXT, "build_context", lambda d, g: {"task": "Fact"})
-simple(Deed.PROJECTS, "projects_list", lambda d, g: {})
-simple(Deed.STATS, "stats", lambda d, g: {})
-simple(Deed.CONFIG, "doctor_probe", lambda d, g: {})
+simple(Action.READ, "search", lambda d, g: {"query": "Fact"})
+simple(Action.READ, "list", lambda d, g: {})
+simple(Action.READ, "history", lambda d, g: {"id": d.fact()["id"]})
+by_tool(Action.READ, "search_memory", lambda d, g: {"query": "Fact"})
+simple(Action.CONTEXT, "context", lambda d, g: {"task": "Fact"})
+by_tool(Action.CONTEXT, "build_context", lambda d, g: {"task": "Fact"})
+simple(Action.PROJECTS, "projects_list", lambda d, g: {})
+simple(Action.STATS, "stats", lambda d, g: {})
+simple(Action.CONFIG, "doctor_probe", lambda d, g: {})
 
 
-@door(Deed.RESTORE)
+@door(Action.RESTORE)
 def restored(desk: Desk, who: Who, guarded: bool) -> str:
     made = desk.fact()["id"]
     desk.ask(Who.TERMINAL if guarded else Who.AGENT, "forget", id=made)
     return outcome(desk.ask(who, "restore", id=made))
 
 
-def settled(deed: Deed, resolution: str) -> None:
+def settled(deed: Action, resolution: str) -> None:
     @door(deed)
     def by_command(desk: Desk, who: Who, guarded: bool) -> str:
         sides = desk.disputed(guarded=guarded)
@@ -264,18 +264,18 @@ def settled(deed: Deed, resolution: str) -> None:
         return outcome(desk.tool("resolve_conflict", id=desk.disputed(guarded=guarded)[0]["id"], resolution=resolution))
 
 
-settled(Deed.SETTLE, "keep_new")
-settled(Deed.MERGE, "merge")
+settled(Action.SETTLE, "keep_new")
+settled(Action.MERGE, "merge")
 
 
-@door(Deed.UNDO)
+@door(Action.UNDO)
 def undone(desk: Desk, who: Who, guarded: bool) -> str:
     made = desk.held(guarded=guarded)["id"]
     desk.ask(who, "undo", what="last", apply=True)
     return DONE if desk.show(made)["status"] == "archived" else REFUSED
 
 
-@door(Deed.UNDO_HUMANS)
+@door(Action.UNDO_HUMANS)
 def undone_a_humans(desk: Desk, who: Who, _: bool) -> str:
     made = desk.fact()["id"]
     desk.ask(Who.TERMINAL, "edit", id=made, content=word())
@@ -283,18 +283,18 @@ def undone_a_humans(desk: Desk, who: Who, _: bool) -> str:
     return DONE if desk.show(made)["version"] == 3 else REFUSED
 
 
-def decided(deed: Deed, name: str) -> None:
+def decided(deed: Action, name: str) -> None:
     @door(deed)
     def by_command(desk: Desk, who: Who, guarded: bool) -> str:
         waiting = desk.fact(confidence=0.8)
         return outcome(desk.ask(who, name, id=waiting["id"], seen=stamped(waiting)))
 
 
-decided(Deed.ACCEPT, "accept")
-decided(Deed.REJECT, "reject")
+decided(Action.ACCEPT, "accept")
+decided(Action.REJECT, "reject")
 
 
-@door(Deed.PURGE)
+@door(Action.PURGE)
 def purged(desk: Desk, who: Who, guarded: bool) -> str:
     made = desk.held(guarded=guarded)["id"]
     seen = desk.ask(Who.TERMINAL, "purge_preview", ids=[made])["seen"]
@@ -303,14 +303,14 @@ def purged(desk: Desk, who: Who, guarded: bool) -> str:
     return outcome(shown)
 
 
-@door(Deed.PAUSE)
+@door(Action.PAUSE)
 def paused(desk: Desk, who: Who, _: bool) -> str:
     answer = desk.ask(who, "pause", off=False)
     desk.ask(Who.TERMINAL, "pause", off=True)
     return outcome(answer)
 
 
-@door(Deed.RESUME)
+@door(Action.RESUME)
 def resumed(desk: Desk, who: Who, guarded: bool) -> str:
     desk.ask(Who.TERMINAL if guarded else Who.AGENT, "pause", off=False)
     answer = desk.ask(who, "pause", off=True)
@@ -318,7 +318,7 @@ def resumed(desk: Desk, who: Who, guarded: bool) -> str:
     return outcome(answer)
 
 
-@door(Deed.WRITE_PAUSED)
+@door(Action.WRITE_PAUSED)
 def written_while_paused(desk: Desk, who: Who, guarded: bool) -> str:
     desk.ask(Who.TERMINAL, "pause", off=False)
     try:
@@ -330,7 +330,7 @@ def written_while_paused(desk: Desk, who: Who, guarded: bool) -> str:
         desk.ask(Who.TERMINAL, "pause", off=True)
 
 
-@door(Deed.IMPORT)
+@door(Action.IMPORT)
 def imported(desk: Desk, who: Who, _: bool) -> str:
     lines = desk.line(origin="system", confidence=1.0)
     told = desk.ask(who, "import_lines", lines=lines)
@@ -340,13 +340,13 @@ def imported(desk: Desk, who: Who, _: bool) -> str:
     return DONE if told.get("added") == 1 else REFUSED
 
 
-@door(Deed.IMPORT_IDENTITY)
+@door(Action.IMPORT_IDENTITY)
 def imported_identity(desk: Desk, who: Who, _: bool) -> str:
     told = desk.ask(who, "import_lines", lines=desk.line(layer="identity_schema"))
     return DONE if told.get("added") == 1 else REFUSED
 
 
-@door(Deed.IMPORT_PROJECTS)
+@door(Action.IMPORT_PROJECTS)
 def imported_projects(desk: Desk, who: Who, _: bool) -> str:
     folder = f"path:/nowhere/{uuid.uuid4().hex}"
     desk.ask(who, "import_projects", projects={f"p-{uuid.uuid4().hex[:8]}": [folder]})
@@ -363,19 +363,19 @@ def another(desk: Desk) -> str:
     return next(name for name, one in known.items() if str(folder) in json.dumps(one))
 
 
-@door(Deed.LINK)
+@door(Action.LINK)
 def linked(desk: Desk, who: Who, _: bool) -> str:
     folder = desk.seat.root / uuid.uuid4().hex
     folder.mkdir()
     return outcome(desk.ask(who, "projects_link", project=another(desk), folder=str(folder)))
 
 
-@door(Deed.MERGE_PROJECTS)
+@door(Action.MERGE_PROJECTS)
 def merged(desk: Desk, who: Who, _: bool) -> str:
     return outcome(desk.ask(who, "projects_merge", source=another(desk), target=another(desk)))
 
 
-def in_a_shell(deed: Deed, *words: str) -> None:
+def in_a_shell(deed: Action, *words: str) -> None:
     """A command without a terminal: an agent's door alone."""
 
     @door(deed)
@@ -385,25 +385,25 @@ def in_a_shell(deed: Deed, *words: str) -> None:
         return REFUSED if desk.seat.shell(*words).returncode == 4 else DONE
 
 
-in_a_shell(Deed.APPROVE, "constitution", "approve", "p-0123456789")
-in_a_shell(Deed.CLOSE, "constitution", "reject", "p-0123456789", "--reason", "no")
-in_a_shell(Deed.ADOPT, "constitution", "adopt")
-in_a_shell(Deed.FOUND, "init")
-in_a_shell(Deed.RESUME, "pause", "--off")
-in_a_shell(Deed.ACCEPT, "review", "--accept", "x")
-in_a_shell(Deed.PURGE, "purge", "x")
-in_a_shell(Deed.EXPORT_ALL, "export", "-", "--human")
-in_a_shell(Deed.MAKE_KEYS, "keys", "create", "--user", "eve")
-in_a_shell(Deed.END_KEYS, "keys", "list")
-in_a_shell(Deed.EXCHANGE, "sync", "now")
-in_a_shell(Deed.EXCHANGE, "sync", "status")
-in_a_shell(Deed.JOIN_DEVICES, "sync", "setup", ".", "--name", "desk")
-in_a_shell(Deed.JOIN_DEVICES, "sync", "now", "--human")
-simple(Deed.EXCHANGE, "sync_now", lambda desk, guarded: {})
-in_a_shell(Deed.MIGRATE, "migrate", "--to", "qdrant://127.0.0.1:9")
+in_a_shell(Action.APPROVE_PROPOSAL, "constitution", "approve", "p-0123456789")
+in_a_shell(Action.REJECT_PROPOSAL, "constitution", "reject", "p-0123456789", "--reason", "no")
+in_a_shell(Action.ADOPT, "constitution", "adopt")
+in_a_shell(Action.INIT, "init")
+in_a_shell(Action.RESUME, "pause", "--off")
+in_a_shell(Action.ACCEPT, "review", "--accept", "x")
+in_a_shell(Action.PURGE, "purge", "x")
+in_a_shell(Action.EXPORT_ALL, "export", "-", "--human")
+in_a_shell(Action.MAKE_KEYS, "keys", "create", "--user", "eve")
+in_a_shell(Action.REVOKE_KEYS, "keys", "list")
+in_a_shell(Action.EXCHANGE, "sync", "now")
+in_a_shell(Action.EXCHANGE, "sync", "status")
+in_a_shell(Action.JOIN_DEVICES, "sync", "setup", ".", "--name", "desk")
+in_a_shell(Action.JOIN_DEVICES, "sync", "now", "--human")
+simple(Action.EXCHANGE, "sync_now", lambda desk, guarded: {})
+in_a_shell(Action.MIGRATE, "migrate", "--to", "qdrant://127.0.0.1:9")
 
 
-@door(Deed.BACKUP_RESTORE)
+@door(Action.BACKUP_RESTORE)
 def restored_over(desk: Desk, who: Who, _: bool) -> str:
     if who is not Who.AGENT:
         return ""
@@ -412,7 +412,7 @@ def restored_over(desk: Desk, who: Who, _: bool) -> str:
     return REFUSED if desk.seat.shell("backup", "restore", str(file), "--force").returncode == 4 else DONE
 
 
-@door(Deed.LOG)
+@door(Action.LOG)
 def logged_by_a_hook(desk: Desk, who: Who, _: bool) -> str:
     """A summary of a compaction becomes an event."""
     if who is not Who.AGENT:
@@ -422,7 +422,7 @@ def logged_by_a_hook(desk: Desk, who: Who, _: bool) -> str:
     return DONE if any(one["content"] == text for one in desk.ask(who, "events")["events"]) else REFUSED
 
 
-@door(Deed.WRITE_PAUSED)
+@door(Action.WRITE_PAUSED)
 def logged_by_a_hook_while_paused(desk: Desk, who: Who, guarded: bool) -> str:
     desk.ask(Who.TERMINAL, "pause", off=False)
     try:
@@ -431,7 +431,7 @@ def logged_by_a_hook_while_paused(desk: Desk, who: Who, guarded: bool) -> str:
         desk.ask(Who.TERMINAL, "pause", off=True)
 
 
-@door(Deed.READ)
+@door(Action.READ)
 def read_by_a_hook(desk: Desk, who: Who, _: bool) -> str:
     if who is not Who.AGENT:
         return ""
@@ -454,27 +454,27 @@ def served(seat: Seat) -> Iterator[str]:
         process.wait(60)
 
 
-def walked_by_hand(root: Path) -> set[tuple[Deed, Who]]:
+def walked_by_hand(root: Path) -> set[tuple[Action, Who]]:
     """Return the cells of the human whose door is a terminal of its own, each walked with the passphrase typed."""
     seat = Seat(root)
     typed = [("Passphrase", PASSPHRASE)]
     seat.init()
-    cells = {Deed.FOUND}
+    cells = {Action.INIT}
     names = []
     for number in range(2):
         code, screen = seat.human("constitution", "propose", f"Water bed {number}", "--reason", "asked", "--json")
         assert code == 0, screen
         names += re.findall(r"p-[0-9a-z]{6,}", screen)[:1]
-        cells.add(Deed.PROPOSE)
+        cells.add(Action.PROPOSE)
     done = [
-        (Deed.APPROVE, ("constitution", "approve", names[0])),
-        (Deed.CLOSE, ("constitution", "reject", names[1], "--reason", "no")),
+        (Action.APPROVE_PROPOSAL, ("constitution", "approve", names[0])),
+        (Action.REJECT_PROPOSAL, ("constitution", "reject", names[1], "--reason", "no")),
     ]
     file = seat.root / "kept.tar.gz"
     assert seat.shell("backup", "create", str(file)).returncode == 0
-    done.append((Deed.BACKUP_RESTORE, ("backup", "restore", str(file), "--force")))
-    done.append((Deed.MIGRATE, ("migrate", "--to", str(seat.root / "elsewhere"))))
-    done.append((Deed.MAKE_KEYS, ("keys", "create", "--user", "eve", "--json")))
+    done.append((Action.BACKUP_RESTORE, ("backup", "restore", str(file), "--force")))
+    done.append((Action.MIGRATE, ("migrate", "--to", str(seat.root / "elsewhere"))))
+    done.append((Action.MAKE_KEYS, ("keys", "create", "--user", "eve", "--json")))
     for deed, words in done:
         code, screen = seat.human(*words, answers=typed)
         assert code == 0, (deed, screen)
@@ -483,15 +483,15 @@ def walked_by_hand(root: Path) -> set[tuple[Deed, Who]]:
     (seat.root / "carried").mkdir()
     code, screen = seat.human("sync", "setup", str(seat.root / "carried"), "--name", "desk", answers=words)
     assert code == 0, screen
-    cells.add(Deed.JOIN_DEVICES)
+    cells.add(Action.JOIN_DEVICES)
     made = json.loads(seat.shell("keys", "list", "--json").stdout)["keys"]
     assert seat.shell("keys", "revoke", made[0]["id"]).returncode == 0
-    cells.add(Deed.END_KEYS)
+    cells.add(Action.REVOKE_KEYS)
     text = seat.project / "constitution.yaml"
     text.write_text(text.read_text() + '  - id: dawn\n    content: "Water at dawn"\n    priority: 1\n')
     code, screen = seat.human("constitution", "adopt", answers=typed)
     assert code == 0, screen
-    return {(deed, Who.TERMINAL) for deed in (*cells, Deed.ADOPT)}
+    return {(deed, Who.TERMINAL) for deed in (*cells, Action.ADOPT)}
 
 
 @pytest.fixture(params=figure(["engine"], ["engine", "server"]))
@@ -517,7 +517,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_table_is_walked_through_every_door(desk: Desk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Issue 12, who may do what: cells tested = all cells, and each does what it says."""
     wrong, cells, tries = [], set(), 0
-    for deed in Deed:
+    for deed in Action:
         for who in (Who.AGENT, Who.TERMINAL):
             for guarded in (False, True):
                 for number, tried in enumerate(TRIES[deed]):
@@ -538,7 +538,7 @@ def test_the_table_is_walked_through_every_door(desk: Desk, tmp_path: Path, caps
         assert {name: now.get(name) for name in ("content", "status", "pinned")} == {
             name: was.get(name) for name in ("content", "status", "pinned")
         }
-    for deed in Deed:
+    for deed in Action:
         cells |= {(deed, Who.BROWSER)} if refusal(deed, Who.BROWSER) else set()
         # The browser's human signs the terminal's calls: its forms are walked in test_dashboard_attacks.py.
         cells |= {(deed, Who.BROWSER)} if RIGHTS[deed][Who.BROWSER] is RIGHTS[deed][Who.TERMINAL] else set()
@@ -551,10 +551,10 @@ def test_the_table_is_walked_through_every_door(desk: Desk, tmp_path: Path, caps
     not_here = {(deed, Who.TERMINAL) for deed in NO_DOOR_FOR_A_HUMAN}
     for deed, who in not_here:
         assert not refusal(deed, who)
-    told = f"{tries} tries; {len(Deed) * len(Who)} cells: {len(cells - not_here)} walked"
+    told = f"{tries} tries; {len(Action) * len(Who)} cells: {len(cells - not_here)} walked"
     with capsys.disabled():
         print(f"\n{told}, {len(not_here)} have no door")
-    assert cells | not_here == {(deed, who) for deed in Deed for who in Who}
+    assert cells | not_here == {(deed, who) for deed in Action for who in Who}
 
 
 # --- a decision and an agent that is quicker (A21) ------------------------------------------------------------------

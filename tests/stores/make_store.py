@@ -105,7 +105,7 @@ def _filled(root: Path) -> tuple[dict[str, list[str]], list[dict[str, Any]]]:
         agent = Actor(Caller.AGENT, Scope(agent="claude-code", conversation="talk-1"), "claude-code", str(project))
         human = Actor(Caller.HUMAN, Scope(agent="claude-code", user="keeper"), project_dir=str(project))
         door, keeper = core.anchor(agent), core.anchor(human)
-        identity = keeper.room.identity
+        identity = keeper.project.identity
         identity.init(passphrase=PASSPHRASE, approver="Keeper", old_passphrase=None)
         proposal = identity.propose(
             content="Never switch the lamp off at night",

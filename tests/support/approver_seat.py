@@ -12,9 +12,9 @@ from serving import Served, bearer, key_for
 from memory_anchor.core import Core
 from memory_anchor.front.callers import REVIEWER
 from memory_anchor.front.cli.served import CALL, REJECT, _read
-from memory_anchor.identity.elsewhere import approval_of, rejection_of
 from memory_anchor.identity.keys import Signer
-from memory_anchor.identity.signed_requests import signed
+from memory_anchor.identity.remote_approval import approval_of, rejection_of
+from memory_anchor.identity.signed_requests import sign_request
 from memory_anchor.settings import Settings
 from memory_anchor.team.credential import Role
 from memory_anchor.testing import human_of
@@ -48,7 +48,7 @@ class Seat:
         return given | dict(zip(("signature", "link", "seal"), made, strict=False))
 
     def proof(self, body: Mapping[str, Any], *, signer: Signer | None = None) -> dict[str, str]:
-        return signed(signer or self.signer, CALL, body, REVIEWER, self.post("review/challenge").json())
+        return sign_request(signer or self.signer, CALL, body, REVIEWER, self.post("review/challenge").json())
 
     def signs_no(self, at: datetime, *, signer: Signer | None = None, reason: str = "not our way") -> dict[str, Any]:
         """Return the body of a rejection of the one proposal that waits, without the proof."""
@@ -60,7 +60,7 @@ class Seat:
 
     def refuses(self, body: Mapping[str, Any], *, signer: Signer | None = None) -> Any:
         told = self.post("review/challenge").json()
-        proof = signed(signer or self.signer, REJECT, body, REVIEWER, told)
+        proof = sign_request(signer or self.signer, REJECT, body, REVIEWER, told)
         return self.post("constitution/reject", **body, human=proof)
 
     def sends(self, body: Mapping[str, Any], *, signer: Signer | None = None) -> Any:

@@ -105,10 +105,10 @@ class World:
                         self.purged.add(name)
 
     def _settle(self, human: object, name: str) -> None:
-        from memory_anchor.rights import stamp
+        from memory_anchor.rights import version_stamp
 
         sides = human.sides(name)  # type: ignore[attr-defined]
-        seen = [stamp(one.id, one.version, one.content) for one in sides]
+        seen = [version_stamp(one.id, one.version, one.content) for one in sides]
         human.settle(name, resolution=self.random.choice(("keep_new", "keep_old")), seen=seen)  # type: ignore[attr-defined]
 
     def _note(self, device: Laptop) -> None:

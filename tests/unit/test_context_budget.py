@@ -151,7 +151,7 @@ def test_a_hook_prints_a_bounded_text_whatever_the_settings_say(core: Core, proj
     entries = "".join(f"- {{id: e{n}, content: '{'rule ' * 1500}{n}'}}\n" for n in range(20))
     (project / "constitution.yaml").write_text(f"entries:\n{entries}", encoding="utf-8")
     here = core.anchor(Actor(project_dir=str(project)))
-    here.room.identity._budget_tokens = 1_000_000  # as `budget.identity` of a user who wants so
+    here.project.identity._budget_tokens = 1_000_000  # as `budget.identity` of a user who wants so
     approve(here)
     for number in range(40):
         here.log_event(f"{number} " + "word " * 1_500)

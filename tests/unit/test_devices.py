@@ -19,7 +19,7 @@ from memory_anchor.devices import membership
 from memory_anchor.devices.folder import NAME
 from memory_anchor.errors import MemoryAnchorError, NotFound, Refused
 from memory_anchor.model import Actor, Caller, Scope, Status
-from memory_anchor.rights import stamp
+from memory_anchor.rights import version_stamp
 from memory_anchor.testing import ManualClock, cheap_keys
 
 SECRETISH = "The vault of Ostrava opens at nine."
@@ -109,7 +109,7 @@ def test_a_dispute_whose_other_side_ended_elsewhere_can_be_settled(laptops: Call
     human[0].forget(beside)
 
     sides = human[0].sides(name)
-    done = human[0].settle(name, resolution="keep_old", seen=[stamp(x.id, x.version, x.content) for x in sides])
+    done = human[0].settle(name, resolution="keep_old", seen=[version_stamp(x.id, x.version, x.content) for x in sides])
 
     assert (len(sides), done.status) == (1, Status.ACTIVE)
 

@@ -75,7 +75,7 @@ def test_an_approval_that_only_the_audit_trail_tells_of_ends_with_init(
     goal = 'version: "1"\nentries:\n  - {id: goal, content: "Keep the greenhouse warm", priority: 0}\n'
     (project / "constitution.yaml").write_text(goal)
     approve(anchor)
-    schema = anchor.room.identity
+    schema = anchor.project.identity
     name = next(path.name for path in (core.data_dir / "identity").iterdir() if path.is_dir())
     told = {"project": name, "archive": name, "approved": 2, "proposal": "p"}
     core.audit.append("constitution.effective", told, by="agent:x", at=core.clock.now())

@@ -16,7 +16,7 @@ from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, NotFound, Refused, VersionConflict
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Layer, Memory, Origin, Outcome, Scope, Status, Visibility
-from memory_anchor.rights import stamp
+from memory_anchor.rights import version_stamp
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ephemeral_core
@@ -171,7 +171,7 @@ def test_what_a_human_wrote_is_not_displaced_by_an_agent(core: Core, agent: Acto
 
 def seen(anchor: MemoryAnchor, *ids: str) -> list[str]:
     """Return what a human names who was shown these."""
-    return [stamp(one.id, one.version, one.content) for one in map(anchor.get, ids)]
+    return [version_stamp(one.id, one.version, one.content) for one in map(anchor.get, ids)]
 
 
 def test_a_human_settles_what_waits_and_an_agent_cannot(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:

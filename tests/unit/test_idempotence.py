@@ -46,9 +46,7 @@ def archived(anchor: MemoryAnchor) -> str:
 
 def pinned(anchor: MemoryAnchor) -> str:
     name = fact(anchor)
-    human = MemoryAnchor(
-        anchor.services, anchor.room, replace(anchor.actor, caller=Caller.HUMAN), anchor._context_builder
-    )
+    human = MemoryAnchor(anchor.services, anchor.project, replace(anchor.actor, caller=Caller.HUMAN), anchor._context)
     human.pin(name)
     return name
 

@@ -22,7 +22,7 @@ from memory_anchor.care import backup
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused, StoreDamaged
 from memory_anchor.front import calls
-from memory_anchor.identity.signed_requests import CHALLENGE_CALL, signed
+from memory_anchor.identity.signed_requests import CHALLENGE_CALL, sign_request
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Origin, Outcome, Status
 from memory_anchor.runtime.relay import Relay
@@ -66,7 +66,7 @@ def test_a_signature_for_one_project_is_none_for_the_one_the_folder_is_linked_to
     caller = Preamble(client="cli", project_dir=str(shed), zone="UTC")
     told = calls.run(core, caller, CHALLENGE_CALL, {})
     given: dict[str, Any] = {"content": "The boiler is checked on Mondays"}
-    proof = signed(human_of(core.data_dir), "add", given, caller._asdict(), told)
+    proof = sign_request(human_of(core.data_dir), "add", given, caller._asdict(), told)
 
     core.projects.link(str(shed), barns)
 

@@ -98,7 +98,7 @@ def test_author_and_time_of_an_observation_are_kept(tmp_path: Path):
 
     for memory in (fact, event):
         assert memory.who == ("claude-code",)
-        assert memory.told_at.isoformat() == "2025-12-14T09:30:00+00:00"
+        assert memory.stated_at.isoformat() == "2025-12-14T09:30:00+00:00"
 
 
 def test_a_file_may_hold_several_observations():

@@ -162,7 +162,7 @@ def test_a_file_outside_the_folder_is_not_read(operations: Path, anchor: MemoryA
 
 def test_a_file_is_read_whole_by_its_name(operations: Path, core: Core, agent: Actor) -> None:
     """Rule L4.read: by name; an unknown one lists what there is."""
-    room = core.anchor(agent).room
+    room = core.anchor(agent).project
 
     assert room.operations.read("limits").text == "retries: 3\n"
     with pytest.raises(NotFound, match="error_handling, limits, release"):

@@ -119,7 +119,7 @@ def test_how_tos_and_the_constitution_that_quote_it_are_named(
     )
     (project / ".ai" / "operations").mkdir(parents=True)
     (project / ".ai" / "operations" / "rollout.md").write_text("# atlantis\n")
-    home = core.data_dir / "identity" / anchor.room.project_id
+    home = core.data_dir / "identity" / anchor.project.project_id
     home.mkdir(parents=True, exist_ok=True)
     (home / "000001.json").write_text(json.dumps({"text": "the\natlantis"}))
 

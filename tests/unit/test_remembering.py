@@ -163,7 +163,7 @@ def test_a_rule_that_the_same_talk_ended_in_other_words_is_not_ended_twice(core:
     )
 
     done = core.services.rememberer.store(
-        anchor.actor, Extracted((talk,), candidates, "rules"), gate=anchor.room.gate, mode=WriteMode.TOOL_CALL
+        anchor.actor, Extracted((talk,), candidates, "rules"), gate=anchor.project.gate, mode=WriteMode.TOOL_CALL
     )
 
     assert done[1].outcome.target_id == done[0].outcome.id

@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 
 from memory_anchor.model import Caller
-from memory_anchor.rights import NO_PAGE, RIGHTS, WHO_CALLS, Deed, Right, Who
+from memory_anchor.rights import NO_PAGE, RIGHTS, WHO_CALLS, Action, Right, Who
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "security.md"
@@ -18,7 +18,7 @@ TELLS_WHO = {"rights.py", "model.py", "callers.py"}
 def table() -> list[str]:
     """Return the table as the page holds it."""
     head = f"| use case | {' | '.join(who.value for who in Who)} |"
-    rows = [f"| {deed.value} | {' | '.join(RIGHTS[deed][who].value for who in Who)} |" for deed in Deed]
+    rows = [f"| {deed.value} | {' | '.join(RIGHTS[deed][who].value for who in Who)} |" for deed in Action]
     return [head, f"|{'---|' * (len(Who) + 1)}", *rows]
 
 
@@ -32,13 +32,13 @@ def test_the_page_holds_the_table_of_the_code() -> None:
 
 def test_every_use_case_has_a_cell_for_everybody() -> None:
     """Issue 12: no cell is left to chance; who has no door yet may do nothing."""
-    assert set(RIGHTS) == set(Deed)
+    assert set(RIGHTS) == set(Action)
     assert all(set(row) == set(Who) for row in RIGHTS.values())
     assert set(WHO_CALLS) == set(Caller)
     assert {RIGHTS[deed][Who.BROWSER] for deed in NO_PAGE} == {Right.LATER}
-    assert all(RIGHTS[deed][Who.BROWSER] is RIGHTS[deed][Who.TERMINAL] for deed in Deed if deed not in NO_PAGE)
+    assert all(RIGHTS[deed][Who.BROWSER] is RIGHTS[deed][Who.TERMINAL] for deed in Action if deed not in NO_PAGE)
     for less, more in itertools.pairwise((Who.READER_KEY, Who.WRITER_KEY, Who.APPROVER_KEY, Who.ADMIN_KEY)):
-        assert all(RIGHTS[deed][more] is not Right.NO for deed in Deed if RIGHTS[deed][less] is not Right.NO)
+        assert all(RIGHTS[deed][more] is not Right.NO for deed in Action if RIGHTS[deed][less] is not Right.NO)
 
 
 def test_nothing_else_compares_who_is_calling() -> None:

@@ -15,7 +15,7 @@ from memory_anchor.front.cli import output
 from memory_anchor.front.cli.output import align_columns, local_time
 from memory_anchor.front.cli.review import diff_lines, marked_side, word_diff
 from memory_anchor.identity.keys import Signer
-from memory_anchor.rights import stamp
+from memory_anchor.rights import version_stamp
 
 Run = Callable[..., Result]
 
@@ -73,7 +73,7 @@ def test_a_merge_takes_the_text_that_holds(run: Run, human: Signer) -> None:
     from memory_anchor.front.cli.link import call
 
     sides = call("sides", id=added["id"])["memories"]
-    seen = [stamp(memory["id"], memory["version"], memory["content"]) for memory in sides]
+    seen = [version_stamp(memory["id"], memory["version"], memory["content"]) for memory in sides]
     text = "It leaves on Monday and Thursday"
     refused = run("review", "--settle", added["id"], "--resolution", "keep_new", "--content", text)
     assert refused.exit_code != 0

@@ -350,7 +350,7 @@ def _all(core):
 def guarded(full, agent):
     """The same memory, once somebody approves here; what waits for a human among it."""
     anchor = full.anchor(agent)
-    anchor.room.identity.init(passphrase="correct horse", approver="anna", old_passphrase=None)
+    anchor.project.identity.init(passphrase="correct horse", approver="anna", old_passphrase=None)
     anchor.save_memory("Agents may push to main without review", confidence=0.8)
     return full
 

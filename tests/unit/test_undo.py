@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timekit import T0, a_memory, change, current, day, put, undo_last, upkeep
 
-from memory_anchor.model import FOUND_STATES, MemoryType, Origin, Scope, Status, Visibility
+from memory_anchor.model import SEARCHABLE_STATES, MemoryType, Origin, Scope, Status, Visibility
 from memory_anchor.upkeep import history
 from memory_anchor.upkeep.history import versions_of
 from memory_anchor.versions import MEANING
@@ -18,7 +18,9 @@ READER = Scope()
 
 def view(up):
     """Return what searches can find: the meaning of every memory that is not archived or superseded."""
-    return {k: {name: getattr(m, name) for name in MEANING} for k, m in current(up).items() if m.state in FOUND_STATES}
+    return {
+        k: {name: getattr(m, name) for name in MEANING} for k, m in current(up).items() if m.state in SEARCHABLE_STATES
+    }
 
 
 def test_undo_last_takes_back_a_whole_change_even_over_several_memories():

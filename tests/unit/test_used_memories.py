@@ -60,9 +60,9 @@ def test_a_memory_counts_as_used_when_the_agent_used_what_it_names(
     assert RULE in hooks.answer(here, "UserPromptSubmit", {"prompt": "how do deploys of the shop go?"})
     hooks.in_background(here, "SessionEnd", {"transcript_path": transcript(tmp_path, did=did)})
     row = {"layer": "verified_fact", "hook": "UserPromptSubmit", "told": 1, "heeded": used}
-    assert here.heeded() == [row]
+    assert here.used_by_agents() == [row]
     hooks.in_background(here, "SessionEnd", {"transcript_path": transcript(tmp_path, did=did)})
-    assert here.heeded() == [row]
+    assert here.used_by_agents() == [row]
 
 
 def test_what_the_user_said_is_no_trace_of_memory() -> None:
@@ -92,9 +92,9 @@ def test_an_unused_memory_is_shown_where_it_is_likelier_right_than_not(core: Cor
     file = UsedMemories(core.data_dir / USED_MEMORIES_FILE)
     for _ in range(UNUSED_SHOWINGS_MAX):
         file.note([ShownMemory(saved.id, "verified_fact", "SessionStart", ("tools/ship.sh",))], frozenset())
-    assert anchor(core).brought_up("how do deploys of the shop go?", limit=4)
+    assert anchor(core).recall_unprompted("how do deploys of the shop go?", limit=4)
     monkeypatch.setattr(door, "STRONG", 1.1)
-    assert anchor(core).brought_up("how do deploys of the shop go?", limit=4) == []
+    assert anchor(core).recall_unprompted("how do deploys of the shop go?", limit=4) == []
 
 
 def test_a_torn_tally_counts_as_empty(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from memory_anchor.errors import (
 )
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.keys import KeyRing
-from memory_anchor.identity.signed_requests import GOOD_FOR, SAID_OF_CALLER, Challenges, Proof, SignedCall, signed
+from memory_anchor.identity.signed_requests import GOOD_FOR, SAID_OF_CALLER, Challenges, Proof, SignedCall, sign_request
 from memory_anchor.model import ProposalAction
 from memory_anchor.ports import ListedRecord, SharedRecord
 from memory_anchor.repeats import FirstAnswers
@@ -293,7 +293,9 @@ def test_a_challenge_of_one_replica_is_good_once_at_any_other(tmp_path: Path, re
 
     def asked(challenge: str, until: str) -> SignedCall:
         told = {"challenge": challenge, "expires_at": until, "account": "acme", "project": "p"}
-        return SignedCall("accept", {"id": "1"}, caller, Proof.of(signed(human, "accept", {"id": "1"}, caller, told)))
+        return SignedCall(
+            "accept", {"id": "1"}, caller, Proof.of(sign_request(human, "accept", {"id": "1"}, caller, told))
+        )
 
     call = asked(*one.issue(NOW))
     two.check(call, account="acme", project="p", approver=human.approver, now=NOW)

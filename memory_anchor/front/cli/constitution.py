@@ -54,7 +54,7 @@ def _reporting(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
             for schema in _OPENED:
-                warn(visible(schema.human.tries_told()))
+                warn(visible(schema.human.refused_tries_note()))
         except MemoryAnchorError as error:
             kind = report(error)
             if kwargs.get("as_json"):
@@ -207,7 +207,7 @@ def _add_proposing(app: typer.Typer, build: Build, check_writable: Callable[[], 
         """Turn the file's difference from the approved text into a proposal; needs the passphrase."""
         schema = build()
         check_terminal(as_json=as_json)
-        if difference := schema.difference():
+        if difference := schema.unadopted_diff():
             _print(difference, error=as_json)
         passphrase = ask_passphrase(schema, as_json=as_json)
         proposal = schema.adopt(by=approver_name(schema, by), passphrase=passphrase)
@@ -231,7 +231,7 @@ def _add_founding(app: typer.Typer, build: Build, account: Callable[[], str]) ->
         text = _read_text(file)
         _print(f"This text becomes the constitution of {visible(account())} 这段文字将成为宪法:", error=as_json)
         _print("\n".join(f"│ {line}" for line in visible_lines(text).splitlines()), error=as_json)
-        schema.found(text, passphrase=ask_passphrase(schema, as_json=as_json))
+        schema.approve_first_text(text, passphrase=ask_passphrase(schema, as_json=as_json))
         served = schema.load()
         if as_json:
             _print_json({"account": account(), "entries": len(served.entries), "tokens": served.tokens})

@@ -138,9 +138,12 @@ def _ask_review_server(url: str, key: str, name: str, given: Record, human: Sign
     from memory_anchor.front.callers import REVIEWER
 
     if human is not None:
-        from memory_anchor.identity.signed_requests import signed
+        from memory_anchor.identity.signed_requests import sign_request
 
-        given = {**given, "human": signed(human, name, given, REVIEWER, ask_server(url, key, "review/challenge", {}))}
+        given = {
+            **given,
+            "human": sign_request(human, name, given, REVIEWER, ask_server(url, key, "review/challenge", {})),
+        }
     return ask_server(url, key, f"review/{name}", given)
 
 
@@ -176,7 +179,7 @@ def _through_engine(name: str, given: Record, human: Signer | None) -> Record | 
 
 
 def run_signed(core: Core, name: str, given: Record, human: Signer | None) -> Record:
-    """Return the answer to a call in this process, signed as it would be for an engine."""
+    """Return the answer to a call in this process, sign_request as it would be for an engine."""
     from memory_anchor.front.calls import run
 
     if human is None:
@@ -186,9 +189,9 @@ def run_signed(core: Core, name: str, given: Record, human: Signer | None) -> Re
 
 
 def _with_proof(name: str, given: Record, human: Signer, challenge: Record) -> Record:
-    from memory_anchor.identity.signed_requests import signed
+    from memory_anchor.identity.signed_requests import sign_request
 
-    return {**given, "human": signed(human, name, given, preamble()._asdict(), challenge)}
+    return {**given, "human": sign_request(human, name, given, preamble()._asdict(), challenge)}
 
 
 def _agent_preamble() -> wire.Preamble:

@@ -144,7 +144,7 @@ def export(
     if target is not None:
         _check_target(target, force=force)
     signer = human_signer(human)
-    ticker, count = Ticker("exported"), 0
+    ticker, count = Ticker("export_lines"), 0
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp") if target is not None else None
     try:
         with open_session() as ask, _open_output(temporary) as stream:
@@ -196,7 +196,7 @@ def _check_target(target: Path, *, force: bool) -> None:
     if not target.parent.is_dir():
         raise NotFound(f"there is no folder {target.parent}; make it first")
     if target.is_dir() or not target.name:
-        raise BadInput(f"{target} is a folder; allowed is a file to write, or - for standard output")
+        raise BadInput(f"{target} is a folder; allowed is a file to write_pages, or - for standard output")
     if not force and target.is_file() and target.stat().st_size:
         with target.open("rb") as stream:
             if not EXPORTED.match(stream.read(FIRST_BYTES)):

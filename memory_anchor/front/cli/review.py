@@ -43,7 +43,7 @@ from memory_anchor.front.cli.output import (
 from memory_anchor.front.cli.passphrase import ask_human, check_keyboard
 from memory_anchor.front.cli.shorthand import full_id
 from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
-from memory_anchor.rights import stamp
+from memory_anchor.rights import version_stamp
 from memory_anchor.terminal import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -433,7 +433,9 @@ def citation_line(citation: Record) -> str:
 
 def version_stamps(sides: list[Record]) -> list[str]:
     """Return stamps of the versions that were shown, computed from the very text that was shown."""
-    return sorted(stamp(text(memory["id"]), whole(memory["version"]), text(memory["content"])) for memory in sides)
+    return sorted(
+        version_stamp(text(memory["id"]), whole(memory["version"]), text(memory["content"])) for memory in sides
+    )
 
 
 STYLES = {"gone": "red underline", "new": "green underline", "same": ""}

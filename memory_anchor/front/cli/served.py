@@ -1,7 +1,7 @@
 """Commands for a served memory: access keys (`keys create`, `list`, `revoke`) and `constitution review --server URL`.
 
 The `keys` commands work on the key file of this data directory, which a running server reads with every request
-(replicas share it); no engine is asked. Creating a key needs the human's passphrase, since the record is signed;
+(replicas share it); no engine is asked. Creating a key needs the human's passphrase, since the record is sign_request;
 revoking one does not: it only takes rights away.
 
 `constitution review` lets an approver decide on a served L0's proposals. The difference shown and all that the
@@ -45,8 +45,8 @@ from memory_anchor.requests import AddAccessKey
 from memory_anchor.terminal import visible, visible_lines
 
 if TYPE_CHECKING:
-    from memory_anchor.identity.elsewhere import Ground
     from memory_anchor.identity.keys import Signer
+    from memory_anchor.identity.remote_approval import ApprovalBasis
     from memory_anchor.model import Proposal
     from memory_anchor.team.keys import AccessKey, KeyFile
 
@@ -177,7 +177,7 @@ def revoke(
 
 
 def _made_for_server(url: str, own: str, wanted: Callable[..., tuple[str, AccessKey]]) -> tuple[str, AccessKey]:
-    """Return a key that is signed here and stored by a served memory. Raises what the server answers."""
+    """Return a key that is sign_request here and stored by a served memory. Raises what the server answers."""
     from memory_anchor.team.keys import name_of
 
     account = text(ask_server(url, own, "keys")["account"])
@@ -279,11 +279,11 @@ def review(
 
 
 def _decide(
-    url: str, key: str, human: Signer, proposal: Proposal, ground: Ground, number: int, by: str, why: str
+    url: str, key: str, human: Signer, proposal: Proposal, ground: ApprovalBasis, number: int, by: str, why: str
 ) -> Record:
-    """Send a decision that is signed here; return the outcome. why: of a rejection, "" for an approval."""
-    from memory_anchor.identity.elsewhere import approval_of, rejection_of
-    from memory_anchor.identity.signed_requests import signed
+    """Send a decision that is sign_request here; return the outcome. why: of a rejection, "" for an approval."""
+    from memory_anchor.identity.remote_approval import approval_of, rejection_of
+    from memory_anchor.identity.signed_requests import sign_request
 
     at = datetime.now(UTC)
     signatures: tuple[str, ...]
@@ -296,13 +296,13 @@ def _decide(
     names = ("signature", "closing") if why else ("signature", "link", "seal")
     given |= dict(zip(names, signatures, strict=False))
     call = REJECT if why else CALL
-    proof = signed(human, call, given, REVIEWER, ask_server(url, key, "review/challenge", {}))
+    proof = sign_request(human, call, given, REVIEWER, ask_server(url, key, "review/challenge", {}))
     return ask_server(url, key, call.replace("_", "/"), {**given, "human": proof})
 
 
-def _read(row: Record, answer: Record) -> tuple[Proposal, Ground, int]:
+def _read(row: Record, answer: Record) -> tuple[Proposal, ApprovalBasis, int]:
     """Return a server's proposal, the text it is about, and the number of the next confirmation."""
-    from memory_anchor.identity.elsewhere import Ground
+    from memory_anchor.identity.remote_approval import ApprovalBasis
     from memory_anchor.model import Proposal, ProposalAction
 
     try:
@@ -316,12 +316,12 @@ def _read(row: Record, answer: Record) -> tuple[Proposal, Ground, int]:
             entry_id=optional_text(row["entry_id"]),
             from_id=optional_text(row["from_id"]),
         )
-        return proposal, Ground.of(record(answer["ground"])), whole(row["confirmations"]) + 1
+        return proposal, ApprovalBasis.of(record(answer["ground"])), whole(row["confirmations"]) + 1
     except (KeyError, TypeError, ValueError):
         raise BadInput("the server's answer is no list of proposals; is it of another version?") from None
 
 
-def _show(proposal: Proposal, ground: Ground, row: Record, number: int, by: str) -> None:
+def _show(proposal: Proposal, ground: ApprovalBasis, row: Record, number: int, by: str) -> None:
     """Show what an approval would sign. Raises BadInput, NotFound: it does not fit the text in force."""
     from memory_anchor.identity.changes import shown_diff
 

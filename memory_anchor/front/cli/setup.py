@@ -54,7 +54,7 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
     from memory_anchor.front.cli.passphrase import audit_trail, shared_records
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.model import Scope
-    from memory_anchor.services import rules_home
+    from memory_anchor.services import rules_folder
     from memory_anchor.team.keys import KeyFile, checked_name
 
     clock = SystemClock()
@@ -69,7 +69,7 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
         if checked_name("account", account) == settings.scope.account:
             raise BadInput(f"{account} is this server's own account; leave --account out")
         root, project_id = "", checked_project_id(project or settings.scope.project or DEFAULT)
-        project_config, project_id = settings, rules_home(Scope(account, project_id), "", own=settings.scope.account)
+        project_config, project_id = settings, rules_folder(Scope(account, project_id), "", own=settings.scope.account)
     audit = audit_trail(home)
     return IdentitySchema(
         project_dir=Path(root) if root else None,

@@ -18,7 +18,7 @@ from memory_anchor.front.dashboard.wording import Words
 from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.language.fences import FENCE_TAG
 from memory_anchor.language.tokens import estimate_tokens
-from memory_anchor.model import FOUND_STATES
+from memory_anchor.model import SEARCHABLE_STATES
 
 Query = Mapping[str, str]
 Page = Mapping[str, object]
@@ -39,7 +39,7 @@ TYPES = (
 STATUSES = ("live", "active", "pending", "disputed", "superseded", "archived")
 LISTED: Mapping[str, tuple[str | None, ...]] = {
     "": (None, "superseded", "archived"),
-    "live": tuple(sorted(FOUND_STATES)),
+    "live": tuple(sorted(SEARCHABLE_STATES)),
 }
 """The statuses that a filter's value reads; any other value is a status. live: those that a plain search finds."""
 STRENGTHS = ("vivid", "fading", "faded")

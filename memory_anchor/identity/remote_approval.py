@@ -9,8 +9,8 @@ access key, which that human signed together with the public half (or an admin w
 each confirmation. A text is sealed by the last approver and counts together with the three confirmations alone, which
 lie in the same file: one approver's key, and whoever can write files, put nothing in force. Rejected: a key of the
 server's own that seals for absent humans, which any process of its user could use.
-Whether an access key was revoked is asked whenever approvals of an open proposal are counted (`KeyOpens`), wherever the
-next one comes from; the signed record tells only its end.
+Whether an access key was revoked is asked whenever approvals of an open proposal are counted (`KeyIsValid`), wherever
+the next one comes from; the signed record tells only its end.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from memory_anchor.identity.approval import (
     stamp,
 )
 from memory_anchor.identity.approved import MAX_APPLIED, SealedRevision, linked
-from memory_anchor.identity.changes import after, before_of
+from memory_anchor.identity.changes import apply_proposal, replaced_digest
 from memory_anchor.identity.constitution_text import parse
 from memory_anchor.identity.keys import REQUIRED_CONFIRMATIONS, Approver, Rules, Signs, signed_by, signer_of
-from memory_anchor.identity.proposals import Filed, filed_of, record_of
+from memory_anchor.identity.proposals import ProposalFile, proposal_file_of, record_of
 from memory_anchor.json_values import Json, items, text, whole
 from memory_anchor.model import Proposal
 
 KEY_RECORD = "memory-anchor/key/1"
 """How the signed statement of an access key begins."""
 APPROVING = ("approver", "admin")
-KeyOpens = Callable[[str], bool]
+KeyIsValid = Callable[[str], bool]
 """Whether the access key of an id opens now: it was neither revoked nor has it ended."""
 SIGNED_WITHIN = timedelta(minutes=5)
 """How far the time in an approval may lie from the server's: two clocks and a slow network."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ApprovalBasis:
     """What an approval is signed over beside the proposal.
 
     installation: fingerprint of the server's first key. project, origin: see `KeyPlace`. text: in force. link, follows:
@@ -65,7 +65,7 @@ class Ground:
     applied: tuple[str, ...]
 
     @classmethod
-    def of(cls, told: Mapping[str, Json]) -> Ground:
+    def of(cls, told: Mapping[str, Json]) -> ApprovalBasis:
         """Return what a server told. Raises BadInput: it told none."""
         try:
             texts = {name: str(told[name]) for name in ("installation", "project", "origin", "text", "link", "follows")}
@@ -132,15 +132,15 @@ class Received:
 
 
 def approval_of(
-    signer: Signs, proposal: Proposal, ground: Ground, *, number: int, by: str, at: datetime
+    signer: Signs, proposal: Proposal, ground: ApprovalBasis, *, number: int, by: str, at: datetime
 ) -> tuple[str, tuple[str, ...]]:
     """Return what was shown (its hash) and what an approver signs: a confirmation, and of the last link and seal too.
 
     Raises BadInput, NotFound: the proposal does not fit the text.
     """
-    hashed = proposal_hash(proposal, before_of(parse(ground.text), proposal))
+    hashed = proposal_hash(proposal, replaced_digest(parse(ground.text), proposal))
     place = KeyPlace(ground.project, ground.origin)
-    text = after(ground.text, proposal)
+    text = apply_proposal(ground.text, proposal)
     said = confirm(signer, proposal=proposal, hashed=hashed, number=number, by=by, at=at, place=place)
     if number < REQUIRED_CONFIRMATIONS:
         return hashed, (said.signature,)
@@ -151,12 +151,12 @@ def approval_of(
 
 
 def rejection_of(
-    signer: Signs, proposal: Proposal, ground: Ground, *, by: str, at: datetime, reason: str
+    signer: Signs, proposal: Proposal, ground: ApprovalBasis, *, by: str, at: datetime, reason: str
 ) -> tuple[str, tuple[str, str]]:
     """Return what was shown (its hash) and what an approver signs to reject it: why, and that its id is closed."""
     said = rejection_statement(hashed=proposal_hash(proposal, ""), by=by, at=at, reason=reason)
     closed = rejected_statement(project=ground.project, proposal_id=proposal.id, at=stamp(at))
-    seen = proposal_hash(proposal, before_of(parse(ground.text), proposal))
+    seen = proposal_hash(proposal, replaced_digest(parse(ground.text), proposal))
     return seen, (signer.sign(said), signer.sign(closed))
 
 
@@ -190,13 +190,13 @@ def voter(credential: str, electorate: Electorate, at: datetime | str) -> tuple[
     return (found,) if credential and found is not None else ()
 
 
-def no_key_opens(key: str) -> bool:
+def no_key_is_valid(key: str) -> bool:
     """Return that no access key opens: where nobody says which do, what came with one does not count."""
     del key
     return False
 
 
-def up_to_ended(proposal: Proposal, is_open: KeyOpens) -> Proposal:
+def up_to_ended(proposal: Proposal, is_open: KeyIsValid) -> Proposal:
     """Return the proposal with its confirmations before the first whose access key opens nothing any more."""
     kept = []
     for one in proposal.confirmations:
@@ -206,10 +206,10 @@ def up_to_ended(proposal: Proposal, is_open: KeyOpens) -> Proposal:
     return replace(proposal, confirmations=tuple(kept))
 
 
-def joint(revision: SealedRevision, sealing: Sequence[Approver], project: str, *, account: str) -> bool:
+def jointly_sealed(revision: SealedRevision, sealing: Sequence[Approver], project: str, *, account: str) -> bool:
     """Return whether a text was sealed by the last of enough approvers, whose confirmations it carries."""
     try:
-        filed = filed_of(json.loads(revision.approval))
+        filed = proposal_file_of(json.loads(revision.approval))
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
         return False
     proposal = filed.proposal
@@ -233,7 +233,7 @@ def origin_in(revision: SealedRevision) -> str:
     if not revision.approval:
         return ""
     try:
-        confirmations = filed_of(json.loads(revision.approval)).proposal.confirmations
+        confirmations = proposal_file_of(json.loads(revision.approval)).proposal.confirmations
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
         return ""
     return confirmations[0].origin if confirmations else ""
@@ -241,10 +241,10 @@ def origin_in(revision: SealedRevision) -> str:
 
 def kept_approval(judged: Proposal, before: str) -> str:
     """Return what a sealed text keeps of its approval."""
-    return json.dumps(record_of(Filed(judged, before)), ensure_ascii=False)
+    return json.dumps(record_of(ProposalFile(judged, before)), ensure_ascii=False)
 
 
-def told_of(ground: Ground) -> dict[str, Json]:
+def basis_record(ground: ApprovalBasis) -> dict[str, Json]:
     return {**asdict(ground), "applied": list(ground.applied)}
 
 
