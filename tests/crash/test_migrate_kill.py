@@ -30,11 +30,11 @@ CHILD = """
 import sys
 from pathlib import Path
 from memory_anchor.care import rebuild
-from memory_anchor.front.cli.keep import migrated
+from memory_anchor.front.cli.keep import migrate_store
 rebuild.COPIED_AT_ONCE = 100
 def tick(done, total, what):
     print(done, flush=True)
-told = migrated(Path(sys.argv[1]), to=sys.argv[2], source="", dry=False, human=lambda: None, tick=tick)
+told = migrate_store(Path(sys.argv[1]), to=sys.argv[2], source="", dry=False, human=lambda: None, tick=tick)
 print("finished", told["collections"]["verified_fact"]["versions"], flush=True)
 """
 
