@@ -26,14 +26,7 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import file_lock, ours
 from memory_anchor.identity import constitution_text as splice
 from memory_anchor.identity.approval import proposal_hash, rejection_statement, stamp
-from memory_anchor.identity.approved import (
-    Link,
-    SealedRevision,
-    continuation,
-    linked,
-    read_trail,
-    write_trail,
-)
+from memory_anchor.identity.approved import Link, SealedRevision, continuation, linked, read_trail, write_trail
 from memory_anchor.identity.changes import apply_proposal, shown_diff, target
 from memory_anchor.identity.constitution_text import FILE_NAME, Document, by_priority
 from memory_anchor.identity.human_key import HumanKey, OwnTrail
@@ -212,10 +205,7 @@ class IdentitySchema:
         return self._book.read()[1]
 
     def proposal(self, proposal_id: str) -> Proposal:
-        """Return one proposal.
-
-        Raises NotFound: there is none of this id. BadInput: its file cannot be read.
-        """
+        """Return one proposal. Raises NotFound: there is none of this id. BadInput: its file cannot be read."""
         return self._judge.judged(self._book.find(proposal_id), self._keys.approvers(), self._judge.applied())
 
     def diff(self, proposal: Proposal) -> str:
@@ -257,7 +247,6 @@ class IdentitySchema:
         """Return a new open proposal, or the open one that says the same.
 
         passphrase: a human's, whose proposals are not bounded by how many agents have open.
-
         content: 1 to 8,000 characters; not used by a removal. entry_id: what to replace or remove; for an addition the
         id wanted (made from the content otherwise). from_id: the fact this comes from. The file is for Git: every text
         is cleaned like a memory's.
@@ -333,7 +322,6 @@ class IdentitySchema:
         """Approve the project's file as it is and set the passphrase; on an initialised project only the latter.
 
         without_text: only the key is made or opened, and the text is approved later.
-
         A missing file is made. One approver serves all projects of a data directory: a later project takes the
         passphrase that is set, and another one needs the old.
         Raises Refused: a passphrase. BadInput: the file, or what was typed.
@@ -536,14 +524,8 @@ class IdentitySchema:
         """Return what seals the text with the proposal applied; called with keep=False it only checks that it can."""
 
         def seal(*, keep: bool) -> SealedRevision:
-            link = linked(
-                signer,
-                digest=splice.parse(text).digest,
-                previous=revision.link.id,
-                proposal=judged.id,
-                by=by,
-                at=stamp(at),
-            )
+            digest, previous = splice.parse(text).digest, revision.link.id
+            link = linked(signer, digest=digest, previous=previous, proposal=judged.id, by=by, at=stamp(at))
             approval = kept_approval(judged, before) if elsewhere else ""
             applied = (*revision.applied, judged.id)
             return self._in_force.seal(signer, text=text, link=link, applied=applied, approval=approval, keep=keep)
