@@ -41,7 +41,8 @@ TWELVE = 12
 
 Reader = Callable[[re.Match[str], datetime], Span | None]
 """Reads a match, given now in the caller's zone."""
-Rules = tuple[tuple[re.Pattern[str], Reader, int], ...]
+Rules = tuple[tuple[re.Pattern[str], Reader, int, frozenset[str]], ...]
+"""Pattern, reader, level, and characters in lower case of which every match has one or more (none: it is not known)."""
 
 _NUMBERS = {
     **{word: n for word, n in placed("numbers", "english").items() if n <= TWELVE},
@@ -383,15 +384,16 @@ def _reader(row: Record) -> Reader:
             return _READERS[name]
 
 
-def _rules(name: str) -> Iterator[tuple[re.Pattern[str], Reader, int]]:
+def _rules(name: str) -> Iterator[tuple[re.Pattern[str], Reader, int, frozenset[str]]]:
     """Yield the rules of a list of `times.toml`, in its order."""
     for row in records(table("times")[name]):
-        level = LEVELS[text(row["level"])]
+        level, needs = LEVELS[text(row["level"])], frozenset(text(row.get("needs", "")))
         if row["read"] == "holidays":
             for holiday, days in HOLIDAYS:
-                yield bounded(f"{holiday}(?:{expression('{holiday_year}')})", re.IGNORECASE), _holiday(*days), level
+                pattern = f"{holiday}(?:{expression('{holiday_year}')})"
+                yield bounded(pattern, re.IGNORECASE), _holiday(*days), level, needs
         else:
-            yield bounded(expression(text(row["pattern"])), re.IGNORECASE), _reader(row), level
+            yield bounded(expression(text(row["pattern"])), re.IGNORECASE), _reader(row), level, needs
 
 
 RULES: Rules = tuple(_rules("rules"))

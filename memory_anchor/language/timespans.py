@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, timedelta
+from functools import lru_cache
 
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.words import either, listed, pattern
@@ -198,6 +199,7 @@ def is_name(text: str, first: int, last: int) -> bool:
     return bool(_TITLE.search(text[:last]) or _CALLED.search(text[:first]) or _LABEL.match(text, last))
 
 
+@lru_cache(maxsize=8)
 def says_it_happened(text: str) -> bool:
     """Return whether the query says that something happened: "what did we do", "who broke it", "改了什么"."""
     plain = _ADDRESS.sub(" ", text)

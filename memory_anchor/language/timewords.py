@@ -242,7 +242,10 @@ def expressions(text: str, now: datetime, rules: Rules = RULES) -> list[Expressi
 def _read(text: str, now: datetime, rules: Rules) -> Iterator[Expression]:
     """Yield every expression of the text, refined by the words next to it."""
     yielded = 0
-    for pattern, reader, level in rules:
+    characters = frozenset(text.casefold())
+    for pattern, reader, level, needs in rules:
+        if needs and needs.isdisjoint(characters):
+            continue
         for match in pattern.finditer(text):
             try:
                 span = reader(match, now)
@@ -258,7 +261,8 @@ def _read(text: str, now: datetime, rules: Rules) -> Iterator[Expression]:
 
 
 def _level(text: str, time: Expression, amount: str | None, now: datetime) -> int:
-    """Return the level of an expression in this query."""
+    """Return the level of an expression in the beginning of a text (`MAX_QUERY_CHARS`)."""
+    text = text[:MAX_QUERY_CHARS]
     if is_vague(amount):
         return VAGUE
     if time.level < HARD:
@@ -426,7 +430,7 @@ def _words(query: str, time: Expression, others: list[Expression], now: datetime
 
 
 def _asks_more(text: str) -> bool:
-    return not all(_is_generic(term) for term in terms(_HAN_GENERIC.sub(" ", text)))
+    return not all(_is_generic(term) for word in _HAN_GENERIC.sub(" ", text).split() for term in terms(word))
 
 
 def _is_generic(term: str) -> bool:

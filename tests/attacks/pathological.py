@@ -287,6 +287,26 @@ def pieces(pattern: re.Pattern[str], *, seed: int = 0, samples: int = SAMPLES) -
     return [one for one in found if one]
 
 
+def always_has(pattern: re.Pattern[str], characters: frozenset[str]) -> bool:
+    """Return whether every match has one of these characters, whatever its case."""
+    return _always_has(list(_parser.parse(pattern.pattern, pattern.flags)), characters)
+
+
+def _always_has(tree: Sequence[Any], characters: frozenset[str]) -> bool:
+    def has(kind: Any, value: Any) -> bool:
+        if kind is sre.LITERAL:
+            return chr(value).lower() in characters
+        if kind is sre.IN:
+            return all(one is sre.LITERAL and chr(code).lower() in characters for one, code in value)
+        if kind is sre.BRANCH:
+            return all(_always_has(branch, characters) for branch in value[1])
+        if kind is sre.SUBPATTERN:
+            return _always_has(value[3], characters)
+        return kind in {sre.MAX_REPEAT, sre.MIN_REPEAT} and value[0] > 0 and _always_has(value[2], characters)
+
+    return any(has(kind, value) for kind, value in tree)
+
+
 def long_texts(piece: str, length: int = LENGTH) -> Iterator[str]:
     """Yield the piece repeated; its last sign behind it, its first sign before it."""
     yield (piece * (length // len(piece) + 1))[:length]

@@ -16,6 +16,7 @@ from figures import FULL, figure
 from pathological import CPU_S, RUNS, cpu_s, expressions, long_texts, read_with, slowest
 
 from memory_anchor.language.bounded import BLANKS_MAX, bounded
+from memory_anchor.language.timerules import AHEAD, RULES
 
 FUNCTIONS = pathological.functions()
 TEXTS_EACH = figure(12, 0)
@@ -60,6 +61,14 @@ def test_a_bounded_rule_reads_blanks_as_people_write_them() -> None:
     rule = bounded(r"moved\s*to\s+\w+")
     assert rule.search("it moved  to   Qdrant")
     assert not rule.search(f"moved{' ' * (BLANKS_MAX + 1)}to x")
+
+
+def test_what_a_time_rule_says_it_needs_is_in_every_match() -> None:
+    """Attack A10: a text without these characters is passed over, so no match may do without all of them."""
+    needing = [(pattern, needs) for pattern, _, _, needs in (*RULES, *AHEAD) if needs]
+    assert len(needing) > 10
+    assert [pattern.pattern for pattern, needs in needing if not pathological.always_has(pattern, needs)] == []
+    assert not pathological.always_has(re.compile("a|b?c"), frozenset("ab"))
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))

@@ -90,8 +90,8 @@ def test_who_gets_in_hears_of_refused_approvals(tmp_path: Path) -> None:
                 desk.schema().confirm(wish.id, passphrase="guessing at random", approver="alice")
         schema = desk.schema()
         schema.confirm(wish.id, passphrase=PASSPHRASE, approver="alice")
-        assert schema.human.tries_told().startswith("2 refused tries")
-        assert schema.human.tries_told() == ""
+        assert schema.human.refused_tries_note().startswith("2 refused tries")
+        assert schema.human.refused_tries_note() == ""
 
 
 @pytest.mark.slow
