@@ -104,6 +104,13 @@ def test_what_newcomers_read_is_there_in_chinese_with_the_same_commands(page: Pa
     assert bones(chinese) == bones(page)
 
 
+def test_the_list_of_scripts_names_every_script_and_no_other() -> None:
+    """Rule docs: who opens scripts/ reads in its README.md what each file is for."""
+    folder = ROOT / "scripts"
+    named = set(re.findall(r"`([a-z_]+(?:\.py)?)`", (folder / "README.md").read_text("utf-8")))
+    assert named == {path.name for path in folder.iterdir() if path.is_file()} - {"README.md"}
+
+
 def test_every_page_has_its_place_in_the_site() -> None:
     """Issue 18: no page that nobody finds."""
     nav = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
