@@ -1,9 +1,9 @@
-"""What is known of each source: its documents, the places of its passages, and what waits to be read. One SQLite file.
+"""The catalogue of sources: their documents, the places of their passages, and the queue. One SQLite file.
 
-The store holds the texts and their vectors; this file holds the way back to the sources and the durable queue: what was
-accepted is on disk (`synchronous=FULL`), and a document's places are replaced in one transaction. It holds no text of a
-document. The first source that is added creates it; before that nothing of it is opened. Deleted rows are overwritten
-(`secure_delete`). Rejected: all of it as payloads in the store, which has no transactions over documents.
+The store holds the texts and their vectors; this file maps passages to places in their sources and is the durable
+queue: accepted work is on disk (`synchronous=FULL`), and a document's places are replaced in one transaction. It holds
+no text of a document. The first source that is added creates it. Deleted rows are overwritten (`secure_delete`).
+Rejected: payloads in the store, which has no transactions over documents.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from memory_anchor import beneath
 from memory_anchor.errors import DiskFull, StoreDamaged
 from memory_anchor.files import make_private, ours, sync_folder, write_atomic
+from memory_anchor.json_values import Json, Record
 from memory_anchor.knowledge.sources import Source, SourceKind, SyncProgress
 from memory_anchor.model import Scope, Trust, Visibility
 
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 
     from memory_anchor.ports import SharedRecords
 
-Row = Sequence[Any]
+Row = list[Any]
 """Columns of a table."""
-Fields = dict[str, Any]
-"""A source as JSON."""
+DocumentRow = tuple[str, str, str, Sequence[Row]]
+"""A document as it was read: stamp, sha, title and the rows of its places."""
 FILE = "knowledge.sqlite"
 SOURCES_MAX = 1_000
 QUEUE_MAX = 10_000
@@ -42,7 +43,7 @@ SYNC = "sync"
 TRIES_MAX = 6
 BACKOFF_S = 5.0
 RETIRED_MAX = 20_000
-"""Passages of a source that are gone and whose citations still say so."""
+"""Passages of a source that are gone and whose citations still open."""
 _VALUES_AT_ONCE = 400
 _PLACE = "ref,number,passage,sha,line_start,line_end,page,heading"
 _SCHEMA = """
@@ -63,7 +64,7 @@ CREATE TABLE IF NOT EXISTS queue(id INTEGER PRIMARY KEY, source TEXT, what TEXT,
 
 @dataclass(frozen=True, slots=True)
 class PassagePlace:
-    """Where one passage of a source is; a text that stands twice has two places. sha: of its document."""
+    """Where one passage of a source is; a text that occurs twice has two places. sha: of its document."""
 
     ref: str
     number: int
@@ -74,20 +75,25 @@ class PassagePlace:
     page: int | None = None
     heading: tuple[str, ...] = ()
 
+    @property
+    def row(self) -> Row:
+        """Return what is stored of a place below its document."""
+        return [self.number, self.passage, self.sha, self.line_start, self.line_end, self.page, list(self.heading)]
+
 
 @dataclass(frozen=True, slots=True)
 class QueuedWork:
-    """Work that was accepted. id: names it in its catalogue. what: `SYNC`, or JSON of an upload."""
+    """Work that was accepted. id: names it in its catalogue. task: `SYNC`, or JSON of an upload."""
 
     id: int | str
     source: str
-    what: str
+    task: str
     tries: int
 
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """How far a source is read. counted: reason -> how many were left out. skipped: a sentence for each.
+    """How far a source is read. skipped: a sentence for each document left out. counted: reason -> how many were.
 
     reading: the progress, while it is read.
     """
@@ -105,10 +111,9 @@ class SourceState:
 
 
 class Catalogue:
-    """Thread-safe; one connection, opened by its first use. more: further tables.
+    """Thread-safe; one connection, opened on first use. more: further tables.
 
-    What has no meaning for one process alone (`refresh`, `sweep`, `begin`, ...) does nothing here; `SharedCatalogue`
-    fills it in.
+    Methods that only several replicas need (`refresh`, `sweep`, `begin`, ...) do nothing here; see `SharedCatalogue`.
     """
 
     is_shared = False
@@ -130,11 +135,11 @@ class Catalogue:
     def _is_made(self) -> bool:
         return self._db is not None or (self.folder / FILE).exists()
 
-    def refresh(self, *, whole: bool = False, taken: bool = False) -> None:
-        """Bring in what other replicas changed."""
+    def refresh(self, *, everything: bool = False, queued: bool = False) -> None:
+        """Copy what other replicas changed."""
 
     def sweep(self, now: datetime) -> None:
-        """Remove what a killed removal left."""
+        """Delete records that a killed process left of removed sources."""
 
     def close(self) -> None:
         with self._lock:
@@ -144,7 +149,7 @@ class Catalogue:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Hold the file as it is; no transaction runs meanwhile."""
+        """Keep the file unchanged: no transaction runs meanwhile."""
         with self._lock:
             yield
 
@@ -187,17 +192,17 @@ class Catalogue:
         with self._transaction() as db:
             return db.execute(sql, values).fetchall()
 
-    def _rows_in(self, sql: str, wanted: Iterable[str], *values: str) -> Iterator[Row]:
-        """Yield the rows of a query that ends with `IN `, a few hundred wanted values at a time."""
-        listed = list(wanted)
+    def _rows_in(self, sql: str, members: Iterable[str], *values: str) -> Iterator[Row]:
+        """Yield the rows of a query that ends with `IN `, a few hundred members at a time."""
+        listed = list(members)
         for start in range(0, len(listed), _VALUES_AT_ONCE):
-            some = listed[start : start + _VALUES_AT_ONCE]
-            yield from self._rows(f"{sql}({','.join('?' * len(some))})", *values, *some)
+            batch = listed[start : start + _VALUES_AT_ONCE]
+            yield from self._rows(f"{sql}({','.join('?' * len(batch))})", *values, *batch)
 
     # --- sources ---------------------------------------------------------------------------------------------------
 
     def sources(self, *, live: bool = True) -> list[Source]:
-        """Return every source, without those that are being removed unless `live` is False."""
+        """Return the sources; those that are being removed only if `live` is False."""
         rows = self._rows("SELECT * FROM source WHERE state='live' OR ? ORDER BY added_at, id", not live)
         return [_source(row) for row in rows]
 
@@ -228,13 +233,13 @@ class Catalogue:
             )
         return states
 
-    def put_source(self, source: Source, what: str, *, now: datetime, content: bytes | None = None) -> Source:
-        """Add a source, or change its trust and options, and queue what is to be read: accepted once this returns.
+    def put_source(self, source: Source, task: str, *, now: datetime, content: bytes | None = None) -> Source:
+        """Add a source, or change its trust and options, and queue its reading; durable on return.
 
-        content: what was pushed, stored as a blob. Return the source as it is stored.
+        content: pushed bytes, stored as a blob. Return the source as stored.
         """
         if content is not None:
-            self._store_blob(str(json.loads(what)["sha"]), content)
+            self._store_blob(str(json.loads(task)["sha"]), content)
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO source(id,kind,ref,trust,account,project,user,agent,visibility,options,added_at) VALUES"
@@ -242,15 +247,15 @@ class Catalogue:
                 " cursor=CASE WHEN trust=excluded.trust AND options=excluded.options THEN cursor ELSE '' END",
                 source_row(source_fields(source)),
             )
-            _queue(db, source.id, what, now)
+            _queue(db, source.id, task, now)
         return source
 
-    def queue(self, source: str, what: str, *, now: datetime) -> None:
+    def queue(self, source: str, task: str, *, now: datetime) -> None:
         with self._transaction() as db:
-            _queue(db, source, what, now)
+            _queue(db, source, task, now)
 
     def move(self, sources: Sequence[str], project: str) -> None:
-        """Give sources to a project."""
+        """Move sources to a project."""
         if sources:
             with self._transaction() as db:
                 db.executemany("UPDATE source SET project=? WHERE id=?", [(project, name) for name in sources])
@@ -262,25 +267,25 @@ class Catalogue:
             db.execute("DELETE FROM queue WHERE source=?", (source,))
 
     def unfinished_removals(self, now: datetime) -> list[Source]:
-        """Return the sources whose removal was cut off."""
+        """Return the sources whose removal was interrupted."""
         del now
         live = self.sources()
         return [source for source in self.sources(live=False) if source not in live]
 
     def has_pending_removal(self, now: datetime) -> bool:
-        """Return whether a removal by another process waits until nothing is read."""
+        """Return whether another replica waits to remove a source."""
         del now
         return False
 
     def drop_if_removed(self, source: str) -> bool:
-        """Return whether a source is removed, after dropping what was written of it since."""
+        """Return whether another replica removed a source; deletes what was written of it since."""
         del source
         return False
 
     def drop_source(self, source: str) -> int:
-        """Delete everything about a source; return how many blobs went with it.
+        """Delete everything about a source; return how many blobs were deleted.
 
-        The file is packed, so that nothing of it is left in free pages.
+        The file is packed, so that no free page still holds its rows.
         """
         with self._transaction() as db:
             for table in ("document", "place", "retired", "queue"):
@@ -294,7 +299,7 @@ class Catalogue:
     def note_sync(
         self, source: str, *, now: datetime, cursor: str, skipped: Sequence[str], counted: Mapping[str, int]
     ) -> None:
-        """Record what a sync came to, and forget the oldest of too many retired passages."""
+        """Record the result of a sync, and delete the oldest of too many retired passages."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE source SET synced_at=?, cursor=?, skipped=?, counted=? WHERE id=?",
@@ -313,7 +318,7 @@ class Catalogue:
     # --- the queue -------------------------------------------------------------------------------------------------
 
     def next(self, *, now: datetime) -> QueuedWork | None:
-        """Return what is to be read next; what failed waits its time."""
+        """Return the work to do next; failed work only once it is due."""
         rows = self._rows(
             "SELECT id, source, what, tries FROM queue WHERE due<=? AND tries<? ORDER BY due, id LIMIT 1",
             now.isoformat(),
@@ -322,7 +327,7 @@ class Catalogue:
         return QueuedWork(*rows[0]) if rows else None
 
     def due(self, *, now: datetime) -> int:
-        """Return how much is to be read now, without what failed and waits its time."""
+        """Return how much work is due now."""
         rows = self._rows("SELECT count(*) FROM queue WHERE due<=? AND tries<?", now.isoformat(), TRIES_MAX)
         return int(rows[0][0]) if rows else 0
 
@@ -335,9 +340,9 @@ class Catalogue:
             db.execute("DELETE FROM queue WHERE id=?", (work.id,))
 
     def failed(self, work: QueuedWork, error: str, *, now: datetime) -> None:
-        """Leave the work for later, each time twice as late."""
+        """Leave the work for later."""
         with self._transaction() as db:
-            row = (due_again(work, now), error[:500], work.id)
+            row = (retry_at(work, now), error[:500], work.id)
             db.execute("UPDATE queue SET tries=tries+1, due=?, wrong=? WHERE id=?", row)
 
     # --- documents and places --------------------------------------------------------------------------------------
@@ -354,40 +359,39 @@ class Catalogue:
     def places(self, source: str, *, refs: Iterable[str] = (), passages: Iterable[str] = ()) -> list[PassagePlace]:
         """Return the places of these documents and of these passages, in the order of their lines."""
         places: dict[tuple[str, int], PassagePlace] = {}
-        for column, wanted in (("ref", refs), ("passage", passages)):
+        for column, values in (("ref", refs), ("passage", passages)):
             sql = f"SELECT {_PLACE} FROM place WHERE source=? AND {column} IN "  # noqa: S608 - our own names
-            for *row, heading in self._rows_in(sql, wanted, source):
+            for *row, heading in self._rows_in(sql, values, source):
                 ref, number, passage, sha, start, end, page = row
                 place = PassagePlace(ref, number, passage, sha, start, end, page, tuple(json.loads(heading)))
                 places[ref, number] = place
         return [places[key] for key in sorted(places)]
 
     def begin(self, source: str) -> None:
-        """Let the next `intend` and `replace` be decided upon what `places` returns from now on."""
+        """Base the next `intend` and `replace` on what `places` returns from now on."""
 
     def replace(
         self,
         source: str,
-        documents: Mapping[str, tuple[str, str, str, Sequence[PassagePlace]]],
+        documents: Mapping[str, DocumentRow],
         *,
         removed: Iterable[str],
         retired: Mapping[str, PassagePlace],
     ) -> None:
-        """Replace what is known of documents (ref -> stamp, sha, title, places), all of it or nothing."""
+        """Replace what is stored of documents, by ref, all of it or nothing."""
         with self._transaction() as db:
             for ref in (*documents, *removed):
                 db.execute("DELETE FROM place WHERE source=? AND ref=?", (source, ref))
             db.executemany("DELETE FROM document WHERE source=? AND ref=?", [(source, ref) for ref in removed])
-            for ref, (stamp, sha, title, places) in documents.items():
-                rows = [[p.number, p.passage, p.sha, p.line_start, p.line_end, p.page, p.heading] for p in places]
-                insert_document(db, source, ref, (stamp, sha, title, rows))
-                db.executemany("DELETE FROM retired WHERE passage=?", [(p.passage,) for p in places])
+            for ref, document in documents.items():
+                insert_document(db, source, ref, document)
+                db.executemany("DELETE FROM retired WHERE passage=?", [(passage,) for _, passage, *_ in document[3]])
             _retire(db, source, retired)
 
     def intend(self, source: str, passages: Mapping[str, PassagePlace], gone: Mapping[str, PassagePlace]) -> None:
-        """Record points that are about to be stored; they count as gone until `replace` names their places.
+        """Record points that are about to be stored; they count as retired until `replace` stores their places.
 
-        gone: what `replace` will record as retired; here it does so in one transaction with the places.
+        gone: passages that `replace` will retire; here it does so in one transaction with the places.
         """
         del gone
         if passages:
@@ -395,7 +399,7 @@ class Catalogue:
                 _retire(db, source, passages)
 
     def to_empty(self, source: str, *, limit: int) -> list[str]:
-        """Return passages that are gone and whose text the store may still have."""
+        """Return retired passages whose text may still be in the store."""
         rows = self._rows("SELECT passage FROM retired WHERE source=? AND emptied=0 LIMIT ?", source, limit)
         return [str(row[0]) for row in rows]
 
@@ -404,7 +408,7 @@ class Catalogue:
             db.executemany("UPDATE retired SET emptied=1 WHERE passage=?", [(passage,) for passage in passages])
 
     def retired(self, passage: str) -> tuple[str, PassagePlace] | None:
-        """Return the source and last place of a passage that is gone."""
+        """Return the source and last place of a retired passage."""
         rows = self._rows("SELECT source,ref,sha,line_start,line_end,heading FROM retired WHERE passage=?", passage)
         if not rows:
             return None
@@ -412,8 +416,8 @@ class Catalogue:
         return str(source), PassagePlace(ref, 0, passage, sha, start, end, None, tuple(json.loads(heading)))
 
     def forget_names(self, matches: Callable[[str], bool]) -> int:
-        """Empty every name of a heading or a title, and every sentence, that matches; return how many."""
-        done = 0
+        """Empty every heading, title and sentence that matches; return how many."""
+        count = 0
         with self._transaction() as db:
             for table, column, empty in (
                 ("place", "heading", "[]"),
@@ -425,8 +429,8 @@ class Catalogue:
                 for (value,) in db.execute(f"SELECT DISTINCT {column} FROM {table}").fetchall():  # noqa: S608
                     if matches(value) or matches_any(matches, _texts(value)):
                         update = f"UPDATE {table} SET {column}=? WHERE {column}=?"  # noqa: S608
-                        done += db.execute(update, (empty, value)).rowcount
-        return done
+                        count += db.execute(update, (empty, value)).rowcount
+        return count
 
     # --- blobs -----------------------------------------------------------------------------------------------------
 
@@ -440,25 +444,25 @@ class Catalogue:
             raise ours(error, self.blobs) from error
 
     def queued_bytes(self, work: QueuedWork) -> bytes | None:
-        """Return the bytes of a queued upload, None where they are gone. Raises OSError."""
-        return self._blob(str(json.loads(work.what)["sha"]))
+        """Return the bytes of a queued upload, None where they are deleted. Raises OSError."""
+        return self._blob(str(json.loads(work.task)["sha"]))
 
     def document_bytes(self, source: str, ref: str) -> bytes | None:
-        """Return the bytes of an upload that was read, None where they are gone. Raises OSError."""
+        """Return the bytes of an upload that was read, None where they are deleted. Raises OSError."""
         return self._blob(self.stamps(source).get(ref, "").partition(":")[0])
 
     def _blob(self, sha: str) -> bytes | None:
         return beneath.read(self.blobs, sha, most_bytes=BLOB_BYTES_MAX)
 
     def drop_blobs(self) -> int:
-        """Remove every blob that no document and nothing queued names; return how many."""
-        wanted = {str(row[0]) for row in self._rows("SELECT DISTINCT sha FROM document")}
-        queued = self._rows("SELECT what FROM queue WHERE what<>?", SYNC)
-        wanted |= {str(json.loads(what)["sha"]) for (what,) in queued}
+        """Delete every blob that no document and no queued work refers to; return how many."""
+        used = {str(row[0]) for row in self._rows("SELECT DISTINCT sha FROM document")}
+        uploads = self._rows("SELECT what FROM queue WHERE what<>?", SYNC)
+        used |= {str(json.loads(task)["sha"]) for (task,) in uploads}
         removed = 0
         if self.blobs.is_dir():
             for path in self.blobs.iterdir():
-                if path.name not in wanted:
+                if path.name not in used:
                     with contextlib.suppress(OSError):
                         os.truncate(path, 0)
                         path.unlink()
@@ -467,7 +471,7 @@ class Catalogue:
         return removed
 
     def pushed_records(self) -> list[tuple[SharedRecords, str]]:
-        """Return every record on a server that holds what was pushed."""
+        """Return every record on a server that holds pushed bytes."""
         return []
 
 
@@ -485,14 +489,13 @@ def _texts(value: str) -> list[str]:
     return list(map(str, listed)) if isinstance(listed, list) else [value]
 
 
-def due_again(work: QueuedWork, now: datetime) -> str:
+def retry_at(work: QueuedWork, now: datetime) -> str:
+    """Return when failed work is tried again: each time twice as late."""
     return (now + timedelta(seconds=BACKOFF_S * 2**work.tries)).isoformat()
 
 
-def insert_document(
-    db: sqlite3.Connection, source: str, ref: str, document: tuple[str, str, str, Sequence[Row]]
-) -> None:
-    """Write one document: stamp, sha, title and its places, each from its number to its heading."""
+def insert_document(db: sqlite3.Connection, source: str, ref: str, document: DocumentRow) -> None:
+    """Write one document with its places."""
     stamp, sha, title, places = document
     db.execute("INSERT OR REPLACE INTO document VALUES(?,?,?,?,?)", (source, ref, stamp, sha, title))
     db.executemany(
@@ -511,13 +514,13 @@ def _retire(db: sqlite3.Connection, source: str, passages: Mapping[str, PassageP
     )
 
 
-def _queue(db: sqlite3.Connection, source: str, what: str, now: datetime) -> None:
+def _queue(db: sqlite3.Connection, source: str, task: str, now: datetime) -> None:
     """Queue work once; queued again it is tried at once."""
-    queued = db.execute("SELECT id FROM queue WHERE source=? AND what=?", (source, what)).fetchone()
+    queued = db.execute("SELECT id FROM queue WHERE source=? AND what=?", (source, task)).fetchone()
     if queued:
         db.execute("UPDATE queue SET due=?, tries=0 WHERE id=?", (now.isoformat(), queued[0]))
     else:
-        db.execute("INSERT INTO queue(source, what, due) VALUES(?,?,?)", (source, what, now.isoformat()))
+        db.execute("INSERT INTO queue(source, what, due) VALUES(?,?,?)", (source, task, now.isoformat()))
 
 
 # --- a source as JSON and as a row -----------------------------------------------------------------------------------
@@ -526,7 +529,7 @@ def _queue(db: sqlite3.Connection, source: str, what: str, now: datetime) -> Non
 _COLUMNS = ("id", "kind", "ref", "trust", "account", "project", "user", "agent", "visibility", "options", "added_at")
 
 
-def source_fields(source: Source) -> Fields:
+def source_fields(source: Source) -> dict[str, Json]:
     """Return a source as JSON."""
     return {
         "id": source.id,
@@ -540,12 +543,12 @@ def source_fields(source: Source) -> Fields:
     }
 
 
-def source_row(fields: Fields) -> Row:
+def source_row(fields: Record) -> Row:
     """Return the first columns of a source's row."""
     return [json.dumps(fields[name]) if name == "options" else fields[name] for name in _COLUMNS]
 
 
-def source_from(fields: Fields) -> Source:
+def source_from(fields: Mapping[str, Any]) -> Source:
     return Source(
         id=fields["id"],
         kind=SourceKind(fields["kind"]),

@@ -1,7 +1,7 @@
-"""PDF, DOCX, HTML and a user's own converter: a stranger's bytes, parsed in a process of their own.
+"""PDF, DOCX, HTML and a user's own converter: untrusted bytes, parsed in a process of their own.
 
-A parser that crashes, loops or allocates without end ends only its own process: it has limits of time, memory and
-output, reads the file on its standard input and answers on its standard output. `python -m` runs this module.
+A parser that crashes, loops or allocates without end ends only its own process, which has limits of time, memory and
+output; it reads the file from standard input and answers on standard output. `python -m` runs this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAGES_MAX = 1_000
 UNPACKED_BYTES_MAX = 64 * 1024 * 1024
 MEMBERS_MAX = 10_000
 PAGE_CHARS_MAX = 32 * 1024
-"""Up to here HTML is parsed in this process."""
+"""Up to this size HTML is parsed in this process."""
 
 
 def pages_of(content: bytes, name: str) -> tuple[str, tuple[int, ...]]:
@@ -66,7 +66,7 @@ def html(page: str, name: str) -> str:
 
 
 def by_command(command: str, content: bytes, name: str) -> str:
-    """Return what a user's command makes of a file: bytes on its input, Markdown on its output. Raises BadInput."""
+    """Return the Markdown that a user's command writes for the bytes on its input. Raises BadInput."""
     try:
         output = _run(shlex.split(command), content)
     except (OSError, ValueError) as error:
@@ -77,7 +77,7 @@ def by_command(command: str, content: bytes, name: str) -> str:
 
 
 def _parsed_apart(kind: str, content: bytes, name: str) -> Record:
-    """Return what a parser in a process of its own answers. Raises BadInput: it failed, or says what is wrong."""
+    """Return the answer of a parser in a process of its own. Raises BadInput: it failed, or reports an error."""
     try:
         output = _run([sys.executable, "-m", "memory_anchor.knowledge.convert", kind], content)
     except OSError as error:
@@ -115,7 +115,7 @@ def _limit(pid: int) -> None:
 
 
 class _Extractor(HTMLParser):
-    """Markdown of what a page says: headings, paragraphs, lists, tables and code; menus and scripts left out."""
+    """Makes Markdown of a page: headings, paragraphs, lists, tables and code, without menus and scripts."""
 
     LEFT_OUT = frozenset("script style nav footer header aside form noscript template svg head iframe".split())  # noqa: SIM905
     BLOCKS = frozenset("p div section article main ul ol table tr blockquote dl dd dt br hr".split())  # noqa: SIM905
@@ -126,7 +126,7 @@ class _Extractor(HTMLParser):
         self._hidden: list[str] = []
         self._pre = 0
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
         if tag in self.LEFT_OUT:
             self._hidden.append(tag)
         elif self._hidden:
@@ -161,7 +161,7 @@ class _Extractor(HTMLParser):
 
 
 def main_text(page: str) -> str:
-    """Return a page's main text as Markdown: of its `main` or `article` where it has one."""
+    """Return a page's main text as Markdown: its `main` or `article` where it has one."""
     main = re.search(r"<(main|article)\b", page, re.IGNORECASE)
     end = page.lower().rfind(f"</{main[1].lower()}") if main else -1
     extractor = _Extractor()
@@ -180,14 +180,14 @@ def _pdf(content: bytes) -> dict[str, object]:
     except ImportError:
         return {"wrong": "PDF needs `pip install 'memory-anchor[documents]'`, or a --converter"}
     try:
-        opened = pypdfium2.PdfDocument(content)
+        pdf = pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
         if "assword" in str(error):
             return {"wrong": "it is encrypted; save it without a password"}
         return {"wrong": "it is no PDF that can be read; save it again"}
-    if len(opened) > PAGES_MAX:
-        return {"wrong": f"it has {len(opened)} pages, allowed are {PAGES_MAX}; split it"}
-    pages = [page.get_textpage().get_text_range() for page in opened]
+    if len(pdf) > PAGES_MAX:
+        return {"wrong": f"it has {len(pdf)} pages, allowed are {PAGES_MAX}; split it"}
+    pages = [page.get_textpage().get_text_range() for page in pdf]
     if not any(page.strip() for page in pages):
         return {"wrong": "its pages hold pictures and no text; run it through text recognition first"}
     return {"pages": pages}
@@ -200,7 +200,7 @@ def _docx(content: bytes) -> dict[str, object]:
         return {"wrong": "DOCX needs `pip install 'memory-anchor[documents]'`, or a --converter"}
     try:
         converted = mammoth.convert_to_html(io.BytesIO(content), convert_image=mammoth.images.img_element(lambda _: {}))
-    except Exception:  # whatever the parser makes of a stranger's file
+    except Exception:  # the parser may raise anything for an untrusted file
         return {"wrong": "it is no DOCX that can be read; save it again"}
     return {"text": main_text(converted.value)}
 

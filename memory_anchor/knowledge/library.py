@@ -1,11 +1,11 @@
-"""Knowledge as one process has it: sources, the queue of what is to be read, passages in a collection of the store.
+"""The knowledge of one process: sources, the queue of documents to read, passages in a collection of the store.
 
 A passage is one point: its id is made of its source and of its text (sha256), so a text is stored once a source however
 often it stands there, a file that moved only moves its places, and an edit changes nothing but the passages that
 changed. A vector is copied from any passage of the same text, in any source: no text is embedded twice.
 
 Order of writing, so that a kill loses and doubles nothing: points first (ids repeat), then the document's places in one
-transaction, then the points that nothing names are emptied. What a kill leaves in between is done again. A step works
+transaction, then the points without a place are emptied. After a kill the unfinished part is done again. A step works
 for a moment and returns, so that requests and memories go first; one thread works at a time.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.errors import (
     TRIES,
@@ -34,6 +34,7 @@ from memory_anchor.errors import (
     Unavailable,
 )
 from memory_anchor.hashing import content_hash
+from memory_anchor.json_values import Json
 from memory_anchor.knowledge.catalogue import (
     QUEUE_MAX,
     SOURCES_MAX,
@@ -75,18 +76,18 @@ BATCH_PASSAGES = 200
 BATCH_DOCUMENTS = 64
 EMBEDDED_AT_ONCE = 4
 TO_READ = ""
-"""The stamp of a document that is to be read at the next sync however it looks."""
+"""The stamp of a document that the next sync reads in any case."""
 EMPTIED_AT_ONCE = 500
 RESCAN_S = 30.0
 RESCAN_SHARE = 50
-"""A search has sources scanned in the background at most so often, and for at most one in so many seconds."""
+"""Searches start a background scan at most every `RESCAN_S`, and for at most one second in `RESCAN_SHARE`."""
 SCANNED_KINDS = frozenset({SourceKind.REPO_DOCS, SourceKind.GIT_HISTORY, SourceKind.FILES})
 """Kinds that change by themselves; the others are pushed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadDocument:
-    """A document as it was just read. passages: their texts and places, in order."""
+    """A document that was just read. passages: their texts and places, in order."""
 
     stamp: str
     document: SourceDocument
@@ -114,14 +115,14 @@ class Library:
         records: SharedRecords | None = None,
         monotonic: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """records: where several replicas share their sources; see `shared_catalogue`. monotonic: seconds."""
+        """records: of the replicas that share sources, see `shared_catalogue`. monotonic: a clock in seconds."""
         self.data_dir = data_dir
         self.catalogue, self.turn = Catalogue(data_dir), ReadingTurn(None, monotonic)
         if records is not None:
             from memory_anchor.knowledge.shared_catalogue import SharedCatalogue
 
             self.catalogue = SharedCatalogue(data_dir, records, monotonic, self._drop_from_index)
-            self.turn = ReadingTurn.of_replica(store, data_dir, monotonic, self._turn_taken)
+            self.turn = ReadingTurn.of_replica(store, data_dir, monotonic, self._start_over)
         self.store, self.clock = store, clock
         self.embedders = embedders
         self.index = PassageIndex(store, {name: embedder.identity for name, embedder in embedders.items()})
@@ -129,9 +130,9 @@ class Library:
         self._on_waiting, self._on_sources = on_waiting, on_sources
         self.scan_seconds: dict[str, float] = {}
         self._quarantine = quarantine or Quarantine()
-        self._working, self._blobs = threading.Lock(), threading.Lock()
-        self._at_work: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None
-        self._last: SyncProgress | None = None
+        self._work_lock, self._blob_lock = threading.Lock(), threading.Lock()
+        self._reading: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None
+        self._last_progress: SyncProgress | None = None
         self._may_embed, self._conflicts = True, 0
         self._rescan_wanted, self._rescan_at, self.has_worker = False, clock.now(), False
 
@@ -180,13 +181,13 @@ class Library:
         trust: Trust | None = None,
         visibility: Visibility = Visibility.PROJECT,
         options: Mapping[str, str] | None = None,
-        what: str = SYNC,
+        task: str = SYNC,
         content: bytes | None = None,
     ) -> Source:
-        """Add a source and queue its reading; on disk once this returns. Added again, it is read again.
+        """Add a source and queue it; durable on return. Added again, it is read again.
 
-        trust: None leaves it as it was, and a new one untrusted. content: what was pushed.
-        Raises Refused: replicas of one service were to read what is on one machine.
+        trust: None leaves it unchanged, a new source untrusted. task: see `QueuedWork`. content: the pushed bytes.
+        Raises Refused: a path of one machine, while the service has replicas.
         """
         if self.catalogue.is_shared and kind in SCANNED_KINDS:
             raise Refused(
@@ -194,71 +195,69 @@ class Library:
                 "`memory-anchor knowledge push`, or /v1/ingest"
             )
         key = (kind, ref, visibility)
-        known = next((s for s in self.readable(scope) if (s.kind, s.ref, s.visibility) == key), None)
-        if known is None and len(self.catalogue.sources(live=False)) >= SOURCES_MAX:
+        existing = next((s for s in self.readable(scope) if (s.kind, s.ref, s.visibility) == key), None)
+        if existing is None and len(self.catalogue.sources(live=False)) >= SOURCES_MAX:
             raise BadInput(f"there are {SOURCES_MAX} sources already; remove one: `memory-anchor knowledge remove`")
         if self.catalogue.count_waiting() >= QUEUE_MAX:
             raise Unavailable(f"{QUEUE_MAX} documents wait to be read; try again when they are")
-        bare = replace(scope, conversation="", across=())
-        source = known or Source(self._new_id(), kind, ref, Trust.UNTRUSTED, bare, self.clock.now(), visibility)
+        owner = replace(scope, conversation="", across=())
+        source = existing or Source(self._new_id(), kind, ref, Trust.UNTRUSTED, owner, self.clock.now(), visibility)
         options = source.options if options is None else options
         source = replace(source, trust=trust or source.trust, options=dict(options))
-        source = self.catalogue.put_source(source, what, now=self.clock.now(), content=content)
+        source = self.catalogue.put_source(source, task, now=self.clock.now(), content=content)
         self._on_waiting()
-        if known is None:
+        if existing is None:
             self._on_sources()
         return source
 
-    def upload(
-        self, scope: Scope, kind: SourceKind, ref: str, content: bytes, *, name: str, mime: str, **how: Any
-    ) -> Source:
+    def upload(self, scope: Scope, kind: SourceKind, ref: str, content: bytes, *, name: str, mime: str) -> Source:
         """Store pushed bytes as a blob and queue them; durable on return."""
         sha = hashlib.sha256(content).hexdigest()
-        what = {"sha": sha, "name": name, "mime": mime, "at": self.clock.now().isoformat()}
-        with self._blobs:  # nothing names the blob until it is queued
-            return self.add(scope, kind, ref, what=json.dumps(what, ensure_ascii=False), content=content, **how)
+        upload = {"sha": sha, "name": name, "mime": mime, "at": self.clock.now().isoformat()}
+        with self._blob_lock:  # nothing refers to the blob until it is queued
+            return self.add(scope, kind, ref, task=json.dumps(upload, ensure_ascii=False), content=content)
 
     def sync(self, source: Source) -> None:
         self.catalogue.queue(source.id, SYNC, now=self.clock.now())
         self._on_waiting()
 
     def note_search(self) -> None:
-        """Have the sources scanned in the background: whoever searches now searches again, and files change."""
+        """Have the sources scanned in the background, so that the next search finds files that changed."""
         if not self._rescan_wanted and self.clock.now() >= self._rescan_at:
             self._rescan_wanted = True
             self._on_waiting()
 
     def queue_rescan(self) -> int:
-        """Queue every source that can be scanned again; return how many. One that waits after a failure is left."""
+        """Queue every source that can be scanned again and is not queued yet; return how many."""
         if not self.is_used:
             return 0
         self._rescan_wanted, self._rescan_at = False, self.clock.now() + timedelta(seconds=RESCAN_S)
         idle = [state.source for state in self.catalogue.states() if state.state == "live" and not state.waiting]
-        chosen = [source for source in idle if source.kind in SCANNED_KINDS]
-        for source in chosen:
+        to_scan = [source for source in idle if source.kind in SCANNED_KINDS]
+        for source in to_scan:
             self.catalogue.queue(source.id, SYNC, now=self.clock.now())
         self._on_waiting()
-        return len(chosen)
+        return len(to_scan)
 
-    def remove(self, source: Source, *, by: str) -> dict[str, Any]:
-        """Erase everything of a source; return the certificate. Gone from every search at once."""
+    def remove(self, source: Source, *, by: str) -> dict[str, Json]:
+        """Erase everything of a source; return the certificate. No search returns it from the first moment on."""
         self.catalogue.mark_removing(source.id, now=self.clock.now())
-        with self._working:
+        with self._work_lock:
             if self.is_reading(source.id):
-                self._at_work = None
+                self._reading = None
             with self.turn.exclusive():
                 return self._erase(source, by=by)
 
     def _drop_from_index(self, passages: Sequence[str]) -> None:
         self.index.drop(map(point_of, passages))
 
-    def _turn_taken(self) -> None:
-        """Begin anew: another replica may have read what waited, and been killed."""
-        self._at_work, self._may_embed = None, True
-        self.catalogue.refresh(taken=True)
+    def _start_over(self) -> None:
+        """Start reading anew: another replica may have read what is queued, and been killed."""
+        self._reading, self._may_embed = None, True
+        self.catalogue.refresh(queued=True)
 
     def wake(self) -> None:
-        """Look for work that no other replica does; called from time to time."""
+        """Look for work that other replicas left; called periodically."""
         if self.is_used:
             self._may_embed = True
             self._on_waiting()
@@ -272,105 +271,105 @@ class Library:
             if after is None:
                 return
 
-    def _erase(self, source: Source, *, by: str) -> dict[str, Any]:
+    def _erase(self, source: Source, *, by: str) -> dict[str, Json]:
         points = [entry.memory.point_id for page in self.pages(source) for entry in page]
         if points:
             self.store.erase(COLLECTION, points)
             self.index.drop(points)
-        left = self.store.count(COLLECTION, passages_of(source))
+        remaining = self.store.count(COLLECTION, passages_of(source))
         documents = len(self.catalogue.stamps(source.id))
-        with self._blobs:
+        with self._blob_lock:
             blobs = self.catalogue.drop_source(source.id)
         self.catalogue.sweep(self.clock.now())
         self._on_sources()
-        counts = {"passages": len(points), "documents": documents, "blobs": blobs, "clean": left == 0}
-        certificate = {"source": source.id, "kind": source.kind.value, **counts}
+        counts = {"passages": len(points), "documents": documents, "blobs": blobs, "clean": remaining == 0}
+        certificate: dict[str, Json] = {"source": source.id, "kind": source.kind.value, **counts}
         self._audit.append("knowledge.removed", certificate, by=by, at=self.clock.now())
         return certificate | {"ref": source.ref, "at": self.clock.now().isoformat()}
 
     # --- the queue -------------------------------------------------------------------------------------------------
 
     def step(self, goes_on: Callable[[], bool]) -> bool:
-        """Read on while `goes_on` says so; return whether anything was done. Nothing while another thread works."""
-        if not self.is_used or not self._working.acquire(blocking=False):
+        """Read batches while `goes_on` allows it; return whether any was read. None while another thread reads."""
+        if not self.is_used or not self._work_lock.acquire(blocking=False):
             return False
-        did = False
+        has_read = False
         try:
             while self._may_read() and self._next():
-                did = True
+                has_read = True
                 if not goes_on():
                     break
         finally:
-            self._working.release()
-        return did
+            self._work_lock.release()
+        return has_read
 
     def _may_read(self) -> bool:
-        """Return whether this process reads what waits: one replica at a time, and a removal goes first."""
+        """Return whether this process may read: one replica at a time, and a removal goes first."""
         if not self.catalogue.is_shared:
             return True
         now = self.clock.now()
         if self.catalogue.has_pending_removal(now):
             self.turn.release()
             return False
-        waits = self._at_work is not None or self.catalogue.due(now=now) or self.catalogue.unfinished_removals(now)
-        return bool(waits) and self.turn.take()
+        has_work = self._reading is not None or self.catalogue.due(now=now) or self.catalogue.unfinished_removals(now)
+        return bool(has_work) and self.turn.take()
 
     def is_reading(self, source_id: str) -> bool:
-        """Return whether a source is being read now: what is queued of it meanwhile is done with that reading."""
-        at_work = self._at_work
-        return at_work is not None and at_work[0].source == source_id
+        """Return whether a source is being read now; a sync queued meanwhile is dropped when that ends."""
+        reading = self._reading
+        return reading is not None and reading[0].source == source_id
 
     def progress(self) -> SyncProgress | None:
-        """Return the progress of what is being read now, else that of the last reading."""
-        at_work = self._at_work
-        return at_work[2] if at_work is not None else self._last
+        """Return the progress of the current reading, else of the last one."""
+        reading = self._reading
+        return reading[2] if reading is not None else self._last_progress
 
     def _next(self) -> bool:
-        """Do one batch of what is queued; return whether there was any."""
-        if self._at_work is None:
+        """Read one batch of what is queued; return whether there was any."""
+        if self._reading is None:
             for source in self.catalogue.unfinished_removals(self.clock.now()):
                 self._erase(source, by="system")
             work = self.catalogue.next(now=self.clock.now())
             if work is None:
                 return False
             progress = SyncProgress(began_at=self.clock.now())
-            self._at_work = (work, self._reading(work, progress), progress)
-        work, steps, progress = self._at_work
+            self._reading = (work, self._batches(work, progress), progress)
+        work, batches, progress = self._reading
         try:
-            next(steps)
+            next(batches)
         except StopIteration:
             now = self.clock.now()
             self.catalogue.done(work)
-            self._at_work, self._last = None, progress
+            self._reading, self._last_progress = None, progress
             self.scan_seconds[work.source] = progress.took_s = (now - progress.began_at).total_seconds()
             self._rescan_at = max(self._rescan_at, now + RESCAN_SHARE * (now - progress.began_at))
             self._conflicts = 0
-            if work.what != SYNC:
-                with self._blobs:
-                    self.catalogue.drop_blobs()  # nothing names what could not be read
-        except ChangedMeanwhile as error:  # another replica was first: begin anew from what it wrote
-            self._at_work, self._conflicts = None, self._conflicts + 1
+            if work.task != SYNC:
+                with self._blob_lock:
+                    self.catalogue.drop_blobs()  # no document refers to an upload that could not be read
+        except ChangedMeanwhile as error:  # another replica was first: start again from what it wrote
+            self._reading, self._conflicts = None, self._conflicts + 1
             if self._conflicts >= TRIES:
                 self.catalogue.failed(work, str(error), now=self.clock.now())
         except (MemoryAnchorError, OSError) as error:
-            self._at_work = None
+            self._reading = None
             self.catalogue.failed(work, str(error), now=self.clock.now())
         return True
 
-    def _reading(self, work: QueuedWork, progress: SyncProgress) -> Iterator[None]:
+    def _batches(self, work: QueuedWork, progress: SyncProgress) -> Iterator[None]:
         """Do queued work, yielding after each batch."""
         from memory_anchor.knowledge.reading import SCANS, pushed
 
         source = next((source for source in self.catalogue.sources() if source.id == work.source), None)
         if source is None:
             return
-        if work.what != SYNC:
-            what = json.loads(work.what)
+        if work.task != SYNC:
+            upload = json.loads(work.task)
             listing = Listing(
-                {what["name"]: f"{what['sha']}:{what['mime']}"},
-                lambda _: pushed(partial(self.catalogue.queued_bytes, work), what),
+                {upload["name"]: f"{upload['sha']}:{upload['mime']}"},
+                lambda _: pushed(partial(self.catalogue.queued_bytes, work), upload),
             )
-            yield from self._read(source, listing, [what["name"]], progress)
+            yield from self._read(source, listing, [upload["name"]], progress)
             self._note_sync(source, progress)
         elif source.kind in SCANS:  # what is pushed cannot be scanned again
             mark = f"{INDEX_VERSION}:{source.trust.value}:"  # both are part of a passage's point
@@ -379,22 +378,22 @@ class Library:
             listing = scan(source, cursor.removeprefix(mark) if cursor.startswith(mark) else "", progress)
             if not listing.is_unchanged:
                 listing = replace(listing, stamps={ref: mark + stamp for ref, stamp in listing.stamps.items()})
-                known = self.catalogue.stamps(source.id)
-                changed = [ref for ref, stamp in listing.stamps.items() if known.get(ref) != stamp]
+                stamps = self.catalogue.stamps(source.id)
+                changed = [ref for ref, stamp in listing.stamps.items() if stamps.get(ref) != stamp]
                 progress.documents = len(listing.stamps)
                 yield from self._read(source, listing, changed, progress)
-                gone = [ref for ref in self.catalogue.stamps(source.id) if ref not in listing.stamps]
-                for start in range(0, len(gone), BATCH_DOCUMENTS):
-                    self._put(source, {}, removed=gone[start : start + BATCH_DOCUMENTS])
+                removed = [ref for ref in self.catalogue.stamps(source.id) if ref not in listing.stamps]
+                for start in range(0, len(removed), BATCH_DOCUMENTS):
+                    self._put(source, {}, removed=removed[start : start + BATCH_DOCUMENTS])
                     yield
-                progress.removed = len(gone)
+                progress.removed = len(removed)
                 self._note_sync(source, progress, cursor=mark + listing.cursor)
         else:
             return
         yield from self._tidy(source)
 
     def _note_sync(self, source: Source, progress: SyncProgress, *, cursor: str = "") -> None:
-        """Record what a sync came to, with every document that is left out, whenever it was read."""
+        """Record the result of a sync, with every document that is left out, also those read before."""
         for sentence in self.catalogue.left_out(source.id):
             progress.skip(sentence)
         now, counted = self.clock.now(), dict(progress.counted)
@@ -404,10 +403,10 @@ class Library:
         """Read documents in batches, a transaction each. One that cannot be read is left out with its sentence."""
         batch: dict[str, _ReadDocument] = {}
         for ref in refs:
-            batch[ref] = done = self._read_document(source, listing, ref)
+            batch[ref] = result = self._read_document(source, listing, ref)
             progress.read += 1
-            progress.passages += len(done.passages)
-            progress.bytes += len(done.document.text)
+            progress.passages += len(result.passages)
+            progress.bytes += len(result.document.text)
             if sum(len(read.passages) for read in batch.values()) >= BATCH_PASSAGES or len(batch) >= BATCH_DOCUMENTS:
                 self._put(source, batch)
                 batch = {}
@@ -417,7 +416,7 @@ class Library:
             yield
 
     def _read_document(self, source: Source, listing: Listing, ref: str) -> _ReadDocument:
-        """Return a document in passages; one that cannot be read has none, and its title says why."""
+        """Return a document with its passages; one that cannot be read has none, and its title says why."""
         from memory_anchor.knowledge.reading import passages_in
 
         stamp = listing.stamps[ref]
@@ -436,45 +435,45 @@ class Library:
             why = str(error)
         except MemoryAnchorError:
             raise
-        except Exception:  # whatever a parser makes of a stranger's text: it must not end what embeds memories
+        except Exception:  # a parser's bug on a stranger's text must not end the thread that embeds memories
             log.exception("a document of source %s could not be parsed", source.id)
             why = f"{ascii(ref)[1:-1][:120]} is left out: it cannot be parsed; save it as plain text"
         return _ReadDocument(stamp, SourceDocument(ref, "", "", title=why), [])  # see `Catalogue.left_out`
 
     def _put(self, source: Source, batch: Mapping[str, _ReadDocument], *, removed: Sequence[str] = ()) -> None:
-        """Store what documents hold now in place of what they held."""
+        """Store the new passages of these documents, and retire those that are in no document any more."""
         self.catalogue.begin(source.id)
         before = self.catalogue.places(source.id, refs=[*batch, *removed])
         texts: dict[str, str] = {}
         documents: dict[str, SourceDocument] = {}
-        now: dict[str, list[PassagePlace]] = {}
+        places: dict[str, list[PassagePlace]] = {}
         contexts: dict[tuple[str, int], str] = {}
         for read in batch.values():
             contexts |= contexts_in(read.passages)
             for text, place in read.passages:
                 texts[place.passage] = text
                 documents.setdefault(place.passage, read.document)
-                now.setdefault(place.passage, []).append(place)
-        touched = dict.fromkeys([*now, *(place.passage for place in before)])
-        for place in self.catalogue.places(source.id, passages=touched):
+                places.setdefault(place.passage, []).append(place)
+        affected = dict.fromkeys([*places, *(place.passage for place in before)])
+        for place in self.catalogue.places(source.id, passages=affected):
             if place.ref not in batch and place.ref not in removed:
-                now.setdefault(place.passage, []).append(place)
-        stored = {e.memory.id: e for e in self.store.get(COLLECTION, list(map(point_of, now)), with_vectors=True)}
-        bare = [content_hash(texts[p]) for p in now if p in texts and not (p in stored and stored[p].vectors)]
-        vectors_of = known_vectors(self.store, bare if self.embedders else ())
+                places.setdefault(place.passage, []).append(place)
+        stored = {e.memory.id: e for e in self.store.get(COLLECTION, list(map(point_of, places)), with_vectors=True)}
+        unembedded = [content_hash(texts[p]) for p in places if p in texts and not (p in stored and stored[p].vectors)]
+        vectors_of = known_vectors(self.store, unembedded if self.embedders else ())
         entries = []
-        for passage, places in now.items():
+        for passage, its_places in places.items():
             entry = stored.get(passage)
             old = entry.memory if entry is not None else None
             text = texts.get(passage) or (old.content if old is not None else "")
             if not text:
                 continue
-            places.sort(key=lambda place: (place.ref, place.number))
-            first = places[0]
+            its_places.sort(key=lambda place: (place.ref, place.number))
+            first = its_places[0]
             is_read = first.ref in batch
             context = contexts.get((first.ref, first.number), "") if is_read else self._context(source, first, text)
             document = documents.get(passage)
-            memory = memory_of(source, text, places, document, old, context=context, now=self.clock.now())
+            memory = memory_of(source, text, its_places, document, old, context=context, now=self.clock.now())
             if old == memory:
                 continue
             if self.catalogue.is_shared and old is not None:  # written only over the revision that was read
@@ -483,46 +482,46 @@ class Library:
             vectors = dict(vectors or vectors_of.get(memory.content_hash, {}))
             entries.append(Entry(memory, vectors, searched_words(memory)))
             self._may_embed = True
-        # Noted as gone until the document's places are there: a kill in between leaves no point that nothing names.
-        fresh = {p: now[p][0] for p in now if p not in stored or stored[p].memory.status is not Status.ACTIVE}
-        gone = {place.passage: place for place in before if place.passage not in now}
-        self.catalogue.intend(source.id, fresh, gone)
+        # Recorded as retired until the document's places are stored: after a kill no point is unknown.
+        new = {p: places[p][0] for p in places if p not in stored or stored[p].memory.status is not Status.ACTIVE}
+        retired = {place.passage: place for place in before if place.passage not in places}
+        self.catalogue.intend(source.id, new, retired)
         self.put(entries)
         rows = {
-            ref: (read.stamp, read.document.sha, read.document.title, [place for _, place in read.passages])
+            ref: (read.stamp, read.document.sha, read.document.title, [place.row for _, place in read.passages])
             for ref, read in batch.items()
         }
         try:
-            self.catalogue.replace(source.id, rows, removed=removed, retired=gone)
+            self.catalogue.replace(source.id, rows, removed=removed, retired=retired)
         except (NotFound, ChangedMeanwhile):
-            if self.catalogue.drop_if_removed(source.id):  # another replica removed it: nothing of it comes back
+            if self.catalogue.drop_if_removed(source.id):  # by another replica, after these points were stored
                 self.store.erase(COLLECTION, points := [entry.memory.point_id for entry in entries])
                 self.index.drop(points)
             raise
-        self._empty(list(gone))
+        self._empty(list(retired))
 
     def _context(self, source: Source, place: PassagePlace, text: str) -> str:
-        """Return what a passage carries of the one before it, in a document that is not read now."""
+        """Return what a passage carries of the one before it, for a document outside of the batch."""
         above = [p for p in self.catalogue.places(source.id, refs=[place.ref]) if p.number < place.number]
         entries = self.store.get(COLLECTION, [point_of(above[-1].passage)]) if above else []
         return context_of(entries[0].memory.content, above[-1], text, place) if entries else ""
 
     def put(self, entries: Sequence[Entry]) -> None:
-        """Store passages; searches find them from now on."""
+        """Store passages, for the next search on."""
         self.store.put(COLLECTION, entries)
         self.index.note(entries)
 
     def _empty(self, passages: Sequence[str]) -> None:
-        """Take the text of passages that are gone out of the store; no search finds them from now on."""
+        """Remove the text of retired passages from the store."""
         if passages:
             entries = self.store.get(COLLECTION, list(map(point_of, passages)))
             self.put([Entry(emptied(entry.memory)) for entry in entries])
             self.catalogue.emptied(passages)
 
     def _tidy(self, source: Source) -> Iterator[None]:
-        """Empty what a kill left, and pack the store once much of it is empty."""
-        while left := self.catalogue.to_empty(source.id, limit=BATCH_PASSAGES):
-            self._empty(left)
+        """Empty retired passages that a kill left with their text, and erase empty points once there are many."""
+        while passages := self.catalogue.to_empty(source.id, limit=BATCH_PASSAGES):
+            self._empty(passages)
             yield
         empty = Where((OneOf("state", (Status.ARCHIVED.value,)),))
         if self.store.count(COLLECTION, empty) >= EMPTIED_AT_ONCE:
@@ -536,14 +535,14 @@ class Library:
         """Embed a few passages that have no vector; return how many. Raises Unavailable, WrongEmbedder."""
         if not self.is_used or not self._may_embed:
             return 0
-        done = embed_passages(self.store, self.index, self.embedders, self._quarantine, limit)
-        self._may_embed = done > 0
-        return done
+        count = embed_passages(self.store, self.index, self.embedders, self._quarantine, limit)
+        self._may_embed = count > 0
+        return count
 
     def work_a_little(self, yield_to_requests: Callable[[], None]) -> int:
-        """Do a little of what waits, reading before embedding; return 0 where nothing was done.
+        """Read a batch or embed a few passages; return 0 where there was nothing to do.
 
-        A full disk or a damaged catalogue is logged: memories are embedded all the same. Raises Unavailable,
+        A full disk or a damaged catalogue is only logged, so that memories are still embedded. Raises Unavailable,
         WrongEmbedder.
         """
         if not self.is_used:
@@ -563,23 +562,23 @@ class Library:
             return 0
 
     def unembedded(self) -> int:
-        """Return how many passages wait for a vector."""
+        """Return how many passages have no vector yet."""
         if not self.is_used:
             return 0
         return sum(self.store.count(COLLECTION, ACTIVE.but_not(HasVector(name))) for name in self.embedders)
 
     @contextlib.contextmanager
     def frozen(self, *, everywhere: bool = False) -> Iterator[None]:
-        """Hold catalogue, blobs and passages as they are: nothing is read, queued or removed meanwhile, and what was
-        being read begins anew. everywhere: on no other replica either."""
+        """Keep catalogue, blobs and passages unchanged: nothing is read, queued or removed meanwhile, and a reading
+        under way starts again after it. everywhere: on all replicas."""
         turn = self.turn.exclusive() if everywhere else contextlib.nullcontext()
-        with self._working, turn, self._blobs, self.catalogue.frozen():
-            self._at_work = None
+        with self._work_lock, turn, self._blob_lock, self.catalogue.frozen():
+            self._reading = None
             yield
 
     def close(self) -> None:
-        with self._working:
-            self._at_work = None
+        with self._work_lock:
+            self._reading = None
             with contextlib.suppress(MemoryAnchorError):
                 self.turn.release()
             self.catalogue.close()

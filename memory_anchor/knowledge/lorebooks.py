@@ -1,10 +1,10 @@
-"""The lorebooks of each project on disk: the files as they came, a list of them, and timed effects.
+"""The lorebooks of each project on disk: the files as added, a list of them, and timed effects.
 
-`lorebooks/PROJECT/` holds `books.json`, a `.book` each with the very bytes (an export equals its input), and
-`turns/CONVERSATION.json` with the message count and when each timed entry was admitted. A file is on disk before the
-list names it, and gone from the list before it is removed, so a kill leaves at worst a file that nothing names, which
-the next change removes; turns are written whole, so it leaves the state before the scan or after it. Rejected: the
-store's collections; a book is read whole or not at all, and nothing in it is searched by meaning.
+`lorebooks/PROJECT/` holds `books.json`, a `.book` file each with the original bytes (an export equals its input), and
+`turns/CONVERSATION.json` with the message count and when each timed entry was admitted. A file is on disk before it is
+in the list, and out of the list before it is deleted, so a kill leaves at worst an unlisted file, which the next change
+deletes; turns are written atomically. Rejected: the store's collections; a book is read whole or not at all, and
+nothing in it is searched by meaning.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from cachetools import LRUCache
 from memory_anchor.errors import BadInput, NotFound, StoreDamaged, Unavailable
 from memory_anchor.files import make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.hashing import stable_hash
+from memory_anchor.json_values import Json, Record
 from memory_anchor.knowledge.lorebook import BOOK_BYTES_MAX, Lorebook, read_lorebook
 from memory_anchor.knowledge.lorebook_scan import LoreScanner, ScanSettings
 from memory_anchor.model import Scope, Trust
@@ -42,7 +43,7 @@ _LIST = "books.json"
 
 @dataclass(frozen=True, slots=True)
 class BookRecord:
-    """One book in the list. id: its name here. file: where it came from. by: who added it."""
+    """One book in the list. id: its name in the project. file: the path it was added from. by: who added it."""
 
     id: str
     file: str
@@ -59,13 +60,13 @@ class ConversationTurn:
 
     count: int = 0
     started: Mapping[str, int] = field(default_factory=dict)
-    report: Mapping[str, Any] | None = None
+    report: Record | None = None
 
 
 class LorebookStore:
-    """Books and turns of every project below one folder. Thread-safe; one process has the folder.
+    """Books and turns of every project below one folder. Thread-safe; only one process uses the folder.
 
-    sharing: of several replicas, which have the same books; a conversation's turns are with the replica that has it.
+    sharing: of several replicas, which have the same books; a conversation's turns stay on the replica that serves it.
     """
 
     def __init__(self, sharing: Sharing | None = None) -> None:
@@ -74,13 +75,13 @@ class LorebookStore:
         self._scanners: LRUCache[tuple[object, ...], LoreScanner] = LRUCache(SCANNERS_KEPT)
 
     def changing(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context of a change of books: the newest list is here before, and with every replica after."""
+        """Return the context for a change of books: it gets the newest list first, and shares the changed one."""
         return self._sharing.changing() if self._sharing is not None else contextlib.nullcontext()
 
     def books(self, home: Path) -> list[BookRecord]:
         """Return the books of a project, by name. Raises StoreDamaged: the list cannot be read."""
         if self._sharing is not None:
-            with contextlib.suppress(Unavailable):  # the copy here is read instead
+            with contextlib.suppress(Unavailable):  # the local copy is read instead
                 self._sharing.fresh()
         try:
             return [BookRecord(**fields) for fields in (_read(home / _LIST) or {}).get("books", ())]
@@ -95,12 +96,12 @@ class LorebookStore:
         sha = hashlib.sha256(content).hexdigest()
         record = BookRecord(book_name(file), file, sha, len(content), trust.value, by, at)
         with self._lock, self.changing():
-            others = [other for other in self.books(home) if other.id != record.id]
-            if len(others) >= BOOKS_MAX:
-                raise BadInput(f"this project has {len(others)} lorebooks; allowed are {BOOKS_MAX}: remove one first")
+            books = [other for other in self.books(home) if other.id != record.id]
+            if len(books) >= BOOKS_MAX:
+                raise BadInput(f"this project has {len(books)} lorebooks; allowed are {BOOKS_MAX}: remove one first")
             make_private(home)
             write_atomic(_book_file(home, record), content)
-            _write_list(home, [*others, record])
+            _write_list(home, [*books, record])
         return record, replace(book, id=record.id)
 
     def remove(self, home: Path, name: str) -> BookRecord:
@@ -111,25 +112,25 @@ class LorebookStore:
             self._scanners.clear()
             for path in sorted((home / "turns").glob("*.json")):
                 turn = _read_turn(path)
-                kept = {id: at for id, at in turn.started.items() if not id.startswith(f"{record.id}/")}
-                if kept != turn.started or record.id in json.dumps(turn.report or {}):
-                    _write(path, asdict(replace(turn, started=kept, report=None)))
+                started = {id: at for id, at in turn.started.items() if not id.startswith(f"{record.id}/")}
+                if started != turn.started or record.id in json.dumps(turn.report or {}):
+                    _write(path, asdict(replace(turn, started=started, report=None)))
         return record
 
     def record(self, home: Path, name: str) -> BookRecord:
-        """Return a book's line of the list. Raises NotFound."""
+        """Return a book of the list. Raises NotFound."""
         records = {record.id: record for record in self.books(home)}
         if name not in records:
-            there = ", ".join(records) or "none yet: `memory-anchor lorebook add FILE`"
-            raise NotFound(f"no lorebook {name[:NAME_CHARS]!r} in this project; there are {there}")
+            names = ", ".join(records) or "none yet: `memory-anchor lorebook add FILE`"
+            raise NotFound(f"no lorebook {name[:NAME_CHARS]!r} in this project; there are {names}")
         return records[name]
 
     def exists(self, home: Path, record: BookRecord) -> bool:
-        """Return whether a book's bytes are on disk, or its name is in the list."""
+        """Return whether a book's file is on disk, or the book is in the list."""
         return _book_file(home, record).exists() or any(other.id == record.id for other in self.books(home))
 
     def content(self, home: Path, record: BookRecord) -> bytes:
-        """Return a book's bytes as they came. Raises StoreDamaged: they are gone, or others."""
+        """Return a book's original bytes. Raises StoreDamaged: the file is gone or was changed."""
         try:
             content = read_bounded(_book_file(home, record), most_bytes=BOOK_BYTES_MAX)
         except OSError:
@@ -144,29 +145,29 @@ class LorebookStore:
     def scanner(
         self, home: Path, records: Sequence[BookRecord], settings: ScanSettings
     ) -> tuple[LoreScanner, list[str]]:
-        """Return a scanner of these books, made once, and a sentence for each that cannot be read."""
+        """Return a (cached) scanner of these books, and a sentence for each that cannot be read."""
         key = (home, settings, tuple((record.id, record.sha) for record in records))
         with self._lock:
-            if (known := self._scanners.get(key)) is not None:
-                return known, []
-        books, lost = [], []
+            if (cached := self._scanners.get(key)) is not None:
+                return cached, []
+        books, problems = [], []
         for record in records:
             try:
                 books.append(read_lorebook(self.content(home, record), record.file, book_id=record.id))
             except (StoreDamaged, BadInput) as error:
-                lost.append(str(error))
+                problems.append(str(error))
         scanner = LoreScanner(books, settings)
-        if not lost:
+        if not problems:
             with self._lock:
                 self._scanners[key] = scanner
-        return scanner, lost
+        return scanner, problems
 
     def turn(self, home: Path, conversation: str) -> ConversationTurn:
-        """Return a conversation's turn; an empty one where nothing is known or no conversation is named."""
+        """Return a conversation's turn; an empty one where none is saved or no conversation is named."""
         return _read_turn(_turn_file(home, conversation)) if conversation else ConversationTurn()
 
     def save_turn(self, home: Path, conversation: str, turn: ConversationTurn) -> None:
-        """Write a conversation's turn, durable on return, and drop the oldest beyond the bound."""
+        """Write a conversation's turn, durable on return, and delete the oldest turns beyond the bound."""
         with self._lock:
             make_private(home / "turns")
             newest = sorted(turn.started.items(), key=lambda item: -item[1])[:STARTED_MAX]
@@ -176,7 +177,7 @@ class LorebookStore:
                 path.unlink(missing_ok=True)
 
     def move(self, home: Path, name: str, to: Path, new_name: str) -> None:
-        """Move a book to another project's folder, and its name with it; nothing where it is gone or there already."""
+        """Move a book to another project's folder under a new name; does nothing where the book is gone."""
         with self._lock, self.changing():
             record = next((record for record in self.books(home) if record.id == name), None)
             if record is None:
@@ -189,13 +190,13 @@ class LorebookStore:
             self._scanners.clear()
 
     def clear_cache(self) -> None:
-        """Drop every book from memory."""
+        """Drop the cached scanners."""
         with self._lock:
             self._scanners.clear()
 
 
 def _read_turn(path: Path) -> ConversationTurn:
-    """Return a turn; one that cannot be read counts as none, since a lost effect is a few messages."""
+    """Return a turn; an empty one where it cannot be read, since a lost effect costs only a few messages."""
     try:
         fields = _read(path) or {}
         started = {str(id): int(at) for id, at in dict(fields.get("started") or {}).items()}
@@ -208,23 +209,23 @@ class ProjectBooks:
     """The books of projects that are merged, in every account; see `care.transfer`."""
 
     def __init__(self, store: LorebookStore, data_dir: Path, accounts: Callable[[], Iterable[str]]) -> None:
-        """accounts: asked when a merge begins, never at a start."""
+        """accounts: called when a merge begins, not before."""
         self._store, self._data_dir, self._accounts = store, data_dir, accounts
 
     def of_project(self, project: str, target: str) -> list[str]:
-        """Return [account, name, name in the target] of each book as JSON; one whose name is taken gets another."""
-        named = []
+        """Return [account, name, name in the target] of each book as JSON; a name in use gets a suffix."""
+        moves = []
         for account in dict.fromkeys(self._accounts()):
-            taken = {record.id for record in self._store.books(self._home(account, target))}
+            used_names = {record.id for record in self._store.books(self._home(account, target))}
             for record in self._store.books(self._home(account, project)):
-                new = f"{record.id[: NAME_CHARS - 9]}-{record.sha[:8]}" if record.id in taken else record.id
-                named.append(json.dumps([account, record.id, new], ensure_ascii=False))
-        return named
+                new = f"{record.id[: NAME_CHARS - 9]}-{record.sha[:8]}" if record.id in used_names else record.id
+                moves.append(json.dumps([account, record.id, new], ensure_ascii=False))
+        return moves
 
     def move(self, names: Sequence[str], old: str, new: str, *, back: bool = False) -> None:
         for account, *both in map(json.loads, names):
             name, new_name = reversed(both) if back else both
-            with contextlib.suppress(StoreDamaged):  # its bytes are gone or changed: it stays where it is
+            with contextlib.suppress(StoreDamaged):  # its file is gone or changed: the book stays
                 self._store.move(self._home(account, old), name, self._home(account, new), new_name)
 
     def _home(self, account: str, project: str) -> Path:
@@ -254,20 +255,20 @@ def _turn_file(home: Path, conversation: str) -> Path:
 
 
 def _write_list(home: Path, records: Sequence[BookRecord]) -> None:
-    """Write the list of books, by name; then remove files that it does not name, also those that a kill left."""
+    """Write the list of books, by name; then delete files that are not in it, also those that a kill left."""
     _write(home / _LIST, {"books": [asdict(record) for record in sorted(records, key=lambda record: record.id)]})
-    named = {_book_file(home, record) for record in records}
+    listed = {_book_file(home, record) for record in records}
     for path in (*home.glob("*.book"), *home.glob(".*.tmp")):
-        if path not in named:
+        if path not in listed:
             remove_durably(path)
 
 
-def _write(path: Path, value: Any) -> None:
+def _write(path: Path, value: Json) -> None:
     write_atomic(path, json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return an object that was written here, None when there is none. Raises StoreDamaged."""
+    """Return the object in a file of ours, None when there is no file. Raises StoreDamaged."""
     try:
         value = json.loads(read_bounded(path, most_bytes=STATE_BYTES_MAX) or b"null")
     except (OSError, ValueError, RecursionError):

@@ -1,8 +1,8 @@
 """A passage as a point of the store: its id, its citations, the passage before it, and its vector.
 
-In a series of short passages (turns, minutes, log entries, questions and answers) each says little by itself, so it
+In a series of short passages (turns, minutes, log entries, questions and answers) each means little by itself, so it
 carries the one before it, as an event of a conversation does: those words count half and are never shown. The vector
-holds only the passage's own text and headings, so that an edit embeds nothing but the passages that changed. Measured
+is of the passage's own text and headings only, so that an edit embeds nothing but the passages that changed. Measured
 on turns of conversations as sections of a document: R@5 .717 without and .732 with it, where memories had .736.
 Rejected: carrying it for passages of any length, and for short ones after a long one, which lost a question of thirty
 about `docs/` (docs/knowledge.md).
@@ -45,15 +45,15 @@ TAG = "knowledge"
 PASSAGE_CITATION_KINDS: frozenset[CitationKind] = frozenset(("knowledge_chunk", "url"))
 """Kinds of a passage's first citation: its own place."""
 INDEX_VERSION = "2"
-"""Of how passages are cut and indexed: another one reads every source again. 2: short passages carry the one before."""
+"""Of how passages are cut and indexed; a new one reads every source again. 2: short passages carry the one before."""
 ALGO_VERSION = "hybrid-3"
 CITED_MAX = 8
-"""Places of one passage that its point cites; the catalogue has all."""
+"""Places of a passage that its point cites; the catalogue has all of them."""
 SERIES_CHARS = 400
-"""A quarter of a passage: two neighbours up to this long are read as a series."""
+"""A quarter of a passage: two neighbours up to this length are a series."""
 ID_LENGTH = 13
 SPARE = 200
-"""Passages read beyond the texts asked for: one text may stand in several sources."""
+"""Passages read beyond the texts asked for: a text may be in several sources."""
 
 
 def passage_id(source: str, text: str) -> str:
@@ -63,7 +63,7 @@ def passage_id(source: str, text: str) -> str:
     return "".join("0123456789abcdefghjkmnpqrstvwxyz"[number >> (5 * digit) & 31] for digit in range(ID_LENGTH))
 
 
-def citation(source: Source, place: PassagePlace) -> Citation:
+def citation_of(source: Source, place: PassagePlace) -> Citation:
     """Return the citation of a passage's place in its source."""
     lines = (place.line_start, place.line_end)
     return Citation(
@@ -81,20 +81,20 @@ def contexts_in(passages: Sequence[tuple[str, PassagePlace]]) -> dict[tuple[str,
     """Return (document, number) -> the text before each passage of a series. passages: of one document, in order."""
     return {
         (place.ref, place.number): context
-        for (earlier, above), (text, place) in pairwise(passages)
-        if (context := context_of(earlier, above, text, place))
+        for (previous, its_place), (text, place) in pairwise(passages)
+        if (context := context_of(previous, its_place, text, place))
     }
 
 
-def context_of(earlier: str, above: PassagePlace, text: str, place: PassagePlace) -> str:
-    """Return what a passage carries of the one before it in its document, "" where it is read by itself.
+def context_of(previous: str, its_place: PassagePlace, text: str, place: PassagePlace) -> str:
+    """Return what a passage carries of the one before it in its document, "" where the two are no series.
 
     Both are short, and under one heading, under sibling headings, or under one heading and its subheading.
     """
-    if max(len(earlier), len(text)) > SERIES_CHARS:
+    if max(len(previous), len(text)) > SERIES_CHARS:
         return ""
-    follows = place.heading in (above.heading, (*above.heading, *place.heading[-1:]))
-    return conversation_context(earlier) if follows or above.heading[:-1] == place.heading[:-1] else ""
+    follows = place.heading in (its_place.heading, (*its_place.heading, *place.heading[-1:]))
+    return conversation_context(previous) if follows or its_place.heading[:-1] == place.heading[:-1] else ""
 
 
 def memory_of(
@@ -130,15 +130,15 @@ def memory_of(
         author=f"source:{source.id}",
         status=Status.ACTIVE,
         when=written_at or (old.when if old is not None else None),
-        citations=tuple(citation(source, place) for place in places[:CITED_MAX]),
+        citations=tuple(citation_of(source, place) for place in places[:CITED_MAX]),
         context=context,
     )
 
 
 def emptied(memory: Memory) -> Memory:
-    """Return what is left of a passage that is gone: no text, and nothing that a search finds."""
-    hashed = content_hash("")
-    return replace(memory, content="", content_hash=hashed, key="", context="", status=Status.ARCHIVED, citations=())
+    """Return a retired passage without its text and without anything that a search finds."""
+    bare = replace(memory, content="", content_hash=content_hash(""), key="", context="", citations=())
+    return replace(bare, status=Status.ARCHIVED)
 
 
 def passages_of(source: Source) -> Where:
@@ -173,14 +173,14 @@ def embed_passages(
     """Embed a few passages that have no vector; return how many. Raises Unavailable, WrongEmbedder."""
     from memory_anchor.recall.embedding import document_rows
 
-    done = 0
+    count = 0
     for name, embedder in embedders.items():
-        bare = store.find(COLLECTION, ACTIVE.but_not(HasVector(name)), limit=limit + quarantine.count_quarantined())
-        for group in quarantine.safe_groups(bare, lambda memory: memory.content):
+        passages = store.find(COLLECTION, ACTIVE.but_not(HasVector(name)), limit=limit + quarantine.count_quarantined())
+        for group in quarantine.safe_groups(passages, lambda memory: memory.content):
             with quarantine.reading({f"passage {m.id}": m.content for m in group}, step="embed"):
                 rows = document_rows(embedder, group, whole=True, headed=True)
             vectors = {memory.point_id: {name: row} for memory, row in zip(group, rows, strict=True)}
             store.set_vectors(COLLECTION, vectors)
             index.embedded(name, {point: by_name[name] for point, by_name in vectors.items()})
-            done += len(vectors)
-    return done
+            count += len(vectors)
+    return count

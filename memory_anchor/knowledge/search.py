@@ -1,14 +1,14 @@
 """Search over passages, with citations that open, and the neighbour of a passage that is cut.
 
-There is one order: passages are found, scored and judged as memories are (`index`, `recall.scoring`); what narrows a
-search (source, kind, trust, path) is a filter of the engine. Near-duplicates (versions of one text in several files or
-sources) are folded into the best one, whose citations then name all places. A passage is checked against its source
-when it is shown: fresh, moved (with its new lines), changed (with a diff) or gone.
+Passages are found, scored and ranked as memories are (`index`, `recall.scoring`); source and path narrow a search by a
+filter of the engine. Near-duplicates (versions of one text in several files or sources) are folded into the best one,
+whose citations then name all places. A passage is checked against its source when it is shown: fresh, moved (with its
+new lines), changed (with a diff) or gone.
 
 A section longer than a passage is cut. A passage cut off from its section's head is shown with the end of the passage
-before it, and a list, a table or code that goes on with the beginning of the one after it: one neighbour a passage, of
-the same document and heading, whole lines, at most `NEIGHBOUR_BYTES`, for the first strong passages of an answer only.
-A context gets no neighbours. Rejected: overlapping passages (an answer says the same words twice, and an edit embeds
+before it; a list, a table or code that continues, with the beginning of the passage after it: one neighbour a passage,
+of the same document and heading, whole lines, at most `NEIGHBOUR_BYTES`, for the first strong passages of an answer
+only. A context gets no neighbours. Rejected: overlapping passages (an answer repeats the same words, and an edit embeds
 two).
 """
 
@@ -19,15 +19,16 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from memory_anchor.errors import MemoryAnchorError, NotFound
+from memory_anchor.json_values import Record
 from memory_anchor.knowledge.catalogue import PassagePlace
 from memory_anchor.knowledge.index import COLLECTION, counted_for
 from memory_anchor.knowledge.library import Library
-from memory_anchor.knowledge.points import ALGO_VERSION, TAG, citation, point_of
+from memory_anchor.knowledge.points import ALGO_VERSION, TAG, citation_of, point_of
 from memory_anchor.knowledge.sources import Source, SourceKind
 from memory_anchor.language.passages import plain
 from memory_anchor.language.safety import cleaned
@@ -92,7 +93,7 @@ class KnowledgeQuery:
 
 @dataclass(frozen=True, slots=True)
 class OpenedCitation:
-    """A citation as it was opened. text: the passage as it is indexed, "" when only its place is still known."""
+    """An opened citation. text: the passage as indexed, "" when only its place is still known."""
 
     id: str
     source: Source
@@ -102,7 +103,7 @@ class OpenedCitation:
     lines: tuple[int, int] | None = None
     around: str = ""
     diff: str = ""
-    beside: Mapping[str, Any] | None = None
+    beside: Record | None = None
     mime: str = ""
 
 
@@ -112,7 +113,7 @@ class OpenedCitation:
 def search_passages(
     library: Library, embedder: QueryEmbedder, weights: RankingWeights, actor: Actor, query: KnowledgeQuery
 ) -> list[RetrievedSnippet]:
-    """Return the passages that answer, strong ones first and few weak ones after them; none where nothing fits.
+    """Return the passages that answer a query: strong ones, then a few weak ones; none where nothing fits.
 
     Raises NotFound, BadInput: no source has the name, or several have.
     """
@@ -133,7 +134,7 @@ def search_passages(
         _where(library, sources, query.path),
         readers=readers,
         weights=weights,
-        period=replace(period, is_hard=False) if period is not None else None,  # it favours, and hides nothing
+        period=replace(period, is_hard=False) if period is not None else None,  # a preference, no filter
     )
     if scored is None:
         return []
@@ -146,17 +147,18 @@ def search_passages(
     for rank, memory, siblings in _distinct(library, scored, order, may_read, query.limit, question.script):
         snippet = _snippet(sources, memory, siblings, float(scored.total[rank]), float(scored.relevance[rank]))
         signals = scoring.signals(scored, [rank], weights)[rank] if query.detail else None
-        has_neighbour = query.with_neighbours and not snippet.weak and len(snippets) < NEIGHBOURS_MAX
-        near = _neighbour(library, sources[_source_id(memory)], memory, memory.citations[0]) if has_neighbour else None
-        snippets.append(replace(snippet, signals=signals, beside=near))
+        wants_neighbour = query.with_neighbours and not snippet.weak and len(snippets) < NEIGHBOURS_MAX
+        source = sources[_source_id(memory)]
+        neighbour = _neighbour(library, source, memory, memory.citations[0]) if wants_neighbour else None
+        snippets.append(replace(snippet, signals=signals, beside=neighbour))
     return [replace(snippet, citations=tuple(_checked(library, sources, snippet))) for snippet in snippets]
 
 
 def _where(library: Library, sources: Mapping[str, Source], path: str) -> Where:
-    """Return the filter that the engine applies: one keyword, or none where every source may answer.
+    """Return the filter that the engine applies: the tags of the sources, or nothing where all of them are searched.
 
-    A source has one audience, so its tag says who may read it; an emptied passage has neither words nor a vector. Each
-    condition costs the engine a look at every passage. What comes back is checked once more before it is shown.
+    A source has one audience, so its tag decides who may read it; an emptied passage has neither words nor a vector.
+    Each condition makes the engine check every passage. Results are checked once more before they are shown.
     """
     conditions: list[Condition] = []
     if {source.id for source in library.catalogue.sources(live=False)} != set(sources):
@@ -174,12 +176,12 @@ def _distinct(
     limit: int,
     script: int,
 ) -> list[tuple[int, Memory, list[Memory]]]:
-    """Return (rank, passage, further versions of its text) of the best ones, reading on until there are `limit`.
+    """Return (rank, passage, further versions of its text) of the best passages, at most `limit`.
 
-    Few weak ones are shown. One in another language than the question's (script) is not counted among them: a score
-    across two languages means less, and the right passage is often called weak.
+    Only a few weak ones are taken. One in another language than the question's (script) does not count as weak: a score
+    across two languages means less, and the right passage often gets a low one.
     """
-    kept: list[tuple[int, Memory, list[Memory]]] = []
+    results: list[tuple[int, Memory, list[Memory]]] = []
     bags: list[frozenset[int]] = []
     weak, page = 0, limit + SPARE
     for start in range(0, len(order), page):
@@ -191,7 +193,7 @@ def _distinct(
             versions = next(
                 (
                     versions
-                    for (_, other, versions), words in zip(kept, bags, strict=True)
+                    for (_, other, versions), words in zip(results, bags, strict=True)
                     if other.content == memory.content or _is_version(bag, words)
                 ),
                 None,
@@ -200,14 +202,14 @@ def _distinct(
                 versions.append(memory)
                 continue
             rank = ranks[memory.point_id]
-            counts = bool(scored.relevance[rank] < STRONG) and script_of(memory.content) == script
-            if len(kept) < limit and not (counts and weak == max_weak(limit)):
-                weak += counts
-                kept.append((rank, memory, []))
+            is_weak = bool(scored.relevance[rank] < STRONG) and script_of(memory.content) == script
+            if len(results) < limit and not (is_weak and weak == max_weak(limit)):
+                weak += is_weak
+                results.append((rank, memory, []))
                 bags.append(bag)
-        if len(kept) == limit or weak == max_weak(limit):
+        if len(results) == limit or weak == max_weak(limit):
             break
-    return kept
+    return results
 
 
 def _is_version(words: frozenset[int], others: frozenset[int]) -> bool:
@@ -223,11 +225,12 @@ def _snippet(
 ) -> RetrievedSnippet:
     source = sources[_source_id(memory)]
     citations = [
-        replace(cited, trust=source.trust, observed_at=memory.recorded_at, variant=ALGO_VERSION)
-        for cited in memory.citations
+        replace(citation, trust=source.trust, observed_at=memory.recorded_at, variant=ALGO_VERSION)
+        for citation in memory.citations
     ]
     for sibling in siblings:
-        citations += [replace(cited, trust=sources[_source_id(sibling)].trust) for cited in sibling.citations[:1]]
+        trust = sources[_source_id(sibling)].trust
+        citations += [replace(citation, trust=trust) for citation in sibling.citations[:1]]
     return RetrievedSnippet(
         id=memory.id,
         text=memory.content,
@@ -245,20 +248,20 @@ def _snippet(
 
 def _checked(library: Library, sources: Mapping[str, Source], snippet: RetrievedSnippet) -> Iterator[Citation]:
     """Yield the citations of a snippet, the first one checked against its source where that is a file."""
-    for number, cited in enumerate(snippet.citations):
-        source = sources.get((cited.title or "").rpartition(" ")[2])
+    for number, citation in enumerate(snippet.citations):
+        source = sources.get((citation.title or "").rpartition(" ")[2])
         if number or source is None or source.kind not in (SourceKind.FILES, SourceKind.REPO_DOCS):
-            yield cited
+            yield citation
             continue
-        now = _document_now(library, source, cited.ref)
-        if now is None:
-            yield replace(cited, freshness="gone")
+        document = _current_document(library, source, citation.ref)
+        if document is None:
+            yield replace(citation, freshness="gone")
             continue
-        start, end = cited.locator.line_start or 1, cited.locator.line_end or 1
-        freshness, lines = freshness_of(snippet.text, now.text, start, end)
+        locator = citation.locator
+        freshness, lines = freshness_of(snippet.text, document.text, locator.line_start or 1, locator.line_end or 1)
         if lines is not None and freshness == "moved":
-            cited = replace(cited, locator=replace(cited.locator, line_start=lines[0], line_end=lines[1]))
-        yield replace(cited, freshness="stale" if freshness == "changed" else freshness)
+            locator = replace(locator, line_start=lines[0], line_end=lines[1])
+        yield replace(citation, locator=locator, freshness="stale" if freshness == "changed" else freshness)
 
 
 def _source_id(memory: Memory) -> str:
@@ -268,47 +271,47 @@ def _source_id(memory: Memory) -> str:
 # --- neighbours ------------------------------------------------------------------------------------------------------
 
 
-def _neighbour(library: Library, source: Source, passage: Memory, cited: Citation) -> Mapping[str, Any] | None:
-    """Return part of the passage before or after one that is cut there; None where it is whole. cited: its place."""
-    number, heading = cited.locator.chunk_index, cited.locator.heading
+def _neighbour(library: Library, source: Source, passage: Memory, citation: Citation) -> Record | None:
+    """Return part of the passage before or after one that was cut there; None where it is whole."""
+    number, heading = citation.locator.chunk_index, citation.locator.heading
     if number is None:
         return None
     by_number = {
         place.number: place
-        for place in library.catalogue.places(source.id, refs=[cited.ref])
+        for place in library.catalogue.places(source.id, refs=[citation.ref])
         if place.heading == heading
     }
     after, before = by_number.get(number + 1), by_number.get(number - 1)
     names = [place.passage for place in (after, before) if place is not None and place.passage != passage.id]
     entries = library.store.get(COLLECTION, [point_of(name) for name in names])
     texts = {e.memory.id: e.memory.content for e in entries if e.memory.status is Status.ACTIVE}
-    if after is not None and _goes_on(passage.content, texts.get(after.passage, "")):
+    if after is not None and _continues(passage.content, texts.get(after.passage, "")):
         return _part(after, texts[after.passage], is_after=True)
     if before is not None and texts.get(before.passage):
         return _part(before, texts[before.passage], is_after=False)
     return None
 
 
-def _goes_on(text: str, then: str) -> bool:
-    """Return whether a text ends within a list, a table or code that the next one begins with."""
-    if not then:
+def _continues(text: str, following: str) -> bool:
+    """Return whether a text ends within a list, a table or code that the following text begins with."""
+    if not following:
         return False
-    last, first = text.rstrip().rpartition("\n")[2], then.split("\n", 1)[0]
+    last, first = text.rstrip().rpartition("\n")[2], following.split("\n", 1)[0]
     if len(_FENCE.findall(text)) % 2:
         return True
     return any(kind.match(last) and kind.match(first) for kind in _LINE_KINDS)
 
 
-def _part(place: PassagePlace, text: str, *, is_after: bool) -> Mapping[str, Any] | None:
+def _part(place: PassagePlace, text: str, *, is_after: bool) -> Record | None:
     """Return as many whole lines of a passage as fit, from its beginning or up to its end."""
     lines = text.split("\n")
-    kept, left = 0, NEIGHBOUR_BYTES
+    count, budget = 0, NEIGHBOUR_BYTES
     for line in lines if is_after else reversed(lines):
-        left -= len(line.encode("utf-8", "replace")) + 1
-        if left < 0:
+        budget -= len(line.encode("utf-8", "replace")) + 1
+        if budget < 0:
             break
-        kept += 1
-    first, last = (0, kept) if is_after else (len(lines) - kept, len(lines))
+        count += 1
+    first, last = (0, count) if is_after else (len(lines) - count, len(lines))
     while first < last and not lines[first].strip():
         first += 1
     while first < last and not lines[last - 1].strip():
@@ -326,7 +329,7 @@ def _part(place: PassagePlace, text: str, *, is_after: bool) -> Mapping[str, Any
 
 
 def open_citation(library: Library, actor: Actor, name: str, *, around: int = AROUND_LINES) -> OpenedCitation:
-    """Return a passage with the lines around it as its source has them now. Raises NotFound: no such citation."""
+    """Return a passage with the lines around it in the current source. Raises NotFound: no such citation."""
     name = name.strip().removeprefix("knowledge:")
     sources = {source.id: source for source in library.readable(actor.scope)}
     entries = library.store.get(COLLECTION, [point_id(name, 1)]) if sources else []
@@ -337,53 +340,55 @@ def open_citation(library: Library, actor: Actor, name: str, *, around: int = AR
     if retired is None or retired[0] not in sources:
         raise NotFound(f"no citation {name!r} that you may read; `memory-anchor knowledge search` gives them")
     source, place = sources[retired[0]], retired[1]
-    opened = OpenedCitation(name, source, "", (citation(source, place),), "gone")
-    # A document that is no part of its source any more (deleted, ignored) is not read for a citation of it.
-    now = _document_now(library, source, place.ref) if place.ref in library.catalogue.stamps(source.id) else None
-    if now is None:
+    opened = OpenedCitation(name, source, "", (citation_of(source, place),), "gone")
+    if place.ref not in library.catalogue.stamps(source.id):  # no part of its source any more: deleted, or ignored
         return opened
-    diff, lines, then = "", (place.line_start, place.line_end), _cited_text(source, place)
-    if then is not None:
-        lines = lines_now(then, now.text, lines)
-        diff = _diff(_lines(then, place.line_start, place.line_end), _lines(now.text, *lines))
-    return replace(opened, freshness="changed", around=_around(now.text, *lines, around), diff=diff, mime=now.mime)
+    document = _current_document(library, source, place.ref)
+    if document is None:
+        return opened
+    diff, lines, cited_text = "", (place.line_start, place.line_end), _cited_text(source, place)
+    if cited_text is not None:
+        lines = lines_now(cited_text, document.text, lines)
+        diff = _diff(_lines(cited_text, place.line_start, place.line_end), _lines(document.text, *lines))
+    text = _around(document.text, *lines, around)
+    return replace(opened, freshness="changed", around=text, diff=diff, mime=document.mime)
 
 
 def _open_passage(library: Library, source: Source, memory: Memory, around: int) -> OpenedCitation:
     places = library.catalogue.places(source.id, passages=[memory.id])
-    cited = tuple(citation(source, place) for place in places) or memory.citations
-    near = _neighbour(library, source, memory, cited[0]) if cited else None
-    opened = OpenedCitation(memory.id, source, memory.content, cited, "gone", beside=near)
+    citations = tuple(citation_of(source, place) for place in places) or memory.citations
+    neighbour = _neighbour(library, source, memory, citations[0]) if citations else None
+    opened = OpenedCitation(memory.id, source, memory.content, citations, "gone", beside=neighbour)
     place = places[0] if places else PassagePlace(memory.where or "", 0, memory.id, "", 1, 1)
-    now = _document_now(library, source, place.ref)
-    if now is None:
+    document = _current_document(library, source, place.ref)
+    if document is None:
         return opened
-    freshness, lines = freshness_of(memory.content, now.text, place.line_start, place.line_end)
-    shown, diff = lines or (place.line_start, place.line_end), ""
+    freshness, lines = freshness_of(memory.content, document.text, place.line_start, place.line_end)
+    shown_lines, diff = lines or (place.line_start, place.line_end), ""
     if freshness == "changed":
-        if (then := _cited_text(source, place)) is not None:
-            shown = lines_now(then, now.text, shown)
-        diff = _diff(memory.content, _lines(now.text, *shown))
-    text = _around(now.text, *shown, around)
-    return replace(opened, freshness=freshness, lines=lines, around=text, diff=diff, mime=now.mime)
+        if (cited_text := _cited_text(source, place)) is not None:
+            shown_lines = lines_now(cited_text, document.text, shown_lines)
+        diff = _diff(memory.content, _lines(document.text, *shown_lines))
+    text = _around(document.text, *shown_lines, around)
+    return replace(opened, freshness=freshness, lines=lines, around=text, diff=diff, mime=document.mime)
 
 
 def _lines(text: str, start: int, end: int) -> str:
     return "\n".join(text.split("\n", end)[start - 1 : end])
 
 
-def _diff(then: str, now: str) -> str:
-    lines = difflib.unified_diff(then.split("\n"), now.split("\n"), "cited", "now", lineterm="", n=1)
+def _diff(cited: str, current: str) -> str:
+    lines = difflib.unified_diff(cited.split("\n"), current.split("\n"), "cited", "now", lineterm="", n=1)
     return cleaned("\n".join(list(lines)[:DIFF_LINES_MAX])).text
 
 
-def lines_now(then: str, now: str, lines: tuple[int, int]) -> tuple[int, int]:
-    """Return where lines of an older text are in the newer one; unchanged where the texts are very long.
+def lines_now(old_text: str, new_text: str, lines: tuple[int, int]) -> tuple[int, int]:
+    """Return where lines of an older text are in the newer one; the same lines where the texts are very long.
 
     >>> lines_now("a\\nb\\nc", "new\\na\\nB\\nc", (2, 2))
     (3, 3)
     """
-    old, new = then.split("\n"), now.split("\n")
+    old, new = old_text.split("\n"), new_text.split("\n")
     if max(len(old), len(new)) > ALIGNED_LINES_MAX:
         return lines
     first, last = len(new), 0
@@ -397,9 +402,9 @@ def lines_now(then: str, now: str, lines: tuple[int, int]) -> tuple[int, int]:
 
 
 def freshness_of(passage: str, text: str, start: int, end: int) -> tuple[PassageFreshness, tuple[int, int] | None]:
-    """Return whether a passage is where it was (lines start to end), elsewhere, or gone from a text; its lines now.
+    """Return whether a passage is still at its lines (start to end), elsewhere, or not in a text; its lines now.
 
-    One that was stored without a secret is compared with its own lines alone, less what is secret in them.
+    A passage from which a secret was cut is compared with its own lines only, without their secrets.
     """
     starts = [0, *(newline.end() for newline in re.finditer("\n", text))]
     first = _line_of(text, passage, start, starts)
@@ -412,7 +417,7 @@ def freshness_of(passage: str, text: str, start: int, end: int) -> tuple[Passage
 
 
 def _line_of(text: str, passage: str, line: int, starts: Sequence[int]) -> int | None:
-    """Return the line on which a passage begins, of several the nearest to `line`; None when it is not there."""
+    """Return the line on which a passage begins, of several the nearest to `line`; None when there is none."""
     if not passage:
         return None
     offset = text.find(passage, starts[line - 1]) if line <= len(starts) else -1
@@ -428,8 +433,8 @@ def _line_of(text: str, passage: str, line: int, starts: Sequence[int]) -> int |
     return best
 
 
-def _document_now(library: Library, source: Source, ref: str) -> SourceDocument | None:
-    """Return a document as it is now, its text as passages are cut of it; None when it is gone."""
+def _current_document(library: Library, source: Source, ref: str) -> SourceDocument | None:
+    """Return a document as it is now, with the text that passages are cut from; None when it is gone."""
     from memory_anchor.knowledge.reading import current_document
 
     try:
@@ -440,7 +445,7 @@ def _document_now(library: Library, source: Source, ref: str) -> SourceDocument 
 
 
 def _cited_text(source: Source, place: PassagePlace) -> str | None:
-    """Return the text of a checkout's document as it was cited, where Git still has it."""
+    """Return the text of a checkout's document at the cited version, where Git still has it."""
     from memory_anchor.knowledge.reading import cited_document
 
     try:
@@ -450,10 +455,10 @@ def _cited_text(source: Source, place: PassagePlace) -> str | None:
     return plain(document.text) if document is not None else None
 
 
-def _around(text: str, start: int, end: int, more: int) -> str:
-    lines = text.split("\n")
-    first = max(1, start - more)
-    numbered = enumerate(lines[first - 1 : end + more], first)
+def _around(text: str, start: int, end: int, margin: int) -> str:
+    """Return the lines from start to end with `margin` lines before and after, numbered, without secrets."""
+    first = max(1, start - margin)
+    numbered = enumerate(text.split("\n")[first - 1 : end + margin], first)
     shown = "\n".join(f"{'>' if start <= number <= end else ' '} {number:>5}  {line}" for number, line in numbered)
-    indent = shown[: len(shown) - len(shown.lstrip(" "))]  # which cleaning takes away
+    indent = shown[: len(shown) - len(shown.lstrip(" "))]  # `cleaned` strips it
     return indent + cleaned(shown).text

@@ -3,8 +3,8 @@
 Each use case asks the one table of rights. A source is trusted no further than its owner said as a human; what an agent
 adds is untrusted, a checkout too. Nothing of knowledge becomes a memory by itself.
 
-A PDF, a DOCX or a character card in a picture holds its text packed; a purge reads each as it was read when it came in,
-so that a text that was shown out of it is found in it. What cannot be parsed is searched as it is.
+A PDF, a DOCX or a character card in a picture holds its text packed; a purge parses each as a sync does, so that it
+finds every text that a search can show. What cannot be parsed is searched as bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import html
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from memory_anchor import inputs, rights
 from memory_anchor import knowledge_requests as requests
@@ -22,6 +21,7 @@ from memory_anchor.adapters import git
 from memory_anchor.care.purge import WholeFile
 from memory_anchor.care.waiting import WholeRecord
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, Unavailable
+from memory_anchor.json_values import Json
 from memory_anchor.knowledge import convert
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.library import Library
@@ -34,11 +34,10 @@ from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.search import Searcher
 from memory_anchor.rights import Action
 
-Json = dict[str, Any]
 STEP_S = 5.0
-"""How long one call of `sync` reads before it reports its progress."""
+"""How long one call of `sync` reads before it reports progress."""
 JOIN_MAX = 2
-"""Passages that join a search of memory in which nothing answers."""
+"""Passages in the answer of a memory search that has no result of its own."""
 ZIP = b"PK\3\4"
 
 
@@ -78,21 +77,21 @@ class KnowledgeUseCases:
         )
 
     def strong_passages(self, query: str, limit: int = JOIN_MAX) -> tuple[RetrievedSnippet, ...]:
-        """Return the first strong passages, for a search in which no memory answers, or for a context."""
+        """Return the first strong passages, for a search that finds no memory, or for a context."""
         if not self._library.is_used:
             return ()
         passages = self._passages(KnowledgeQuery(query, limit=limit))
         return tuple(passage for passage in passages if (passage.relevance or 0.0) >= STRONG)
 
     def open(self, request: requests.KnowledgeGet) -> OpenedCitation:
-        """Return a passage as its source has it now. Raises NotFound."""
+        """Return a passage and its current state in the source. Raises NotFound."""
         rights.check(Action.READ, self._actor.caller)
         return open_citation(self._library, self._actor, request.citation, around=request.around)
 
     def add(self, request: requests.KnowledgeAdd) -> Source:
         """Add a source and queue it.
 
-        Raises BadInput: no such folder. Refused: more trust, another place or a command than the caller may give.
+        Raises BadInput: no such folder. Refused: the caller may not give this trust, folder or converter.
         """
         self._check_writable()
         kind, ref = SourceKind(request.kind), request.ref
@@ -108,7 +107,7 @@ class KnowledgeUseCases:
         is_read_here = not self._library.catalogue.is_shared  # else the library says what to do instead
         if is_read_here and kind is not SourceKind.FILES and git.find_repository(str(folder)) is None:
             raise BadInput(f"{ref!r} is no Git checkout of yours; run `git init`, or add it with --kind files")
-        # The engine reads as the user; whoever asks it may not.
+        # The engine has the user's rights to read files; the caller may not.
         root = self._actor.project_dir
         is_in_project = bool(root) and folder.is_relative_to(Path(root).resolve())
         if request.converter or not is_in_project:
@@ -122,13 +121,13 @@ class KnowledgeUseCases:
             options={"converter": request.converter} if request.converter else None,
         )
 
-    def _trust(self, kind: SourceKind, wanted: Trust | None) -> Trust | None:
-        """Return how far a source is trusted from now on, None to leave it as it was."""
-        if wanted is None:
+    def _trust(self, kind: SourceKind, requested: Trust | None) -> Trust | None:
+        """Return the trust of a source from now on, None to leave it unchanged."""
+        if requested is None:
             return TRUST_OF_KIND[kind] if rights.is_human(self._actor.caller) else None
-        if wanted is not Trust.UNTRUSTED:
+        if requested is not Trust.UNTRUSTED:
             rights.check(Action.TRUST_KNOWLEDGE, self._actor.caller)
-        return wanted
+        return requested
 
     def push(self, request: requests.KnowledgePush) -> Source:
         """Take one document that was pushed; accepted once this returns. Raises BadInput."""
@@ -143,14 +142,14 @@ class KnowledgeUseCases:
         return self._library.upload(self._actor.scope, kind, ref, content, name=request.name, mime=mime)
 
     def sources(self) -> list[SourceState]:
-        """Return every source that this caller may read, and how far it is read."""
+        """Return the state of every source that this caller may read."""
         rights.check(Action.READ, self._actor.caller)
         return self._library.states(self._actor.scope)
 
-    def sync(self, request: requests.KnowledgeSync) -> Json:
-        """Read for a moment; return the progress. left: sources and documents that still wait.
+    def sync(self, request: requests.KnowledgeSync) -> dict[str, Json]:
+        """Read for up to `STEP_S`; return the progress. left: sources and documents that are still queued.
 
-        unembedded: passages that wait for a vector, once nothing is left to read and one was made in this moment.
+        unembedded: passages without a vector, once nothing is left to read and this call embedded some.
         """
         self._check_writable()
         library, scope = self._library, self._actor.scope
@@ -160,17 +159,18 @@ class KnowledgeUseCases:
         until = self._monotonic() + STEP_S
         library.step(lambda: self._monotonic() < until)
         progress, now = library.progress(), library.clock.now()
-        answer: Json = {"left": library.catalogue.due(now=now), **(progress.summary(now) if progress else {})}
+        answer: dict[str, Json] = {"left": library.catalogue.due(now=now)}
+        answer |= progress.summary(now) if progress else {}
         if request.embed and not answer["left"] and not library.has_worker:
-            done = 0
-            with contextlib.suppress(Unavailable):  # an embedding API that is away: found by words until it is back
-                while self._monotonic() < until and (made := library.embed()):
-                    done += made
-            if done and (waiting := library.unembedded()):
-                answer["unembedded"] = waiting
+            total = 0
+            with contextlib.suppress(Unavailable):  # the embedding API is away: search works by words meanwhile
+                while self._monotonic() < until and (count := library.embed()):
+                    total += count
+            if total and (unembedded := library.unembedded()):
+                answer["unembedded"] = unembedded
         return answer
 
-    def remove(self, request: requests.KnowledgeRemove) -> Json:
+    def remove(self, request: requests.KnowledgeRemove) -> dict[str, Json]:
         """Erase a source; return the certificate. A source that a human trusts is a human's to remove."""
         self._check_writable()
         source = self._library.named(request.source, self._actor.scope)
@@ -186,12 +186,12 @@ class ProjectSources:
     library: Library
 
     def of_project(self, project: str, target: str) -> list[str]:
-        """Return the ids of the sources that move along."""
+        """Return the ids of a project's sources."""
         del target
         return [source.id for source in self.library.catalogue.sources() if source.scope.project == project]
 
     def move(self, names: Sequence[str], old: str, new: str, *, back: bool = False) -> None:
-        """Make these sources another project's, with every passage they have by now."""
+        """Move these sources to another project, with all their passages."""
         del old, back
         library = self.library
         with library.frozen(everywhere=True):
@@ -206,7 +206,7 @@ class ProjectSources:
 
 @dataclass(frozen=True, slots=True)
 class PlaceNames:
-    """Names of headings, titles and documents in the catalogue, and sentences about what was left out."""
+    """Headings, titles and sentences about documents left out, in the catalogue."""
 
     library: Library
     name: str = "names of headings"
@@ -217,15 +217,15 @@ class PlaceNames:
 
 @dataclass(frozen=True, slots=True)
 class PushedRecord(WholeRecord):
-    """Bytes that were pushed, on the server that replicas share: a queued one has a line before them."""
+    """Pushed bytes on the server that replicas share; in a queued record a line precedes them."""
 
     def says(self, content: bytes) -> str:
-        head, _, after = content.partition(b"\n")
-        return "\n".join((_with_text(_upload, content), head.decode(errors="replace"), _with_text(_upload, after)))
+        head, _, body = content.partition(b"\n")
+        return "\n".join((_with_text(_upload, content), head.decode(errors="replace"), _with_text(_upload, body)))
 
 
 def text_holders(library: Library, data_dir: Path) -> tuple[WholeFile | PlaceNames | PushedRecord, ...]:
-    """Return what of knowledge may hold a text outside of the store."""
+    """Return the parts of knowledge outside of the store that may hold a text."""
 
     def files(paths: Iterable[Path], read: Callable[[bytes], str]) -> Iterator[WholeFile]:
         for path in sorted(paths):
@@ -240,7 +240,7 @@ def text_holders(library: Library, data_dir: Path) -> tuple[WholeFile | PlaceNam
 
 
 def _with_text(read: Callable[[bytes], str], content: bytes) -> str:
-    """Return bytes as they are and, where they can be parsed, the text in them."""
+    """Return bytes as text and, where they can be parsed, the text in them."""
     text = content.decode("utf-8", "surrogateescape")
     with contextlib.suppress(MemoryAnchorError):
         text = f"{text}\n{read(content)}"
@@ -248,6 +248,6 @@ def _with_text(read: Callable[[bytes], str], content: bytes) -> str:
 
 
 def _upload(content: bytes) -> str:
-    """Return the text of an upload, whatever its name was. Raises BadInput."""
+    """Return the text of an upload, without its name. Raises BadInput."""
     text = document("upload", content, "", mime=convert.DOCX if content.startswith(ZIP) else "").text
     return f"{text}\n{html.unescape(text)}"

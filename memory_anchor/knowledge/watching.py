@@ -2,19 +2,17 @@
 
 One thread, which exists only while a source can be watched, sleeps until a folder of a source, or the Git folder of a
 checkout, changes; then that source is queued, as `sync` would. Changes that come together are one scan, and a source
-rests after a scan for ten times as long as that took. Of a checkout only HEAD counts, since documents are read as it
-has them, and its `.memoryignore`, which counts as it is in the work tree: `git status` rewrites the index and queues
-nothing.
+rests after a scan for ten times as long as that took. Of a checkout only HEAD counts, since documents are read from it,
+and the `.memoryignore` of the work tree: `git status` rewrites the index and queues nothing.
 
-On Linux folders are watched one by one and no link is followed, so a ring of links is none, their number has a bound,
-and nothing of `node_modules` is watched. macOS and Windows watch whole trees; there the same folders are filtered out
-of the notifications. Roots are checked every ten seconds, because nothing is notified when a folder above was renamed,
-or when one that went away is back.
+On Linux folders are watched one by one and no link is followed, so a cycle of links does no harm, their number has a
+bound, and nothing of `node_modules` is watched. macOS and Windows watch whole trees; there the same folders are
+filtered out of the notifications. Roots are checked every ten seconds, because the system sends no notification when a
+folder above was renamed, or when a folder that was gone is back.
 
-Periodic scans (behind searches, and the job `look_at_sources`) go on as well, so what is not watched, or not notified,
-is read later: watchfiles is missing, too many folders, the system's own limit, a folder that went away.
-`polled_sources` says why, and `doctor` with it. Files of `.ai/operations/` need none of it: each question reads them
-anew.
+Periodic scans (after searches, and the job `look_at_sources`) go on as well, so what is not watched, or not notified,
+is read later: watchfiles is missing, too many folders, the system's own limit, a folder that is gone.
+`polled_sources` says why, and so does `doctor`. Files of `.ai/operations/` are not watched: each search reads them.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from memory_anchor.adapters import git
 from memory_anchor.errors import MemoryAnchorError
@@ -42,25 +40,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("memory_anchor")
 FOLDERS_MAX = 4_096
-"""Of all sources together: naming one takes 12 us in which no other thread of Python runs, so 50 ms for all."""
+"""Of all sources together: adding one blocks other Python threads for 12 us, so 50 ms for all."""
 SYSTEM_SHARE = 4
-"""One in so many of the watches that the system allows its user is the most we take; editors need theirs."""
+"""We take at most this fraction of the watches that the system allows a user; editors need theirs."""
 SYSTEM_LIMIT = Path("/proc/sys/fs/inotify/max_user_watches")
 STEP_MS = 300
-"""How often the thread looks for notifications: three times a second, some 50 us each."""
+"""How often the thread polls for notifications: three times a second, some 50 us each."""
 GATHER_MS = 5_000
 """Changes are one scan once none came for `STEP_MS`; the first of them waits for at most so long."""
 REST_SHARE = 10
-"""A source is scanned again, and folders are listed again, only after ten times as long as that took last."""
+"""A source is scanned again, and folders are listed again, only after ten times the duration of the last time."""
 REST_MAX_S = 900.0
-AT_WORK_S = 1.0
-"""A source that is being read is queued later: what is queued now would be done with that reading."""
+READING_WAIT_S = 1.0
+"""A source that is being read is queued later: queued now, it would be dropped when that reading ends."""
 ROOTS_S = 10.0
 RETRY_S = 900.0
 VANISHED_MAX, VANISHED_S = 3, 1.0
-"""Tries, and how far apart, to watch folders of which one went away meanwhile."""
+"""Tries, and the pause between them, to watch folders of which one went away meanwhile."""
 POLL_MS = 60_000
-"""Where the system has no notifications at all, watchfiles looks at each folder so often."""
+"""Where the system has no notifications at all, watchfiles polls each folder at this interval."""
 STOP_WAIT_S = 2.0
 FILE = "watched.json"
 MISSING = "watchfiles is not installed; `pip install watchfiles` and a new start of the engine follow it at once"
@@ -68,11 +66,14 @@ TREES = sys.platform in ("darwin", "win32")
 """Whether the system watches whole trees."""
 
 
+Changes = set[tuple[int, str]] | str
+"""(kind, path) of each change; a word when watching was stopped or timed out."""
+
+
 class Notify(Protocol):
     """Folders that are watched."""
 
-    def watch(self, debounce_ms: int, step_ms: int, timeout_ms: int, stop_event: Any) -> Any:
-        """Return (kind, path) of what changed; a word when it was stopped or its time is over."""
+    def watch(self, debounce_ms: int, step_ms: int, timeout_ms: int, stop_event: threading.Event) -> Changes: ...
 
     def close(self) -> None: ...
 
@@ -83,18 +84,18 @@ Notifier = Callable[[Sequence[str]], Notify]
 def notifier() -> Notifier | None:
     """Return what watches folders, None where watchfiles is not installed."""
     try:
-        made = importlib.import_module("watchfiles._rust_notify").RustNotify
+        rust_notify = importlib.import_module("watchfiles._rust_notify").RustNotify
     except (ImportError, AttributeError):
         return None
     # Not with ignore_permission_denied: 1.3.0 then reports no error at all, the system's limit included.
-    return lambda folders: made(list(folders), False, False, POLL_MS, TREES, False)
+    return lambda folders: rust_notify(list(folders), False, False, POLL_MS, TREES, False)
 
 
 @dataclass(slots=True)
 class _Plan:
-    """folders, files: path -> the sources that any change in it, or of it, concerns. polled: source -> why it is.
+    """folders, files: path -> the sources that a change in it, or of it, concerns. polled: source -> why.
 
-    roots: source -> device and number of its root; others, or none, are a change.
+    roots: source -> device and inode of its root; any other value counts as a change.
     """
 
     watched: list[str] = field(default_factory=list)
@@ -110,13 +111,13 @@ class _Plan:
         parents: set[str] = set()
         for path in paths:
             concerned |= self.files.get(path, set()) | self.folders.get(path, set())
-            above, name = os.path.split(path)
+            parent, name = os.path.split(path)
             if name not in SKIPPED_FOLDERS:
-                parents.add(above)
-        for parent in map(PurePath, parents):
-            for folder in (parent, *parent.parents):
+                parents.add(parent)
+        for changed in map(PurePath, parents):
+            for folder in (changed, *changed.parents):
                 concerned |= self.folders.get(str(folder), set())
-                if folder.name in SKIPPED_FOLDERS:  # which may be watched itself, but not for one above it
+                if folder.name in SKIPPED_FOLDERS:  # it may be a source itself, but is no part of one above it
                     break
         return concerned
 
@@ -138,10 +139,10 @@ class SourceWatcher:
         self._thread: threading.Thread | None = None
         self._may_begin = False
         self._states: dict[str, str | None] = {}
-        """Source -> what its checkout was queued for; see `_state`."""
+        """Source -> the state of its checkout when it was queued; see `_state`."""
         self._due: dict[str, float] = {}
-        """Source -> when it is to be queued. `_last`: when it was."""
-        self._last: dict[str, float] = {}
+        """Source -> when it is to be queued."""
+        self._queued_at: dict[str, float] = {}
 
     def start(self) -> None:
         """Watch from now on, as soon as there is a source."""
@@ -164,7 +165,7 @@ class SourceWatcher:
                 self._thread = thread
 
     def end(self) -> None:
-        """End the thread; returns once it has."""
+        """End the thread and wait for it."""
         with self._lock:
             self._ending.set()
             self._sources_changed.set()
@@ -186,16 +187,16 @@ class SourceWatcher:
             try:
                 rests_s = self._watch()
                 vanished = 0
-            except (FileNotFoundError, PermissionError) as gone:
+            except (FileNotFoundError, PermissionError) as error:
                 vanished += 1
                 if vanished % VANISHED_MAX:
                     rests_s = VANISHED_S
                 else:
-                    self._note({"*": _why(gone)})
+                    self._note({"*": _why(error)})
             except (OSError, MemoryAnchorError, RuntimeError) as error:
                 log.warning("sources are not watched: %s", error)
                 self._note({"*": _why(error)})
-            except Exception as error:  # whatever another version of watchfiles does: it must not end unseen
+            except Exception as error:  # from another version of watchfiles: log it, keep the thread
                 log.exception("sources are not watched")
                 self._note({"*": f"watchfiles failed ({type(error).__name__})"})
             if rests_s is not None:
@@ -220,12 +221,12 @@ class SourceWatcher:
         notify = notifies(plan.watched) if plan.watched else None
         try:
             self._note(plan.polled)
-            took = self._monotonic() - began
+            listing_s = self._monotonic() - began
             while not self._sources_changed.is_set():
                 self._queue(plan.sources)
                 now = self._monotonic()
                 wait_s = min([ROOTS_S, *(at - now for at in self._due.values())])
-                changes: Any = "none"
+                changes: Changes = "none"
                 if notify is None:
                     self._sources_changed.wait(max(0.001, wait_s))
                 else:
@@ -234,16 +235,16 @@ class SourceWatcher:
                 if self._sources_changed.is_set():
                     break
                 if isinstance(changes, str):
-                    touched = {source.id for source in plan.sources if _root(source) != plan.roots[source.id]}
-                    is_other = bool(touched)
+                    changed = {source.id for source in plan.sources if _root(source) != plan.roots[source.id]}
+                    must_relist = bool(changed)
                 else:
                     paths = {path for _, path in changes}
-                    touched = plan.concerned(paths)
-                    is_other = any(self._is_new(plan, path) for path in paths)
-                for name in touched:
-                    self._due.setdefault(name, self._last.get(name, -REST_MAX_S) + self._rest_s(name))
-                if is_other:  # queued once new folders are watched: nothing notified what came into them before that
-                    return min(REST_MAX_S, REST_SHARE * took)
+                    changed = plan.concerned(paths)
+                    must_relist = any(self._is_new(plan, path) for path in paths)
+                for name in changed:
+                    self._due.setdefault(name, self._queued_at.get(name, -REST_MAX_S) + self._rest_s(name))
+                if must_relist:  # queued once new folders are watched: changes in them before that are not notified
+                    return min(REST_MAX_S, REST_SHARE * listing_s)
         finally:
             if notify is not None:
                 notify.close()
@@ -253,35 +254,35 @@ class SourceWatcher:
         """Return whether folders have to be listed anew for this path."""
         if path in plan.folders:
             return not self._trees or not Path(path).is_dir()
-        above, name = os.path.split(path)
-        return not self._trees and above in plan.folders and name not in SKIPPED_FOLDERS and Path(path).is_dir()
+        parent, name = os.path.split(path)
+        return not self._trees and parent in plan.folders and name not in SKIPPED_FOLDERS and Path(path).is_dir()
 
     def _rest_s(self, name: str) -> float:
         return min(REST_MAX_S, REST_SHARE * self._library.scan_seconds.get(name, 0.0))
 
     def _queue(self, sources: Iterable[Source]) -> None:
-        """Queue what is due; a checkout only if its HEAD, or what it ignores, is another one."""
+        """Queue what is due; a checkout only if its HEAD or `.memoryignore` changed."""
         now = self._monotonic()
         for source in sources:
             if self._due.get(source.id, now + 1) > now:
                 continue
             if self._library.is_reading(source.id):
-                self._due[source.id] = now + AT_WORK_S
+                self._due[source.id] = now + READING_WAIT_S
                 continue
             state = _state(source) if source.kind is not SourceKind.FILES else None
             if state is None or state != self._states.get(source.id):
                 self._library.sync(source)
-                self._last[source.id] = now
+                self._queued_at[source.id] = now
                 self._states[source.id] = state
             del self._due[source.id]
 
     def _plan(self) -> _Plan:
-        """Return what is to be watched; what cannot be goes to `polled`."""
+        """Return what to watch; sources that cannot be watched are in `polled`."""
         plan = _Plan()
         most = self._most()
         plan.sources = tuple(source for source in self._library.catalogue.sources() if source.kind in SCANNED_KINDS)
         plan.roots = {source.id: _root(source) for source in plan.sources}
-        for by_source in (self._states, self._due, self._last):
+        for by_source in (self._states, self._due, self._queued_at):
             for name in by_source.keys() - plan.roots.keys():
                 del by_source[name]
         watched: dict[str, None] = {}
@@ -305,8 +306,8 @@ class SourceWatcher:
                 watched.update(dict.fromkeys(folders))
                 for path in [ref] if is_file else folders:
                     (plan.files if is_file else plan.folders).setdefault(path, set()).add(source.id)
-                if source.kind is SourceKind.REPO_DOCS and (place := self._ignore_place(ref)):
-                    watched[place] = None
+                if source.kind is SourceKind.REPO_DOCS and (path_to_watch := self._ignore_path(ref)):
+                    watched[path_to_watch] = None
                     plan.files.setdefault(os.path.join(ref, IGNORE_FILE), set()).add(source.id)  # noqa: PTH118
         plan.watched = sorted(watched)
         return plan
@@ -348,14 +349,14 @@ class SourceWatcher:
         if not self._trees:
             yield from self._below(str(Path(repository.shared, "refs", "heads")), FOLDERS_MAX)
 
-    def _ignore_place(self, root: str) -> str:
-        """Return what to watch for edits of `.memoryignore`: its folder, or the file where the folder's whole tree
-        would come with it; "" where there is none."""
+    def _ignore_path(self, root: str) -> str:
+        """Return the path to watch for edits of `.memoryignore`: its folder, or the file itself where folders are
+        watched with all below them; "" where there is none."""
         file = Path(root, IGNORE_FILE)
         return root if not self._trees else str(file) if file.is_file() else ""
 
     def _note(self, polled: dict[str, str]) -> None:
-        """Write down what is only polled, for `doctor`; nothing where no source ever was."""
+        """Write a file of what is only polled, for `doctor`; nothing where there never was a source."""
         if self._library.is_used and not self._ending.is_set():
             with contextlib.suppress(OSError, MemoryAnchorError):
                 content = json.dumps({"polled": polled}, ensure_ascii=False).encode(errors="replace")
@@ -363,7 +364,7 @@ class SourceWatcher:
 
 
 def _is_followed(entry: os.DirEntry[str]) -> bool:
-    """Return whether it is a folder to watch: no link, and of a name in UTF-8, which is all that watchfiles takes."""
+    """Return whether an entry is a folder to watch: no link, and with a name in UTF-8, as watchfiles requires."""
     try:
         entry.name.encode()
     except UnicodeEncodeError:
@@ -379,20 +380,20 @@ def _why(error: Exception) -> str:
 
 
 def _root(source: Source) -> tuple[int, int] | None:
-    """Return device and number of a source's folder, of a checkout those of its Git folder."""
-    place: str | None = source.ref
+    """Return device and inode of a source's folder, or of a checkout's Git folder."""
+    path: str | None = source.ref
     if source.kind is not SourceKind.FILES:
         repository = git.find_repository(os.path.realpath(source.ref))
-        place = repository.own if repository is not None else None
+        path = repository.own if repository is not None else None
     try:
-        status = os.stat(place) if place is not None else None  # noqa: PTH116
+        status = os.stat(path) if path is not None else None  # noqa: PTH116
     except (OSError, ValueError):
         return None
     return (status.st_dev, status.st_ino) if status is not None else None
 
 
 def _state(source: Source) -> str | None:
-    """Return what decides which documents a checkout has, HEAD and `.memoryignore`; None without a HEAD."""
+    """Return the state that decides which documents a checkout has: HEAD and `.memoryignore`; None without a HEAD."""
     repository = git.find_repository(os.path.realpath(source.ref))
     head = git.head_commit(repository) if repository is not None else None
     if head is None or source.kind is not SourceKind.REPO_DOCS:
@@ -405,7 +406,7 @@ def _state(source: Source) -> str | None:
 
 
 def polled_sources(data_dir: Path) -> dict[str, str]:
-    """Return source -> why it is not watched ("*": none is), as the engine last wrote it down. Reads only."""
+    """Return source -> why it is not watched ("*": none is), from the engine's last note."""
     try:
         polled = json.loads((data_dir / "knowledge" / FILE).read_text(encoding="utf-8"))["polled"]
         return {str(name): str(why) for name, why in polled.items()}

@@ -141,7 +141,7 @@ UNTYPED: dict[str, int] = {
     "fields": 3,
     "front": 8,
     "json_values": 1,
-    "knowledge": 42,
+    "knowledge": 5,
     "settings": 1,
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""

@@ -395,7 +395,7 @@ def test_a_purge_reaches_what_was_pushed_and_names_on_the_server(service: Replic
     assert b"Zanzibar" not in held
     read_all(two, there)
     for home in (one.data_dir, two.data_dir):
-        one.knowledge.catalogue.refresh(whole=True)
+        one.knowledge.catalogue.refresh(everything=True)
         for path in (home / "knowledge-copy").rglob("*"):
             assert b"Zanzibar" not in path.read_bytes()
 
@@ -419,7 +419,7 @@ def test_of_many_documents_a_look_asks_little(service: Replicas, monkeypatch: py
             service.records, name, lambda *a, real=real, name=name, **k: (asked.append(name), real(*a, **k))[1]
         )
     monkeypatch.setattr(shared_catalogue, "FRESH_S", 60.0)
-    two.knowledge.catalogue._looked_at = float("-inf")  # type: ignore[attr-defined]
+    two.knowledge.catalogue._compared_at = float("-inf")  # type: ignore[attr-defined]
     for _ in range(5):
         there.knowledge_search("harbour")
     assert [one for one in asked if one != "revisions"] == ["listed", "listed"]

@@ -238,7 +238,7 @@ def test_a_change_that_comes_while_its_source_is_read_is_queued_after(
     source = anchor.knowledge_add(str(docs), "files")
     for number in range(100):  # more than one batch
         (docs / f"{number}.md").write_text(f"# Page {number}\nWords.\n", encoding="utf-8")
-    monkeypatch.setattr(watching, "AT_WORK_S", 0.02)
+    monkeypatch.setattr(watching, "READING_WAIT_S", 0.02)
     core.knowledge.step(lambda: False)
     assert core.knowledge.is_reading(source.id)
     watcher.start()
