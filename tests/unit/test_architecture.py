@@ -81,7 +81,7 @@ BUDGETS: dict[str, int] = {
     "front": 13206,
     "adapters": 7938,
     "language": 4773,
-    "knowledge": 5785,
+    "knowledge": 5854,
     "lore": 298,
     "runtime": 3985,
     "recall": 5032,
