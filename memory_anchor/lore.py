@@ -2,7 +2,7 @@
 
 A book that a human adds on a terminal is semi-trusted and only a human replaces or removes it; one that an agent adds
 is untrusted, as all knowledge is. Admitted entries are reference material: fenced, cited, in a budget of their own.
-Only what people and agents said is scanned, without what memory recalled into it, so that no entry matches itself.
+Only messages of people and agents are scanned, without recalled memories in them, so that no entry matches itself.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LorebookUseCases:
         self._settings = ScanSettings(**writes.project.settings.lorebook.model_dump())
 
     def add(self, request: requests.AddLorebook) -> dict[str, Json]:
-        """Add a book; return what was read of it, and what was left out."""
+        """Add a book; return its size and format, and problems in it."""
         name = book_name(request.file)
         self._check_may_change(next((book for book in self._store.books(self._home) if book.id == name), None))
         now = self._services.clock.now()
@@ -76,9 +76,9 @@ class LorebookUseCases:
         return {"books": [_shown(record) for record in self._store.books(self._home)]}
 
     def show(self, request: requests.ShowLorebook) -> dict[str, Json]:
-        """Return a book's entries and what of it could not be taken."""
+        """Return a book's entries and the problems in it."""
         record = self._store.record(self._home, request.name)
-        scanner, lost = self._store.scanner(self._home, [record], self._settings)
+        scanner, problems = self._store.scanner(self._home, [record], self._settings)
         (book,) = scanner.books or (Lorebook(record.id, record.id, (), "damaged"),)
         entry_fields = ("title", "keys", "enabled", "constant", "place", "content")
         return {
@@ -88,14 +88,14 @@ class LorebookUseCases:
                 {"id": entry.uid, **{name: getattr(entry, name) for name in entry_fields}, "keys": list(entry.keys)}
                 for entry in book.entries
             ],
-            "problems": [*book.problems, *scanner.keys.problems.all(), *lost],
+            "problems": [*book.problems, *scanner.keys.problems.all(), *problems],
         }
 
     def has(self, name: str) -> bool:
         return any(record.id == name for record in self._store.books(self._home))
 
     def remove(self, name: str) -> dict[str, Json]:
-        """Erase a book and the timed effects of its entries; return the certificate that the end of a source has."""
+        """Erase a book and the timed effects of its entries; return a certificate like that of a removed source."""
         self._check_may_change(self._store.record(self._home, name))
         record = self._store.remove(self._home, name)
         self._services.audit.append(
@@ -108,14 +108,14 @@ class LorebookUseCases:
         return {"source": record.id, "documents": 1, "passages": 0, "clean": clean}
 
     def export(self, request: requests.ExportLorebook) -> dict[str, Json]:
-        """Return a book's very bytes, in base64."""
+        """Return a book's original bytes, in base64."""
         record = self._store.record(self._home, request.name)
         content = self._store.content(self._home, record)
         return {"name": record.id, "file": Path(record.file).name, "content": base64.b64encode(content).decode()}
 
     def scan(self, request: requests.ScanLorebook) -> ScannedLore:
         """Return the entries that these messages admit and why; `keep` saves the turn for the next scan."""
-        scanner, trusts, lost = self._scanner(request)
+        scanner, trusts, problems = self._scanner(request)
         conversation = request.conversation or self._actor.scope.conversation
         turn = self._store.turn(self._home, conversation)
         scanned = ScanInput(
@@ -134,44 +134,44 @@ class LorebookUseCases:
             self._writes.check_writable()
             if not conversation:
                 raise BadInput("keep needs a conversation; name one with --conversation")
-            short = _report(scanner, scan, lost, whole=False)
-            self._store.save_turn(self._home, conversation, ConversationTurn(scanned.at, scan.started, short))
+            report = _report(scanner, scan, problems, whole=False)
+            self._store.save_turn(self._home, conversation, ConversationTurn(scanned.at, scan.started, report))
         verdicts = scan.in_prompt_order()
         return {
             "snippets": self._snippets(verdicts, trusts),
             "places": [_place(verdict) for verdict in verdicts],
-            "report": _report(scanner, scan, lost),
+            "report": _report(scanner, scan, problems),
         }
 
     def report(self, request: requests.LorebookReport) -> dict[str, Json]:
-        """Return the report of a conversation's last scan that was kept, and which timed effects run."""
+        """Return the saved report of a conversation's last scan, and its running timed effects."""
         turn = self._store.turn(self._home, request.conversation or self._actor.scope.conversation)
         return {"count": turn.count, "started": dict(turn.started), "report": turn.report}
 
     def for_context(
         self, messages: Sequence[Mapping[str, Json]], window_tokens: int, *, is_prompt: bool
     ) -> LorebookHits:
-        """Return the entries of the project's books that a context for these messages holds.
+        """Return the entries of the project's books for a context with these messages.
 
-        is_prompt: the messages are the whole conversation, so its timed effects go on with them. A named outlet is for
-        whoever asks for it by name (`lorebook scan`), and is left out.
+        is_prompt: the messages are the whole conversation, so its timed effects continue with them. Entries of named
+        outlets are left out; `lorebook scan` returns them.
         """
         records = self._store.books(self._home)
         if not records:
             return LorebookHits()
-        scanner, lost = self._store.scanner(self._home, records, self._settings)
+        scanner, problems = self._store.scanner(self._home, records, self._settings)
         conversation = self._actor.scope.conversation
         turn = self._store.turn(self._home, conversation)
         count = 0 if is_prompt else turn.count
         scanned = ScanInput(spoken_messages(messages), conversation, count, started=turn.started)
         scan = scanner.scan(scanned, budget_tokens=self._settings.budget(window_tokens))
-        report = _report(scanner, scan, lost, whole=False)
+        report = _report(scanner, scan, problems, whole=False)
         if is_prompt and conversation and self._writes.may_write:
             self._store.save_turn(self._home, conversation, ConversationTurn(scanned.at, scan.started, report))
         verdicts = [verdict for verdict in scan.in_prompt_order() if verdict.entry.place != "outlet"]
-        left_out = len(scan.admitted) - len(verdicts)
+        unused = len(scan.admitted) - len(verdicts)
         reason = f"{len(scan.admitted)} of {len(scanner.entries)} entries admitted"
-        reason += f", {left_out} of them for outlets or empty" if left_out else ""
+        reason += f", {unused} of them for outlets or empty" if unused else ""
         decision = {"action": "scan_lorebooks", "reason": reason, **report}
         return LorebookHits(tuple(self._snippets(verdicts, _trusts(records))), (decision,))
 
@@ -203,18 +203,18 @@ class LorebookUseCases:
         ]
 
     def _scanner(self, request: requests.ScanLorebook) -> tuple[LoreScanner, dict[str, Trust], list[str]]:
-        """Return a scanner of the book that was named or sent, else of every book of the project."""
+        """Return a scanner of the named or sent book, else of every book of the project."""
         if request.content:
             book = read_lorebook(inputs.file_bytes("content", request.content), request.file or "the lorebook")
             return LoreScanner([replace(book, id=book_name(request.file))], self._settings), {}, []
         records = self._store.books(self._home)
         if request.name:
             records = [self._store.record(self._home, request.name)]
-        scanner, lost = self._store.scanner(self._home, records, self._settings)
-        return scanner, _trusts(records), lost
+        scanner, problems = self._store.scanner(self._home, records, self._settings)
+        return scanner, _trusts(records), problems
 
     def _check_may_change(self, old: BookRecord | None) -> None:
-        """Raise Refused: nothing may be written now, or a human added the old book."""
+        """Raise Refused: writing is not allowed now, or a human added the old book."""
         self._writes.check_writable()
         rights.check(Action.KNOWLEDGE, self._actor.caller)
         if old is not None and old.by.startswith(HUMAN_AUTHOR):
@@ -222,7 +222,7 @@ class LorebookUseCases:
 
 
 def spoken_messages(messages: Json) -> tuple[LoreMessage, ...]:
-    """Return what people and agents said, without what was recalled into it. Raises BadInput."""
+    """Return the messages of people and agents, without recalled memories in them. Raises BadInput."""
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
         raise BadInput(f"messages is {kind_of(messages)}; allowed is a list of {{role, content, name?}}")
     spoken = []
@@ -241,15 +241,15 @@ def _trusts(records: Sequence[BookRecord]) -> dict[str, Trust]:
     return {record.id: Trust(record.trust) for record in records}
 
 
-def _report(scanner: LoreScanner, scan: LoreScan, lost: Sequence[str], *, whole: bool = True) -> dict[str, Json]:
+def _report(scanner: LoreScanner, scan: LoreScan, problems: Sequence[str], *, whole: bool = True) -> dict[str, Json]:
     """Return the report of a scan: each entry, admitted or dropped, and why.
 
-    whole: else only the first that were admitted, or that a text came near; left_out counts the others.
+    whole: else only the first admitted and the first dropped with a key in a text; left_out counts the others.
     """
-    notes = [*lost, *(problem for book in scanner.books for problem in book.problems), *scan.notes]
+    notes = [*problems, *(problem for book in scanner.books for problem in book.problems), *scan.notes]
     admitted = scan.admitted if whole else scan.admitted[:ROWS_KEPT]
-    near = [verdict for verdict in scan.looked_at if verdict.why is not Why.NO_KEY]
-    dropped = scan.dropped if whole else near[:ROWS_KEPT]
+    matched = [verdict for verdict in scan.examined if verdict.why is not Why.NO_KEY]
+    dropped = scan.dropped if whole else matched[:ROWS_KEPT]
     return {
         "books": [book.id for book in scanner.books],
         "budget_tokens": scan.budget_tokens,
@@ -280,5 +280,5 @@ def _place(verdict: LoreVerdict) -> dict[str, Json]:
 
 
 def _shown(record: BookRecord) -> dict[str, Json]:
-    others = {name: getattr(record, name) for name in ("trust", "by", "added_at")}
-    return {"name": record.id, "file": record.file, "bytes": record.size, **others}
+    fields = {name: getattr(record, name) for name in ("trust", "by", "added_at")}
+    return {"name": record.id, "file": record.file, "bytes": record.size, **fields}

@@ -1,10 +1,10 @@
-"""What ranking needs of passages, kept in memory as it is of memories (`recall.mirror`), so that there is one order.
+"""An in-memory index of passages for ranking, as `recall.mirror` is of memories, so that both rank alike.
 
 A document is to its passages what a conversation is to its events: neighbours of the best passage count a little, and
-so does what the whole document says. The first search asks for the collection to be loaded, page by page in the
-background (`load_page`); once that is done, a search that nothing narrows finds its passages here. Until then, for a
-narrowed search, and on a server that others write to, the engine finds them and only these are loaded. Derived, never
-truth: what is shown is read from the store and checked once more.
+so does the whole document. The first search starts loading the collection, page by page in the background
+(`load_page`); once it is loaded, a search without filter finds its passages here. Until then, for a filtered search,
+and on a server that others write to, the engine finds the candidates and only these are loaded. Results are read from
+the store and checked once more before they are shown.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 COLLECTION = "knowledge"
 PAGE = 200
-KEPT_MAX = 120_000
-"""Passages that are loaded, at about 2 kB each; of more the engine finds the candidates."""
+LOADED_MAX = 120_000
+"""Passages that are loaded, at about 2 kB each; in larger collections the engine finds the candidates."""
 ACTIVE = Where((OneOf("state", (Status.ACTIVE.value,)),))
 _SEPARATOR = "\n"
 
 
 def counted_for(readers: Collection[str]) -> str:
-    """Return the name under which words are counted over what holders of these audiences may read."""
+    """Return the name of the word counts over the passages that these audiences may read."""
     return _SEPARATOR.join(sorted(readers))
 
 
 class _Passages(Mirror):
-    """Rows of passages: a document is their conversation, and words are counted over what a reader may read."""
+    """Rows of passages: their document is their conversation; words are counted over what a reader may read."""
 
     def conversation_place(self, memory: Memory, collection: str) -> tuple[str, int] | None:
         if not memory.citations:
@@ -55,7 +55,7 @@ class _Passages(Mirror):
 
 
 class PassageIndex:
-    """Thread-safe; the store is asked outside of its lock."""
+    """Thread-safe; the store is called without holding the lock."""
 
     def __init__(self, store: MemoryStore, identities: Mapping[str, EmbedderIdentity]) -> None:
         self._store, self._identities = store, identities
@@ -63,32 +63,32 @@ class PassageIndex:
         self.invalidate()
 
     def invalidate(self) -> None:
-        """Drop every row: passages were written past this index."""
+        """Drop every row: passages were written without telling this index."""
         with self._lock:
             self._mirror = _Passages(self._identities)
-            self._wanted = False
+            self._is_requested = False
             self._after: str | None = None
             self._changed_since: set[str] = set()
             """Points written since loading began: a page that is being read may be older."""
 
-    # --- what was written ------------------------------------------------------------------------------------------
+    # --- changes ---------------------------------------------------------------------------------------------------
 
     def note(self, entries: Sequence[Entry]) -> None:
-        """Take passages as they are stored now; none is kept in memory before the first search."""
+        """Replace the rows of passages that were stored; nothing is loaded before the first search."""
         with self._lock:
             self.drop(entry.memory.point_id for entry in entries)
-            if self._wanted:
+            if self._is_requested:
                 self._add(entries)
 
     def drop(self, points: Iterable[str]) -> None:
-        """Drop passages that are gone."""
+        """Drop the rows of these passages."""
         with self._lock:
-            gone = list(points)
-            self._note_changed(gone)
-            self._mirror.drop(gone)
+            dropped = list(points)
+            self._note_changed(dropped)
+            self._mirror.drop(dropped)
 
     def embedded(self, using: str, vectors: Mapping[str, Matrix]) -> None:
-        """Take the vectors of passages."""
+        """Set the vectors of passages."""
         with self._lock:
             self._note_changed(vectors)
             self._mirror.set_vectors(vectors, using)
@@ -98,23 +98,23 @@ class PassageIndex:
             self._changed_since.update(points)
 
     def _add(self, entries: Sequence[Entry]) -> None:
-        """Add what is not known yet; the caller holds the lock."""
-        era, known = self._mirror.era, self._mirror.row_of
-        fresh = {e.memory.point_id: e for e in entries if e.memory.point_id not in known and e.memory.content}
-        self._mirror.add_all(fresh, COLLECTION)
-        if self._mirror.era != era:  # it was full of dropped rows and began anew
+        """Add the passages that have no row yet; the caller holds the lock."""
+        era, row_of = self._mirror.era, self._mirror.row_of
+        new = {e.memory.point_id: e for e in entries if e.memory.point_id not in row_of and e.memory.content}
+        self._mirror.add_all(new, COLLECTION)
+        if self._mirror.era != era:  # the mirror was full of dropped rows and was cleared
             self._after = None
 
     def load_page(self) -> bool:
-        """Load a page of what is not in memory yet; return whether there was any. For one thread in the background."""
+        """Load the next page; return whether there was any. For one thread in the background."""
         with self._lock:
             mirror = self._mirror
-            if not self._wanted or mirror.is_whole or self._store.kind not in candidates.WRITTEN_HERE:
+            if not self._is_requested or mirror.is_whole or self._store.kind not in candidates.WRITTEN_HERE:
                 return False
             if self._after is None:
                 self._after, self._changed_since = "", set()
-        if not self._after and self._store.count(COLLECTION, ACTIVE) > KEPT_MAX:
-            self._wanted = False
+        if not self._after and self._store.count(COLLECTION, ACTIVE) > LOADED_MAX:
+            self._is_requested = False
             return False
         page, after = self._store.scan(COLLECTION, ACTIVE, page=PAGE, after=self._after or None, with_vectors=True)
         with self._lock:
@@ -138,8 +138,8 @@ class PassageIndex:
         weights: RankingWeights,
         period: TimeWords | None,
     ) -> Scored | None:
-        """Return the scores of what a question finds, None where it finds nothing. where: empty, to search all that
-        the readers may read."""
+        """Return the scores of the passages that a question finds, None for none. where: an empty filter searches all
+        that the readers may read."""
         audiences = tuple(sorted(readers))
 
         def score(rows: NDArray[np.int64] | None) -> Scored | None:
@@ -153,7 +153,7 @@ class PassageIndex:
             )
 
         with self._lock:
-            self._wanted = True
+            self._is_requested = True
             mirror = self._mirror
             if mirror.is_whole and where == Where():
                 return score(None)
@@ -163,13 +163,13 @@ class PassageIndex:
                 query_row = centring.query(query_row, question.script)
         points = [hit.point_id for hit in candidates.store_hits(self._store, COLLECTION, where, question, query_row)]
         with self._lock:
-            wanted = candidates.points_to_read(self._store, mirror, points, self._identities)
-            bare = mirror.row_of.keys() & set(wanted)
-        entries = self._store.get(COLLECTION, wanted, with_vectors=True)
+            to_read = candidates.points_to_read(self._store, mirror, points, self._identities)
+            unembedded = mirror.row_of.keys() & set(to_read)
+        entries = self._store.get(COLLECTION, to_read, with_vectors=True)
         with self._lock:
             if self._mirror is mirror:
                 self._add(entries)
-                read = {e.memory.point_id: e.vectors for e in entries if e.memory.point_id in bare}
+                vectors = {e.memory.point_id: e.vectors for e in entries if e.memory.point_id in unembedded}
                 for name in self._identities:
-                    mirror.set_vectors({point: rows[name] for point, rows in read.items() if name in rows}, name)
+                    mirror.set_vectors({point: rows[name] for point, rows in vectors.items() if name in rows}, name)
             return score(np.unique(mirror.rows(points)))

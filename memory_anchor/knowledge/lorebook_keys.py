@@ -1,10 +1,10 @@
 """An index of the keys of many lorebooks, built once: which of them are in a text.
 
-Of each literal key the rarest run of eight letters is indexed (a shorter key whole); the runs of a text then name the
-few keys that may be in it, and only those are searched for: the cost of 5,000 entries is that of the few in the text.
-An expression (`/regex/flags`) runs on the Rust engine that pydantic brings: its time is linear in the text, so that no
-pattern can hang a scan, and a result never depends on a clock. Rejected: `re` under a time limit (the same text would
-match on one day and not on another), and one large alternation (it says that a key is there, not which).
+Of each literal key the rarest run of eight letters is indexed (a shorter key whole); the runs of a text select the few
+keys that may be in it, and only those are searched for, so 5,000 entries cost no more than the few in the text. An
+expression (`/regex/flags`) runs on pydantic's Rust engine: its time is linear in the text, so that no pattern can hang
+a scan, and a result never depends on a clock. Rejected: `re` under a time limit (the same text would match on one day
+and not on another), and one large alternation (it says that some key matches, not which).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ KEYS_MAX = 100_000
 REGEX_REPEATS_MAX = 100
 """Bound on the product of an expression's counted repetitions: each may take 90 KB (`\\w{100}`: 9 MB)."""
 REGEX_UNITS_MAX = 1_500
-"""Of all expressions of one index, each counting as its repetitions: together they may take 140 MB."""
-TEXTS_KEPT = 128
-"""Texts whose keys are remembered."""
+"""Of all expressions of one index, each counted by its repetitions: together they may take 140 MB."""
+TEXTS_CACHED = 128
+"""Texts whose keys are cached."""
 GRAM = 8
-"""Letters of a run. With 3, keys of few syllables named 5,000 candidates for each text (21 ms instead of 2)."""
+"""Letters of a run. With 3, keys of few syllables gave 5,000 candidates for each text (21 ms instead of 2)."""
 _CJK = re.compile(f"[{CJK}]")
 _REGEX = re.compile(r"/(.+)/([a-z]{0,8})", re.S)
 _COUNTED = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
@@ -39,7 +39,7 @@ _FLAGS = {"i": "i", "m": "m", "s": "s", "u": "", "g": "", "y": ""}
 
 
 class MatchRules(Protocol):
-    """The rules for a key whose entry does not say."""
+    """The rules for keys of entries without their own."""
 
     @property
     def case_sensitive(self) -> bool: ...
@@ -60,7 +60,7 @@ def substituted(text: str, names: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A literal key. whole: it has to be a word of its own."""
+    """A literal key. whole: it matches whole words only."""
 
     needle: str
     case: bool
@@ -68,28 +68,28 @@ class _Key:
 
     @classmethod
     def of(cls, text: str, *, case: bool, whole: bool) -> _Key:
-        """Whole words are for keys of one word without CJK, whose words nothing separates."""
+        """Return a key. A key of several words, or with CJK, whose words nothing separates, is never `whole`."""
         is_word = not any(char.isspace() for char in text) and not _CJK.search(text)
         return cls(text if case else normal(text), case, whole and is_word)
 
     def is_in(self, text: str, lowered: str) -> bool:
         haystack = text if self.case else lowered
-        at = haystack.find(self.needle)
-        while self.whole and at >= 0:
-            end = at + len(self.needle)
-            if not (_in_word(haystack, at - 1) or _in_word(haystack, end)):
+        start = haystack.find(self.needle)
+        while self.whole and start >= 0:
+            end = start + len(self.needle)
+            if not (_in_word(haystack, start - 1) or _in_word(haystack, end)):
                 return True
-            at = haystack.find(self.needle, at + 1)
-        return at >= 0
+            start = haystack.find(self.needle, start + 1)
+        return start >= 0
 
 
-def _in_word(text: str, at: int) -> bool:
-    """Return whether a letter of a word is there; CJK next to a Latin word is none of its letters."""
-    return 0 <= at < len(text) and (text[at].isalnum() or text[at] == "_") and not _CJK.match(text[at])
+def _in_word(text: str, index: int) -> bool:
+    """Return whether a letter of a word is at an index; a CJK sign next to a Latin word does not belong to it."""
+    return 0 <= index < len(text) and (text[index].isalnum() or text[index] == "_") and not _CJK.match(text[index])
 
 
 class _KeyExpression:
-    """An expression between slashes. units: how many are left. Raises ValueError: what is wrong, in one clause."""
+    """An expression between slashes. units: how many are left. Raises ValueError: the problem, in one clause."""
 
     def __init__(self, source: str, flags: str, *, units: int) -> None:
         if unknown := set(flags) - set(_FLAGS):
@@ -102,8 +102,8 @@ class _KeyExpression:
         self.units = repeats
         if repeats > units:
             raise ValueError("is beyond the expressions allowed at once")
-        chosen = "".join(_FLAGS[flag] for flag in dict.fromkeys(flags))
-        pattern = (f"(?{chosen})" if chosen else "") + source
+        inline_flags = "".join(_FLAGS[flag] for flag in dict.fromkeys(flags))
+        pattern = (f"(?{inline_flags})" if inline_flags else "") + source
         try:
             self._engine = SchemaValidator(
                 core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True)
@@ -118,9 +118,9 @@ class _KeyExpression:
 
 @dataclass(slots=True)
 class KeyIndex:
-    """The keys of many entries, each by its number. primary, secondary: of each entry, in its order.
+    """The keys of many entries, by number. primary, secondary: the keys of each entry, in order.
 
-    entries_of: key -> entries that have it as a primary one. problems: about keys that cannot be matched.
+    entries_of: key -> entries that have it as a primary key. problems: about keys that cannot be matched.
     """
 
     primary: list[tuple[int, ...]] = field(default_factory=list)
@@ -135,30 +135,30 @@ class KeyIndex:
     _sizes: tuple[int, ...] = ()
     _units: int = 0
     _search: Callable[[str, tuple[tuple[str, str], ...]], frozenset[int]] = lambda *_: frozenset()
-    _known: dict[tuple[str, bool, bool], int] = field(default_factory=dict)
+    _numbers: dict[tuple[str, bool, bool], int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, entries: Sequence[LoreEntry], rules: MatchRules) -> KeyIndex:
-        made = cls()
+        index = cls()
         for number, entry in enumerate(entries):
             case = rules.case_sensitive if entry.case_sensitive is None else entry.case_sensitive
             whole = rules.match_whole_words if entry.whole_words is None else entry.whole_words
-            made.primary.append(made._numbers(entry, entry.keys, case=case, whole=whole))
-            made.secondary.append(made._numbers(entry, entry.secondary, case=case, whole=whole))
-            for key in made.primary[-1]:
-                made.entries_of.setdefault(key, []).append(number)
-        made._index_grams()
+            index.primary.append(index._add_all(entry, entry.keys, case=case, whole=whole))
+            index.secondary.append(index._add_all(entry, entry.secondary, case=case, whole=whole))
+            for key in index.primary[-1]:
+                index.entries_of.setdefault(key, []).append(number)
+        index._index_grams()
         # The last messages are scanned again with the next one, and texts of entries in every pass.
-        made._search = lru_cache(TEXTS_KEPT)(made._search_text)
-        return made
+        index._search = lru_cache(TEXTS_CACHED)(index._search_text)
+        return index
 
     def keys_in(self, text: str, names: Mapping[str, str]) -> frozenset[int]:
-        """Return the keys that are in one text. names: what `{{user}}` and `{{char}}` in keys mean."""
+        """Return the keys that are in a text. names: the values of `{{user}}` and `{{char}}` in keys."""
         return self._search(text, tuple(sorted(names.items())) if self._with_macros else ()) if text else frozenset()
 
     def _search_text(self, text: str, names: tuple[tuple[str, str], ...]) -> frozenset[int]:
         lowered = normal(text)
-        grams = {lowered[at : at + size] for size in self._sizes for at in range(len(lowered) - size + 1)}
+        grams = {lowered[start : start + size] for size in self._sizes for start in range(len(lowered) - size + 1)}
         candidates = (key for gram in grams & self._grams.keys() for key in self._grams[gram])
         hits = {key for key in candidates if self._literal[key].is_in(text, lowered)}
         hits.update(key for key, expression in self._regex.items() if expression.is_in(text))
@@ -169,10 +169,11 @@ class KeyIndex:
         )
         return frozenset(hits)
 
-    def _numbers(self, entry: LoreEntry, keys: Iterable[str], *, case: bool, whole: bool) -> tuple[int, ...]:
+    def _add_all(self, entry: LoreEntry, keys: Iterable[str], *, case: bool, whole: bool) -> tuple[int, ...]:
+        """Return the numbers of an entry's keys, adding new ones; keys that cannot be matched are left out."""
         numbers = (
-            self._known[text, case, whole]
-            if (text, case, whole) in self._known
+            self._numbers[text, case, whole]
+            if (text, case, whole) in self._numbers
             else self._add(entry, text, case=case, whole=whole)
             for text in keys
         )
@@ -201,18 +202,18 @@ class KeyIndex:
                 return None
             self._literal[number] = key
         self.texts.append(text)
-        self._known[(text, case, whole)] = number
+        self._numbers[text, case, whole] = number
         return number
 
     def _index_grams(self) -> None:
-        runs = {number: _runs(normal(key.needle)) for number, key in self._literal.items()}
-        common = Counter(run for of_key in runs.values() for run in of_key)
-        for number, of_key in runs.items():
-            self._grams.setdefault(min(of_key, key=lambda run: (common[run], run)), []).append(number)
+        runs_by_key = {number: _runs(normal(key.needle)) for number, key in self._literal.items()}
+        counts = Counter(run for runs in runs_by_key.values() for run in runs)
+        for number, runs in runs_by_key.items():
+            self._grams.setdefault(min(runs, key=lambda run: (counts[run], run)), []).append(number)
         self._sizes = tuple(sorted({len(run) for run in self._grams}))
 
 
 def _runs(text: str) -> set[str]:
-    """Return the runs of `GRAM` letters near a text's head, or the whole text where it is shorter."""
+    """Return the runs of `GRAM` letters near the start of a text, or the whole text where it is shorter."""
     last = min(len(text), 2 * GRAM) - GRAM
-    return {text[at : at + GRAM] for at in range(last + 1)} if last >= 0 else {text}
+    return {text[start : start + GRAM] for start in range(last + 1)} if last >= 0 else {text}

@@ -1,11 +1,11 @@
-"""Which entries of lorebooks a conversation admits within a budget, and why it does not admit each other one. Pure.
+"""Which lorebook entries a conversation admits within a budget, and why each other entry is dropped. Pure.
 
-Passes over the same entries: first the last messages, then the texts of admitted entries (recursion), then, where too
-few were admitted, one message deeper at a time. Each text is matched once, by itself, so that no key is found across
-two. Nothing here knows a clock or chance: probability and groups are drawn from a hash of the conversation, the message
-and the entry, and timed effects follow from one number for each entry, the message count at which it was last admitted.
-So a repeated scan answers the same. Rejected: effects as running counters, which a repeated or taken back message would
-count twice.
+The entries are matched in passes: first the last messages, then the texts of admitted entries (recursion), then, where
+too few were admitted, one message more at a time. Each text is matched by itself, so that no key is found across two.
+Nothing here depends on a clock or on randomness: probability and groups are drawn from a hash of the conversation, the
+message and the entry, and timed effects follow from one number for each entry, the message count at which it was last
+admitted. So a repeated scan gives the same result. Rejected: effects as running counters, which a repeated or undone
+message would count twice.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from memory_anchor.knowledge.lorebook_keys import KeyIndex, substituted
 from memory_anchor.language.tokens import count_tokens
 
 TEXT_CHARS_MAX = 100_000
-"""Of one message; the rest is not scanned."""
+"""Characters of one message; the rest is not scanned."""
 MESSAGES_MAX = 1_000
 PASSES_MAX = 200
-COUNTS_KEPT = 4_096
+COUNTS_CACHED = 4_096
 TRIM_LEAST_TOKENS = 24
-"""Below this what is left of a trimmed entry says nothing."""
+"""A trimmed entry with fewer tokens is of no use."""
 CUT = " […]"
 
 
@@ -59,7 +59,7 @@ class LoreMessage:
 
 @dataclass(frozen=True, slots=True)
 class ScanSettings:
-    """How books are scanned that do not say it themselves. budget_tokens: 0 for `budget_percent` of the window.
+    """How books without settings of their own are scanned. budget_tokens: 0 for `budget_percent` of the window.
     budget_cap, min_activations_depth: 0 for none. max_recursion_steps: passes, 1 for no recursion, 0 for no limit."""
 
     scan_depth: int = 2
@@ -89,8 +89,8 @@ class ScanSettings:
 class ScanInput:
     """What is scanned. messages: oldest first. count: messages of the whole conversation, where these are its end (0:
     these are all). started: `book/uid` -> message count at which a timed entry was admitted, from the scan before.
-    sources: name -> text, see `lorebook.SOURCES`. names: what `{{user}}` and `{{char}}` mean. forced: `book/uid` of
-    entries to admit anyway."""
+    sources: name -> text, see `lorebook.SOURCES`. names: the values of `{{user}}` and `{{char}}`. forced: `book/uid`
+    of entries to admit anyway."""
 
     messages: Sequence[LoreMessage]
     conversation: str = ""
@@ -110,9 +110,9 @@ class ScanInput:
 
 @dataclass(frozen=True, slots=True)
 class LoreVerdict:
-    """What became of one entry. key: the one that matched. pass_number: of the last pass that looked at it, from 1.
+    """The result for one entry. key: the one that matched. pass_number: of the last pass that examined it, from 1.
 
-    text, tokens: as admitted. whole_tokens: before the budget trimmed it. detail: which group or number decided.
+    text, tokens: as admitted. whole_tokens: before the budget trimmed it. detail: the group or number that decided.
     """
 
     book: str
@@ -133,29 +133,29 @@ class LoreVerdict:
 
 @dataclass(frozen=True, slots=True)
 class LoreScan:
-    """admitted: in the order of admission. looked_at: dropped, with a key in some text. started: for the next scan.
-    rest: makes the verdicts on all other entries, of which there may be thousands."""
+    """admitted: in the order of admission. examined: dropped, with a key in some text. started: for the next scan.
+    others: yields the verdicts on all other entries, of which there may be thousands."""
 
     admitted: tuple[LoreVerdict, ...]
-    looked_at: tuple[LoreVerdict, ...]
+    examined: tuple[LoreVerdict, ...]
     started: Mapping[str, int]
     budget_tokens: int
     passes: int
     overflowed: bool
     notes: tuple[str, ...]
-    rest: Callable[[], Iterator[LoreVerdict]]
+    others: Callable[[], Iterator[LoreVerdict]]
 
     @property
     def dropped(self) -> tuple[LoreVerdict, ...]:
         """The verdicts on all entries that were not admitted."""
-        return (*self.looked_at, *self.rest())
+        return (*self.examined, *self.others())
 
     @property
     def tokens(self) -> int:
         return sum(verdict.tokens for verdict in self.admitted)
 
     def in_prompt_order(self) -> list[LoreVerdict]:
-        """Return what was admitted as it stands in a prompt: by position, then by order, the highest last."""
+        """Return the admitted entries in the order of a prompt: by position, then by order, the highest last."""
 
         def key(verdict: LoreVerdict) -> tuple[int, str, int, int]:
             entry = verdict.entry
@@ -165,7 +165,7 @@ class LoreScan:
 
 
 class LoreScanner:
-    """Scans some books; made once, used for each message. count: tokens of a text."""
+    """Scans some books; built once, used for each message. count: tokens of a text."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class LoreScanner:
         self.entries = tuple(entry for book in books for entry in book.entries)
         self.book_of = tuple(book for book in books for _ in book.entries)
         self.keys = KeyIndex.of(self.entries, self.settings)
-        self.count = lru_cache(COUNTS_KEPT)(count)
+        self.count = lru_cache(COUNTS_CACHED)(count)
         self.ids = tuple(f"{book.id}/{entry.uid}" for book in books for entry in book.entries)
         self.always = [index for index, entry in enumerate(self.entries) if entry.constant or entry.forced]
         self.index_of = {id: index for index, id in enumerate(self.ids)}
@@ -201,8 +201,9 @@ class _Run:
         self.notes: list[str] = []
         self.admitted: dict[int, LoreVerdict] = {}
         self.dropped: dict[int, LoreVerdict] = {}
-        self.unlucky: set[int] = set()
-        self.taken: dict[str, int] = {}
+        self.not_drawn: set[int] = set()
+        """Entries that their probability left out."""
+        self.winners: dict[str, int] = {}
         """Group -> its entry that was admitted."""
         self.used = 0
         self.used_by_book: dict[str, int] = {}
@@ -213,6 +214,7 @@ class _Run:
         self.messages: list[frozenset[int]] = []
         """The keys in the newest message, in the two newest, ..."""
         self.recursed: frozenset[int] = frozenset()
+        """The keys in the texts of admitted entries."""
         self.sources = {name: self._keys_in(text) for name, text in scanned.sources.items()}
         self.touched: set[int] = set(scanner.always)
         self.touched |= {scanner.index_of[id] for id in scanned.forced if id in scanner.index_of}
@@ -238,19 +240,19 @@ class _Run:
                 started[self.scanner.ids[index]] = self.scanned.at
         return LoreScan(
             admitted=tuple(self.admitted.values()),
-            looked_at=tuple(self.dropped.values()),
+            examined=tuple(self.dropped.values()),
             started=started,
             budget_tokens=self.budget,
             passes=self.pass_number,
             overflowed=self.overflowed,
             notes=(*self.notes, *self.scanner.keys.problems.all()),
-            rest=self._untouched,
+            others=self._untouched,
         )
 
     # --- passes --------------------------------------------------------------------------------------------------
 
     def _pass(self) -> None:
-        """Look at every entry that a text came near, and admit what passes checks, groups, chance and the budget."""
+        """Examine every entry with a key in a text; admit those that pass checks, groups, probability and budget."""
         matched: list[tuple[int, Why, str]] = []
         for index in sorted(self.touched - self.admitted.keys()):
             why, key = self._reason(index)
@@ -259,25 +261,25 @@ class _Run:
             else:
                 self._drop(index, why, key=key)
         matched.sort(key=lambda m: (not self._sticks(m[0]), m[1] is Why.KEY, -self.scanner.entries[m[0]].priority))
-        new = [match for match in self._chosen_of_groups(matched) if self._is_lucky(match[0])]
-        self.fresh = self._within_budget(new)
+        drawn = [match for match in self._group_winners(matched) if self._is_drawn(match[0])]
+        self.fresh = self._within_budget(drawn)
 
     def _next(self) -> bool:
-        """Prepare another pass: recursion, else a message deeper, else the next level. Return whether there is one."""
+        """Prepare another pass: recursion, else one message more, else the next level. Return whether there is one."""
         if self.pass_number >= PASSES_MAX:
             self.notes.append(f"the scan ended after {PASSES_MAX} passes")
             return False
         limit = self.settings.max_recursion_steps
         may_recurse = not self.overflowed and not (limit and self.pass_number >= limit)
-        speaking = [index for index in self.fresh if self._speaks(index)]
+        scannable = [index for index in self.fresh if self._is_scannable(index)]
         self.is_recursion = False
-        if may_recurse and speaking:
-            for index in speaking:
+        if may_recurse and scannable:
+            for index in scannable:
                 self.recursed |= self._touch(self._keys_in(self.admitted[index].text))
             self.is_recursion = True
-        elif not self.overflowed and self._is_deeper():
+        elif not self.overflowed and self._read_deeper():
             self.deeper += 1
-        elif may_recurse and self.levels and any(self._speaks(index) for index in self.admitted):
+        elif may_recurse and self.levels and any(self._is_scannable(index) for index in self.admitted):
             self.level = self.levels.pop(0)
             self.is_recursion = True
         else:
@@ -285,8 +287,8 @@ class _Run:
         self.pass_number += 1
         return True
 
-    def _is_deeper(self) -> bool:
-        """Read one message more where too few entries were admitted; return whether there was one."""
+    def _read_deeper(self) -> bool:
+        """Match one message more where too few entries were admitted; return whether there was one."""
         depth = self.scanner.depth + self.deeper + 1
         most = self.settings.min_activations_depth or MESSAGES_MAX
         if len(self.admitted) >= self.settings.min_activations or depth > min(most, len(self.scanned.messages)):
@@ -294,13 +296,14 @@ class _Run:
         self._read_messages(depth)
         return True
 
-    def _speaks(self, index: int) -> bool:
+    def _is_scannable(self, index: int) -> bool:
+        """Return whether an admitted entry's text may admit others."""
         entry = self.scanner.entries[index]
         return self._recurses(index) and not entry.prevent_recursion and bool(self.admitted[index].text)
 
     def _recurses(self, index: int) -> bool:
-        own = self.scanner.book_of[index].recursive
-        return self.settings.recursive if own is None else own
+        of_book = self.scanner.book_of[index].recursive
+        return self.settings.recursive if of_book is None else of_book
 
     def _read_messages(self, depth: int) -> None:
         """Match the newest messages, up to `depth` of them."""
@@ -319,7 +322,7 @@ class _Run:
         return self.scanner.keys.keys_in(text[:most], self.scanned.names)
 
     def _touch(self, keys: frozenset[int]) -> frozenset[int]:
-        """Have the next pass look at the entries that have one of these keys; return the keys."""
+        """Have the next pass examine the entries with one of these keys; return the keys."""
         for key in keys:
             self.touched.update(self.scanner.keys.entries_of.get(key, ()))
         return keys
@@ -329,58 +332,58 @@ class _Run:
     def _reason(self, index: int) -> tuple[Why, str]:
         """Return why an entry is to be admitted (KEY with the key that matched), or why it is not."""
         entry = self.scanner.entries[index]
-        if held_back := self._held_back(index):
-            return held_back, ""
+        if why := self._blocked(index):
+            return why, ""
         if self.scanner.ids[index] in self.scanned.forced or entry.forced:
             return Why.FORCED, ""
         if entry.constant:
             return Why.CONSTANT, ""
         return (Why.STICKY, "") if self._sticks(index) else self._by_keys(index)
 
-    def _held_back(self, index: int) -> Why | None:
-        """Return what keeps an entry out before its keys are compared, None for nothing; in SillyTavern's order."""
-        if index in self.unlucky:
+    def _blocked(self, index: int) -> Why | None:
+        """Return what blocks an entry before its keys are compared, None for nothing; in SillyTavern's order."""
+        if index in self.not_drawn:
             return Why.PROBABILITY
-        if (why := self._kept_out(index)) or self._sticks(index):
+        if (why := self._always_blocked(index)) or self._sticks(index):
             return why
-        if self._waits(index):
+        if self._is_delayed(index):
             return Why.DELAYED
         return Why.EXCLUDED if self.scanner.entries[index].exclude_recursion and self.is_recursion else None
 
-    def _kept_out(self, index: int) -> Why | None:
-        """Return what keeps an entry out in every pass."""
+    def _always_blocked(self, index: int) -> Why | None:
+        """Return what blocks an entry in every pass, None for nothing."""
         entry = self.scanner.entries[index]
         if not entry.enabled:
             return Why.DISABLED
         if entry.triggers and self.scanned.trigger not in entry.triggers:
             return Why.TRIGGER
-        if self._filtered(entry):
+        if self._is_filtered(entry):
             return Why.FILTER
         if self.scanned.at < entry.delay:
             return Why.DELAY
         return Why.COOLDOWN if self._sticks_or_cools(index) and not self._sticks(index) else None
 
-    def _filtered(self, entry: LoreEntry) -> bool:
+    def _is_filtered(self, entry: LoreEntry) -> bool:
         """Return whether the entry is for other characters: by name, or by a tag."""
         if not entry.names and not entry.tags:
             return False
         matches = self.scanned.character in entry.names or bool(self.scanned.tags & entry.tags)
         return matches if entry.excludes else not matches
 
-    def _waits(self, index: int) -> bool:
+    def _is_delayed(self, index: int) -> bool:
         level = self.scanner.entries[index].delay_until_recursion
         return bool(level) and (not self.is_recursion or level > self.level or not self._recurses(index))
 
     def _depth(self, index: int) -> int:
-        """Return how many messages an entry is matched against, as it says itself, else its book, else the settings."""
-        own = self.scanner.entries[index].scan_depth
-        if own is not None:
-            return own
+        """Return how many messages an entry is matched against: its own setting, else its book's, else the default."""
+        of_entry = self.scanner.entries[index].scan_depth
+        if of_entry is not None:
+            return of_entry
         of_book = self.scanner.book_of[index].scan_depth
         return (self.settings.scan_depth if of_book is None else of_book) + self.deeper
 
     def _visible_keys(self, index: int) -> frozenset[int]:
-        """Return the keys that stand in the texts an entry is matched against."""
+        """Return the keys in the texts that an entry is matched against."""
         entry, depth = self.scanner.entries[index], self._depth(index)
         messages = self.messages[min(depth, len(self.messages)) - 1] if depth and self.messages else frozenset()
         sources = [self.sources[name] for name in entry.sources if depth and name in self.sources]
@@ -389,7 +392,7 @@ class _Run:
         return messages.union(*sources) if any(sources) else messages
 
     def _by_keys(self, index: int) -> tuple[Why, str]:
-        """Return (KEY and the key that matched, or why none did and what stood against it)."""
+        """Return KEY and the key that matched, else why the entry does not match and the key that decided."""
         visible = self._visible_keys(index)
         keys = self.scanner.keys
         key = next((key for key in keys.primary[index] if key in visible), None)
@@ -409,7 +412,7 @@ class _Run:
         return (Why.KEY if holds else Why.SECONDARY), keys.texts[key]
 
     def _score(self, index: int) -> int:
-        """Return how many keys of an entry stand in its texts, as groups count them."""
+        """Return how many keys of an entry are in its texts, as groups count them."""
         visible = self._visible_keys(index)
         primary, secondary = self.scanner.keys.primary[index], self.scanner.keys.secondary[index]
         hits = sum(key in visible for key in primary)
@@ -423,13 +426,13 @@ class _Run:
         self.dropped[index] = LoreVerdict(book, entry, False, why, key, self.pass_number, detail=detail)
 
     def _untouched(self) -> Iterator[LoreVerdict]:
-        """Yield the verdict on each entry that no text came near."""
+        """Yield the verdict on each entry that no pass examined."""
         for index, entry in enumerate(self.scanner.entries):
             if index not in self.admitted and index not in self.dropped:
-                why = self._kept_out(index) or Why.NO_KEY
+                why = self._always_blocked(index) or Why.NO_KEY
                 yield LoreVerdict(self.scanner.book_of[index].id, entry, False, why, pass_number=self.pass_number)
 
-    # --- timed effects, chance ------------------------------------------------------------------------------------
+    # --- timed effects, probability -------------------------------------------------------------------------------
 
     def _sticks(self, index: int) -> bool:
         return self._runs(index, self.scanner.entries[index].sticky)
@@ -442,41 +445,41 @@ class _Run:
         start = self.scanned.started.get(self.scanner.ids[index])
         return start is not None and start < self.scanned.at < start + messages
 
-    def _drawn(self, *what: str) -> float:
-        """Return a number from 0 to 1 that depends on the conversation, the message and `what`."""
-        digest = hashlib.blake2b("\0".join((self.seed, *what)).encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        return int.from_bytes(digest, "big") / 2**64
+    def _draw(self, *subject: str) -> float:
+        """Return a number from 0 to 1 that depends on the conversation, the message and the subject."""
+        seed = "\0".join((self.seed, *subject)).encode("utf-8", "surrogatepass")
+        return int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest(), "big") / 2**64
 
-    def _is_lucky(self, index: int) -> bool:
+    def _is_drawn(self, index: int) -> bool:
         entry = self.scanner.entries[index]
         if entry.probability >= 100 or self._sticks(index):
             return True
-        if self._drawn("entry", self.scanner.ids[index]) * 100 < entry.probability:
+        if self._draw("entry", self.scanner.ids[index]) * 100 < entry.probability:
             return True
-        self.unlucky.add(index)
+        self.not_drawn.add(index)
         self._drop(index, Why.PROBABILITY, detail=f"{entry.probability:g} %")
         return False
 
     # --- groups and budget ----------------------------------------------------------------------------------------
 
-    def _chosen_of_groups(self, matched: list[tuple[int, Why, str]]) -> list[tuple[int, Why, str]]:
-        """Return the matches without all but one entry of each inclusion group."""
-        out: set[int] = set()
+    def _group_winners(self, matched: list[tuple[int, Why, str]]) -> list[tuple[int, Why, str]]:
+        """Return the matches with only one entry of each inclusion group."""
+        losers: set[int] = set()
         groups: dict[str, list[int]] = {}
         for index, _, _ in matched:
             for group in self.scanner.entries[index].groups:
                 groups.setdefault(group, []).append(index)
         for group, indexes in groups.items():
-            members = [index for index in indexes if index not in out]
-            winner = self.taken[group] if group in self.taken else self._winner(group, members)
+            members = [index for index in indexes if index not in losers]
+            winner = self.winners[group] if group in self.winners else self._winner(group, members)
             for index in members:
                 if index != winner:
-                    out.add(index)
+                    losers.add(index)
                     self._drop(index, Why.GROUP, detail=f"{group}: {self.scanner.entries[winner].uid} was taken")
-        return [match for match in matched if match[0] not in out]
+        return [match for match in matched if match[0] not in losers]
 
     def _winner(self, group: str, members: list[int]) -> int:
-        """Return the entry that is taken: a sticky one, the best score, one that overrides, else drawn by weight."""
+        """Return the entry to admit: a sticky one, the best score, one that overrides, else drawn by weight."""
         entries = self.scanner.entries
         members = [index for index in members if self._sticks(index)] or members
         scoring = [
@@ -487,19 +490,19 @@ class _Run:
         if scoring:
             best = max(self._score(index) for index in members)
             members = [index for index in members if index not in scoring or self._score(index) == best]
-        if over := [index for index in members if entries[index].group_override]:
-            return max(over, key=lambda index: (entries[index].order, -index))
+        if overriding := [index for index in members if entries[index].group_override]:
+            return max(overriding, key=lambda index: (entries[index].order, -index))
         members.sort()
         total = sum(entries[index].group_weight for index in members)
-        left = self._drawn("group", group) * total
+        remaining = self._draw("group", group) * total
         for index in members:
-            left -= entries[index].group_weight
-            if left < 0:
+            remaining -= entries[index].group_weight
+            if remaining < 0:
                 return index
         return members[-1] if members else -1
 
     def _within_budget(self, new: list[tuple[int, Why, str]]) -> list[int]:
-        """Admit what fits, and return it; entries with a weight share what the others leave."""
+        """Admit the entries that fit, and return them; entries with a weight share what the others leave."""
         fresh: list[int] = []
         weighted: list[tuple[LoreVerdict, int]] = []
         for index, why, key in new:
@@ -525,31 +528,31 @@ class _Run:
         return fresh
 
     def _tokens_left(self, index: int) -> int:
-        """Return the tokens left to an entry: of the whole budget, and of its book's."""
+        """Return the tokens left for an entry, by the whole budget and by its book's."""
         book = self.scanner.book_of[index]
-        own = self.budget if book.token_budget is None else book.token_budget - self.used_by_book.get(book.id, 0)
-        return min(self.budget - self.used, own)
+        of_book = self.budget if book.token_budget is None else book.token_budget - self.used_by_book.get(book.id, 0)
+        return min(self.budget - self.used, of_book)
 
     def _admit(self, index: int, verdict: LoreVerdict) -> None:
         self.admitted[index] = verdict
-        self.taken.update(dict.fromkeys(verdict.entry.groups, index))
+        self.winners.update(dict.fromkeys(verdict.entry.groups, index))
         self.dropped.pop(index, None)
         self.used += verdict.tokens
         self.used_by_book[verdict.book] = self.used_by_book.get(verdict.book, 0) + verdict.tokens
 
     def _shares(self, weighted: list[tuple[LoreVerdict, int]]) -> list[tuple[LoreVerdict, int]]:
         """Return the entries trimmed to their shares by weight; what one does not need goes to the others."""
-        left, open_ = max(0, self.budget - self.used), list(weighted)
+        tokens, pending = max(0, self.budget - self.used), list(weighted)
         shares: dict[int, int] = {}
-        while open_:
-            total = sum(verdict.entry.budget_weight for verdict, _ in open_)
-            small = [(v, index) for v, index in open_ if v.tokens * total <= left * v.entry.budget_weight]
+        while pending:
+            total = sum(verdict.entry.budget_weight for verdict, _ in pending)
+            small = [(v, index) for v, index in pending if v.tokens * total <= tokens * v.entry.budget_weight]
             if not small:
-                shares |= {index: int(left * v.entry.budget_weight / total) for v, index in open_}
+                shares |= {index: int(tokens * v.entry.budget_weight / total) for v, index in pending}
                 break
             shares |= {index: verdict.tokens for verdict, index in small}
-            left -= sum(verdict.tokens for verdict, _ in small)
-            open_ = [(verdict, index) for verdict, index in open_ if index not in shares]
+            tokens -= sum(verdict.tokens for verdict, _ in small)
+            pending = [(verdict, index) for verdict, index in pending if index not in shares]
         return [
             (self._trimmed(v, min(shares[index], max(0, self._tokens_left(index)))), index) for v, index in weighted
         ]

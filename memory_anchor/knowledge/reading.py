@@ -1,17 +1,17 @@
-"""How documents of each source are found and read: files, what was pushed, and the history of a checkout.
+"""How documents of each source are found and read: files, pushed documents, and the history of a checkout.
 
 Nothing outside of a source's folder is read and no link is followed (`beneath`); every size and count has a bound, and
-a document that is left out gets one sentence that names the file and the cure. Of a checkout only tracked files count,
-as HEAD has them, so that a locator reproduces; they are read from the work tree where Git's hash says it is the same
-text. Formats that need a parser of a stranger's bytes (PDF, DOCX, a converter's command) run in a process of their own,
-with limits of time and memory (`convert`). HTML is read with the standard library: no dependency, and no scripts.
+a document that is left out gets one sentence that names the file and the cure. Of a checkout only tracked files are
+read, at HEAD, so that a locator reproduces; from the work tree where Git's hash says that it has the same text. Formats
+that need a parser of untrusted bytes (PDF, DOCX, a converter's command) run in a process of their own, with limits of
+time and memory (`convert`). HTML is read with the standard library: no dependency, and no scripts.
 
-Git history has one passage for each commit that bears a decision, cited by the commit's id. Left out by rule, and
-counted, are merges, bots, and commits that only say that something was tidied. A reverted commit is superseded by the
-one that reverts it (and counts again when that one is reverted). Commits that HEAD does not reach any more are gone.
-Git is asked for objects alone (`adapters.git`): no configuration, hook, filter or attribute of the repository is read.
-A message is a stranger's text: records are separated by the id of HEAD, which no message of an ancestor can contain,
-since the id is a hash over all of them.
+Git history has one passage for each commit that states a decision, cited by the commit's id. Merges, bots and commits
+that only tidy something are left out by rule, and counted. A reverted commit is left out for the one that reverts it
+(and is back when that one is reverted). Commits that HEAD does not reach any more are removed. Git reads objects only
+(`adapters.git`): no configuration, hook, filter or attribute of the repository is used. A message is untrusted text:
+records are separated by the id of HEAD, which no message of an ancestor can contain, since the id is a hash over all of
+them.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ PATHS_SHOWN = 20
 MESSAGE_CHARS = 6_000
 TAGS_MAX = 500
 PLAIN_WORDS = 4
-"""A subject without a body bears a decision from so many words on (Chinese: twice as many characters)."""
+"""Words from which on a subject without a body states a decision (Chinese: twice as many characters)."""
 RULE = "1"
-"""Raised when the rule changes; every history is then read again."""
+"""Version of the rule; a new one reads every history again."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COMMIT_ID = re.compile(r"[0-9a-f]{40,64}")
 _REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b", re.MULTILINE)
@@ -95,7 +95,7 @@ _HAN = re.compile(r"[\u3400-\u9fff]")
 
 
 def passages_in(source: Source, document: SourceDocument) -> Iterator[tuple[str, PassagePlace]]:
-    """Yield the passages of a document with their places; secrets and private parts are left out."""
+    """Yield the passages of a document with their places, without secrets and private parts."""
     text = plain(document.text).encode("utf-8", "replace").decode("utf-8")  # a parser may leave lone surrogates
     commit = [Passage(text.strip(), 1, text.strip().count("\n") + 1)] if document.mime == "text/x-commit" else None
     for number, piece in enumerate(commit or cut(text, _form(source, document), document.ref)):
@@ -126,15 +126,15 @@ class Commit:
 
 
 def _history(source: Source, cursor: str, progress: SyncProgress) -> Listing:
-    """Return the commits that bear a decision; unchanged while HEAD and the rule are. Raises BadInput, Unavailable."""
+    """Return the commits that state a decision; unchanged while HEAD and the rule are. Raises BadInput, Unavailable."""
     repository = git.find_repository(str(Path(source.ref).resolve()))
     if repository is None:
         raise BadInput(f"{source.ref} is no Git checkout of yours; run `git init`, or name another folder")
     head = git.head_commit(repository)
-    now = f"{RULE}:{head}"
-    if cursor == now:
-        return Listing({}, lambda _: SourceDocument("", "", ""), now, is_unchanged=True)
-    kept: dict[str, Commit] = {}
+    new_cursor = f"{RULE}:{head}"
+    if cursor == new_cursor:
+        return Listing({}, lambda _: SourceDocument("", "", ""), new_cursor, is_unchanged=True)
+    commits: dict[str, Commit] = {}
     reverted: set[str] = set()
     for commit in _commits(repository, head) if head else ():
         if commit.id in reverted:
@@ -144,14 +144,14 @@ def _history(source: Source, cursor: str, progress: SyncProgress) -> Listing:
         if why := why_skipped(commit.parents, commit.author, commit.message):
             progress.counted[why] += 1
         else:
-            kept[commit.id] = commit
+            commits[commit.id] = commit
     tags = _tags(repository)
-    stamps = {name: f"{RULE}{','.join(tags.get(name, ()))}" for name in kept}
-    return Listing(stamps, lambda ref: _commit_document(kept[ref], tags.get(ref, [])), now)
+    stamps = {name: f"{RULE}{','.join(tags.get(name, ()))}" for name in commits}
+    return Listing(stamps, lambda ref: _commit_document(commits[ref], tags.get(ref, [])), new_cursor)
 
 
 def why_skipped(parents: int, author: str, message: str) -> str:
-    """Return why a commit bears no decision that is worth a passage, "" when it does."""
+    """Return why a commit states no decision worth a passage, "" when it does."""
     subject, _, body = message.strip().partition("\n")
     if parents > 1:
         return "merge"
@@ -159,8 +159,8 @@ def why_skipped(parents: int, author: str, message: str) -> str:
         return "bot"
     if _TRAILER.sub("", body).strip():
         return ""
-    bare = _PREFIX.sub("", subject)
-    words = len(bare.split()) + len(_HAN.findall(bare)) / 2
+    statement = _PREFIX.sub("", subject)
+    words = len(statement.split()) + len(_HAN.findall(statement)) / 2
     return "trivial" if _TIDIED.search(subject) or words < PLAIN_WORDS else ""
 
 
@@ -168,15 +168,15 @@ def _commits(repository: git.Repository, head: str, most: int = COMMITS_MAX) -> 
     """Yield a commit and its ancestors, newest first."""
     mark = f"\x1e{head}\x1f"
     end = f"\x1d{head}"
-    shape = f"--format={mark}%H%x1f%P%x1f%an%x1f%at%x1f%B{end}"
+    form = f"--format={mark}%H%x1f%P%x1f%an%x1f%at%x1f%B{end}"
     for skipped in range(0, most, PAGE):
         page = (f"--skip={skipped}", f"--max-count={min(PAGE, most)}")
-        how = ("log", shape, "--no-show-signature", "--no-renames", *page)
-        # naming paths compares trees, which a huge repository may not do in time
-        answer = git.run_git(repository, *how, "--name-only", head) or git.run_git(repository, *how, head)
-        if answer is None:
+        log = ("log", form, "--no-show-signature", "--no-renames", *page)
+        # listing paths compares trees, which takes too long in a huge repository
+        output = git.run_git(repository, *log, "--name-only", head) or git.run_git(repository, *log, head)
+        if output is None:
             raise Unavailable(f"Git did not answer in time in {repository.top}; it is asked again later")
-        records = answer.split(mark)[1:]
+        records = output.split(mark)[1:]
         for record in records:
             name, parents, author, at, rest = record.split("\x1f", 4)
             message, _, paths = rest.rpartition(end)
@@ -205,7 +205,7 @@ def _commit_document(commit: Commit, tags: list[str]) -> SourceDocument:
 
 
 def _tags(repository: git.Repository) -> dict[str, list[str]]:
-    """Return commit -> names of its tags, of packed and loose refs, without letting Git read any of them."""
+    """Return commit -> names of its tags, from packed and loose refs, read without Git."""
     shared = Path(repository.shared)
     commits: dict[str, str] = {}
     try:
@@ -219,12 +219,12 @@ def _tags(repository: git.Repository) -> dict[str, list[str]]:
             last = ref.removeprefix("refs/tags/") if ref.startswith("refs/tags/") else ""
             if last and len(commits) < TAGS_MAX:
                 commits[last] = name
-        for seen in beneath.walk(shared, "refs/tags", most=TAGS_MAX, depth=4):
-            loose = b"" if seen.problem else beneath.read(shared, seen.ref, most_bytes=100) or b""
+        for file in beneath.walk(shared, "refs/tags", most=TAGS_MAX, depth=4):
+            loose = b"" if file.problem else beneath.read(shared, file.ref, most_bytes=100) or b""
             name = loose.decode("ascii", "replace").strip()
             if _COMMIT_ID.fullmatch(name):
                 peeled = git.run_git(repository, "rev-parse", "--verify", f"{name}^{{commit}}")
-                commits[seen.ref.removeprefix("refs/tags/")] = (peeled or "").strip()
+                commits[file.ref.removeprefix("refs/tags/")] = (peeled or "").strip()
     except (OSError, UnicodeDecodeError):
         return {}
     tags: dict[str, list[str]] = {}
@@ -247,12 +247,12 @@ def _checkout(source: Source, cursor: str, progress: SyncProgress) -> Listing:  
         return Listing({}, partial(_tracked_file, repository, {}, root))
     prefix = "" if root == Path(repository.top) else root.relative_to(repository.top).as_posix() + "/"
     ignored = _ignored(root)
-    listed = git.run_git(repository, "ls-tree", "-r", "-z", "--full-tree", head, most_bytes=LISTING_BYTES_MAX)
-    if listed is None:
+    tree = git.run_git(repository, "ls-tree", "-r", "-z", "--full-tree", head, most_bytes=LISTING_BYTES_MAX)
+    if tree is None:
         raise Unavailable(f"Git did not answer in time in {root}; it is asked again later")
     stamps: dict[str, str] = {}
-    for line in listed.split("\0"):
-        how, _, path = line.partition("\t")
+    for line in tree.split("\0"):
+        mode_and_hash, _, path = line.partition("\t")
         ref = path.removeprefix(prefix)
         if not path.startswith(prefix) or not ref:
             continue
@@ -260,19 +260,19 @@ def _checkout(source: Source, cursor: str, progress: SyncProgress) -> Listing:  
             progress.counted["no document"] += 1
         elif ignored(ref):
             progress.counted["ignored"] += 1
-        elif not how.startswith("100"):
+        elif not mode_and_hash.startswith("100"):
             progress.skip(_left_out(ref, "it is a link or a submodule; add its target"))
         elif not ref.isprintable() or "�" in ref:
             progress.skip(_left_out(ref, "its name holds signs that cannot be shown; rename it"))
         elif len(stamps) >= FILES_MAX:
             progress.counted["beyond the bound"] += 1
         else:
-            stamps[ref] = how.split()[2]
+            stamps[ref] = mode_and_hash.split()[2]
     return Listing(stamps, partial(_tracked_file, repository, stamps, root), head)
 
 
 def _tracked_file(repository: git.Repository, stamps: Mapping[str, str], root: Path, ref: str) -> SourceDocument:
-    """Return a tracked file as HEAD has it."""
+    """Return a tracked file at HEAD."""
     blob = stamps[ref]
     try:
         content = beneath.read(root, ref, most_bytes=FILE_BYTES_MAX)
@@ -303,41 +303,41 @@ def _folder(source: Source, cursor: str, progress: SyncProgress) -> Listing:  # 
     converter = source.options.get("converter", "")
     ignored = _ignored(root)
     stamps: dict[str, str] = {}
-    for seen in _walked(root, only):
-        suffix = _suffix(seen.ref)
-        known = suffix in DOCUMENTS | PLAIN | CONVERTED | CODE or suffix in ("", "py", "pyi")
-        if seen.problem:
-            progress.skip(_left_out(seen.ref, f"{seen.problem}; {_cure(seen.problem)}"))
-        elif ignored(seen.ref):
+    for file in _walk(root, only):
+        suffix = _suffix(file.ref)
+        is_document = suffix in DOCUMENTS | PLAIN | CONVERTED | CODE or suffix in ("", "py", "pyi")
+        if file.problem:
+            progress.skip(_left_out(file.ref, f"{file.problem}; {_cure(file.problem)}"))
+        elif ignored(file.ref):
             progress.counted["ignored"] += 1
-        elif not known and not converter:
+        elif not is_document and not converter:
             progress.counted["no document"] += 1
-        elif not seen.ref.isprintable():
-            progress.skip(_left_out(seen.ref, "its name holds signs that cannot be shown; rename it"))
-        elif seen.size > FILE_BYTES_MAX:
-            progress.skip(_left_out(seen.ref, f"it has {seen.size} bytes, allowed are {FILE_BYTES_MAX}; split it"))
+        elif not file.ref.isprintable():
+            progress.skip(_left_out(file.ref, "its name holds signs that cannot be shown; rename it"))
+        elif file.size > FILE_BYTES_MAX:
+            progress.skip(_left_out(file.ref, f"it has {file.size} bytes, allowed are {FILE_BYTES_MAX}; split it"))
         else:
             if grammars.is_grammar_missing(suffix):
                 progress.note(WITHOUT_GRAMMARS)
-            stamps[seen.ref] = f"{seen.mtime_ns}:{seen.size}:{seen.inode}:{zlib.crc32(converter.encode())}"
+            stamps[file.ref] = f"{file.mtime_ns}:{file.size}:{file.inode}:{zlib.crc32(converter.encode())}"
     return Listing(stamps, partial(_file, root, converter))
 
 
-def _walked(root: Path, only: str) -> Iterator[beneath.FoundFile]:
+def _walk(root: Path, only: str) -> Iterator[beneath.FoundFile]:
     try:
-        for seen in beneath.walk(root, "", most=FILES_MAX, depth=1 if only else DEPTH_MAX):
-            parts = PurePosixPath(seen.ref).parts
-            if (not only or seen.ref == only) and not SKIPPED_FOLDERS.intersection(parts[:-1]):
-                yield seen
+        for file in beneath.walk(root, "", most=FILES_MAX, depth=1 if only else DEPTH_MAX):
+            parts = PurePosixPath(file.ref).parts
+            if (not only or file.ref == only) and not SKIPPED_FOLDERS.intersection(parts[:-1]):
+                yield file
     except OSError as error:
         raise BadInput(f"{root} cannot be listed ({error.strerror})") from None
 
 
-def _cure(wrong: str) -> str:
-    """Return what can be done about something that a walk does not enter."""
-    if wrong == beneath.LINK:
+def _cure(problem: str) -> str:
+    """Return what can be done about a file that cannot be read."""
+    if problem == beneath.LINK:
         return "add what it points to"
-    return "add that folder by itself" if wrong == beneath.TOO_DEEP else "take it away, or let yourself read it"
+    return "add that folder by itself" if problem == beneath.TOO_DEEP else "take it away, or let yourself read it"
 
 
 def _file(root: Path, converter: str, ref: str) -> SourceDocument:
@@ -357,26 +357,26 @@ SCANS: Mapping[SourceKind, Scan] = {
     SourceKind.REPO_DOCS: _checkout,
     SourceKind.FILES: _folder,
 }
-"""How each kind of source that can be scanned again is scanned."""
+"""The scan of each kind of source that can be scanned again."""
 
 
 # --- one document ----------------------------------------------------------------------------------------------------
 
 
-def pushed(bytes_of: Callable[[], bytes | None], what: Mapping[str, str]) -> SourceDocument:
-    """Return an upload. bytes_of: returns its bytes, None where they are gone. Raises BadInput."""
+def pushed(read: Callable[[], bytes | None], upload: Mapping[str, str]) -> SourceDocument:
+    """Return an upload. read: returns its bytes, None where they are gone. Raises BadInput."""
+    name = upload["name"]
     try:
-        content = bytes_of()
+        content = read()
     except OSError as error:
-        raise BadInput(_left_out(what["name"], error.strerror or "it cannot be read")) from None
+        raise BadInput(_left_out(name, error.strerror or "it cannot be read")) from None
     if content is None:
-        raise BadInput(_left_out(what["name"], "its bytes are gone; push it again"))
-    at = datetime.fromisoformat(what["at"])
-    return document(what["name"], content, what["sha"], mime=what["mime"], at=at)
+        raise BadInput(_left_out(name, "its bytes are gone; push it again"))
+    return document(name, content, upload["sha"], mime=upload["mime"], at=datetime.fromisoformat(upload["at"]))
 
 
 def current_document(library: Library, source: Source, ref: str) -> SourceDocument | None:
-    """Return a document as its source has it now, the work tree's text for a checkout; None when it is gone.
+    """Return the current document of a source, of a checkout from the work tree; None when it is gone.
 
     Raises BadInput: it cannot be read.
     """
@@ -396,8 +396,8 @@ def current_document(library: Library, source: Source, ref: str) -> SourceDocume
             return None
         return _file(folder, source.options.get("converter", ""), ref)
     sha, _, mime = library.catalogue.stamps(source.id).get(ref, "").partition(":")
-    what = {"sha": sha, "name": ref, "mime": mime, "at": source.added_at.isoformat()}
-    return pushed(partial(library.catalogue.document_bytes, source.id, ref), what)
+    upload = {"sha": sha, "name": ref, "mime": mime, "at": source.added_at.isoformat()}
+    return pushed(partial(library.catalogue.document_bytes, source.id, ref), upload)
 
 
 def cited_document(source: Source, ref: str, sha: str) -> SourceDocument | None:
@@ -445,7 +445,7 @@ def document(
 
 
 def shown(ref: str) -> str:
-    """Return a file's name as a sentence may hold it."""
+    """Return a file's name in a form that is safe in a sentence."""
     name = ascii(ref)[1:-1] if not ref.isprintable() else ref
     return name if len(name) <= NAME_SHOWN else f"{name[:NAME_SHOWN]}…"
 
@@ -459,7 +459,7 @@ def _suffix(ref: str) -> str:
 
 
 def _ignored(root: Path) -> Callable[[str], bool]:
-    """Return a test for what `.memoryignore` leaves out; its lines are those of a .gitignore."""
+    """Return a test for files that `.memoryignore` leaves out; its syntax is that of a .gitignore."""
     try:
         content = beneath.read(root, IGNORE_FILE, most_bytes=IGNORE_BYTES_MAX) or b""
     except OSError:
@@ -475,6 +475,6 @@ def _ignored(root: Path) -> Callable[[str], bool]:
 def _pattern(glob: str) -> re.Pattern[str]:
     anchored = "/" in glob.rstrip("/")
     parts = re.split(r"(\*\*/|\*\*|\*|\?)", glob.strip("/"))
-    signs = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    body = "".join(signs.get(part, re.escape(part)) for part in parts)
+    tokens = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    body = "".join(tokens.get(part, re.escape(part)) for part in parts)
     return re.compile(("" if anchored else "(?:.*/)?") + body + (r"/.*" if glob.endswith("/") else r"(?:/.*)?") + r"\Z")

@@ -1,8 +1,8 @@
 """Sources of knowledge: their kinds, the documents in them, and how far each is trusted.
 
 Knowledge is what others wrote; memory is what happened and was decided here. A source is scanned for documents, a
-document is cut into passages (`language.passages`), and a locator finds each passage again. The index is derived: what
-is lost of it is read again from the source. Rejected: one kind of source with a flag for each difference; the kinds
+document is cut into passages (`language.passages`), and a locator finds each passage again. The index is derived: a
+lost part of it is read again from the source. Rejected: one kind of source with a flag for each difference; the kinds
 differ in who wrote them, and that decides how far they are trusted.
 """
 
@@ -18,7 +18,7 @@ from memory_anchor.model import Scope, Trust, Visibility
 
 SKIPPED_SHOWN = 50
 DEPTH_MAX = 32
-"""Folders below each other that are read."""
+"""Levels of folders that are read."""
 IGNORE_FILE = ".memoryignore"
 SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
 
@@ -45,7 +45,7 @@ TRUST_OF_KIND: Mapping[SourceKind, Trust] = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source that was added. ref: the folder, URL or name it was added by. scope, visibility: who may read it."""
+    """One source. ref: the folder, URL or name it was added by. scope, visibility: who may read it."""
 
     id: str
     kind: SourceKind
@@ -75,7 +75,7 @@ class SourceDocument:
 
 @dataclass(slots=True)
 class SyncProgress:
-    """What a sync did so far. read: documents that were new or changed. counted: reason -> documents left out."""
+    """The progress of a sync. read: documents that were new or changed. counted: reason -> documents left out."""
 
     began_at: datetime
     documents: int = 0
@@ -95,12 +95,12 @@ class SyncProgress:
         return counts | {"mb_s": rate}
 
     def note(self, sentence: str) -> None:
-        """Add a sentence about the source, once."""
+        """Add a sentence about the source, without repeating it."""
         if sentence not in self.skipped:
             self.skipped.append(sentence)
 
     def skip(self, sentence: str) -> None:
-        """Count a document that is left out, and keep the sentence that says why."""
+        """Count a document that is left out, and add the sentence that says why."""
         self.counted["skipped"] += 1
         if len(self.skipped) < SKIPPED_SHOWN:
             self.skipped.append(sentence)
@@ -108,14 +108,14 @@ class SyncProgress:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a scan found. stamps: document -> its fingerprint now. cursor: what the next scan compares with."""
+    """The result of a scan. stamps: document -> its fingerprint. cursor: the state that the next scan compares with."""
 
     stamps: Mapping[str, str]
     open: Callable[[str], SourceDocument]
     """Returns one document. Raises BadInput: one sentence why it is left out."""
     cursor: str = ""
     is_unchanged: bool = False
-    """Nothing changed since the cursor; `stamps` is empty then."""
+    """Whether nothing changed since the cursor; `stamps` is empty then."""
 
 
 Scan = Callable[[Source, str, SyncProgress], Listing]
