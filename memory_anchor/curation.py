@@ -365,9 +365,9 @@ class Curation:
             if memory.status is not Status.DISPUTED or not memory.disputes:
                 raise BadInput(f"{name} is {memory.status.value}; allowed is a memory of an open contradiction")
             others = self._opponents(memory)
-            deed = Action.MERGE if resolution == "merge" else Action.SETTLE
+            action = Action.MERGE if resolution == "merge" else Action.SETTLE
             caller = self._writes.actor.caller
-            rights.check(deed, caller, [memory, *others], asks_user=self._writes.project.asks_user)
+            rights.check(action, caller, [memory, *others], asks_user=self._writes.project.asks_user)
             if self._is_human:
                 rights.check_seen(request.seen, [memory, *others])
             new, *old = sorted([memory, *others], key=_age, reverse=True)
@@ -419,14 +419,14 @@ class Curation:
     def _decide(
         self,
         request: AcceptPending | RejectPending,
-        deed: Action,
+        action: Action,
         outcome: Outcome,
         reason: str,
         changed: Callable[[Memory], Memory],
         content: str | None = None,
     ) -> WriteOutcome:
         self._writes.check_writable()
-        rights.check(deed, self._writes.actor.caller)
+        rights.check(action, self._writes.actor.caller)
         name = request.id
         idempotency = self._writes.idempotency("review", id=name, decision=reason, content=content)
         with self._records.lock:
@@ -443,11 +443,11 @@ class Curation:
     def _waits_for_user(self, memory: Memory, against: Sequence[Memory]) -> bool:
         return rights.waits_for_user((memory, *against), self._writes.project.asks_user)
 
-    def _changeable(self, name: str, deed: Action) -> Memory:
+    def _changeable(self, name: str, action: Action) -> Memory:
         """Return the current version. Raises Refused: this caller may not do this to it."""
         current = self._records.read(name, self._writes.actor.scope)
-        versions = self._records.newest_versions(current) if deed is Action.UNPIN else ()
-        rights.check(deed, self._writes.actor.caller, [current], versions=versions)
+        versions = self._records.newest_versions(current) if action is Action.UNPIN else ()
+        rights.check(action, self._writes.actor.caller, [current], versions=versions)
         return current
 
     def _pinned_by_a_human(self, memory: Memory) -> bool:

@@ -1,11 +1,11 @@
 """Who may do what: one table, and one function that every door asks. Pure.
 
-A door (tool, command, hook, HTTP, import line, job) turns what it is asked into a `Action`, says who asks and what the
-deed would touch, and gets a reason why not, or "". Nothing else in the code decides by who is calling.
-`docs/security.md` holds the same table for people; a test compares the two.
+A door (tool, command, hook, HTTP, import line, job) names the `Action`, the caller and the memories it would change,
+and gets a reason why not, or "". Nothing else in the code decides by who is calling. `docs/security.md` has the same
+table for people; a test compares the two.
 
-Rejected: a check beside each use case. There were fourteen, five of them missing, and nobody could read them together.
-What the table cannot hold: a process of the same user can open the files themselves.
+Rejected: a check at each use case. There were fourteen, five of them missing, and nobody could read them together. Not
+covered: a process of the same user that opens the files themselves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from memory_anchor.hashing import stable_hash
 from memory_anchor.model import Caller, Layer, Memory, MemoryType, Origin, Status, Visibility
 
 HUMAN_AUTHOR = "human:"
-"""How the author of every version begins that a human wrote."""
+"""The prefix of the author of every version that a human wrote."""
 
 
 class Who(StrEnum):
@@ -166,22 +166,24 @@ NO_PAGE = frozenset(
 """What the dashboard has no page for; its human is else the one at the terminal, by the passphrase in the form."""
 
 
-def _of_keys(deed: Action, agent: Right) -> tuple[Right, Right, Right, Right]:
+def _of_keys(action: Action, agent: Right) -> tuple[Right, Right, Right, Right]:
     """Return what keys may: a reader, a writer, an approver, an admin; each may what the one before it may."""
-    if deed in _READ:
+    if action in _READ:
         return agent, agent, agent, agent
-    if deed in _WRITTEN:
+    if action in _WRITTEN:
         return _N, agent, agent, agent
-    if deed in _DECIDED:
+    if action in _DECIDED:
         return _N, _N, Right.SIGNED, Right.SIGNED
-    if deed is Action.MAKE_KEYS:
+    if action is Action.MAKE_KEYS:
         return _N, _N, _N, Right.SIGNED
-    return _N, _N, _N, Right.OWN_ACCOUNT if deed is Action.REVOKE_KEYS else _N
+    return _N, _N, _N, Right.OWN_ACCOUNT if action is Action.REVOKE_KEYS else _N
 
 
 RIGHTS: Mapping[Action, Mapping[Who, Right]] = {
-    deed: dict(zip(Who, (agent, human, _L if deed in NO_PAGE else human, job, *_of_keys(deed, agent)), strict=True))
-    for deed, agent, human, job in (
+    action: dict(
+        zip(Who, (agent, human, _L if action in NO_PAGE else human, job, *_of_keys(action, agent)), strict=True)
+    )
+    for action, agent, human, job in (
         (Action.SAVE, Right.GATE, _Y, Right.GATE),
         (Action.SAVE_FOR_ACCOUNT, Right.REVIEW, _Y, Right.REVIEW),
         (Action.LOG, _Y, _Y, _Y),
@@ -249,7 +251,7 @@ _HOW: Mapping[Action, str] = {
     "terminal with --human",
     Action.EXPORT_ALL: "memories of other projects and agents are a human's to export: `memory-anchor export --human`",
 }
-"""What is said where the table says no; other deeds get a sentence made of their name."""
+"""The sentences of refusals; other actions get one made of their name."""
 USERS_TYPES = frozenset({MemoryType.DECISION, MemoryType.INSTRUCTION, MemoryType.PREFERENCE})
 """Types whose contradictions only a human settles; of the others an agent may settle one."""
 
@@ -259,7 +261,7 @@ _ROLES = {one: one.value.rpartition(" ")[2] + "'s" for one in KEY_COLUMNS}
 
 
 def refusal(
-    deed: Action,
+    action: Action,
     who: Caller | Who,
     touched: Sequence[Memory] = (),
     *,
@@ -268,31 +270,34 @@ def refusal(
 ) -> str:
     """Return why `who` may not do this, in one sentence; "" when it may.
 
-    touched: the current versions of what the deed would change. versions: of the one memory that is unpinned, in any
+    touched: the current versions of what the action would change. versions: of the one memory that is unpinned, in any
     order. asks_user: types whose contradictions the settings leave to the user (`conflicts.policy`).
     """
     column = who if isinstance(who, Who) else WHO_CALLS[who]
-    match RIGHTS[deed][column]:
+    match RIGHTS[action][column]:
         case Right.YES | Right.READER | Right.GATE | Right.LOWERED | Right.SIGNED | Right.OWN_ACCOUNT:
             return ""
         case Right.NO if column in KEY_COLUMNS:
-            return f"{deed.value}: this {_ROLES[column]} key may not; ask whoever runs the server for another role"
+            return f"{action.value}: this {_ROLES[column]} key may not; ask whoever runs the server for another role"
         case Right.NO | Right.REVIEW:
-            return _HOW.get(deed, f"{deed.value} is for humans: run it on a terminal with the passphrase")
+            return _HOW.get(action, f"{action.value} is for humans: run it on a terminal with the passphrase")
         case Right.LATER:
-            return f"{deed.value}: there is no door for a {column.value} yet"
+            return f"{action.value}: there is no door for a {column.value} yet"
         case Right.BESIDE_HUMANS:
-            held = next((one for one in touched if is_human_owned(one)), None)
-            if held is None:
+            owned = next((memory for memory in touched if is_human_owned(memory)), None)
+            if owned is None:
                 return ""
-            return f"{held.id} is {'pinned' if held.pinned else 'written by a human'}; only a human can {deed.value} it"
+            return (
+                f"{owned.id} is {'pinned' if owned.pinned else 'written by a human'}; "
+                f"only a human can {action.value} it"
+            )
         case Right.OWN_PIN:
-            if pinned_by_human(versions) or any(one.origin is Origin.HUMAN for one in touched):
+            if pinned_by_human(versions) or any(memory.origin is Origin.HUMAN for memory in touched):
                 return f"{touched[0].id} was pinned by a human; only a human can unpin it"
             return ""
         case Right.NOT_A_HUMANS_END:
-            ended = next((one for one in touched if one.author.startswith(HUMAN_AUTHOR)), None)
-            return "" if ended is None else f"{ended.id} was archived by a human; only a human can restore it"
+            archived = next((memory for memory in touched if memory.author.startswith(HUMAN_AUTHOR)), None)
+            return "" if archived is None else f"{archived.id} was archived by a human; only a human can restore it"
         case Right.UNDECIDED:
             if not waits_for_user(touched, asks_user):
                 return ""
@@ -300,7 +305,7 @@ def refusal(
 
 
 def check(
-    deed: Action,
+    action: Action,
     who: Caller | Who,
     touched: Sequence[Memory] = (),
     *,
@@ -308,13 +313,13 @@ def check(
     asks_user: Collection[MemoryType] = (),
 ) -> None:
     """Raise Refused, with the reason, unless `refusal` has none."""
-    if why := refusal(deed, who, touched, versions=versions, asks_user=asks_user):
+    if why := refusal(action, who, touched, versions=versions, asks_user=asks_user):
         raise Refused(why)
 
 
-def may(deed: Action, who: Caller | Who, touched: Sequence[Memory] = ()) -> bool:
+def may(action: Action, who: Caller | Who, touched: Sequence[Memory] = ()) -> bool:
     """Return whether `refusal` has nothing to say."""
-    return not refusal(deed, who, touched)
+    return not refusal(action, who, touched)
 
 
 def is_human(who: Caller) -> bool:
@@ -344,7 +349,7 @@ def import_refusal(who: Caller, memory: Memory, current: Memory | None, *, reads
         (current is not None and is_human_owned(current), "follows what a human said"),
         (current is not None and current.author.startswith(HUMAN_AUTHOR), "follows what a human decided"),
     )
-    claim = next((what for holds, what in claims if holds), "")
+    claim = next((reason for holds, reason in claims if holds), "")
     return claim and (f"{memory.version_id} {claim}; a human brings it in: run the import on a terminal with --human")
 
 
@@ -355,7 +360,7 @@ def is_human_owned(memory: Memory) -> bool:
 
 def waits_for_user(memories: Sequence[Memory], asks_user: Collection[MemoryType] = ()) -> bool:
     """Return whether only a human ends a contradiction of these."""
-    return any(one.type in USERS_TYPES or one.type in asks_user or is_human_owned(one) for one in memories)
+    return any(memory.type in USERS_TYPES or memory.type in asks_user or is_human_owned(memory) for memory in memories)
 
 
 def pinned_by_human(versions: Sequence[Memory]) -> bool:
@@ -369,16 +374,16 @@ def pinned_by_human(versions: Sequence[Memory]) -> bool:
 
 
 def version_stamp(memory_id: str, version: int, content: str) -> str:
-    """Return what names one version of a memory as it was shown: id, version and a hash of the very text.
+    """Return a name for one version of a memory as it was shown: id, version and a hash of its text.
 
-    >>> stamp("m1", 2, "Use uv") == stamp("m1", 2, "Use  uv")
+    >>> version_stamp("m1", 2, "Use uv") == version_stamp("m1", 2, "Use  uv")
     False
     """
     return f"{memory_id}@{version}:{stable_hash(content)[:32]}"
 
 
 def check_seen(seen: Collection[str], decided: Sequence[Memory]) -> None:
-    """Raise Refused unless a decision names, by `stamp`, just these versions: it holds for what was shown alone."""
+    """Raise Refused unless a decision names exactly these versions by `version_stamp`, as they were shown."""
     if not seen:
         raise Refused(
             f"the decision on {decided[0].id} does not name what was shown; `memory-anchor review` shows it and asks"

@@ -246,7 +246,7 @@ def _add_routes(app: FastAPI, v1: V1Handler) -> None:
         """Return the prompt with what memory knows for its task, within the model's window."""
         if not prompt.account_id and not credential_of(request).by_name:
             raise BadInput("account_id is missing; see /openapi.json for what is required")
-        actor = v1.actor(request, {name: getattr(prompt, name, "") for name in CLAIMS}, deed=Action.CONTEXT)
+        actor = v1.actor(request, {name: getattr(prompt, name, "") for name in CLAIMS}, action=Action.CONTEXT)
 
         def assemble(anchor: MemoryAnchor) -> ContextAnswer:
             built = anchor.assemble(prompt)
@@ -435,10 +435,10 @@ def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
         core.audit.append("key.revoked", {"id": id_}, by=f"key {credential.key}", at=core.clock.now())
         return describe_key(revoked)
 
-    def add(path: str, deed: Action, model: type[BaseRequest], change: KeyChange) -> None:
+    def add(path: str, action: Action, model: type[BaseRequest], change: KeyChange) -> None:
         async def handle(request: Request) -> dict[str, object]:
             credential = credential_of(request)
-            check(deed, WHO_OF_ROLE[credential.role])
+            check(action, WHO_OF_ROLE[credential.role])
             if core.settings.read_only:
                 raise Refused("this memory is read-only; nothing was changed")
             checked = model.read(await v1.body(request), path)

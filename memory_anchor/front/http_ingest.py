@@ -206,13 +206,13 @@ def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
             )
         if not isinstance(items, list) or not 1 <= len(items) <= ITEMS_MAX:
             raise BadInput(f"items is no list of 1 to {ITEMS_MAX} objects; allowed are {', '.join(KINDS)}")
-        actor = v1.actor(request, claims, deed=Action.LOG)
+        actor = v1.actor(request, claims, action=Action.LOG)
         role = WHO_OF_ROLE[credential_of(request).role]
 
         def accept(anchor: MemoryAnchor) -> Record:
             anchor.writes.check_writable()
             for place, item in enumerate(items):
-                rights.check(_deed_of(item, place), role)
+                rights.check(_action_of(item, place), role)
             return worker.accept(actor, request_id, items)
 
         return JSONResponse(await v1.run(actor, accept), status_code=202)
@@ -225,17 +225,17 @@ def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
         return dict(await v1.places.run(read))
 
 
-def _deed_of(item: Json, place: int) -> Action:
+def _action_of(item: Json, place: int) -> Action:
     """Return the right that an item needs. Raises BadInput: it is not valid; one sentence, with its place."""
     kind = item.get("kind") if isinstance(item, dict) else None
     if not isinstance(item, dict) or not isinstance(kind, str) or kind not in KINDS:
         raise BadInput(f"items[{place}] has the kind {str(kind)[:40]!r}; allowed are {', '.join(KINDS)}")
-    row, deed = KINDS[kind]
+    row, action = KINDS[kind]
     try:
         ROWS[row].request.read({name: value for name, value in item.items() if name != "kind"}, kind)
     except BadInput as error:
         raise BadInput(f"items[{place}]: {error}") from None
-    return deed
+    return action
 
 
 def _cleaned(value: Json, name: str = "") -> Json:

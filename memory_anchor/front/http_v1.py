@@ -81,11 +81,11 @@ EVENT_FIELDS = frozenset({"when", "where", "who", "ttl_days"})
 
 @dataclass(frozen=True, slots=True)
 class V1Path:
-    """path: below /v1. row: of the table. deed: the right that its caller needs. writes: done once for a request_id."""
+    """path: below /v1. row: of the table. action: what its caller must be allowed. writes: once per request_id."""
 
     path: str
     row: str
-    deed: Action
+    action: Action
     writes: bool = False
     method: str = "POST"
 
@@ -120,10 +120,10 @@ class V1Handler:
     async def body(self, request: Request) -> dict[str, Json]:
         return body_of(await request.body())
 
-    def actor(self, request: Request, claims: Mapping[str, str], *, deed: Action) -> Actor:
+    def actor(self, request: Request, claims: Mapping[str, str], *, action: Action) -> Actor:
         """Return the caller. Raises Refused: its claims differ from the credential, or its role lacks the right."""
         credential = credential_of(request)
-        rights.check(deed, WHO_OF_ROLE[credential.role])
+        rights.check(action, WHO_OF_ROLE[credential.role])
         preamble = PREAMBLE.get()
         return actor_from(
             preamble._replace(zone=claims["zone"] or preamble.zone),
@@ -153,7 +153,7 @@ class V1Handler:
         row = ROWS["log" if path.row == "add" and EVENT_FIELDS & body.keys() else path.row]
         name = "" if REQUEST_ID in row.request.model_fields else pop_text(body, REQUEST_ID, REQUEST_ID_MAX)
         checked = row.request.read(body, path.path.rpartition("/")[2])
-        actor = self.actor(request, claims, deed=path.deed)
+        actor = self.actor(request, claims, action=path.action)
         scope, request_id, turn = actor.scope, name or str(getattr(checked, REQUEST_ID, "") or ""), ""
         if path.writes and request_id:
             caller = (scope.account, actor.project, scope.user, scope.agent, scope.conversation)
@@ -344,7 +344,7 @@ def add_review(app: FastAPI, v1: V1Handler) -> None:
     @app.post("/v1/review/challenge", operation_id="review_challenge", responses=ERRORS)
     async def challenge(request: Request) -> dict[str, object]:
         """Hand out what an approver signs with a decision; good once, for a minute."""
-        actor = v1.actor(request, pop_claims(await v1.body(request)), deed=Action.ACCEPT)
+        actor = v1.actor(request, pop_claims(await v1.body(request)), action=Action.ACCEPT)
         return await v1.run(actor, lambda _: {**v1.core.challenge(actor)})
 
     def answer(
@@ -360,7 +360,7 @@ def add_review(app: FastAPI, v1: V1Handler) -> None:
         async def handle(request: Request) -> dict[str, object]:
             body = await v1.body(request)
             claims, proof = pop_claims(body), body.pop(HUMAN, None)
-            actor = v1.actor(request, claims, deed=DECISIONS.get(name) or REVIEW_READS[name])
+            actor = v1.actor(request, claims, action=DECISIONS.get(name) or REVIEW_READS[name])
             approver = approver_of(request) if name in DECISIONS else None
             return dict(await v1.run(actor, partial(answer, name, body, proof, actor, approver)))
 
@@ -421,24 +421,24 @@ def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
 
     async def proposals(request: Request) -> dict[str, object]:
         """List the proposals that wait, with their differences and what an approval is signed over."""
-        actor = v1.actor(request, pop_claims(await v1.body(request)), deed=Action.READ)
+        actor = v1.actor(request, pop_claims(await v1.body(request)), action=Action.READ)
         credential = credential_of(request)
         return dict(await v1.run(actor, partial(open_proposals, credential.user or credential.key)))
 
-    async def handle(request: Request, *, name: str, deed: Action) -> dict[str, object]:
+    async def handle(request: Request, *, name: str, action: Action) -> dict[str, object]:
         body = await v1.body(request)
         claims, proof = pop_claims(body), body.pop(HUMAN, None)
-        actor = v1.actor(request, claims, deed=deed)
+        actor = v1.actor(request, claims, action=action)
         approver_of(request)
         if core.settings.read_only:
             raise Refused("this memory is read-only; nothing was changed")
         return dict(await v1.run(actor, partial(decide, name, body, proof, actor, request)))
 
     async def approve(request: Request) -> dict[str, object]:
-        return await handle(request, name=APPROVE, deed=Action.APPROVE_PROPOSAL)
+        return await handle(request, name=APPROVE, action=Action.APPROVE_PROPOSAL)
 
     async def reject(request: Request) -> dict[str, object]:
-        return await handle(request, name=REJECT, deed=Action.REJECT_PROPOSAL)
+        return await handle(request, name=REJECT, action=Action.REJECT_PROPOSAL)
 
     def add(name: str, handle: Handler, summary: str, schema: Record) -> None:
         fields = {**record(schema["properties"]), **CLAIMS_SCHEMA}

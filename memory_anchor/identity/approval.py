@@ -1,7 +1,7 @@
-"""What an approver's signature says of a proposal: the statements, and which signatures count.
+"""What an approver signs, and which signatures count.
 
-Every statement is canonical JSON that begins with its purpose, so none can be used as another; it names the
-proposal with every word of it, the text it would change, and the place it is for.
+Every statement is canonical JSON that begins with its purpose, so none can pass for another. It covers every word of
+the proposal, the text it would change, and the project it is for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from memory_anchor.identity.keys import (
     MAX_CONFIRMATIONS_READ,
@@ -24,16 +23,13 @@ from memory_anchor.identity.keys import (
 from memory_anchor.json_values import Json
 from memory_anchor.model import Confirmation, Proposal
 
-if TYPE_CHECKING:
-    pass
-
 # --- what is signed --------------------------------------------------------------------------------------------
 
 
 def proposal_hash(proposal: Proposal, before: str) -> str:
-    """Return what a confirmation is about: every word of the proposal and the text it would change.
+    """Return the hash that a confirmation covers: every word of the proposal and the text it would change.
 
-    before: the digest of what is replaced, "" for an addition; when that moves on, older confirmations no longer count.
+    before: digest of what is replaced, "" for an addition; once that text changes, older confirmations do not count.
     """
     return digest_of(
         {
@@ -67,7 +63,7 @@ class KeyPlace:
 def confirmation_statement(
     *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, place: KeyPlace
 ) -> dict[str, Json]:
-    """Return what the `number`-th confirmation (1 to 3) of a proposal says: where, which, its whole text, what, when.
+    """Return what is signed for the `number`-th confirmation (1 to 3) of a proposal.
 
     hashed: `proposal_hash`, over every word of it and what it replaces.
     """
@@ -90,82 +86,81 @@ def rejection_statement(*, hashed: str, by: str, at: datetime, reason: str) -> d
 
 
 def rejected_statement(*, project: str, proposal_id: str, at: str) -> dict[str, Json]:
-    """Return what this machine keeps of a rejection, out of an agent's editor: this id is closed in this project."""
+    """Return what this machine keeps of a rejection, out of reach of an agent's editor: the id is closed here."""
     return {"what": "memory-anchor/rejected/1", "project": project, "id": proposal_id, "at": at}
 
 
 def confirm(
     signer: Signs, *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, place: KeyPlace
 ) -> Confirmation:
-    said = confirmation_statement(proposal=proposal, hashed=hashed, number=number, by=by, at=at, place=place)
-    return Confirmation(by, at, hashed, signer.sign(said), place.project, place.origin)
+    statement = confirmation_statement(proposal=proposal, hashed=hashed, number=number, by=by, at=at, place=place)
+    return Confirmation(by, at, hashed, signer.sign(statement), place.project, place.origin)
 
 
-def counted(
+def _statement_of(proposal: Proposal, confirmation: Confirmation, *, hashed: str, number: int) -> dict[str, Json]:
+    """Return what this confirmation must have signed to be the `number`-th, for the project that it names."""
+    place = KeyPlace(confirmation.project, confirmation.origin)
+    return confirmation_statement(
+        proposal=proposal, hashed=hashed, number=number, by=confirmation.by, at=confirmation.at, place=place
+    )
+
+
+def valid_confirmations(
     proposal: Proposal, *, hashed: str, known: Sequence[Approver], own: Approver | None, distinct: bool, place: KeyPlace
 ) -> tuple[Confirmation, ...]:
-    """Return the confirmations of a proposal that count, in their order.
+    """Return the confirmations of a proposal that count, in order.
 
-    Each must be signed by a known approver over this very proposal, its own number and this project, so a made-up,
-    copied, repeated or moved one does not count. The own key's are for this project's id, a colleague's for the trail
-    that both hold, and one's from another machine for both. distinct: each by another key.
+    Each must be signed by a known approver over this very proposal, its own number and this project, so an invented,
+    copied, repeated or moved one does not count. A confirmation by the own key must name this project's id, one by a
+    colleague's key the trail that both have, one by a remote approver both. distinct: each by another key.
     """
-    good: list[Confirmation] = []
+    valid: list[Confirmation] = []
     seen: set[str | bool] = set()
-    for one in proposal.confirmations[:MAX_CONFIRMATIONS_READ]:
-        there = KeyPlace(one.project, one.origin)
-        said = confirmation_statement(
-            proposal=proposal, hashed=hashed, number=len(good) + 1, by=one.by, at=one.at, place=there
-        )
-        who = signer_of(known, said, one.signature) if one.proposal_hash == hashed else None
-        if who is None or ((distinct or who.elsewhere) and {who.public, who.elsewhere and one.by} & seen):
+    for confirmation in proposal.confirmations[:MAX_CONFIRMATIONS_READ]:
+        if confirmation.proposal_hash != hashed:
             continue
-        is_here, is_ours = one.project == place.project, one.origin == place.origin
-        if own is not None and who.public == own.public:
-            fits = is_here
+        statement = _statement_of(proposal, confirmation, hashed=hashed, number=len(valid) + 1)
+        approver = signer_of(known, statement, confirmation.signature)
+        if approver is None:
+            continue
+        identities = {approver.public, approver.elsewhere and confirmation.by}
+        if (distinct or approver.elsewhere) and identities & seen:
+            continue
+        same_project, same_trail = confirmation.project == place.project, confirmation.origin == place.origin
+        if own is not None and approver.public == own.public:
+            fits = same_project
         else:
-            fits = is_here and is_ours if who.elsewhere else bool(place.origin) and is_ours
+            fits = same_project and same_trail if approver.elsewhere else bool(place.origin) and same_trail
         if not fits:
             continue
-        seen |= {who.public, one.by} if who.elsewhere else {who.public}
-        good.append(one)
-    return tuple(good[:REQUIRED_CONFIRMATIONS])
+        seen |= {approver.public, confirmation.by} if approver.elsewhere else {approver.public}
+        valid.append(confirmation)
+    return tuple(valid[:REQUIRED_CONFIRMATIONS])
 
 
-def done_elsewhere(proposal: Proposal, *, hashed: str, known: Sequence[Approver]) -> bool:
-    """Return whether known approvers confirmed it as often as needed, wherever: enough to call it closed, not applied.
+def confirmed_elsewhere(proposal: Proposal, *, hashed: str, known: Sequence[Approver]) -> bool:
+    """Return whether known approvers confirmed it often enough in any project: then it is closed, but not applied.
 
-    Confirmations of before they named their project are read too.
+    Confirmations of older versions, which did not name their project, are read too.
     """
     numbers = set()
-    for number, one in enumerate(proposal.confirmations[:REQUIRED_CONFIRMATIONS], start=1):
-        place = KeyPlace(one.project, one.origin)
-        said = confirmation_statement(
-            proposal=proposal, hashed=hashed, number=number, by=one.by, at=one.at, place=place
-        )
-        old = {
+    for number, confirmation in enumerate(proposal.confirmations[:REQUIRED_CONFIRMATIONS], start=1):
+        statement = _statement_of(proposal, confirmation, hashed=hashed, number=number)
+        older = {
             "what": "memory-anchor confirmation 1",
-            **{name: said[name] for name in ("proposal", "number", "by", "at")},
+            **{name: statement[name] for name in ("proposal", "number", "by", "at")},
         }
-        if one.proposal_hash == hashed and any(signer_of(known, each, one.signature) for each in (said, old)):
+        forms = (statement, older)
+        if confirmation.proposal_hash == hashed and any(
+            signer_of(known, form, confirmation.signature) for form in forms
+        ):
             numbers.add(number)
     return len(numbers) >= REQUIRED_CONFIRMATIONS
 
 
-def has_signed(who: Approver, proposal: Proposal, hashed: str) -> bool:
+def has_signed(approver: Approver, proposal: Proposal, hashed: str) -> bool:
     """Return whether one of a proposal's confirmations is this approver's."""
     return any(
-        signed_by(
-            who.public,
-            confirmation_statement(
-                proposal=proposal,
-                hashed=hashed,
-                number=n,
-                by=one.by,
-                at=one.at,
-                place=KeyPlace(one.project, one.origin),
-            ),
-            one.signature,
-        )
-        for n, one in enumerate(proposal.confirmations, start=1)
+        signed_by(approver.public, _statement_of(proposal, one, hashed=hashed, number=number), one.signature)
+        for number, one in enumerate(proposal.confirmations, start=1)
     )

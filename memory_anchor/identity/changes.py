@@ -1,6 +1,6 @@
-"""What a proposal does to a text of L0, and how that is shown: pure functions over text.
+"""How a proposal changes a text of L0, and how that is shown: pure functions over text.
 
-A terminal obeys escape signs and an editor reorders direction signs, so a diff that a human confirms spells both out:
+Terminals obey escape characters and editors reorder bidirectional ones, so a diff that a human confirms escapes both:
 what is shown is all there is.
 """
 
@@ -19,7 +19,7 @@ from memory_anchor.terminal import visible, visible_lines
 
 
 def shown_diff(text: str, proposal: Proposal) -> str:
-    """Return what the proposal changes in `text`, as a unified diff with odd signs spelled out.
+    """Return what the proposal changes in `text`, as a unified diff with control characters escaped.
 
     Raises BadInput, NotFound: it cannot be applied to this text.
     """
@@ -31,7 +31,7 @@ def shown_diff(text: str, proposal: Proposal) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    # Not splitlines: it takes signs away that also part lines, and what is shown must be all there is.
+    # Not splitlines: it removes other line-breaking characters, and what is shown must be all there is.
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -41,8 +41,8 @@ def apply_proposal(text: str, proposal: Proposal) -> str:
         case ProposalAction.ADD:
             entries = splice.parse(text).entries
             name = proposal.entry_id or splice.entry_id_of(proposal.content)
-            rank = min(max((one.priority for one in entries), default=-1) + 1, splice.MAX_PRIORITY)
-            return splice.add(text, ConstitutionEntry(name, proposal.content, rank))
+            priority = min(max((entry.priority for entry in entries), default=-1) + 1, splice.MAX_PRIORITY)
+            return splice.add(text, ConstitutionEntry(name, proposal.content, priority))
         case ProposalAction.REPLACE:
             return splice.replace_content(text, entry_id=proposal.entry_id or "", content=proposal.content)
         case ProposalAction.REMOVE:
@@ -52,12 +52,12 @@ def apply_proposal(text: str, proposal: Proposal) -> str:
 
 
 def replaced_digest(document: Document, proposal: Proposal) -> str:
-    """Return the digest of what the proposal would replace: a confirmation holds only as long as that stands."""
+    """Return the digest of what the proposal would replace; a confirmation is valid only while that is unchanged."""
     if proposal.action is ProposalAction.ADD:
         return ""
     if proposal.action is ProposalAction.ADOPT:
         return document.digest
-    old = next((one for one in document.entries if one.id == proposal.entry_id), None)
+    old = next((entry for entry in document.entries if entry.id == proposal.entry_id), None)
     return digest_of({"content": old.content}) if old else "gone"
 
 

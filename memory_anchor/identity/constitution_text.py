@@ -1,10 +1,10 @@
-"""`constitution.yaml` as text: read with line numbers, changed by one splice, compared by meaning.
+"""`constitution.yaml` as text: parsed with line numbers, changed by one splice, compared by content.
 
-The file is a human's, with comments and an order of its own, so it is never dumped anew. Entries are located through
-PyYAML's node marks and a change replaces, removes or inserts exactly the characters of one entry; the result is parsed
-again and must hold what was wanted and nothing else, or the splice is refused. Scalars are read as plain strings (no
-implicit dates, booleans or tags), so no value of the file can surprise. Invariant: `parse` takes any bytes and never
-raises; what it cannot read becomes a problem that names the line and never quotes the text.
+The file belongs to a human, with comments and an order of its own, so it is never dumped again. Entries are located
+through PyYAML's node marks, and a change replaces, removes or inserts exactly the characters of one entry; the result
+is parsed again and must contain the expected entries and nothing else, or the splice is refused. Scalars are read as
+plain strings (no implicit dates, booleans or tags). Invariant: `parse` takes any text and never raises; what it cannot
+read becomes a problem that names the line and never quotes the text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ENTRY_ID = re.compile(r"[\w.\-]{1,64}")
 _NO_WRAP = 1 << 30
 
 PLACEHOLDER = "(say in one sentence what this project is for)"
-"""What earlier versions wrote for a goal; it is never approved."""
+"""The goal that earlier versions wrote into a new file; it is never approved."""
 STARTER = """\
 # 项目的身份（L0）：每次会话都会完整载入，最多 20 条。
 # The identity of this project (L0): loaded whole into every conversation, at most 20 entries.
@@ -48,7 +48,7 @@ entries: []
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where one entry stands: character offsets into the text. `contents` is the span of its content scalar."""
+    """Where one entry is, in character offsets; `content_start` and `content_end` span its content scalar."""
 
     start: int
     end: int
@@ -59,19 +59,19 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a constitution's text says. problems: one clause each, with its line; empty means all of it is good."""
+    """A parsed constitution. problems: one clause each, with its line; empty means that all of it is valid."""
 
     text: str
     version: str
     entries: tuple[ConstitutionEntry, ...]
     problems: tuple[str, ...] = ()
-    places: tuple[Position, ...] = ()
+    positions: tuple[Position, ...] = ()
 
     @property
     def digest(self) -> str:
-        """Return the hash of what is served (version and entries in order); comments and layout do not count."""
-        said = [self.version, [[one.id, one.content, one.priority] for one in self.entries]]
-        return hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).hexdigest()
+        """Return the hash of the served content (version and entries in order), without comments and layout."""
+        served = [self.version, [[entry.id, entry.content, entry.priority] for entry in self.entries]]
+        return hashlib.sha256(json.dumps(served, separators=(",", ":")).encode()).hexdigest()
 
 
 def decode(content: bytes) -> tuple[str, str]:
@@ -102,30 +102,30 @@ def parse(text: str) -> Document:
     version = top.get("version")
     if version is not None and not isinstance(version, yaml.ScalarNode):
         problems.append(f"{_line(version)}: version is not a plain value")
-    said = version.value if isinstance(version, yaml.ScalarNode) and version.value else "1"
-    if version is not None and not _is_name(said):
+    name = version.value if isinstance(version, yaml.ScalarNode) and version.value else "1"
+    if version is not None and not _is_name(name):
         problems.append(f"{_line(version)}: version has other signs than letters, digits, - _ and . or is over 64 long")
-        said = "1"
-    return _entries(text, said, top.get("entries"), problems)
+        name = "1"
+    return _entries(text, name, top.get("entries"), problems)
 
 
-def _entries(text: str, version: str, listed: yaml.Node | None, problems: list[str]) -> Document:
-    if listed is None or (isinstance(listed, yaml.ScalarNode) and listed.value in ("", "~", "null")):
+def _entries(text: str, version: str, entries_node: yaml.Node | None, problems: list[str]) -> Document:
+    if entries_node is None or (isinstance(entries_node, yaml.ScalarNode) and entries_node.value in ("", "~", "null")):
         return Document(text, version, (), tuple(problems))
-    if not isinstance(listed, yaml.SequenceNode):
-        problems.append(f"{_line(listed)}: entries is not a list")
+    if not isinstance(entries_node, yaml.SequenceNode):
+        problems.append(f"{_line(entries_node)}: entries is not a list")
         return Document(text, version, (), tuple(problems))
     entries: list[ConstitutionEntry] = []
-    places: list[Position] = []
-    for position, node in enumerate(listed.value):
-        entry, content, wrong = _entry(node, position)
-        if entry is not None and any(one.id == entry.id for one in entries):
-            wrong.append(f"{_line(node)}: the id is there twice")
+    positions: list[Position] = []
+    for position, node in enumerate(entries_node.value):
+        entry, content, entry_problems = _entry(node, position)
+        if entry is not None and any(known.id == entry.id for known in entries):
+            entry_problems.append(f"{_line(node)}: the id is there twice")
             entry = None
-        problems += wrong
+        problems += entry_problems
         if entry is not None and content is not None:
             entries.append(entry)
-            places.append(
+            positions.append(
                 Position(
                     node.start_mark.index,
                     _end(text, node),
@@ -134,33 +134,33 @@ def _entries(text: str, version: str, listed: yaml.Node | None, problems: list[s
                     bool(node.flow_style),
                 )
             )
-    if len(listed.value) > MAX_ENTRIES:
-        problems.append(f"it has {len(listed.value)} entries and at most {MAX_ENTRIES} are allowed")
-    return Document(text, version, tuple(entries), tuple(problems), tuple(places))
+    if len(entries_node.value) > MAX_ENTRIES:
+        problems.append(f"it has {len(entries_node.value)} entries and at most {MAX_ENTRIES} are allowed")
+    return Document(text, version, tuple(entries), tuple(problems), tuple(positions))
 
 
 def _entry(node: yaml.Node, position: int) -> tuple[ConstitutionEntry | None, yaml.Node | None, list[str]]:
     if not isinstance(node, yaml.MappingNode):
         return None, None, [f"{_line(node)}: the entry is not a mapping with id, content and priority"]
-    fields, wrong = _fields(node)
+    fields, problems = _fields(node)
     content = fields.get("content")
-    said = content.value.strip() if isinstance(content, yaml.ScalarNode) else ""
-    if not 1 <= len(said) <= CONTENT_MAX:
-        wrong.append(f"{_line(node)}: content is missing, empty or over {CONTENT_MAX} characters")
-        return None, None, wrong
-    identity = fields.get("id")
-    name = identity.value if isinstance(identity, yaml.ScalarNode) else entry_id_of(said)
+    content_text = content.value.strip() if isinstance(content, yaml.ScalarNode) else ""
+    if not 1 <= len(content_text) <= CONTENT_MAX:
+        problems.append(f"{_line(node)}: content is missing, empty or over {CONTENT_MAX} characters")
+        return None, None, problems
+    id_node = fields.get("id")
+    name = id_node.value if isinstance(id_node, yaml.ScalarNode) else entry_id_of(content_text)
     if not _is_name(name):
-        wrong.append(f"{_line(node)}: id has other signs than letters, digits, - _ and . or is over 64 long")
-        return None, None, wrong
-    if odd := first_hidden_character(said):
-        wrong.append(f"line {content.start_mark.line + 1}: content holds {odd}" if content else odd)
-    rank = fields.get("priority")
-    number = rank.value if isinstance(rank, yaml.ScalarNode) else str(position)
+        problems.append(f"{_line(node)}: id has other signs than letters, digits, - _ and . or is over 64 long")
+        return None, None, problems
+    if hidden := first_hidden_character(content_text):
+        problems.append(f"line {content.start_mark.line + 1}: content holds {hidden}" if content else hidden)
+    priority = fields.get("priority")
+    number = priority.value if isinstance(priority, yaml.ScalarNode) else str(position)
     if not (number.isascii() and number.isdigit() and len(number) <= 3 and int(number) <= MAX_PRIORITY):
-        wrong.append(f"{_line(node)}: priority is not a whole number from 0 to {MAX_PRIORITY}")
+        problems.append(f"{_line(node)}: priority is not a whole number from 0 to {MAX_PRIORITY}")
         number = str(position)
-    return ConstitutionEntry(name, said, int(number)), content, wrong
+    return ConstitutionEntry(name, content_text, int(number)), content, problems
 
 
 def _is_name(value: str) -> bool:
@@ -168,28 +168,28 @@ def _is_name(value: str) -> bool:
 
 
 def first_hidden_character(text: str) -> str:
-    """Return the first sign of `text` that a human reading it does not see, in words and with its line; "" for none."""
-    for line, said in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
-        odd = next((sign for sign in said if sign != "\t" and is_hidden(sign)), "")
-        if odd:
-            return f"{named(odd)} in its line {line}, a sign that is not seen where it is read; take it out"
+    """Return a phrase for the first invisible character of `text`, with its line; "" for none."""
+    for line, content in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
+        hidden = next((character for character in content if character != "\t" and is_hidden(character)), "")
+        if hidden:
+            return f"{named(hidden)} in its line {line}, a sign that is not seen where it is read; take it out"
     return ""
 
 
 def _fields(node: yaml.MappingNode) -> tuple[dict[str, yaml.Node], list[str]]:
-    found: dict[str, yaml.Node] = {}
-    wrong = []
+    fields: dict[str, yaml.Node] = {}
+    problems = []
     for key, value in node.value:
         name = key.value if isinstance(key, yaml.ScalarNode) else ""
-        if name in ("version", "entries", "id", "content", "priority") and name in found:
-            wrong.append(f"{_line(key)}: {name} is given twice")
+        if name in ("version", "entries", "id", "content", "priority") and name in fields:
+            problems.append(f"{_line(key)}: {name} is given twice")
             continue
-        found[name] = value
-    return found, wrong
+        fields[name] = value
+    return fields, problems
 
 
 def entry_id_of(content: str) -> str:
-    """Return the id an entry has that was given none."""
+    """Return the id of an entry that was given none."""
     return f"entry-{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"
 
 
@@ -206,7 +206,7 @@ def _line(node: yaml.Node) -> str:
 
 
 def _end(text: str, node: yaml.Node) -> int:
-    """Return the offset behind the last character of a node; a block's own end mark lies behind comments."""
+    """Return the offset after the last character of a node; a block's own end mark comes after comments."""
     if not isinstance(node, yaml.CollectionNode) or node.flow_style:
         end = node.end_mark.index
         return max(node.start_mark.index, len(text[:end].rstrip()))
@@ -215,13 +215,13 @@ def _end(text: str, node: yaml.Node) -> int:
 
 
 def by_priority(entries: Sequence[ConstitutionEntry]) -> tuple[ConstitutionEntry, ...]:
-    """Return entries as they are served: by priority, lowest number first, then as written."""
+    """Return entries in the order they are served: by priority, lowest number first, then as written."""
     return tuple(sorted(entries, key=lambda entry: entry.priority))
 
 
-def changed_lines(approved: str, found: str) -> str:
-    """Return which lines of `found` differ, in words: "lines 4-6 differ"."""
-    old, new = approved.splitlines(), found.splitlines()
+def changed_lines(approved: str, text_: str) -> str:
+    """Return which lines of `text` differ, in words: "lines 4-6 differ"."""
+    old, new = approved.splitlines(), text_.splitlines()
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
         head += 1
@@ -230,8 +230,8 @@ def changed_lines(approved: str, found: str) -> str:
         tail += 1
     first, last = head + 1, len(new) - tail
     if last < first:
-        gone = len(old) - tail - head
-        return f"{gone} line{'s' if gone > 1 else ''} missing at line {first}"
+        missing = len(old) - tail - head
+        return f"{missing} line{'s' if missing > 1 else ''} missing at line {first}"
     return f"line {first} differs" if first == last else f"lines {first}-{last} differ"
 
 
@@ -239,27 +239,29 @@ def changed_lines(approved: str, found: str) -> str:
 
 
 def add(text: str, entry: ConstitutionEntry) -> str:
-    """Return `text` with `entry` behind the last one.
+    """Return `text` with `entry` after the last one.
 
     Raises BadInput: the id is taken, there are `MAX_ENTRIES` already, or the layout cannot be spliced.
     """
     before = parse(text)
-    if any(one.id == entry.id for one in before.entries):
+    if any(existing.id == entry.id for existing in before.entries):
         raise BadInput(f"entry_id is {entry.id}, which exists already; give another id, or use action replace")
     if len(before.entries) >= MAX_ENTRIES:
         raise BadInput(
             f"there would be {len(before.entries) + 1} entries; allowed are {MAX_ENTRIES}; replace or remove one"
         )
     newline = "\r\n" if "\r\n" in text else "\n"
-    if before.places and before.places[-1].flow:
-        last = before.places[-1]
-        inside = _flow_list(text)
-        made = text[: last.end] + ", " + _flow(entry) + text[last.end :] if inside else _below(text, entry, newline)
-    elif before.places:
-        made = _below(text, entry, newline)
+    if before.positions and before.positions[-1].flow:
+        last = before.positions[-1]
+        in_flow_list = _flow_list(text)
+        changed = (
+            text[: last.end] + ", " + _flow(entry) + text[last.end :] if in_flow_list else _below(text, entry, newline)
+        )
+    elif before.positions:
+        changed = _below(text, entry, newline)
     else:
-        made = _first(text, entry, newline)
-    return _checked(before, made, (*before.entries, entry))
+        changed = _first(text, entry, newline)
+    return _checked(before, changed, (*before.entries, entry))
 
 
 def replace_content(text: str, *, entry_id: str, content: str) -> str:
@@ -268,11 +270,11 @@ def replace_content(text: str, *, entry_id: str, content: str) -> str:
     Raises NotFound: no such entry. BadInput: the layout cannot be spliced.
     """
     before = parse(text)
-    at = _position(before, entry_id)
-    place = before.places[at]
-    made = text[: place.content_start] + _scalar(content) + text[place.content_end :]
-    wanted = [replace(one, content=content) if one.id == entry_id else one for one in before.entries]
-    return _checked(before, made, tuple(wanted))
+    index = _position(before, entry_id)
+    position = before.positions[index]
+    changed = text[: position.content_start] + _scalar(content) + text[position.content_end :]
+    expected = [replace(entry, content=content) if entry.id == entry_id else entry for entry in before.entries]
+    return _checked(before, changed, tuple(expected))
 
 
 def remove(text: str, *, entry_id: str) -> str:
@@ -281,43 +283,43 @@ def remove(text: str, *, entry_id: str) -> str:
     Raises NotFound: no such entry. BadInput: the layout cannot be spliced.
     """
     before = parse(text)
-    at = _position(before, entry_id)
-    place = before.places[at]
-    if place.flow and _flow_list(text):
-        if at > 0:
-            made = text[: before.places[at - 1].end] + text[place.end :]
-        elif len(before.places) > 1:
-            made = text[: place.start] + text[before.places[1].start :]
+    index = _position(before, entry_id)
+    position = before.positions[index]
+    if position.flow and _flow_list(text):
+        if index > 0:
+            changed = text[: before.positions[index - 1].end] + text[position.end :]
+        elif len(before.positions) > 1:
+            changed = text[: position.start] + text[before.positions[1].start :]
         else:
-            made = text[: place.start] + text[place.end :].lstrip(", ")
+            changed = text[: position.start] + text[position.end :].lstrip(", ")
     else:
-        start, end = _lines(text, place)
-        made = text[:start] + text[end:]
-    return _checked(before, made, tuple(one for one in before.entries if one.id != entry_id))
+        start, end = _lines(text, position)
+        changed = text[:start] + text[end:]
+    return _checked(before, changed, tuple(entry for entry in before.entries if entry.id != entry_id))
 
 
 def _position(document: Document, entry_id: str) -> int:
-    for at, entry in enumerate(document.entries):
+    for index, entry in enumerate(document.entries):
         if entry.id == entry_id:
-            return at
-    there = ", ".join(one.id for one in document.entries) or "none"
-    raise NotFound(f"entry_id is {entry_id!r:.70}; the entries are {there}")
+            return index
+    ids = ", ".join(known.id for known in document.entries) or "none"
+    raise NotFound(f"entry_id is {entry_id!r:.70}; the entries are {ids}")
 
 
-def _checked(before: Document, made: str, wanted: tuple[ConstitutionEntry, ...]) -> str:
-    after = parse(made)
-    if after.version != before.version or _said(after.entries) != _said(wanted) or after.problems != ():
+def _checked(before: Document, changed: str, expected: tuple[ConstitutionEntry, ...]) -> str:
+    after = parse(changed)
+    if after.version != before.version or _said(after.entries) != _said(expected) or after.problems != ():
         why = before.problems[0] if before.problems else "its layout does not allow it"
         raise BadInput(
             f"{FILE_NAME} cannot be changed in place ({why}); "
             "edit it by hand, then run `memory-anchor constitution adopt`"
         )
-    return made
+    return changed
 
 
 def _said(entries: Sequence[ConstitutionEntry]) -> list[tuple[str, str]]:
     # A priority that was left out is the position, which a removal moves; those written out cannot change.
-    return [(one.id, one.content) for one in entries]
+    return [(entry.id, entry.content) for entry in entries]
 
 
 def _scalar(content: str) -> str:
@@ -336,8 +338,8 @@ def _block(entry: ConstitutionEntry, indent: str, newline: str) -> str:
 
 
 def _below(text: str, entry: ConstitutionEntry, newline: str) -> str:
-    place = parse(text).places[-1]
-    start, end = _lines(text, place)
+    position = parse(text).positions[-1]
+    start, end = _lines(text, position)
     line = text[start:]
     indent = line[: len(line) - len(line.lstrip(" "))]
     head = text[:end] if text[:end].endswith("\n") else text[:end] + newline
@@ -361,8 +363,8 @@ def _first(text: str, entry: ConstitutionEntry, newline: str) -> str:
     comment = re.match(r"[ \t]*(#[^\r\n]*)?(\r?\n|$)", rest)
     if comment is None:
         return text[:start] + block + rest
-    said = f" {comment[1]}" if comment[1] else ""
-    return text[:start].rstrip(" ") + said + block + rest[comment.end() :]
+    comment_text = f" {comment[1]}" if comment[1] else ""
+    return text[:start].rstrip(" ") + comment_text + block + rest[comment.end() :]
 
 
 def _list_node(text: str) -> yaml.Node | None:
@@ -377,13 +379,13 @@ def _flow_list(text: str) -> bool:
     return bool(isinstance(node, yaml.SequenceNode) and node.flow_style)
 
 
-def _lines(text: str, place: Position) -> tuple[int, int]:
+def _lines(text: str, position: Position) -> tuple[int, int]:
     """Return the span of whole lines an entry of a block list takes, from its dash to its last line's end."""
     dashes = [
         token.start_mark.index
         for token in yaml.scan(text, Loader=yaml.BaseLoader)
-        if isinstance(token, yaml.BlockEntryToken) and token.start_mark.index < place.start
+        if isinstance(token, yaml.BlockEntryToken) and token.start_mark.index < position.start
     ]
-    start = text.rfind("\n", 0, dashes[-1] if dashes else place.start) + 1
-    newline = text.find("\n", place.end)
+    start = text.rfind("\n", 0, dashes[-1] if dashes else position.start) + 1
+    newline = text.find("\n", position.end)
     return start, len(text) if newline < 0 else newline + 1

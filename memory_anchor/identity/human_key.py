@@ -1,4 +1,4 @@
-"""The human behind the key: their passphrase tried, refusals counted and told, and how strict their approvals are."""
+"""A human's key as one project uses it: unlocking, refused passphrases, and how strict approvals are."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from memory_anchor.json_values import Record, whole
 from memory_anchor.ports import AuditLog, AuditRecord, Clock
 
 RULES = "constitution.rules"
-"""The kind of the audit record that tells of changed approval rules, with their number."""
+"""The kind of the audit record of changed approval rules, with their number."""
 
 
 class OwnTrail:
-    """The audit trail of one replica of a service: it is written, and no witness of what others did.
+    """The audit trail of one replica of a service: written, but never read, since it lacks what other replicas did.
 
-    What replicas have alike is compared with the store before every use; that stands in the trail's place.
+    Shared state is compared with the store before every use instead.
     """
 
     def __init__(self, audit: AuditLog) -> None:
@@ -37,9 +37,9 @@ class OwnTrail:
 
 
 class HumanKey:
-    """One installation's human as one project meets them. stricter: what the settings add to the key's own rules.
+    """The installation's human key, for one project. stricter: what the settings add to the key's own rules.
 
-    changing: around a change of the key's file."""
+    changing: wraps a change of the key file."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class HumanKey:
         self._clock = clock
         self._stricter = stricter
         self._project_id = project_id
-        self._tries = keys.tries()
+        self._tries = keys.refused_tries()
         self._tries_told = ""
 
     def unlock(self, passphrase: str) -> Signer:
@@ -83,33 +83,33 @@ class HumanKey:
 
     def refused_tries_note(self) -> str:
         """Return one sentence about the passphrases refused before the last right one, "" for none; once."""
-        told, self._tries_told = self._tries_told, ""
-        return told
+        note, self._tries_told = self._tries_told, ""
+        return note
 
-    def rules(self, kept: Rules | None = None) -> Rules:
+    def rules(self, key_rules: Rules | None = None) -> Rules:
         """Return how strict approvals are: the key's rules and the settings', whichever is stricter.
 
-        kept: those of a key that was just unlocked; without, those that the key file claims.
+        kept: those of a key that was just unlocked; if None, those that the key file claims.
         """
-        kept = self._keys.rules() if kept is None else kept
+        key_rules = self._keys.rules() if key_rules is None else key_rules
         return Rules(
-            max(kept.min_interval_s, self._stricter.min_interval_s),
-            kept.distinct_approvers or self._stricter.distinct_approvers,
-            kept.number,
+            max(key_rules.min_interval_s, self._stricter.min_interval_s),
+            key_rules.distinct_approvers or self._stricter.distinct_approvers,
+            key_rules.number,
         )
 
     def set_rules(self, *, min_interval_s: int | None, distinct_approvers: bool | None, passphrase: str) -> Rules:
-        """Change the rules that no setting lowers; None leaves one as it is.
+        """Change the rules that settings cannot weaken; None keeps one as it is.
 
         Raises Refused: the passphrase. BadInput: no such interval.
         """
         with self._changing():
             signer = self.unlock(passphrase)
-            held = signer.rules
+            current = signer.rules
             rules = self._keys.set_rules(
                 passphrase,
-                min_interval_s=held.min_interval_s if min_interval_s is None else min_interval_s,
-                distinct_approvers=held.distinct_approvers if distinct_approvers is None else distinct_approvers,
+                min_interval_s=current.min_interval_s if min_interval_s is None else min_interval_s,
+                distinct_approvers=current.distinct_approvers if distinct_approvers is None else distinct_approvers,
             )
         self._record(RULES, asdict(rules), by=signer.approver.name)
         return rules

@@ -1,14 +1,14 @@
-"""L0, who this project is: always whole, never searched, changed only by humans (strategy, section 2, L0).
+"""L0, the identity of a project: always loaded whole, never searched, changed only by humans (strategy, section 2, L0).
 
-What is served is the last approved text, sealed and kept outside the project, and nothing before the first approval.
-The project's `constitution.yaml` is the readable copy people edit and commit; when the two differ (an agent with an
-editor, a merge, a missing or half-written file) the approved text goes on being served with a warning that names the
-lines and the next command. The rejected ways: serving the file lets any agent that can edit a file, or any repository
-that was cloned, write the rules; entries kept in the store are as good as whoever can write there.
+The last approved text is served; it is sealed and kept outside the project. Before the first approval nothing is. The
+project's `constitution.yaml` is the readable copy that people edit and commit. When the two differ (an agent with an
+editor, a merge, a missing or half-written file), the approved text is still served, with a warning that names the lines
+and the next command. Rejected: serving the file (any agent that can edit a file, or any cloned repository, could write
+the rules) and keeping entries in the store (whoever can write there could change them).
 
 A change is a proposal, three confirmations with the passphrase (三次审批), then one splice of the approved text and of
-the file. Order at the third: confirmation, sealed text, file, trail, proposal. From the sealed text on it is served; a
-kill before or after leaves one truth, and confirming again finishes the rest. Invariant: `load` never raises.
+the file. Order at the third: confirmation, sealed text, file, trail, proposal. Once the sealed text exists it
+is served; a kill leaves one valid text, and confirming again finishes the rest. Invariant: `load` never raises.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import file_lock, ours
 from memory_anchor.identity import constitution_text as splice
 from memory_anchor.identity.approval import proposal_hash, rejection_statement, stamp
-from memory_anchor.identity.approved import Link, SealedRevision, continuation, linked, read_trail, write_trail
+from memory_anchor.identity.approved import Link, SealedRevision, continuation, read_trail, sign_link, write_trail
 from memory_anchor.identity.changes import apply_proposal, shown_diff, target
 from memory_anchor.identity.constitution_text import FILE_NAME, Document, by_priority
 from memory_anchor.identity.human_key import HumanKey, OwnTrail
-from memory_anchor.identity.judging import Judge, check_first, check_limits, cleaned_text, joined
+from memory_anchor.identity.judging import Judge, check_first_text, check_limits, cleaned_text, joined
 from memory_anchor.identity.keys import (
     REQUIRED_CONFIRMATIONS,
     Approver,
@@ -78,7 +78,7 @@ class IdentitySchema:
     home: a folder of this project's own outside it, `<data_dir>/identity/<project_id>`; keys lie in its parent.
     budget_tokens: what all entries together may cost. min_interval_s: least time between two confirmations.
     distinct_approvers: whether the three must come from three keys. sharing: of the replicas of one service. is_open:
-    see `KeyIsValid`. account: whose L0 it is; approvers elsewhere count for their own account alone, for "" not at all.
+    see `KeyIsValid`. account: whose L0 it is; remote approvers count only for their own account, for "" not at all.
     """
 
     def __init__(
@@ -105,10 +105,10 @@ class IdentitySchema:
         self._audit = audit
         self._budget_tokens = budget_tokens
         self._sharing = sharing
-        heard = audit if sharing is None else OwnTrail(audit)
-        self._keys = KeyRing(home.parent, heard)
+        trail = audit if sharing is None else OwnTrail(audit)
+        self._keys = KeyRing(home.parent, trail)
         stricter = Rules(min_interval_s, distinct_approvers)
-        self.human = HumanKey(self._keys, heard, clock, stricter=stricter, project_id=project_id, changing=self._shared)
+        self.human = HumanKey(self._keys, trail, clock, stricter=stricter, project_id=project_id, changing=self._shared)
         self._book = ProposalFolder(root)
         self._in_force = TextInForce(
             path=self.path,
@@ -116,11 +116,11 @@ class IdentitySchema:
             home=home,
             keys=self._keys,
             trail=self._book.folder,
-            records=heard.records,
+            records=trail.records,
             account=account,
         )
-        elsewhere = lambda credential, at: voter(credential, Electorate(self._keys.sealing_approvers(), account), at)  # noqa: E731
-        self._rejected = RejectedProposals(home, home.name, heard.records, elsewhere)
+        remote_voters = lambda key, at: voter(key, Electorate(self._keys.sealing_approvers(), account), at)  # noqa: E731
+        self._rejected = RejectedProposals(home, home.name, trail.records, remote_voters)
         self._lock = threading.RLock()
         self._judge = Judge(
             self._keys, self.human, self._in_force, self._rejected, self._book.folder, self._lock, is_open, account
@@ -186,19 +186,19 @@ class IdentitySchema:
 
     def faults(self) -> list[str]:
         """Return one sentence for everything about the approved texts that is not as the approvals left it."""
-        found = [*self._in_force.archive().faults(self._keys.approvers()), *self._rejected.faults()]
-        standing = self._in_force.standing()
-        if standing.behind and not found:
-            found.append(standing.behind)
+        faults = [*self._in_force.archive().faults(self._keys.approvers()), *self._rejected.faults()]
+        state = self._in_force.archive_state()
+        if state.why_older and not faults:
+            faults.append(state.why_older)
         if (unsigned := self._home / "supplements.json").exists():
-            found.append(f"{unsigned} is unsigned and of an older version; it is not served, delete it")
-        return found
+            faults.append(f"{unsigned} is unsigned and of an older version; it is not served, delete it")
+        return faults
 
     def proposals(self) -> list[Proposal]:
         """Return every readable proposal, oldest first, with the confirmations that count."""
         known, applied, filed = self._keys.approvers(), self._judge.applied(), self._book.read()[0]
-        rejected = self._rejected.ids(known, {one.proposal.id for one in filed}) if filed else frozenset()
-        return [self._judge.judged(one, known, applied, rejected=rejected) for one in filed]
+        rejected = self._rejected.ids(known, {each.proposal.id for each in filed}) if filed else frozenset()
+        return [self._judge.judged(each, known, applied, rejected=rejected) for each in filed]
 
     def unreadable_proposals(self) -> list[str]:
         """Return one sentence for each proposal file that cannot be read."""
@@ -213,7 +213,7 @@ class IdentitySchema:
 
         Raises BadInput, NotFound: it cannot be applied to the text in force any more.
         """
-        return shown_diff(self._in_force.ground(), proposal)
+        return shown_diff(self._in_force.text_to_change(), proposal)
 
     def unadopted_diff(self) -> str:
         """Return what `adopt` would take in, as a unified diff with odd signs spelled out; "" for nothing.
@@ -221,11 +221,11 @@ class IdentitySchema:
         Raises BadInput: the file cannot be read.
         """
         document = self._in_force.readable_file()
-        ground = self._in_force.ground()
-        if document.digest == splice.parse(ground).digest:
+        current = self._in_force.text_to_change()
+        if document.digest == splice.parse(current).digest:
             return ""
         at = self._clock.now()
-        return shown_diff(ground, Proposal("", ProposalAction.ADOPT, document.text, FILE_NAME, "", at))
+        return shown_diff(current, Proposal("", ProposalAction.ADOPT, document.text, FILE_NAME, "", at))
 
     def fingerprint(self, proposal: Proposal) -> str:
         """Return the hash of the proposal and of what it would replace: what a confirmation signs."""
@@ -254,26 +254,25 @@ class IdentitySchema:
         """
         if action is ProposalAction.ADOPT:
             raise BadInput("action is adopt; allowed are add, replace and remove")
-        said = "" if action is ProposalAction.REMOVE else cleaned_text("content", content, most=CONTENT_MAX)
-        if odd := splice.first_hidden_character(said):
-            raise BadInput(f"content holds {odd}")
-        wanted = stored("entry_id", entry_id, most=NAME_MAX) if action is ProposalAction.ADD else entry_id
+        text = "" if action is ProposalAction.REMOVE else cleaned_text("content", content, most=CONTENT_MAX)
+        if hidden := splice.first_hidden_character(text):
+            raise BadInput(f"content holds {hidden}")
+        wanted_id = stored("entry_id", entry_id, most=NAME_MAX) if action is ProposalAction.ADD else entry_id
         proposal = Proposal(
             id="",
             action=action,
-            content=said,
+            content=text,
             reason=cleaned_text("reason", reason, most=REASON_MAX),
             proposed_by=cleaned_text("by", by, most=NAME_MAX),
             proposed_at=self._clock.now(),
-            entry_id=target(action, wanted, said),
+            entry_id=target(action, wanted_id, text),
             from_id=stored("from_id", from_id, most=NAME_MAX) or None,
         )
         with self._lock, self._shared():
-            same = splice.parse(self._in_force.ground())
-            if any(one.content == said for one in same.entries):
-                there = next(one.id for one in same.entries if one.content == said)
-                raise BadInput(f"content is what entry {there} says already; nothing would change")
-            apply_proposal(same.text, proposal)  # refuses now what could not be applied later
+            current = splice.parse(self._in_force.text_to_change())
+            if same_id := next((entry.id for entry in current.entries if entry.content == text), ""):
+                raise BadInput(f"content is what entry {same_id} says already; nothing would change")
+            apply_proposal(current.text, proposal)  # refuses now what could not be applied later
             human = passphrase is not None and bool(self.human.unlock(passphrase))
             return self._file(proposal, human=human)
 
@@ -330,22 +329,22 @@ class IdentitySchema:
         if old_passphrase is not None and old_passphrase != passphrase:
             checked_passphrase(passphrase)  # before anything else; one that is set already opens, however short
         with self._changing():
-            own = self._keys.own()
-            standing = self._in_force.standing()
-            if own is not None and self.initialised and old_passphrase is None:
+            approver_here = self._keys.own()
+            state = self._in_force.archive_state()
+            if approver_here is not None and self.initialised and old_passphrase is None:
                 raise Refused("this project is initialised already; its old passphrase is needed")
             document = None
-            if standing.good is None and not without_text:
+            if state.good is None and not without_text:
                 document = self._in_force.first_document()
-                check_first(document, budget_tokens=self._budget_tokens)
-            if own is None:
+                check_first_text(document, budget_tokens=self._budget_tokens)
+            if approver_here is None:
                 signer = self._keys.create(name=approver, passphrase=passphrase)
                 self._record("constitution.approver", {"key": signer.approver.public}, by=approver)
             else:
                 signer = self.human.unlock(passphrase if old_passphrase is None else old_passphrase)
                 if old_passphrase is not None and old_passphrase != passphrase:
                     self._keys.change_passphrase(signer, passphrase)
-                    self._record("constitution.passphrase", {"key": own.public}, by=own.name)
+                    self._record("constitution.passphrase", {"key": approver_here.public}, by=approver_here.name)
             if document is not None:
                 self._begin(signer, document, by=approver)
 
@@ -355,7 +354,7 @@ class IdentitySchema:
         Raises Refused: one was approved there, nobody approves here yet, or the passphrase. BadInput: the text.
         """
         document = splice.parse(text)
-        check_first(document, budget_tokens=self._budget_tokens)
+        check_first_text(document, budget_tokens=self._budget_tokens)
         with self._changing():
             if self.initialised:
                 raise Refused("a first text was approved there already; it is changed by a proposal and approvals")
@@ -368,7 +367,7 @@ class IdentitySchema:
     def approval_basis(self) -> ApprovalBasis:
         """Return what an approver elsewhere signs over, beside the proposal. Raises Refused: never initialised."""
         revision, place, keys = self._approved(), self._judge.place(), self._keys.sealing_approvers()
-        number, follows = self._in_force.archive().coming(keys)
+        number, follows = self._in_force.archive().next_number(keys)
         installation, link = self.key_fingerprint(), revision.link.id
         return ApprovalBasis(
             installation, place.project, place.origin, revision.text, link, follows, number, revision.applied
@@ -392,7 +391,7 @@ class IdentitySchema:
         return self._confirm(proposal_id, lambda: self.human.unlock(passphrase), by=by, seen=seen)
 
     def _confirm(
-        self, proposal_id: str, opened: Callable[[], Signs], *, by: str, seen: str | None, vote: Vote | None = None
+        self, proposal_id: str, open_signer: Callable[[], Signs], *, by: str, seen: str | None, vote: Vote | None = None
     ) -> Proposal:
         with self._changing():
             revision = self._approved()
@@ -402,7 +401,7 @@ class IdentitySchema:
             if judged.status is not ProposalStatus.OPEN and not half_done:
                 raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
             self._check_seen(judged, seen)
-            signer = opened()
+            signer = open_signer()
             rules = signer.rules if vote is None else None
             judged = self._judge.judged(filed, self._keys.approvers(), revision.applied, rules=rules)
             if half_done:
@@ -422,14 +421,14 @@ class IdentitySchema:
                 now = self._clock.now()
                 judged = self._judge.confirmed(judged, before, signer, by, at=at, now=now, credential=credential)
             is_last = len(judged.confirmations) >= REQUIRED_CONFIRMATIONS
-            seal = self._seal(signer, judged, before, revision, text, by=by, at=at, elsewhere=vote is not None)
+            seal = self._seal(signer, judged, before, revision, text, by=by, at=at, is_remote=vote is not None)
             if vote is not None and is_last:
                 seal(keep=False)  # raises before anything is written
             if earlier < REQUIRED_CONFIRMATIONS:
                 self._book.write(ProposalFile(judged, before))
-                said: Record = {"proposal": judged.id, "number": earlier + 1, "hash": proposal_hash(judged, before)}
-                self._record("constitution.confirmed", said, by=by)
-            return self._finish(judged, before, seal(keep=True), was=revision, by=by) if is_last else judged
+                record: Record = {"proposal": judged.id, "number": earlier + 1, "hash": proposal_hash(judged, before)}
+                self._record("constitution.confirmed", record, by=by)
+            return self._finish(judged, before, seal(keep=True), previous=revision, by=by) if is_last else judged
 
     def reject(
         self, proposal_id: str, *, passphrase: str, approver: str, reason: str, seen: str | None = None
@@ -449,14 +448,14 @@ class IdentitySchema:
     def _reject(
         self,
         proposal_id: str,
-        opened: Callable[[], Signs],
+        open_signer: Callable[[], Signs],
         *,
         by: str,
         reason: str,
         seen: str | None,
         vote: Vote | None = None,
     ) -> Proposal:
-        why = cleaned_text("reason", reason, most=REASON_MAX)
+        cleaned_reason = cleaned_text("reason", reason, most=REASON_MAX)
         with self._changing():
             filed = self._book.find(proposal_id)
             judged = self._judge.judged(filed, self._keys.approvers(), self._judge.applied())
@@ -465,16 +464,16 @@ class IdentitySchema:
             self._check_seen(judged, seen)
             if vote is not None:
                 vote.check(self._judge.electorate(), self._clock.now())
-            signer = opened()
+            signer = open_signer()
             at, credential = (self._clock.now(), "") if vote is None else (vote.at, vote.credential)
-            said = rejection_statement(hashed=proposal_hash(judged, ""), by=by, at=at, reason=why)
-            rejection = Rejection(by, at, why, signer.sign(said), credential)
-            done = replace(judged, status=ProposalStatus.REJECTED)
-            entry = self._rejected.sealed(signer, done.id, at, credential)
-            self._record(REJECTED, {"proposal": done.id, "archive": self._home.name, **entry}, by=by)
+            statement = rejection_statement(hashed=proposal_hash(judged, ""), by=by, at=at, reason=cleaned_reason)
+            rejection = Rejection(by, at, cleaned_reason, signer.sign(statement), credential)
+            closed = replace(judged, status=ProposalStatus.REJECTED)
+            entry = self._rejected.sealed(signer, closed.id, at, credential)
+            self._record(REJECTED, {"proposal": closed.id, "archive": self._home.name, **entry}, by=by)
             self._rejected.add(entry)
-            self._book.write(ProposalFile(done, filed.before, rejection))
-            return done
+            self._book.write(ProposalFile(closed, filed.before, rejection))
+            return closed
 
     def vouch(self, *, name: str, public: str, passphrase: str) -> Approver:
         """Let a colleague's signature count on this machine from now on.
@@ -489,22 +488,23 @@ class IdentitySchema:
 
     def _file(self, proposal: Proposal, *, human: bool = False) -> Proposal:
         """Write a new proposal's file, unless an open one says the same. human: who proposes gave the passphrase."""
-        there = self.proposals()
-        still_open = [one for one in there if one.status is ProposalStatus.OPEN]
-        for one in still_open:
-            if (one.action, one.content, one.entry_id) == (proposal.action, proposal.content, proposal.entry_id):
-                return one
+        existing = self.proposals()
+        still_open = [known for known in existing if known.status is ProposalStatus.OPEN]
+        for known in still_open:
+            if (known.action, known.content, known.entry_id) == (proposal.action, proposal.content, proposal.entry_id):
+                return known
         if len(still_open) >= MAX_OPEN and not human:
             raise Refused(
                 f"{len(still_open)} proposals are open; allowed are {MAX_OPEN}: approve or reject some first, or "
                 "propose as a human (`memory-anchor constitution propose --human`)"
             )
-        taken = {one.id for one in there} | set(self._judge.applied())
-        free = (new_id(proposal, again=n) for n in range(len(taken) + 1))
-        name = next(one for one in free if one not in taken)
-        named = replace(proposal, id=name)
+        taken_ids = {known.id for known in existing} | set(self._judge.applied())
+        candidates = (new_id(proposal, again=n) for n in range(len(taken_ids) + 1))
+        proposal_id = next(known for known in candidates if known not in taken_ids)
+        named = replace(proposal, id=proposal_id)
         self._book.write(ProposalFile(named))
-        self._record("constitution.proposed", {"proposal": name, "action": named.action.value}, by=named.proposed_by)
+        what: Record = {"proposal": proposal_id, "action": named.action.value}
+        self._record("constitution.proposed", what, by=named.proposed_by)
         return named
 
     # --- the steps of an approval --------------------------------------------------------------------------------
@@ -519,36 +519,36 @@ class IdentitySchema:
         *,
         by: str,
         at: datetime,
-        elsewhere: bool,
+        is_remote: bool,
     ) -> Callable[..., SealedRevision]:
         """Return what seals the text with the proposal applied; called with keep=False it only checks that it can."""
 
         def seal(*, keep: bool) -> SealedRevision:
             digest, previous = splice.parse(text).digest, revision.link.id
-            link = linked(signer, digest=digest, previous=previous, proposal=judged.id, by=by, at=stamp(at))
-            approval = kept_approval(judged, before) if elsewhere else ""
+            link = sign_link(signer, digest=digest, previous=previous, proposal=judged.id, by=by, at=stamp(at))
+            approval = kept_approval(judged, before) if is_remote else ""
             applied = (*revision.applied, judged.id)
             return self._in_force.seal(signer, text=text, link=link, applied=applied, approval=approval, keep=keep)
 
         return seal
 
     def _finish(
-        self, judged: Proposal, before: str, sealed: SealedRevision, *, by: str, was: SealedRevision | None = None
+        self, judged: Proposal, before: str, sealed: SealedRevision, *, by: str, previous: SealedRevision | None = None
     ) -> Proposal:
         """Bring file, trail and proposal after the sealed text; a repeat after a kill ends in the same place."""
-        self._in_force.archive().mend(self._in_force.standing())
-        self._in_force.bring_file(judged, sealed, was=was, at=stamp(self._clock.now()))
+        self._in_force.archive().restore_missing(self._in_force.archive_state())
+        self._in_force.bring_file(judged, sealed, previous=previous, at=stamp(self._clock.now()))
         if sealed.link.proposal == judged.id:
-            write_trail(self._book.folder, head=was.link if was else None, new=sealed.link)
-        done = replace(judged, status=ProposalStatus.EFFECTIVE)
-        self._book.write(ProposalFile(done, before))
-        self._record_text("effective", sealed, {"proposal": done.id}, by=by)
-        return done
+            write_trail(self._book.folder, head=previous.link if previous else None, new=sealed.link)
+        effective = replace(judged, status=ProposalStatus.EFFECTIVE)
+        self._book.write(ProposalFile(effective, before))
+        self._record_text("effective", sealed, {"proposal": effective.id}, by=by)
+        return effective
 
     def _begin(self, signer: Signer, document: Document, *, by: str) -> None:
         at, archive = stamp(self._clock.now()), self._in_force.archive()
-        sealed, joined = self._in_force.begin(signer, document, by=by, at=at, applied=self._judge.applied())
-        self._record_text("initialised", sealed, {"project": archive.home.name, "joined": joined}, by=by)
+        sealed, continued = self._in_force.begin(signer, document, by=by, at=at, applied=self._judge.applied())
+        self._record_text("initialised", sealed, {"project": archive.home.name, "joined": continued}, by=by)
 
     # --- small parts ---------------------------------------------------------------------------------------------
 
@@ -563,16 +563,18 @@ class IdentitySchema:
         """
         if not self.initialised:
             raise Refused(f"{FILE_NAME} was never approved on this machine; run `memory-anchor init` on a terminal")
-        standing = self._in_force.standing()
-        if standing.behind and not forward:
-            raise Refused(f"what is left of the approved texts may be an older one ({standing.behind}); {SHOW}")
-        if standing.revision is None or not standing.sound:
+        state = self._in_force.archive_state()
+        if state.why_older and not forward:
+            raise Refused(f"what is left of the approved texts may be an older one ({state.why_older}); {SHOW}")
+        if state.revision is None or not state.sound:
             raise Refused(f"the approved text has no sound seal; {SHOW}")
-        return standing.revision
+        return state.revision
 
     def _approved_elsewhere(self, link: Link) -> bool:
         """Return whether this machine's human approved the link in another project, which is no approval here."""
-        is_own = any(signed_by(one.public, link.said, link.signature) for one in self._keys.sealing_approvers())
+        is_own = any(
+            signed_by(approver.public, link.statement, link.signature) for approver in self._keys.sealing_approvers()
+        )
         return is_own and self._in_force.is_elsewhere(link)
 
     def _check_limits(self, document: Document, error: type[MemoryAnchorError]) -> None:

@@ -1,6 +1,6 @@
-"""What a proposal's file says and what of it counts: only signatures do, for this project and this text.
+"""The real status of a proposal, from signatures for this project and this text, whatever its file claims.
 
-How large L0 may be, and how a text is cleaned before it stands in a file for Git.
+Also: the limits of L0, and how a text is cleaned before it goes into a file for Git.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.identity.approval import (
     KeyPlace,
     confirm,
-    counted,
-    done_elsewhere,
+    confirmed_elsewhere,
     has_signed,
     proposal_hash,
     rejection_statement,
+    valid_confirmations,
 )
 from memory_anchor.identity.approved import origin_of, read_trail
 from memory_anchor.identity.changes import replaced_digest
@@ -27,7 +27,7 @@ from memory_anchor.identity.constitution_text import FILE_NAME, MAX_ENTRIES, PLA
 from memory_anchor.identity.human_key import HumanKey
 from memory_anchor.identity.keys import Approver, KeyRing, Rules, Signs, signer_of
 from memory_anchor.identity.proposals import ProposalFile, RejectedProposals
-from memory_anchor.identity.remote_approval import Electorate, KeyIsValid, origin_in, up_to_ended, voter, voters
+from memory_anchor.identity.remote_approval import Electorate, KeyIsValid, origin_in, voter, voters, without_ended_keys
 from memory_anchor.identity.served import TextInForce
 from memory_anchor.inputs import storable_content
 from memory_anchor.inputs import text as checked_text
@@ -36,7 +36,7 @@ from memory_anchor.model import ConstitutionEntry, Proposal, ProposalStatus
 
 
 class Judge:
-    """Judges the proposals of one project.
+    """Decides the status of one project's proposals.
 
     trail: the folder of the approvals' trail. lock: the schema's. is_open: see `KeyIsValid`. account:
     whose L0 it is.
@@ -71,48 +71,52 @@ class Judge:
         rules: Rules | None = None,
         rejected: frozenset[str] | None = None,
     ) -> Proposal:
-        """Return the proposal with its real status: what a file says of itself is only a claim.
+        """Return the proposal with its real status; the file's own is only a claim.
 
-        rules: those of the key that was just unlocked; without, those that the key file claims. rejected: the ids
-        among several that are closed here; without, this one is looked up.
+        rules: those of the key that was just unlocked; if None, those that the key file claims. rejected: the ids
+        known to be closed here; if None, this one is looked up.
         """
         claimed = filed.proposal
         hashed = proposal_hash(claimed, filed.before)
         distinct = self._human.rules(rules).distinct_approvers
         own, place = self._keys.own(), self.place()
         confirming = (*known, *voters(claimed, self.electorate()))
-        given = claimed if claimed.id in applied else up_to_ended(claimed, self._is_open)
-        good = counted(given, hashed=hashed, known=confirming, own=own, distinct=distinct, place=place)
+        still_valid = claimed if claimed.id in applied else without_ended_keys(claimed, self._is_open)
+        valid = valid_confirmations(
+            still_valid, hashed=hashed, known=confirming, own=own, distinct=distinct, place=place
+        )
         if claimed.id in applied:
-            return replace(claimed, status=ProposalStatus.EFFECTIVE, confirmations=good)
+            return replace(claimed, status=ProposalStatus.EFFECTIVE, confirmations=valid)
         if claimed.id in (self._rejected.ids(known, (claimed.id,)) if rejected is None else rejected):
-            return replace(claimed, status=ProposalStatus.REJECTED, confirmations=good)
-        no = filed.rejection
-        if no is not None:
-            said = rejection_statement(hashed=proposal_hash(claimed, ""), by=no.by, at=no.at, reason=no.reason)
-            elsewhere = voter(no.credential, self.electorate(), no.at)
-            if signer_of((*known, *elsewhere), said, no.signature) is not None:
-                return replace(claimed, status=ProposalStatus.REJECTED, confirmations=good)
-        if claimed.status is ProposalStatus.EFFECTIVE and done_elsewhere(claimed, hashed=hashed, known=confirming):
-            return replace(claimed, confirmations=good)
+            return replace(claimed, status=ProposalStatus.REJECTED, confirmations=valid)
+        rejection = filed.rejection
+        if rejection is not None:
+            statement = rejection_statement(
+                hashed=proposal_hash(claimed, ""), by=rejection.by, at=rejection.at, reason=rejection.reason
+            )
+            remote_approvers = voter(rejection.credential, self.electorate(), rejection.at)
+            if signer_of((*known, *remote_approvers), statement, rejection.signature) is not None:
+                return replace(claimed, status=ProposalStatus.REJECTED, confirmations=valid)
+        if claimed.status is ProposalStatus.EFFECTIVE and confirmed_elsewhere(claimed, hashed=hashed, known=confirming):
+            return replace(claimed, confirmations=valid)
         if filed.before != self.before(claimed):
-            good = ()
-        return replace(claimed, status=ProposalStatus.OPEN, confirmations=good)
+            valid = ()
+        return replace(claimed, status=ProposalStatus.OPEN, confirmations=valid)
 
     def electorate(self) -> Electorate:
-        """Return whose decisions from elsewhere count."""
+        """Return whose remote decisions count."""
         return Electorate(self._keys.sealing_approvers(), self._account)
 
     def confirmed(
         self, judged: Proposal, before: str, signer: Signs, by: str, *, at: datetime, now: datetime, credential: str
     ) -> Proposal:
-        """Return the proposal with one confirmation more. at: when it was signed. Raises Refused: the rules."""
+        """Return the proposal with one more confirmation. at: when it was signed. Raises Refused: the rules."""
         earlier = judged.confirmations
         rules = self._human.rules(None if credential else signer.rules)
         interval = rules.min_interval_s
         if earlier and interval and (now - earlier[-1].at).total_seconds() < interval:
-            left = interval - (now - earlier[-1].at).total_seconds()
-            raise Refused(f"the last confirmation is too recent; retry in {left:.0f} s (constitution.min_interval_s)")
+            wait_s = interval - (now - earlier[-1].at).total_seconds()
+            raise Refused(f"the last confirmation is too recent; retry in {wait_s:.0f} s (constitution.min_interval_s)")
         hashed, number = proposal_hash(judged, before), len(earlier) + 1
         if (rules.distinct_approvers or credential) and has_signed(signer.approver, judged, hashed):
             raise Refused(f"{signer.approver.name} confirmed it already; another approver must")
@@ -127,11 +131,11 @@ class Judge:
 
     def applied(self) -> tuple[str, ...]:
         """Return the ids of the proposals in force."""
-        revision = self._in_force.standing().good
+        revision = self._in_force.archive_state().good
         return revision.applied if revision else ()
 
     def place(self) -> KeyPlace:
-        """Return which project this is: its id here, and where the trail that leads to the text in force begins."""
+        """Return this project: its id here, and the first link of the trail that leads to the text in force."""
         archive = self._in_force.archive()
         revision = archive.current(self._keys.sealing_approvers()).revision
         if revision is None:
@@ -143,7 +147,7 @@ class Judge:
 
 
 def check_limits(document: Document, error: type[MemoryAnchorError], *, budget_tokens: int) -> None:
-    """Raise `error` unless a text is usable and within its bounds."""
+    """Raise `error` unless a text is usable and within its limits."""
     if document.problems:
         raise error(f"{FILE_NAME} would not be usable: {document.problems[0]}")
     entries = document.entries
@@ -154,8 +158,8 @@ def check_limits(document: Document, error: type[MemoryAnchorError], *, budget_t
         raise error(f"the entries would cost {tokens} tokens; allowed are {budget_tokens} (budget.identity)")
 
 
-def check_first(document: Document, *, budget_tokens: int) -> None:
-    """Raise BadInput unless a text may be the first one: usable, within its bounds, and somebody's own words."""
+def check_first_text(document: Document, *, budget_tokens: int) -> None:
+    """Raise BadInput unless a text may be the first one: usable, within its limits, no placeholder."""
     check_limits(document, BadInput, budget_tokens=budget_tokens)
     if any(PLACEHOLDER in one.content for one in document.entries):
         raise BadInput(f"{FILE_NAME} says {PLACEHOLDER!r}: say it first, `init --goal TEXT`")

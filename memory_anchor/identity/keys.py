@@ -1,29 +1,24 @@
-"""The human's key: who may approve, which key is the installation's first, and passphrases that were refused.
+"""The human's key: who may approve, which key is the installation's first, and refused passphrases.
 
-Which human key is the installation's: the first one a human made, remembered where a swapped key file is not.
+**The installation's key** is the first one that a human made; there is one per data directory, for all its projects.
+Its public half is recorded at once in a file of the data directory and in the audit chain (`constitution.approver`), so
+replacing `approver.json` changes nothing: nothing that another key signed counts, and every start says so until the
+first key is back or has vouched for it. If the two records disagree, no key counts. An installation older than these
+records trusts the key it has at its first human action. Rejected: a record signed by the key itself, since whoever
+brings another key would sign one too. Not covered: a process of the same user that rewrites the record and the chain.
 
-One key an installation (a data directory), whatever projects it serves. Its public half is noted at once in a file of
-the data directory and in the audit chain (`constitution.approver`), so that moving `approver.json` away and making
-another one changes nothing: the other key is a stranger, nothing it signed counts, and every start says so until the
-first key is back or has vouched for it. Where the two notes disagree no key counts. An installation older than the
-notes is taken as it stands at its first human act. Rejected: a note signed by the key itself, which whoever brings
-another key would sign too. Out of reach: a process of the same user that rewrites the note and the whole chain.
+**Refused passphrases** are counted on disk, each one lengthens the wait, and the human who gets in is shown the count.
+The wait is bounded, so nobody is locked out. It slows whoever types, not whoever copies the key file: against that the
+key derivation and the passphrase's strength protect. A count that cannot be written is no reason to refuse.
 
-Passphrases that were refused: counted on disk, slower with each, and told to the human who gets in.
+**Approvers** are Ed25519 keys behind a passphrase. The private key is stored next to the data, never in the project,
+sealed with ChaCha20-Poly1305 under a key that scrypt derives from the passphrase: an agent that can run every command
+and write every file of the project still lacks the passphrase. The salt is the public key, which is new for every
+approver, so this module needs no randomness and a swapped public key does not unseal. Colleagues' public keys count
+once a human has vouched for them with the passphrase: each is countersigned. Not covered: a process of the same user
+that replaces the keys.
 
-The wait follows the last refusal and is bounded, so nobody is locked out; it slows whoever types, not whoever copies
-the key file away: against those the key's derivation and the passphrase's strength stand. A count that cannot be
-written is no reason to refuse.
-
-Who may approve: Ed25519 keys behind a passphrase, and what their signatures say.
-
-An approver's private key lies beside the data, never in the project, sealed with ChaCha20-Poly1305 under a key that
-scrypt derives from the passphrase; an agent that can run every command and write every file of the project still lacks
-the passphrase. The salt is the public key, which is fresh for every approver, so this module needs no randomness of
-its own and a swapped public key no longer unseals. Colleagues' public keys are known only once a human has vouched for
-them with the passphrase: each is countersigned. Out of reach: a process of the same user that replaces the keys.
-
-Every signature is over canonical JSON that begins with its purpose, so none can be used as another.
+Every signature is over canonical JSON that begins with its purpose, so none can pass for another.
 """
 
 from __future__ import annotations
@@ -56,31 +51,31 @@ if TYPE_CHECKING:
 NOTE_FILE = "first_key.json"
 MAX_NOTE_BYTES = 4_000
 MADE = "constitution.approver"
-"""The kind of the audit record that tells of a key made here, with `key`: its public half."""
+"""The kind of the audit record of a key made here; its field `key` is the public half."""
 GROUPS, GROUP_CHARS = 8, 4
 
 
 def fingerprint_of(public: str) -> str:
-    """Return 32 hex digits of a public key's hash in groups of four, fit to be noted down and compared by eye."""
+    """Return 32 hex digits of a public key's hash in groups of four, to be compared by eye."""
     digits = hashlib.sha256(public.encode("utf-8", "surrogatepass")).hexdigest()
     return " ".join(digits[GROUP_CHARS * n : GROUP_CHARS * (n + 1)] for n in range(GROUPS))
 
 
 class FirstKey:
-    """The notes of one data directory. audit: None where only the file is asked."""
+    """The records of one data directory's first key. audit: None to use only the file."""
 
     def __init__(self, data_dir: Path, audit: AuditLog | None) -> None:
         self._note = data_dir / NOTE_FILE
         self._audit = audit
 
-    def noted(self) -> tuple[str, ...]:
-        """Return the public keys that the notes name: none before the first, two when they disagree."""
-        chained = self._audit.first(MADE) if self._audit is not None else None
-        named = [self._in_file(), str(chained.get("key", "")) if chained is not None else ""]
-        return tuple(dict.fromkeys(one for one in named if one))
+    def recorded_keys(self) -> tuple[str, ...]:
+        """Return the recorded public keys: none before the first, two if the records disagree."""
+        audited = self._audit.first(MADE) if self._audit is not None else None
+        recorded = [self._in_file(), str(audited.get("key", "")) if audited is not None else ""]
+        return tuple(dict.fromkeys(key for key in recorded if key))
 
     def remember(self, public: str) -> None:
-        """Write the file's note, durable on return; the chain's is the record that tells of the key."""
+        """Record the key in the file, durable on return; the audit chain has the record of its creation."""
         if self._in_file() != public:
             write_atomic(self._note, (json.dumps({"public": public, "is": fingerprint_of(public)}) + "\n").encode())
 
@@ -89,19 +84,19 @@ class FirstKey:
             note = json.loads(read_bounded(self._note, most_bytes=MAX_NOTE_BYTES) or b"{}")
             return str(note.get("public", ""))
         except (OSError, ValueError, AttributeError, RecursionError):
-            return "?"  # a note that cannot be read is no leave to take another key
+            return "?"  # an unreadable record must not let another key in
 
 
 TRIES_FILE = "refused_tries.json"
 MAX_BYTES = 4_000
 FREE_TRIES = 3
-"""Refused ones that a mistyping human may make before there is a wait."""
+"""Refused tries before there is a wait: humans mistype."""
 WAIT_MAX_S = 30.0
 COUNT_MAX = 1_000_000
 
 
-class Tries:
-    """The refused tries of one key ring since its last success. folder: `<data_dir>/identity`."""
+class RefusedTries:
+    """Counts refused passphrases since the last success. folder: `<data_dir>/identity`."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / TRIES_FILE
@@ -117,12 +112,12 @@ class Tries:
     def note(self, now: datetime) -> None:
         """Count one more."""
         count, since, _ = self._read()
-        told = {"count": min(count + 1, COUNT_MAX), "since": (since or now).isoformat(), "last": now.isoformat()}
+        record = {"count": min(count + 1, COUNT_MAX), "since": (since or now).isoformat(), "last": now.isoformat()}
         with contextlib.suppress(MemoryAnchorError):
-            write_atomic(self._path, (json.dumps(told) + "\n").encode())
+            write_atomic(self._path, (json.dumps(record) + "\n").encode())
 
     def take(self) -> str:
-        """Return one sentence about the tries that were refused, "" for none, and count from nothing again."""
+        """Return one sentence about the refused tries, "" for none, and reset the count."""
         count, since, last = self._read()
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
@@ -137,9 +132,9 @@ class Tries:
 
     def _read(self) -> tuple[int, datetime | None, datetime | None]:
         try:
-            said = json.loads(read_bounded(self._path, most_bytes=MAX_BYTES) or b"{}")
-            since, last = (datetime.fromisoformat(said[name]) for name in ("since", "last"))
-            count = int(said["count"])
+            record = json.loads(read_bounded(self._path, most_bytes=MAX_BYTES) or b"{}")
+            since, last = (datetime.fromisoformat(record[name]) for name in ("since", "last"))
+            count = int(record["count"])
             if since.tzinfo is None or last.tzinfo is None or not 0 <= count <= COUNT_MAX:
                 raise ValueError("no count")
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -154,7 +149,7 @@ SCRYPT_COST = 2**16
 SCRYPT_BLOCK = 8
 SCRYPT_PARALLEL = 3
 _COSTS_READ = {2**n for n in range(4, 18)}
-"""Up to 128 MiB: a key file that somebody planted takes no gigabyte and no minute to be refused."""
+"""Up to 128 MiB, so refusing a planted key file costs neither a gigabyte nor a minute."""
 MIN_STRENGTH_BITS = 48
 """What 12 small letters and blanks, or 8 of every class, have; a guess costs 0.6 s."""
 REPEATS_COUNTED = 2
@@ -175,8 +170,8 @@ _NONCE = bytes(12)
 
 @dataclass(frozen=True, slots=True)
 class Approver:
-    """A human who may approve. public: base64 of the raw Ed25519 public key. elsewhere: by an access key of this
-    server, from another machine; such a one counts once a proposal."""
+    """A human who may approve. public: base64 of the raw Ed25519 public key. elsewhere: a remote approver, by an access
+    key of this server; such an approver counts once per proposal."""
 
     name: str
     public: str
@@ -185,10 +180,10 @@ class Approver:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How strict approvals are, whatever the settings say: settings only add to it.
+    """How strict approvals are at least; settings can only make them stricter.
 
-    They lie in the sealed key file and in what its key is derived from: a file with other rules does not open.
-    number: counts the changes; the audit trail knows the last, so that an older copy of the file shows.
+    They are part of the key file and of the key's derivation: a file with edited rules does not open.
+    number: counts the changes; the audit trail has the last, so an older copy of the file is detected.
     """
 
     min_interval_s: int = 0
@@ -197,12 +192,12 @@ class Rules:
 
     @classmethod
     def of(cls, value: Json) -> Rules | None:
-        """Return the rules that a key file claims, none of an older file's as the mildest, None when unreadable."""
+        """Return the rules that a key file claims, the weakest for an older file without any, None if unreadable."""
         if value is None:
             return cls()
         if not isinstance(value, Mapping):
             return None
-        interval, distinct, number = (value.get(one) for one in ("min_interval_s", "distinct_approvers", "number"))
+        interval, distinct, number = (value.get(name) for name in ("min_interval_s", "distinct_approvers", "number"))
         if type(interval) is not int or type(number) is not int or type(distinct) is not bool:
             return None
         return cls(interval, distinct, number)
@@ -210,7 +205,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class SealedKey:
-    """A key file whose parts are of their kinds; sealed: the private half, rules: as the file claims them."""
+    """A key file with checked types. sealed: the private half. rules: as the file claims them."""
 
     name: str
     public: str
@@ -220,7 +215,7 @@ class SealedKey:
 
 
 class Signs(Protocol):
-    """What puts an approver's signature under a statement: an opened key, or what was signed on another machine."""
+    """Gives an approver's signature over a statement: an unlocked key, or signatures made on another machine."""
 
     @property
     def approver(self) -> Approver: ...
@@ -228,36 +223,36 @@ class Signs(Protocol):
     @property
     def rules(self) -> Rules: ...
 
-    def sign(self, said: Mapping[str, Json]) -> str: ...
+    def sign(self, statement: Mapping[str, Json]) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """An approver whose passphrase was given just now. rules: those that their key file was sealed with."""
+    """An approver's unlocked key. rules: those that the key file was sealed with."""
 
     approver: Approver
     _key: Ed25519PrivateKey
     rules: Rules = Rules()
 
-    def sign(self, said: Mapping[str, Json]) -> str:
+    def sign(self, statement: Mapping[str, Json]) -> str:
         """Return the base64 signature of a statement."""
-        return base64.b64encode(self._key.sign(canonical(said))).decode()
+        return base64.b64encode(self._key.sign(canonical(statement))).decode()
 
 
-def canonical(said: Mapping[str, Json]) -> bytes:
-    """Return the one byte form of a statement."""
-    return json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+def canonical(statement: Mapping[str, Json]) -> bytes:
+    """Return a statement's canonical bytes."""
+    return json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
-def digest_of(said: Mapping[str, Json]) -> str:
-    return hashlib.sha256(canonical(said)).hexdigest()
+def digest_of(statement: Mapping[str, Json]) -> str:
+    return hashlib.sha256(canonical(statement)).hexdigest()
 
 
-def signed_by(public: str, said: Mapping[str, Json], signature: str) -> bool:
-    """Return whether `signature` is this key's over this statement; any malformed input is a no."""
+def signed_by(public: str, statement: Mapping[str, Json], signature: str) -> bool:
+    """Return whether `signature` is this key's over this statement; False for any malformed input."""
     try:
         key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public, validate=True))
-        key.verify(base64.b64decode(signature, validate=True), canonical(said))
+        key.verify(base64.b64decode(signature, validate=True), canonical(statement))
     except (InvalidSignature, ValueError, binascii.Error):
         return False
     return True
@@ -272,15 +267,15 @@ def is_public(public: str) -> bool:
     return True
 
 
-def signer_of(known: Sequence[Approver], said: Mapping[str, Json], signature: str) -> Approver | None:
+def signer_of(known: Sequence[Approver], statement: Mapping[str, Json], signature: str) -> Approver | None:
     """Return the known approver who signed this statement."""
-    return next((one for one in known if signed_by(one.public, said, signature)), None)
+    return next((approver for approver in known if signed_by(approver.public, statement, signature)), None)
 
 
 class KeyRing:
-    """The approver of one data directory and the colleagues they vouched for; nothing is kept in memory unsealed.
+    """The approver of one data directory and the colleagues they vouched for; keeps no unsealed key in memory.
 
-    folder: `<data_dir>/identity`. audit: the trail that also remembers the first key; None asks its file alone.
+    folder: `<data_dir>/identity`. audit: the trail that also records the first key; None to use only its file.
     """
 
     def __init__(self, folder: Path, audit: AuditLog | None = None) -> None:
@@ -288,75 +283,75 @@ class KeyRing:
         self._first = FirstKey(folder.parent, audit)
 
     def own(self) -> Approver | None:
-        """Return the approver whose key is here and counts: the first one made, or one that the first vouched for.
+        """Return the approver whose valid key is here: the first one made, or one that the first vouched for.
 
         None before `create`, for a key file that cannot be read, and for a stranger's (see `warning`).
         """
-        held = self._held()
-        return held if held is not None and held.public in self._counting(held) else None
+        approver = self._key_in_place()
+        return approver if approver is not None and approver.public in self._valid_keys(approver) else None
 
     def approvers(self) -> tuple[Approver, ...]:
         """Return everyone whose signature counts here, the own approver first."""
         sealing = self.sealing_approvers()
-        others = self._vouched_by(self._root(sealing[0])) if sealing else ()
-        return *sealing, *(one for one in others if one.public != sealing[0].public)
+        others = self._vouched_by(self._first_public(sealing[0])) if sealing else ()
+        return *sealing, *(approver for approver in others if approver.public != sealing[0].public)
 
     def sealing_approvers(self) -> tuple[Approver, ...]:
-        """Return whose seal makes a text this installation's own: the key that is here, and the first one made here."""
+        """Return whose seals this installation accepts: the key that is here, and the first one made here."""
         own = self.own()
         if own is None:
             return ()
-        root = self._root(own)
+        root = self._first_public(own)
         return (own,) if own.public == root else (own, Approver("the first approver", root))
 
     def warning(self) -> str:
-        """Return one sentence when the key that lies here is not the installation's, "" when all is well."""
-        held, noted = self._held(), self._first.noted()
-        if len(noted) > 1:
-            prints = " and ".join(fingerprint_of(one) for one in noted)
+        """Return one sentence if the key in place is not the installation's, otherwise ""."""
+        in_place, recorded = self._key_in_place(), self._first.recorded_keys()
+        if len(recorded) > 1:
+            prints = " and ".join(fingerprint_of(key) for key in recorded)
             return (
                 f"the notes of this installation's first key disagree ({prints}): nothing any key signed is served; "
                 "restore the data folder from a backup"
             )
-        if held is None:
+        if in_place is None:
             return (
-                f"the key of this installation ({fingerprint_of(noted[0])}) is gone: nothing can be approved; "
+                f"the key of this installation ({fingerprint_of(recorded[0])}) is gone: nothing can be approved; "
                 f"put {self._path} back from a backup"
-                if noted
+                if recorded
                 else ""
             )
-        if held.public in self._counting(held):
+        if in_place.public in self._valid_keys(in_place):
             return ""
         return (
-            f"the key on this machine ({fingerprint_of(held.public)}) is not the first one made here "
-            f"({fingerprint_of(noted[0])}): nothing it signed is served; put the first {KEY_FILE} back from a backup, "
-            "and if the other key is yours let the first vouch for it with `memory-anchor constitution trust`"
+            f"the key on this machine ({fingerprint_of(in_place.public)}) is not the first one made here "
+            f"({fingerprint_of(recorded[0])}): nothing it signed is served; put the first {KEY_FILE} back from a "
+            "backup, and if the other key is yours let the first vouch for it with `memory-anchor constitution trust`"
         )
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the installation's first key, "" before there is one."""
-        noted, held = self._first.noted(), self._held()
-        public = noted[0] if noted else held.public if held else ""
+        recorded, in_place = self._first.recorded_keys(), self._key_in_place()
+        public = recorded[0] if recorded else in_place.public if in_place else ""
         return fingerprint_of(public) if public else ""
 
-    def _held(self) -> Approver | None:
+    def _key_in_place(self) -> Approver | None:
         sealed = self._sealed()
         return Approver(sealed.name, sealed.public) if sealed else None
 
-    def _root(self, held: Approver) -> str:
-        """Return the first key's public half: what is noted; of an older installation the key that is here."""
-        noted = self._first.noted()
-        return "" if len(noted) > 1 else noted[0] if noted else held.public
+    def _first_public(self, in_place: Approver) -> str:
+        """Return the first key's public half as recorded, "" if the records disagree; without one, the key in place."""
+        recorded = self._first.recorded_keys()
+        return "" if len(recorded) > 1 else recorded[0] if recorded else in_place.public
 
-    def _counting(self, held: Approver) -> frozenset[str]:
-        root = self._root(held)
-        return frozenset((root, *(one.public for one in self._vouched_by(root)))) if root else frozenset()
+    def _valid_keys(self, in_place: Approver) -> frozenset[str]:
+        first = self._first_public(in_place)
+        return frozenset((first, *(approver.public for approver in self._vouched_by(first)))) if first else frozenset()
 
-    def _vouched_by(self, root: str) -> tuple[Approver, ...]:
+    def _vouched_by(self, first: str) -> tuple[Approver, ...]:
         return tuple(
-            Approver(one["name"], one["public"])
-            for one in self._vouched()
-            if signed_by(root, _vouching(one["name"], one["public"]), one["signature"])
+            Approver(entry["name"], entry["public"])
+            for entry in self._vouched()
+            if signed_by(first, _vouching_statement(entry["name"], entry["public"]), entry["signature"])
         )
 
     def create(self, *, name: str, passphrase: str) -> Signer:
@@ -364,9 +359,9 @@ class KeyRing:
 
         Raises Refused: a key file is there, or a first key was made here already. BadInput: name or passphrase.
         """
-        if noted := self._first.noted():
+        if recorded := self._first.recorded_keys():
             raise Refused(
-                f"this installation has a key ({fingerprint_of(noted[0])}) and {self._path} is not it; nothing was "
+                f"this installation has a key ({fingerprint_of(recorded[0])}) and {self._path} is not it; nothing was "
                 "changed: put that file back from a backup"
             )
         if next(self._folder.glob("*/approved/*.json"), None) is not None:
@@ -403,16 +398,16 @@ class KeyRing:
         if base64.b64encode(private.public_key().public_bytes_raw()).decode() != sealed.public:
             raise Refused(f"{self._path} does not belong together; restore it from a backup")
         signer = Signer(Approver(sealed.name, sealed.public), private, rules)
-        self._first.remember(self._root(signer.approver))
-        self._bring_home(signer, passphrase, sealed)
+        self._first.remember(self._first_public(signer.approver))
+        self._reseal_if_outdated(signer, passphrase, sealed)
         return signer
 
-    def tries(self) -> Tries:
-        """Return the refused tries at this ring's passphrase."""
-        return Tries(self._folder)
+    def refused_tries(self) -> RefusedTries:
+        """Return the counter of refused passphrases."""
+        return RefusedTries(self._folder)
 
     def rules(self) -> Rules:
-        """Return the rules that the key file claims; what `unlock` gives is sure."""
+        """Return the rules that the key file claims; those of `unlock` are verified."""
         sealed = self._sealed()
         return (Rules.of(sealed.rules) if sealed else None) or Rules()
 
@@ -426,7 +421,7 @@ class KeyRing:
         return rules
 
     def change_passphrase(self, signer: Signer, new: str) -> None:
-        """Seal the same key under another passphrase, so that all it signed stays valid."""
+        """Seal the same key under another passphrase; everything it signed stays valid."""
         self._seal(signer, checked_passphrase(new))
 
     def vouch(self, signer: Signer, *, name: str, public: str) -> Approver:
@@ -435,37 +430,37 @@ class KeyRing:
         Raises BadInput: that is no public key, or `MAX_KNOWN` colleagues are known already. Refused: the signer is
         not the first key, which alone vouches.
         """
-        if signer.approver.public != self._root(signer.approver):
+        if signer.approver.public != self._first_public(signer.approver):
             raise Refused(f"only the first key of this installation ({self.fingerprint()}) vouches for others")
         if not is_public(public):
             raise BadInput(
                 f"key is {len(public)} characters that are no Ed25519 public key; allowed is what "
                 "`memory-anchor constitution approvers` prints on the colleague's machine"
             )
-        others = [one for one in self._vouched() if one["public"] != public]
+        others = [entry for entry in self._vouched() if entry["public"] != public]
         if len(others) >= MAX_KNOWN:
             raise BadInput(f"{len(others)} approvers are known; allowed are {MAX_KNOWN}")
         name = checked_name(name)
-        others.append({"name": name, "public": public, "signature": signer.sign(_vouching(name, public))})
+        others.append({"name": name, "public": public, "signature": signer.sign(_vouching_statement(name, public))})
         self._write(KNOWN_FILE, {"approvers": others})
         return Approver(name, public)
 
-    def _bring_home(self, signer: Signer, passphrase: str, sealed: SealedKey) -> None:
-        """Seal a key of an older layout or cost as one is sealed now, in the one place a key has."""
+    def _reseal_if_outdated(self, signer: Signer, passphrase: str, sealed: SealedKey) -> None:
+        """Seal a key of an older layout or cost again in the current form and place."""
         if sealed.cost < SCRYPT_COST or not self._path.exists():
             self._seal(signer, passphrase)
 
-    def _found(self) -> Path:
-        """Return the key file: the installation's, or the oldest that an earlier layout kept in a folder below.
+    def _key_file(self) -> Path:
+        """Return the path of the key file: the installation's, or the oldest one in a subfolder (an earlier layout).
 
-        A `scope.project` with a slash once gave that project a key ring of its own; those projects' other keys count
-        no more: their texts wait for an `init` with the one key.
+        A `scope.project` with a slash once gave that project its own key ring; such keys no longer count, and their
+        texts need an `init` with the installation's key.
         """
-        below = [] if self._path.exists() else sorted(self._folder.glob(f"*/{KEY_FILE}"))[:MAX_KNOWN]
-        noted = self._first.noted() if below else ()
-        if len(noted) == 1:
-            below = [one for one in below if self._read(one).get("public") == noted[0]]
-        return min(below, key=_made_at, default=self._path)
+        older_files = [] if self._path.exists() else sorted(self._folder.glob(f"*/{KEY_FILE}"))[:MAX_KNOWN]
+        recorded = self._first.recorded_keys() if older_files else ()
+        if len(recorded) == 1:
+            older_files = [path for path in older_files if self._read(path).get("public") == recorded[0]]
+        return min(older_files, key=_made_at, default=self._path)
 
     def _seal(self, signer: Signer, passphrase: str) -> None:
         key = _derived(passphrase, signer.approver.public, cost=SCRYPT_COST, rules=signer.rules)
@@ -482,28 +477,29 @@ class KeyRing:
         )
 
     def _sealed(self) -> SealedKey | None:
-        found = self._read(self._found())
-        name, public, sealed, cost = (found.get(one) for one in ("name", "public", "sealed", "cost"))
+        record = self._read(self._key_file())
+        name, public, sealed, cost = (record.get(part) for part in ("name", "public", "sealed", "cost"))
         if not (isinstance(name, str) and isinstance(public, str) and isinstance(sealed, str) and cost in _COSTS_READ):
             return None
-        return SealedKey(name, public, sealed, whole(cost), found.get("rules"))
+        return SealedKey(name, public, sealed, whole(cost), record.get("rules"))
 
     def _vouched(self) -> list[dict[str, str]]:
-        listed = self._read(self._folder / KNOWN_FILE).get("approvers")
-        if not isinstance(listed, list):
+        entries = self._read(self._folder / KNOWN_FILE).get("approvers")
+        if not isinstance(entries, list):
             return []
         return [
-            one
-            for one in listed[:MAX_KNOWN]
-            if isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("name", "public", "signature"))
+            entry
+            for entry in entries[:MAX_KNOWN]
+            if isinstance(entry, dict)
+            and all(isinstance(entry.get(key), str) for key in ("name", "public", "signature"))
         ]
 
     def _read(self, path: Path) -> dict[str, Json]:
         try:
-            found = parsed(read_bounded(path, most_bytes=MAX_KEY_FILE_BYTES) or b"{}")
+            record = parsed(read_bounded(path, most_bytes=MAX_KEY_FILE_BYTES) or b"{}")
         except (OSError, ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return record if isinstance(record, dict) else {}
 
     def _write(self, name: str, content: Mapping[str, Json]) -> None:
         make_private(self._folder)
@@ -518,13 +514,13 @@ def _made_at(path: Path) -> tuple[float, str]:
 
 
 def _derived(passphrase: str, public: str, *, cost: int, rules: Rules) -> bytes:
-    # Rules are part of the salt and not of the sealed text: the fixed nonce stays good for one plaintext a key.
+    # Rules are part of the salt, not of the sealed text, so the fixed nonce still seals one plaintext per key.
     salt = (public + ("" if rules == Rules() else digest_of(asdict(rules)))).encode("utf-8", "surrogatepass")
     kdf = Scrypt(salt=salt, length=32, n=cost, r=SCRYPT_BLOCK, p=SCRYPT_PARALLEL)
     return kdf.derive(passphrase[:MAX_PASSPHRASE].encode("utf-8", "surrogatepass"))
 
 
-def _vouching(name: str, public: str) -> dict[str, Json]:
+def _vouching_statement(name: str, public: str) -> dict[str, Json]:
     return {"what": "memory-anchor approver 1", "name": name, "public": public}
 
 
@@ -545,13 +541,13 @@ def checked_passphrase(passphrase: str) -> str:
 
 
 def strength_bits(passphrase: str) -> float:
-    """Return length times the bits of a character of the classes used; what repeats counts little. An upper bound.
+    """Return an upper bound: length times the bits per character of the classes used; repeats count little.
 
     >>> round(strength_bits("1111")), round(strength_bits("correct horse")), round(strength_bits("111111111111"))
     (7, 76, 7)
     """
     length = min(len(passphrase), REPEATS_COUNTED * len(set(passphrase)))
-    classes = {next((size for is_in, size in CLASSES if is_in(char)), OTHER_SIGNS) for char in passphrase}
+    classes = {next((size for matches, size in CLASSES if matches(char)), OTHER_SIGNS) for char in passphrase}
     both_cases = any(map(str.islower, passphrase)) and any(map(str.isupper, passphrase))
     return length * math.log2(sum(classes) + 26 * both_cases) if length else 0.0
 

@@ -1,9 +1,8 @@
 """Proposals to change L0: one readable YAML file each under `.ai/proposals/`, made to be reviewed in Git.
 
-Anyone may write such a file; what it takes to count is a signature. So nothing here trusts a file: a status or a
-confirmation that is written down is a claim, and `approval.counted` decides. A file is named after its id, read with a
-bound, never through a link (not the folder's either), and one that cannot be read is reported while the others stay
-usable.
+Anyone may write such a file; only signatures count. So nothing here trusts a file: a status or a confirmation in it is
+a claim, and `approval.valid_confirmations` decides. A file is named after its id, read with a size limit, never through
+a link (of the file or its folder), and an unreadable one is reported while the others stay usable.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from memory_anchor.ports import AuditRecord
 FOLDER = Path(".ai") / "proposals"
 PROPOSAL_ID = re.compile(r"p-[0-9a-f]{10}")
 MAX_OPEN = 50
-"""More open proposals than this are refused: nobody reviews a flood. A human with the passphrase has no such bound."""
+"""More open proposals are refused, since nobody reviews a flood. A human with the passphrase has no such limit."""
 REJECTED = "constitution.rejected"
 """The kind of the audit record of a rejection, with its signature."""
 REJECTED_FILE = "rejected.json"
@@ -52,13 +51,13 @@ MAX_REJECTED_BYTES = 20_000_000
 Voters = Callable[[str, str], Sequence[Approver]]
 MAX_READ = 1_000
 MAX_LISTED = 10_000
-"""Names in the folder that are looked at."""
+"""Names in the folder that are read."""
 MAX_FILE_BYTES = MAX_BYTES + 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """credential: the signed record of the access key of who rejected it elsewhere, "" for here."""
+    """credential: the signed record of a remote approver's access key, "" if rejected locally."""
 
     by: str
     at: datetime
@@ -69,7 +68,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class ProposalFile:
-    """What one file claims. before: digest of the text that its confirmations were given against."""
+    """What one file claims. before: digest of the text that its confirmations refer to."""
 
     proposal: Proposal
     before: str = ""
@@ -77,8 +76,8 @@ class ProposalFile:
 
 
 def new_id(proposal: Proposal, *, again: int = 0) -> str:
-    """Return an id of 12 characters from what is proposed, by whom and when; `again` gives others for the same."""
-    said = canonical(
+    """Return an id of 12 characters made of content, author and time; `again` gives other ids for the same."""
+    statement = canonical(
         {
             "action": proposal.action.value,
             "content": proposal.content,
@@ -88,7 +87,7 @@ def new_id(proposal: Proposal, *, again: int = 0) -> str:
             "again": again,
         }
     )
-    return f"p-{hashlib.sha256(said).hexdigest()[:10]}"
+    return f"p-{hashlib.sha256(statement).hexdigest()[:10]}"
 
 
 def answer(proposal: Proposal) -> dict[str, Json]:
@@ -116,11 +115,11 @@ def how_to_approve(proposal: Proposal) -> str:
 
 
 class RejectedProposals:
-    """The proposals that were rejected in one project, outside it: each signed, and told twice.
+    """The rejected proposals of one project, recorded outside it: each signed, and recorded twice.
 
-    Once in a list beside the archive and once in the audit trail: neither an editor nor `rm` reopens a proposal, and
-    what only says that it was rejected closes none. records: the audit trail, read where a proposal looks open.
-    voters: whom the record of an access key, and a time, let reject elsewhere.
+    They are in a list next to the archive and in the audit trail, so neither an editor nor `rm` reopens a proposal, and
+    an unsigned claim of rejection closes none. records: the audit trail, read if a proposal looks open. voters: the
+    remote approvers for a credential and a time.
     """
 
     def __init__(
@@ -132,46 +131,50 @@ class RejectedProposals:
         self._voters = voters
 
     def ids(self, known: Sequence[Approver], among: Container[str]) -> frozenset[str]:
-        """Return those of `among` whose rejection here carries a known approver's signature."""
+        """Return the ids of `among` whose rejection here carries a known approver's signature."""
         return frozenset(
-            one["id"]
-            for one in (*self._listed(), *self._told())
-            if one["id"] in among and signer_of(self._knowing(known, one), self._said(one), one["signature"])
+            entry["id"]
+            for entry in (*self._listed(), *self._audited())
+            if entry["id"] in among
+            and signer_of(self._approvers_for(known, entry), self._said(entry), entry["signature"])
         )
 
     def sealed(self, signer: Signs, proposal_id: str, at: datetime, credential: str) -> dict[str, str]:
-        """Return a rejection as the audit trail and the list keep it."""
+        """Return a signed rejection as the audit trail and the list store it."""
         entry = {"id": proposal_id, "at": stamp(at)}
-        more = {"credential": credential} if credential else {}
-        return {**entry, "signature": signer.sign(self._said(entry)), **more}
+        optional = {"credential": credential} if credential else {}
+        return {**entry, "signature": signer.sign(self._said(entry)), **optional}
 
     def add(self, entry: Mapping[str, str]) -> None:
-        """Remember a rejection, and again all that only the audit trail still tells of; durable on return."""
-        listed = {str(one): one for one in (*self._told(), *self._listed(), *_entries([entry]))}
+        """Store a rejection, and restore those that only the audit trail still has; durable on return."""
+        listed = {str(known): known for known in (*self._audited(), *self._listed(), *_entries([entry]))}
         make_private(self._path.parent)
         kept = [*listed.values()][-MAX_REJECTED:]
         write_atomic(self._path, (json.dumps({"rejected": kept}, indent=1) + "\n").encode())
 
     def faults(self) -> Iterator[str]:
-        """Yield a sentence when the audit trail tells of rejections that the list has lost."""
-        listed, told = {one["id"] for one in self._listed()}, {one["id"] for one in self._told()}
-        if lost := sorted(told - listed)[:MAX_REJECTED]:
+        """Yield a sentence if the audit trail has rejections that the list has lost."""
+        listed, audited = {entry["id"] for entry in self._listed()}, {entry["id"] for entry in self._audited()}
+        if missing := sorted(audited - listed)[:MAX_REJECTED]:
             yield (
-                f"{self._path} lacks {len(lost)} of {len(told)} rejections ({', '.join(lost[:LOST_SHOWN])}); they stay "
-                "closed by the audit trail, and the next `memory-anchor constitution reject` writes them again"
+                f"{self._path} lacks {len(missing)} of {len(audited)} rejections "
+                f"({', '.join(missing[:LOST_SHOWN])}); they stay closed by the audit trail, and the next "
+                "`memory-anchor constitution reject` writes them again"
             )
 
-    def _knowing(self, known: Sequence[Approver], one: Mapping[str, str]) -> Sequence[Approver]:
-        return (*known, *self._voters(one.get(CREDENTIAL, ""), one["at"]))
+    def _approvers_for(self, known: Sequence[Approver], entry: Mapping[str, str]) -> Sequence[Approver]:
+        return (*known, *self._voters(entry.get(CREDENTIAL, ""), entry["at"]))
 
-    def _said(self, one: Mapping[str, str]) -> dict[str, Json]:
-        return rejected_statement(project=self._project, proposal_id=one["id"], at=one["at"])
+    def _said(self, entry: Mapping[str, str]) -> dict[str, Json]:
+        return rejected_statement(project=self._project, proposal_id=entry["id"], at=entry["at"])
 
-    def _told(self) -> list[dict[str, str]]:
-        told = (
-            what for one in self._records(REJECTED) if one["kind"] == REJECTED and "signature" in (what := one["what"])
+    def _audited(self) -> list[dict[str, str]]:
+        signed = (
+            fields
+            for item in self._records(REJECTED)
+            if item["kind"] == REJECTED and "signature" in (fields := item["what"])
         )
-        return _entries({**one, "id": one.get("proposal")} for one in told if one.get("archive") == self._project)
+        return _entries({**item, "id": item.get("proposal")} for item in signed if item.get("archive") == self._project)
 
     def _listed(self) -> list[dict[str, str]]:
         try:
@@ -182,12 +185,12 @@ class RejectedProposals:
 
 def _entries(listed: Iterable[Json]) -> list[dict[str, str]]:
     entries = []
-    for one in listed:
-        given = one if isinstance(one, dict) else {}
-        parts = {name: part for name in PARTS if isinstance(part := given.get(name), str)}
+    for item in listed:
+        fields = item if isinstance(item, dict) else {}
+        parts = {name: part for name in PARTS if isinstance(part := fields.get(name), str)}
         if len(parts) == len(PARTS):
-            more = given.get(CREDENTIAL)
-            entries.append({**parts, CREDENTIAL: more} if isinstance(more, str) else parts)
+            credential = fields.get(CREDENTIAL)
+            entries.append({**parts, CREDENTIAL: credential} if isinstance(credential, str) else parts)
     return entries
 
 
@@ -200,25 +203,25 @@ class ProposalFolder:
         self.folder = root / FOLDER
 
     def read(self) -> tuple[list[ProposalFile], list[str]]:
-        """Return what the files claim, oldest first, and one sentence for each file that cannot be read."""
-        found: list[ProposalFile] = []
-        wrong: list[str] = []
+        """Return the parsed files, oldest first, and one sentence for each unreadable file."""
+        files: list[ProposalFile] = []
+        problems: list[str] = []
         for path in self._paths():
             try:
-                found.append(self._parse(path))
+                files.append(self._parse(path))
             except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
-                wrong.append(f"{path.name} is not a readable proposal ({type(error).__name__}); mend or delete it")
-        return sorted(found, key=lambda one: (one.proposal.proposed_at, one.proposal.id)), wrong
+                problems.append(f"{path.name} is not a readable proposal ({type(error).__name__}); mend or delete it")
+        return sorted(files, key=lambda filed: (filed.proposal.proposed_at, filed.proposal.id)), problems
 
     def find(self, proposal_id: str) -> ProposalFile:
-        """Return one.
+        """Return one proposal's file.
 
         Raises NotFound: no such file. BadInput: it cannot be read.
         """
         path = self.folder / f"{proposal_id}.yaml"
         if not PROPOSAL_ID.fullmatch(proposal_id) or path not in self._paths():
-            there = ", ".join(one.stem for one in self._paths()[:MAX_OPEN]) or "none"
-            raise NotFound(f"proposal is {proposal_id[:40]!r}; the proposals are {there}")
+            names = ", ".join(path_.stem for path_ in self._paths()[:MAX_OPEN]) or "none"
+            raise NotFound(f"proposal is {proposal_id[:40]!r}; the proposals are {names}")
         try:
             return self._parse(path)
         except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
@@ -226,18 +229,18 @@ class ProposalFolder:
 
     def write(self, filed: ProposalFile) -> None:
         """Replace the proposal's file, durable on return."""
-        said = (
+        content = (
             f"# 修改 constitution.yaml 的提议；需要人在终端确认 {REQUIRED_CONFIRMATIONS} 次。改动本文件会清零确认。\n"
             f"# Proposed change of constitution.yaml: `memory-anchor constitution approve {filed.proposal.id}`,\n"
             "# by a human on a terminal, three times. Editing this file resets its confirmations.\n"
         ) + yaml.dump(record_of(filed), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
-        beneath.write(self._root, FOLDER / f"{filed.proposal.id}.yaml", said.encode())
+        beneath.write(self._root, FOLDER / f"{filed.proposal.id}.yaml", content.encode())
 
     def _paths(self) -> list[Path]:
-        """Return the proposals' files, links among them (reading one says what it is), at most `MAX_READ`."""
+        """Return the proposals' paths, including links (reading one reports it), at most `MAX_READ`."""
         try:
             names = beneath.walk(self._root, FOLDER, most=MAX_LISTED, depth=1)
-            return [self._root / one.ref for one in names if PurePath(one.ref).match("p-*.yaml")][:MAX_READ]
+            return [self._root / file.ref for file in names if PurePath(file.ref).match("p-*.yaml")][:MAX_READ]
         except OSError:  # the folder is a link, or cannot be listed
             return []
 
@@ -254,7 +257,7 @@ class ProposalFolder:
 
 
 _ODD_BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
-"""Line breaks that a literal block would not give back as they were."""
+"""Line breaks that a literal block would not preserve."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -263,8 +266,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _represent(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     lines = value.splitlines()
-    odd = any(sign in value for sign in _ODD_BREAKS) or any(line != line.rstrip() for line in lines)
-    literal = len(lines) > 1 and not odd
+    unusual = any(character in value for character in _ODD_BREAKS) or any(line != line.rstrip() for line in lines)
+    literal = len(lines) > 1 and not unusual
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if literal else '"')
 
 
@@ -272,7 +275,7 @@ _Dumper.add_representer(str, _represent)
 
 
 def record_of(filed: ProposalFile) -> dict[str, Json]:
-    """Return what a file says of a proposal."""
+    """Return the record that a proposal's file contains."""
     proposal = filed.proposal
     record: dict[str, Json] = {
         "id": proposal.id,
@@ -288,46 +291,51 @@ def record_of(filed: ProposalFile) -> dict[str, Json]:
         "confirmations": [
             {
                 "number": number,
-                "by": one.by,
-                "at": stamp(one.at),
-                "proposal_hash": one.proposal_hash,
-                "signature": one.signature,
-                "project": one.project,
-                "origin": one.origin,
-                **({"credential": one.credential} if one.credential else {}),
+                "by": confirmation.by,
+                "at": stamp(confirmation.at),
+                "proposal_hash": confirmation.proposal_hash,
+                "signature": confirmation.signature,
+                "project": confirmation.project,
+                "origin": confirmation.origin,
+                **({"credential": confirmation.credential} if confirmation.credential else {}),
             }
-            for number, one in enumerate(proposal.confirmations, start=1)
+            for number, confirmation in enumerate(proposal.confirmations, start=1)
         ],
     }
     if filed.rejection is not None:
-        no = filed.rejection
-        said = {"by": no.by, "at": stamp(no.at), "reason": no.reason, "signature": no.signature}
-        record["rejection"] = {**said, CREDENTIAL: no.credential} if no.credential else said
+        rejection = filed.rejection
+        fields = {
+            "by": rejection.by,
+            "at": stamp(rejection.at),
+            "reason": rejection.reason,
+            "signature": rejection.signature,
+        }
+        record["rejection"] = {**fields, CREDENTIAL: rejection.credential} if rejection.credential else fields
     return record
 
 
 def proposal_file_of(record: Mapping[str, Json]) -> ProposalFile:
-    """Return what a record claims. Raises ValueError, KeyError, TypeError: it is none."""
-    listed = record.get("confirmations") or []
-    if not isinstance(listed, list):
+    """Return what a record claims. Raises ValueError, KeyError, TypeError: it is no proposal."""
+    entries = record.get("confirmations") or []
+    if not isinstance(entries, list):
         raise ValueError("confirmations is not a list")
     confirmations = tuple(
         Confirmation(
-            _text(one, "by"),
-            _at(one, "at"),
-            _text(one, "proposal_hash"),
-            _text(one, "signature"),
-            _text({"project": "", **one}, "project"),
-            _text({"origin": "", **one}, "origin"),
-            _text({"credential": "", **one}, "credential"),
+            _text(entry, "by"),
+            _at(entry, "at"),
+            _text(entry, "proposal_hash"),
+            _text(entry, "signature"),
+            _text({"project": "", **entry}, "project"),
+            _text({"origin": "", **entry}, "origin"),
+            _text({"credential": "", **entry}, "credential"),
         )
-        for one in listed[:MAX_CONFIRMATIONS_READ]
+        for entry in entries[:MAX_CONFIRMATIONS_READ]
     )
-    no = json_values.record(record.get("rejection"))
+    claimed = json_values.record(record.get("rejection"))
     rejection = None
-    if no:
-        said = (_text(no, "by"), _at(no, "at"), _text(no, "reason"), _text(no, "signature"))
-        rejection = Rejection(*said, _text({CREDENTIAL: "", **no}, CREDENTIAL))
+    if claimed:
+        parts = (_text(claimed, "by"), _at(claimed, "at"), _text(claimed, "reason"), _text(claimed, "signature"))
+        rejection = Rejection(*parts, _text({CREDENTIAL: "", **claimed}, CREDENTIAL))
     proposal = Proposal(
         id=_text(record, "id"),
         action=ProposalAction(_text(record, "action")),

@@ -1,16 +1,16 @@
-"""Approvals of L0 that are signed on another machine and kept by a server, where no passphrase is typed.
+"""Approvals of L0 that are signed on another machine and stored by a server, where no passphrase is typed.
 
-An approver's terminal shows the difference, computes from what it showed every statement that a local confirmation
-would sign, and sends the signatures alone. The server makes the same statements from what it holds and takes a
-signature where it is over just these: so the chain of a local confirmation runs unchanged (`Received` is its signer).
+An approver's terminal shows the diff, computes from it every statement that a local confirmation would sign, and sends
+only the signatures. The server makes the same statements from its own data and accepts a signature only over exactly
+these, so the chain of a local confirmation runs unchanged (`Received` is its signer).
 
-The server holds no key of the installation's human. What lets an approver's signature count is the record of their
-access key, which that human signed together with the public half (or an admin whose record they signed); it lies beside
-each confirmation. A text is sealed by the last approver and counts together with the three confirmations alone, which
-lie in the same file: one approver's key, and whoever can write files, put nothing in force. Rejected: a key of the
-server's own that seals for absent humans, which any process of its user could use.
-Whether an access key was revoked is asked whenever approvals of an open proposal are counted (`KeyIsValid`), wherever
-the next one comes from; the signed record tells only its end.
+The server has no key of the installation's human. An approver's signature counts because of the record of their access
+key, which that human signed together with the public half (or an admin did whose record they signed); it is stored with
+each confirmation. A text is sealed by the last approver and counts only together with the three confirmations, which
+are in the same file: neither one approver's key nor write access to files can put a text in force. Rejected: a key of
+the server's own that seals for absent humans, since any process of its user could use it. Whether an access key was
+revoked is checked whenever approvals of an open proposal are counted (`KeyIsValid`), wherever the next one comes from;
+the signed record has only its expiry.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from memory_anchor.errors import BadInput, Refused
 from memory_anchor.identity.approval import (
     KeyPlace,
     confirm,
-    counted,
     proposal_hash,
     rejected_statement,
     rejection_statement,
     stamp,
+    valid_confirmations,
 )
-from memory_anchor.identity.approved import MAX_APPLIED, SealedRevision, linked
+from memory_anchor.identity.approved import MAX_APPLIED, SealedRevision, sign_link
 from memory_anchor.identity.changes import apply_proposal, replaced_digest
 from memory_anchor.identity.constitution_text import parse
 from memory_anchor.identity.keys import REQUIRED_CONFIRMATIONS, Approver, Rules, Signs, signed_by, signer_of
@@ -39,17 +39,17 @@ from memory_anchor.json_values import Json, items, text, whole
 from memory_anchor.model import Proposal
 
 KEY_RECORD = "memory-anchor/key/1"
-"""How the signed statement of an access key begins."""
+"""The purpose in the signed statement of an access key."""
 APPROVING = ("approver", "admin")
 KeyIsValid = Callable[[str], bool]
-"""Whether the access key of an id opens now: it was neither revoked nor has it ended."""
+"""Whether the access key of an id is valid now: neither revoked nor expired."""
 SIGNED_WITHIN = timedelta(minutes=5)
-"""How far the time in an approval may lie from the server's: two clocks and a slow network."""
+"""How far the time in an approval may differ from the server's: two clocks and a slow network."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalBasis:
-    """What an approval is signed over beside the proposal.
+    """What an approval is signed over, besides the proposal.
 
     installation: fingerprint of the server's first key. project, origin: see `KeyPlace`. text: in force. link, follows:
     the approval and the seal that the next one continues; number: its own. applied: ids of proposals in force.
@@ -65,18 +65,24 @@ class ApprovalBasis:
     applied: tuple[str, ...]
 
     @classmethod
-    def of(cls, told: Mapping[str, Json]) -> ApprovalBasis:
-        """Return what a server told. Raises BadInput: it told none."""
+    def of(cls, record: Mapping[str, Json]) -> ApprovalBasis:
+        """Return the basis in a server's answer. Raises BadInput: it has none."""
         try:
-            texts = {name: str(told[name]) for name in ("installation", "project", "origin", "text", "link", "follows")}
-            return cls(**texts, number=whole(told["number"]), applied=tuple(str(one) for one in items(told["applied"])))
+            texts = {
+                name: str(record[name]) for name in ("installation", "project", "origin", "text", "link", "follows")
+            }
+            return cls(
+                **texts,
+                number=whole(record["number"]),
+                applied=tuple(str(proposal_id) for proposal_id in items(record["applied"])),
+            )
         except (KeyError, TypeError, ValueError):
             raise BadInput("the server's answer tells no ground for an approval; is it of another version?") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """An approval as it came in. by: who the credential says it is. at: when it was signed, by the approver's clock.
+    """A received approval. by: the approver named by the credential. at: when it was signed, by the approver's clock.
 
     key: id of the access key. credential: its signed record.
     """
@@ -93,7 +99,7 @@ class Vote:
         return Received(Approver(self.by, self.public, elsewhere=True), self.signatures)
 
     def check(self, electorate: Electorate, now: datetime) -> None:
-        """Raise Refused: signed long ago, or by nobody who approves. See `counted` for the rest."""
+        """Raise Refused: signed too long ago, or by nobody who may approve; `valid_confirmations` checks the rest."""
         if abs(now - self.at) > SIGNED_WITHIN:
             raise Refused(
                 f"the approval was signed at {stamp(self.at)} and it is {stamp(now)} here; allowed are "
@@ -106,130 +112,140 @@ class Vote:
 
     def check_new(self, proposal: Proposal) -> None:
         """Raise Refused: this approver confirmed it already."""
-        # All there and not in force: killed between, and the last approver's signature finishes it.
-        is_whole = len(proposal.confirmations) >= REQUIRED_CONFIRMATIONS
-        if not is_whole and any(one.by == self.by and one.credential for one in proposal.confirmations):
+        # Complete and not in force: killed in between, and the last approver's signature finishes it.
+        is_complete = len(proposal.confirmations) >= REQUIRED_CONFIRMATIONS
+        if not is_complete and any(
+            confirmation.by == self.by and confirmation.credential for confirmation in proposal.confirmations
+        ):
             raise Refused(f"{self.by} confirmed {proposal.id} already; another approver must")
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Signatures that an approver made elsewhere; signs nothing itself."""
+    """Signatures that an approver made on another machine; signs nothing itself."""
 
     approver: Approver
     signatures: tuple[str, ...]
     rules: Rules = field(default_factory=Rules)
 
-    def sign(self, said: Mapping[str, Json]) -> str:
-        """Return the signature over this very statement. Raises Refused: there is none."""
-        found = (one for one in self.signatures if signed_by(self.approver.public, said, one))
-        if (signature := next(found, None)) is not None:
-            return signature
+    def sign(self, statement: Mapping[str, Json]) -> str:
+        """Return the signature over this statement. Raises Refused: there is none."""
+        for signature in self.signatures:
+            if signed_by(self.approver.public, statement, signature):
+                return signature
         raise Refused(
             "the approval is not signed by this approver's key over what the server holds now (somebody confirmed "
             "before, or it is another proposal, text or server); look at it again"
         )
 
 
-def approval_of(
-    signer: Signs, proposal: Proposal, ground: ApprovalBasis, *, number: int, by: str, at: datetime
+def sign_approval(
+    signer: Signs, proposal: Proposal, basis: ApprovalBasis, *, number: int, by: str, at: datetime
 ) -> tuple[str, tuple[str, ...]]:
-    """Return what was shown (its hash) and what an approver signs: a confirmation, and of the last link and seal too.
+    """Return the hash of what was shown, and the signatures: of a confirmation, for the last also of link and seal.
 
     Raises BadInput, NotFound: the proposal does not fit the text.
     """
-    hashed = proposal_hash(proposal, replaced_digest(parse(ground.text), proposal))
-    place = KeyPlace(ground.project, ground.origin)
-    text = apply_proposal(ground.text, proposal)
-    said = confirm(signer, proposal=proposal, hashed=hashed, number=number, by=by, at=at, place=place)
+    hashed = proposal_hash(proposal, replaced_digest(parse(basis.text), proposal))
+    place = KeyPlace(basis.project, basis.origin)
+    text = apply_proposal(basis.text, proposal)
+    confirmation = confirm(signer, proposal=proposal, hashed=hashed, number=number, by=by, at=at, place=place)
     if number < REQUIRED_CONFIRMATIONS:
-        return hashed, (said.signature,)
-    link = linked(signer, digest=parse(text).digest, previous=ground.link, proposal=proposal.id, by=by, at=stamp(at))
-    applied = (*ground.applied, proposal.id)[-MAX_APPLIED:]
-    bare = SealedRevision(ground.number, text, link, applied, "", ground.follows)
-    return hashed, (said.signature, link.signature, signer.sign(bare.said(ground.project)))
+        return hashed, (confirmation.signature,)
+    signed_link = sign_link(
+        signer, digest=parse(text).digest, previous=basis.link, proposal=proposal.id, by=by, at=stamp(at)
+    )
+    applied = (*basis.applied, proposal.id)[-MAX_APPLIED:]
+    unsealed = SealedRevision(basis.number, text, signed_link, applied, "", basis.follows)
+    return hashed, (confirmation.signature, signed_link.signature, signer.sign(unsealed.statement(basis.project)))
 
 
-def rejection_of(
-    signer: Signs, proposal: Proposal, ground: ApprovalBasis, *, by: str, at: datetime, reason: str
+def sign_rejection(
+    signer: Signs, proposal: Proposal, basis: ApprovalBasis, *, by: str, at: datetime, reason: str
 ) -> tuple[str, tuple[str, str]]:
-    """Return what was shown (its hash) and what an approver signs to reject it: why, and that its id is closed."""
-    said = rejection_statement(hashed=proposal_hash(proposal, ""), by=by, at=at, reason=reason)
-    closed = rejected_statement(project=ground.project, proposal_id=proposal.id, at=stamp(at))
-    seen = proposal_hash(proposal, replaced_digest(parse(ground.text), proposal))
-    return seen, (signer.sign(said), signer.sign(closed))
+    """Return the hash of what was shown, and the signatures of a rejection: of its reason, and of the closed id."""
+    statement = rejection_statement(hashed=proposal_hash(proposal, ""), by=by, at=at, reason=reason)
+    closing_statement = rejected_statement(project=basis.project, proposal_id=proposal.id, at=stamp(at))
+    seen = proposal_hash(proposal, replaced_digest(parse(basis.text), proposal))
+    return seen, (signer.sign(statement), signer.sign(closing_statement))
 
 
-def credential_of(said: Mapping[str, Json], signature: str, maker: tuple[Mapping[str, Json], str] | None) -> str:
-    """Return the signed record of an access key as a confirmation keeps it. maker: the record of who made it."""
-    made: dict[str, Json] = {"said": dict(said), "signature": signature}
-    if maker is not None:
-        made["maker"] = {"said": dict(maker[0]), "signature": maker[1]}
-    return json.dumps(made, sort_keys=True)
+def credential_of(
+    record: Mapping[str, Json], signature: str, maker_record: tuple[Mapping[str, Json], str] | None
+) -> str:
+    """Return the signed record of an access key as a confirmation stores it. maker: the record of the key's creator."""
+    credential: dict[str, Json] = {"said": dict(record), "signature": signature}
+    if maker_record is not None:
+        credential["maker"] = {"said": dict(maker_record[0]), "signature": maker_record[1]}
+    return json.dumps(credential, sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Electorate:
-    """Whose decisions count from elsewhere. sealing: the installation's keys. account: whose L0 it is."""
+    """Whose remote decisions count. sealing: the installation's keys. account: whose L0 it is."""
 
     sealing: Sequence[Approver]
     account: str
 
 
 def voters(proposal: Proposal, electorate: Electorate) -> tuple[Approver, ...]:
-    """Return who confirmed a proposal with an access key that was good then and that this installation signed."""
-    return tuple(one for given in proposal.confirmations for one in voter(given.credential, electorate, given.at))
+    """Return who confirmed a proposal with an access key that was valid then and that this installation signed."""
+    return tuple(
+        approver
+        for confirmation in proposal.confirmations
+        for approver in voter(confirmation.credential, electorate, confirmation.at)
+    )
 
 
 def voter(credential: str, electorate: Electorate, at: datetime | str) -> tuple[Approver, ...]:
-    """Return whom the signed record of an access key let decide at that time, nobody when it does not count."""
+    """Return the approver whom the signed record of an access key allowed at that time, if any."""
     try:
-        found = _voter(credential, electorate, datetime.fromisoformat(at) if isinstance(at, str) else at)
+        approver = _voter(credential, electorate, datetime.fromisoformat(at) if isinstance(at, str) else at)
     except ValueError:
         return ()
-    return (found,) if credential and found is not None else ()
+    return (approver,) if credential and approver is not None else ()
 
 
 def no_key_is_valid(key: str) -> bool:
-    """Return that no access key opens: where nobody says which do, what came with one does not count."""
+    """Return False: without a source of valid access keys, nothing signed with one counts."""
     del key
     return False
 
 
-def up_to_ended(proposal: Proposal, is_open: KeyIsValid) -> Proposal:
-    """Return the proposal with its confirmations before the first whose access key opens nothing any more."""
-    kept = []
-    for one in proposal.confirmations:
-        if one.credential and not is_open(_key_id(one.credential)):
+def without_ended_keys(proposal: Proposal, is_open: KeyIsValid) -> Proposal:
+    """Return the proposal with only its confirmations before the first whose access key is no longer valid."""
+    valid = []
+    for confirmation in proposal.confirmations:
+        if confirmation.credential and not is_open(_key_id(confirmation.credential)):
             break
-        kept.append(one)
-    return replace(proposal, confirmations=tuple(kept))
+        valid.append(confirmation)
+    return replace(proposal, confirmations=tuple(valid))
 
 
 def jointly_sealed(revision: SealedRevision, sealing: Sequence[Approver], project: str, *, account: str) -> bool:
-    """Return whether a text was sealed by the last of enough approvers, whose confirmations it carries."""
+    """Return whether a text was sealed by the last of enough approvers and carries their confirmations."""
     try:
-        filed = proposal_file_of(json.loads(revision.approval))
+        approval = proposal_file_of(json.loads(revision.approval))
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
         return False
-    proposal = filed.proposal
+    proposal = approval.proposal
     if not sealing or not proposal.confirmations or revision.link.proposal != proposal.id:
         return False
     electorate = Electorate(sealing, account)
     known = (*sealing, *voters(proposal, electorate))
     place = KeyPlace(project, proposal.confirmations[0].origin)
-    hashed = proposal_hash(proposal, filed.before)
-    good = counted(proposal, hashed=hashed, known=known, own=sealing[0], distinct=False, place=place)
-    last = voter(good[-1].credential, electorate, good[-1].at) if len(good) == REQUIRED_CONFIRMATIONS else ()
+    hashed = proposal_hash(proposal, approval.before)
+    valid = valid_confirmations(proposal, hashed=hashed, known=known, own=sealing[0], distinct=False, place=place)
+    last = voter(valid[-1].credential, electorate, valid[-1].at) if len(valid) == REQUIRED_CONFIRMATIONS else ()
     return any(
-        signed_by(one.public, revision.said(project), revision.seal)
-        and signed_by(one.public, revision.link.said, revision.link.signature)
-        for one in last
+        signed_by(approver.public, revision.statement(project), revision.seal)
+        and signed_by(approver.public, revision.link.statement, revision.link.signature)
+        for approver in last
     )
 
 
 def origin_in(revision: SealedRevision) -> str:
-    """Return the place's origin that the approvers elsewhere signed with a text, "" where none did."""
+    """Return the origin that remote approvers signed with a text, "" if none did."""
     if not revision.approval:
         return ""
     try:
@@ -240,45 +256,45 @@ def origin_in(revision: SealedRevision) -> str:
 
 
 def kept_approval(judged: Proposal, before: str) -> str:
-    """Return what a sealed text keeps of its approval."""
+    """Return the approval as a sealed text stores it."""
     return json.dumps(record_of(ProposalFile(judged, before)), ensure_ascii=False)
 
 
-def basis_record(ground: ApprovalBasis) -> dict[str, Json]:
-    return {**asdict(ground), "applied": list(ground.applied)}
+def basis_record(basis: ApprovalBasis) -> dict[str, Json]:
+    return {**asdict(basis), "applied": list(basis.applied)}
 
 
 def _voter(credential: str, electorate: Electorate, at: datetime) -> Approver | None:
-    """Return whom the signed record of an access key lets approve at that time, None when it does not count."""
+    """Return the approver whom the signed record of an access key allows at that time, None if it does not count."""
     try:
         record, sealing = json.loads(credential), electorate.sealing
-        said, maker = record["said"], record.get("maker")
-        if said["account"] != electorate.account:
+        key, maker = record["said"], record.get("maker")
+        if key["account"] != electorate.account:
             return None
         if maker is None:
-            made = signer_of(sealing, said, record["signature"]) is not None
+            is_signed = signer_of(sealing, key, record["signature"]) is not None
         else:
-            by = maker["said"]
-            made = _is_of(by, ("admin",), datetime.fromisoformat(said["created_at"])) and (
-                (by["id"], by["account"]) == (said["made_with"], said["account"])
-                and signer_of(sealing, by, maker["signature"]) is not None
-                and signed_by(by["public"], said, record["signature"])
+            maker_key = maker["said"]
+            is_signed = _allows(maker_key, ("admin",), datetime.fromisoformat(key["created_at"])) and (
+                (maker_key["id"], maker_key["account"]) == (key["made_with"], key["account"])
+                and signer_of(sealing, maker_key, maker["signature"]) is not None
+                and signed_by(maker_key["public"], key, record["signature"])
             )
-        if not made or not _is_of(said, APPROVING, at):
+        if not is_signed or not _allows(key, APPROVING, at):
             return None
-        return Approver(said["user"] or said["id"], said["public"], elsewhere=True)
+        return Approver(key["user"] or key["id"], key["public"], elsewhere=True)
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
         return None
 
 
-def _is_of(said: Mapping[str, Json], roles: Sequence[str], at: datetime) -> bool:
-    ends = said["expires_at"]
+def _allows(key: Mapping[str, Json], roles: Sequence[str], at: datetime) -> bool:
+    ends_at = key["expires_at"]
     return (
-        said["what"] == KEY_RECORD
-        and said["role"] in roles
-        and bool(said["public"])
-        and datetime.fromisoformat(text(said["created_at"])) <= at
-        and not (ends and at >= datetime.fromisoformat(text(ends)))
+        key["what"] == KEY_RECORD
+        and key["role"] in roles
+        and bool(key["public"])
+        and datetime.fromisoformat(text(key["created_at"])) <= at
+        and not (ends_at and at >= datetime.fromisoformat(text(ends_at)))
     )
 
 

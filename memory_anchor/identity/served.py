@@ -1,10 +1,10 @@
-"""Which text of L0 is in force, and what to say when the project's file says something else.
+"""Which text of L0 is in force, and the warnings if the project's file differs.
 
-Only a text that a human sealed on this machine is ever in force, whatever the project's file holds. Before the first
-approval, or when the sealed text is lost or does not carry the approver's seal, L0 is empty and a warning names the
-command for the human: a repository that was just cloned must not speak to a model in its owner's name. The rejected
-way, serving the file with a warning, did just that. Files are compared by their bytes rather than by time stamps: they
-are small, and an edit within one tick of the file system's clock must not go unseen. Invariant: `now` never raises.
+Only a text that a human sealed on this machine is ever in force, whatever the project's file contains. Before the first
+approval, or if the sealed text is lost or lacks the approver's seal, L0 is empty and a warning names the human's
+command: a freshly cloned repository must not instruct a model in its owner's name (rejected: serving the file with a
+warning, which did just that). Files are compared by their bytes, not by time stamps: they are small, and an edit within
+one tick of the file system's clock must not be missed. Invariant: `now` never raises.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from memory_anchor.identity.approved import (
     Link,
     SealedIndex,
     SealedRevision,
-    advanced,
-    linked,
-    made_elsewhere,
+    later_own_link,
     numbers_of,
     read_trail,
+    sign_link,
+    took_effect_elsewhere,
     write_trail,
 )
 from memory_anchor.identity.changes import apply_proposal
@@ -50,21 +50,21 @@ from memory_anchor.ports import AuditRecord
 
 MISSING = "it is missing"
 EMPTY = "it is empty"
-"""What a write that was cut short, or a shell's `>`, leaves for a moment."""
+"""What an interrupted write, or a shell's `>`, leaves for a moment."""
 BACKUPS_KEPT = 50
-TOLD = "constitution."
-"""How the kinds of audit records about L0 begin."""
+AUDIT_KINDS = "constitution."
+"""The prefix of the kinds of audit records about L0."""
 RESTORE = f"`memory-anchor constitution show --yaml > {FILE_NAME}` brings it back"
 ADOPT = "`memory-anchor constitution adopt` proposes the difference"
 MAKE = "a human runs `memory-anchor init` on a terminal to make one"
 INIT = "a human runs `memory-anchor init` on a terminal to approve it"
 NOTHING = parse("")
+"""What is in force before the first approval."""
 OLDER = (
     "no constitution is in force: what is left of the approved texts may be an older one ({why}); "
     f"{INIT} anew, restores a backup, or takes it with `memory-anchor constitution adopt`; `memory-anchor doctor "
     "--audit` tells more"
 )
-"""What is in force before the first approval."""
 GONE = (
     f"no constitution is in force: the approved text of {FILE_NAME} is gone from this machine; restore the identity "
     f"folder of the data folder from a backup, or {INIT} anew"
@@ -77,7 +77,7 @@ UNSEALED = (
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The text in force. revision: the sealed text it is, None when none is in force."""
+    """The text in force. revision: its sealed text, None if none is in force."""
 
     document: Document
     warnings: tuple[str, ...]
@@ -86,7 +86,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class FoundText:
-    """The project's file. document: None when there is none or it is no text; wrong: why it cannot be used."""
+    """The project's file. document: None if it is missing or not text; wrong: why it cannot be used."""
 
     content: bytes | None
     document: Document | None
@@ -94,7 +94,7 @@ class FoundText:
 
 
 class TextInForce:
-    """Reads the file and the archive of one project and weighs them; keeps the last answer."""
+    """Decides the text in force from one project's file and archive; caches the last answer."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class TextInForce:
         records: Callable[[str], Iterable[AuditRecord]],
         account: str,
     ) -> None:
-        """trail: the folder of the approvals' trail. records: the audit trail, by how a kind begins. account: whose."""
+        """trail: the folder of the approvals' trail. records: audit records by prefix of kind. account: whose L0."""
         self.path = path
         self._trail = trail
         self._records = records
@@ -132,11 +132,11 @@ class TextInForce:
         own = self._archive_of(self._home.name)
         if own.exists() or not self._at:
             return own
-        other = self._index.home_of(self._at, self._keys.sealing_approvers() if keys is None else keys)
-        return self._archive_of(other) if other else own
+        other_name = self._index.home_of(self._at, self._keys.sealing_approvers() if keys is None else keys)
+        return self._archive_of(other_name) if other_name else own
 
     def remember(self, signer: Signs | None = None) -> None:
-        """Bind the project's folder to its archive. signer: without, the folder only counts as initialised."""
+        """Bind the project's folder to its archive. signer: if None, the folder only counts as initialised."""
         if self._at:
             self._index.add(self._at, self.archive().home.name, signer)
 
@@ -150,79 +150,79 @@ class TextInForce:
         approval: str = "",
         keep: bool = True,
     ) -> SealedRevision:
-        """Keep a text as the newest approved one, and the folder as its own; durable on return.
+        """Store a text as the newest approved one and bind the folder to it; durable on return.
 
-        approval: where approvers elsewhere seal it together, see `SealedRevision`. keep: without, it is only made.
+        approval: for a text that remote approvers seal, see `SealedRevision`. keep: if False, it is only made.
         Raises Refused: the seal would not count here.
         """
         keys = self._keys.sealing_approvers()
         if not keep:
-            made = self.archive().sealed
-            return made(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
+            sealed_only = self.archive().sealed
+            return sealed_only(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
         sealed = self.archive().put(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
-        self.remember(None if approval else signer)  # which folder it is was signed when it was first approved
+        self.remember(None if approval else signer)  # the folder was signed at the first approval
         return sealed
 
     def begin(
         self, signer: Signs, document: Document, *, by: str, at: str, applied: Sequence[str]
     ) -> tuple[SealedRevision, bool]:
-        """Seal a first text, and return it with whether a clone's trail, which ends in this very text, goes on here."""
+        """Seal a first text; return it, and whether it continues a clone's trail that ends in this very text."""
         trail = read_trail(self._trail)
-        joined: Link | None = trail[-1] if trail and trail[-1].digest == document.digest else None
-        link = joined or linked(signer, digest=document.digest, previous="", proposal="", by=by, at=at)
+        continued: Link | None = trail[-1] if trail and trail[-1].digest == document.digest else None
+        link = continued or sign_link(signer, digest=document.digest, previous="", proposal="", by=by, at=at)
         sealed = self.seal(signer, text=document.text, link=link, applied=applied)
-        if joined is None:
+        if continued is None:
             write_trail(self._trail, head=None, new=link)
-        return sealed, joined is not None
+        return sealed, continued is not None
 
     def now(self) -> Served:
         """Return the text in force with its warnings."""
-        found, standing = self.file(), self.standing()
-        initialised = standing.revision is not None or self.initialised
-        key = (found.content, found.wrong, standing, initialised)
+        file, state = self.file(), self.archive_state()
+        initialised = state.revision is not None or self.initialised
+        key = (file.content, file.wrong, state, initialised)
         if self._cached is None or self._cached[0] != key:
-            self._cached = (key, self._weigh(found, standing, initialised))
-            if standing.revision is not None:
+            self._cached = (key, self._assess(file, state, initialised))
+            if state.revision is not None:
                 with contextlib.suppress(MemoryAnchorError):  # a read-only data folder only forgets a second path
                     self.remember()
         return self._cached[1]
 
     def approved(self) -> Document:
-        """Return the text in force alone, whatever the project's file says; an empty one where none is.
+        """Return the text in force without looking at the project's file; an empty one if none is in force.
 
-        Without a key here nothing that lies here was sealed by anybody, so the archive is not read.
+        Without a key here nothing here can be sealed, so the archive is not read.
         """
         keys = self._keys.sealing_approvers()
         if not keys:
             return NOTHING
-        good = self.standing(keys).good
-        return NOTHING if good is None else self._document(good.text)
+        revision = self.archive_state(keys).good
+        return NOTHING if revision is None else self._document(revision.text)
 
     def _document(self, text: str) -> Document:
         if self._parsed.text != text:
             self._parsed = parse(text)
         return self._parsed
 
-    def standing(self, keys: Sequence[Approver] | None = None) -> ArchiveState:
-        """Return the newest sealed text, and why a newer one may be missing; keys: the sealing approvers."""
+    def archive_state(self, keys: Sequence[Approver] | None = None) -> ArchiveState:
+        """Return the newest sealed text, and why a newer one may be missing. keys: the sealing approvers."""
         keys = self._keys.sealing_approvers() if keys is None else keys
-        standing = self.archive(keys).current(keys)
-        if standing.good is None:
-            return standing
-        later = advanced(read_trail(self._trail), after=standing.good.link, keys=keys)
-        # A trail copied over from another project of this machine tells of a text that was never this one's.
-        if later is None or self.is_elsewhere(later):
-            return standing
-        return replace(standing, behind=f"{self._trail.name}/approved.yaml holds a later approval of your own key")
+        state = self.archive(keys).current(keys)
+        if state.good is None:
+            return state
+        later_link = later_own_link(read_trail(self._trail), after=state.good.link, keys=keys)
+        # A trail copied from another project of this machine has texts that were never this project's.
+        if later_link is None or self.is_elsewhere(later_link):
+            return state
+        return replace(state, why_older=f"{self._trail.name}/approved.yaml holds a later approval of your own key")
 
     def is_elsewhere(self, link: Link) -> bool:
-        """Return whether the audit trail has the link's proposal take effect in other projects here, not in this."""
-        asked = (link.proposal, self.archive().home.name)
-        if asked not in self._known_elsewhere and made_elsewhere(
-            self._records(TOLD), proposal=asked[0], archive=asked[1]
+        """Return whether, by the audit trail, the link's proposal took effect only in other projects here."""
+        key = (link.proposal, self.archive().home.name)
+        if key not in self._known_elsewhere and took_effect_elsewhere(
+            self._records(AUDIT_KINDS), proposal=key[0], archive=key[1]
         ):
-            self._known_elsewhere.add(asked)  # a proposal has one id, so what took effect there never will here
-        return asked in self._known_elsewhere
+            self._known_elsewhere.add(key)  # ids are unique, so what took effect there never will here
+        return key in self._known_elsewhere
 
     def file(self) -> FoundText:
         """Return the project's file as it is now; parsed again only when its bytes changed."""
@@ -233,53 +233,55 @@ class TextInForce:
         if content is None:
             return FoundText(None, None, MISSING)
         if self._found is None or self._found.content != content:
-            text, wrong = decode(content)
-            wrong = wrong or ("" if text.strip() else EMPTY)
-            document = None if wrong else parse(text)
+            text, problem = decode(content)
+            problem = problem or ("" if text.strip() else EMPTY)
+            document = None if problem else parse(text)
             if document is not None and document.problems:
-                wrong = "; ".join(document.problems[:PROBLEMS_SHOWN])
+                problem = "; ".join(document.problems[:PROBLEMS_SHOWN])
                 more = len(document.problems) - PROBLEMS_SHOWN
-                wrong += f"; and {more} more" if more > 0 else ""
-            self._found = FoundText(content, document, wrong)
+                problem += f"; and {more} more" if more > 0 else ""
+            self._found = FoundText(content, document, problem)
         return self._found
 
     def readable_file(self) -> Document:
-        """Return the project's file, all of it good.
+        """Return the project's file if all of it is valid.
 
         Raises BadInput: missing or broken; the message names the lines.
         """
-        found = self.file()
-        if found.document is None or found.wrong:
-            raise BadInput(f"{self.path} cannot be used: {found.wrong}; mend it, or {RESTORE}")
-        return found.document
+        file = self.file()
+        if file.document is None or file.wrong:
+            raise BadInput(f"{self.path} cannot be used: {file.wrong}; mend it, or {RESTORE}")
+        return file.document
 
-    def bring_file(self, proposal: Proposal, sealed: SealedRevision, *, was: SealedRevision | None, at: str) -> None:
-        """Make the applied proposal's change in the project's file too, keeping a backup.
+    def bring_file(
+        self, proposal: Proposal, sealed: SealedRevision, *, previous: SealedRevision | None, at: str
+    ) -> None:
+        """Apply an approved proposal to the project's file too, with a backup.
 
-        Foreign edits in the file stay, unapproved, and a broken file is left alone; `now` goes on warning about both.
-        was: the approved text before, None when only finishing what a kill left. at: names the backup.
+        Other edits in the file stay, unapproved, and a broken file is not touched; `now` still warns about both.
+        previous: the approved text before, None when finishing after a kill. at: names the backup.
         """
-        found = self.file()
-        wanted = parse(sealed.text).digest
-        if found.wrong in (MISSING, EMPTY):
+        file = self.file()
+        expected = parse(sealed.text).digest
+        if file.wrong in (MISSING, EMPTY):
             beneath.write(self.path.parent, self.path.name, sealed.text.encode())
             return
-        if found.content is None or found.document is None or found.wrong or found.document.digest == wanted:
+        if file.content is None or file.document is None or file.wrong or file.document.digest == expected:
             return
-        same_as_before = was is not None and found.document.digest == parse(was.text).digest
+        same_as_before = previous is not None and file.document.digest == parse(previous.text).digest
         if proposal.action is ProposalAction.ADOPT and not same_as_before:
             return
         try:
-            text = apply_proposal(found.document.text, proposal)
+            text = apply_proposal(file.document.text, proposal)
         except MemoryAnchorError:
             return  # the file differs where the change would go
-        if was is None and parse(text).digest != wanted:
+        if previous is None and parse(text).digest != expected:
             return
         folder = self.archive().home / "backups"
         make_private(folder)
-        write_atomic(folder / f"{sealed.number:06d}-{at.replace(':', '')}.yaml", found.content)
-        for old in sorted(folder.glob("*.yaml"))[:-BACKUPS_KEPT]:
-            old.unlink(missing_ok=True)
+        write_atomic(folder / f"{sealed.number:06d}-{at.replace(':', '')}.yaml", file.content)
+        for backup in sorted(folder.glob("*.yaml"))[:-BACKUPS_KEPT]:
+            backup.unlink(missing_ok=True)
         beneath.write(self.path.parent, self.path.name, text.encode())
 
     def first_text(self) -> str:
@@ -287,44 +289,44 @@ class TextInForce:
 
         Raises BadInput: it is broken.
         """
-        if self.standing().good is not None or self.file().wrong in (MISSING, EMPTY):
+        if self.archive_state().good is not None or self.file().wrong in (MISSING, EMPTY):
             return ""
         document = self.readable_file()
-        is_open = not document.entries or any(PLACEHOLDER in one.content for one in document.entries)
-        return "" if is_open else document.text
+        is_unfilled = not document.entries or any(PLACEHOLDER in entry.content for entry in document.entries)
+        return "" if is_unfilled else document.text
 
     def first_document(self) -> Document:
-        """Return the project's file for a first approval; a missing one is made.
+        """Return the project's file for a first approval; a missing or empty one is created.
 
-        Raises BadInput: it is broken (an empty one counts as missing).
+        Raises BadInput: it is broken.
         """
         if self.file().wrong in (MISSING, EMPTY):
             beneath.write(self.path.parent, self.path.name, STARTER.encode())
         return self.readable_file()
 
-    def ground(self) -> str:
-        """Return the text that a proposal changes: the one in force, before the first approval the readable file."""
+    def text_to_change(self) -> str:
+        """Return the text that a proposal changes: the one in force; before the first approval the readable file."""
         served = self.now()
         if served.revision is not None:
             return served.document.text
-        found = self.file()
-        return found.document.text if found.document is not None and not found.wrong else NOTHING.text
+        file = self.file()
+        return file.document.text if file.document is not None and not file.wrong else NOTHING.text
 
-    def _weigh(self, found: FoundText, standing: ArchiveState, initialised: bool) -> Served:
-        if standing.good is not None:
-            document = self._document(standing.good.text)
-            warnings = (*_about_damage(standing), *_about_file(found, document))
-            return Served(document, warnings, standing.good)
-        if standing.behind:
-            return Served(NOTHING, (OLDER.format(why=standing.behind),), None)
-        if standing.revision is not None:
+    def _assess(self, file: FoundText, state: ArchiveState, initialised: bool) -> Served:
+        if state.good is not None:
+            document = self._document(state.good.text)
+            warnings = (*_about_damage(state), *_about_file(file, document))
+            return Served(document, warnings, state.good)
+        if state.why_older:
+            return Served(NOTHING, (OLDER.format(why=state.why_older),), None)
+        if state.revision is not None:
             return Served(NOTHING, (UNSEALED,), None)
         if initialised:
             return Served(NOTHING, (GONE,), None)
-        if found.wrong in (MISSING, EMPTY):
-            what = f"there is no {FILE_NAME}" if found.wrong == MISSING else f"{FILE_NAME} is empty"
-            return Served(NOTHING, (f"no constitution is in force: {what}; {MAKE}",), None)
-        broken = f" and cannot be read: {found.wrong}" if found.wrong else ""
+        if file.wrong in (MISSING, EMPTY):
+            situation = f"there is no {FILE_NAME}" if file.wrong == MISSING else f"{FILE_NAME} is empty"
+            return Served(NOTHING, (f"no constitution is in force: {situation}; {MAKE}",), None)
+        broken = f" and cannot be read: {file.wrong}" if file.wrong else ""
         return Served(
             NOTHING,
             (f"no constitution is in force: {FILE_NAME} was never approved on this machine{broken}; {INIT}",),
@@ -334,29 +336,29 @@ class TextInForce:
     def _archive_of(self, name: str) -> Archive:
         folder = self._home.parent / name
         if folder.parent != self._home.parent or name == "..":
-            folder = self._home  # a name in the index is a folder's name, and leads nowhere else
+            folder = self._home  # a name in the index must be a plain folder name
         if name not in self._archives:
-            recorded = lambda: numbers_of(self._records(TOLD), folder.name)  # noqa: E731
+            recorded = lambda: numbers_of(self._records(AUDIT_KINDS), folder.name)  # noqa: E731
             self._archives[name] = Archive(folder, recorded, joint=self._joint)
         return self._archives[name]
 
 
-def _about_damage(standing: ArchiveState) -> tuple[str, ...]:
-    if standing.damaged:
-        numbers = ", ".join(str(one) for one in standing.damaged[:PROBLEMS_SHOWN])
+def _about_damage(state: ArchiveState) -> tuple[str, ...]:
+    if state.damaged:
+        numbers = ", ".join(str(number) for number in state.damaged[:PROBLEMS_SHOWN])
         return (f"approved text {numbers} of {FILE_NAME} is damaged; its sealed copy is served: restore a backup",)
-    if standing.missing and standing.revision is not None:
+    if state.missing and state.revision is not None:
         return (
-            f"approved text {standing.revision.number} of {FILE_NAME} is gone; its sealed copy is served: "
+            f"approved text {state.revision.number} of {FILE_NAME} is gone; its sealed copy is served: "
             "run `memory-anchor doctor --audit`",
         )
     return ()
 
 
-def _about_file(found: FoundText, approved: Document) -> tuple[str, ...]:
-    if found.document is None or found.wrong:
-        return (f"{FILE_NAME}: {found.wrong}; the approved text is served; mend it, or {RESTORE}",)
-    if found.document.digest != approved.digest:
-        lines = changed_lines(approved.text, found.document.text)
+def _about_file(file: FoundText, approved: Document) -> tuple[str, ...]:
+    if file.document is None or file.wrong:
+        return (f"{FILE_NAME}: {file.wrong}; the approved text is served; mend it, or {RESTORE}",)
+    if file.document.digest != approved.digest:
+        lines = changed_lines(approved.text, file.document.text)
         return (f"{FILE_NAME}: {lines} from the approved text, which is served; {ADOPT}, or {RESTORE}",)
     return ()

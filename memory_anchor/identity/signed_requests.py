@@ -1,15 +1,15 @@
 """Requests that count as a human's: signed in the terminal's own process, good for one call, once.
 
-The passphrase opens the key where it is typed and goes nowhere: whoever stands on the engine's socket could be anyone
-(`run/engine.json` is a file). The command asks the engine for a challenge, signs what it wants, and the engine checks
-the signature with the public key that the installation trusts, never one that came along. What is signed is every part
-that decides what happens: the call's name, all its arguments, whom the caller speaks for as the preamble says it, the
-account and project which that came to, the challenge and its end. So a signature that is overheard or passed on by a
-false engine does that one thing the human asked for, or nothing. Rejected: a session key after one passphrase, which
-would sign whatever a relay puts before it.
+The passphrase unlocks the key in the process where it is typed and is sent nowhere: anybody could be listening on the
+engine's socket (`run/engine.json` is a file). The command asks the engine for a challenge and signs its request; the
+engine verifies the signature with the public key that the installation trusts, never one from the request. Every part
+that decides the effect is signed: the call's name, all arguments, the caller as the preamble states it, the account and
+project resolved from it, the challenge and its expiry. So a signature that is intercepted, or passed on by a false
+engine, does the one thing the human asked for, or nothing. Rejected: a session key after one passphrase, which would
+sign whatever a relay presents.
 
-For whoever binds a decision to what was shown: arguments are signed as they are, so a hash of the shown version among
-them (made from the text on the screen, not taken from the engine) is signed too.
+A decision is bound to what was shown: arguments are signed as they are, and among them is a hash of the shown version
+(made from the text on the screen, not taken from the engine).
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from memory_anchor.ports import SharedRecords
 CHALLENGE_CALL = "human_challenge"
 """The call that hands out a challenge; the proof comes back as the argument `human`."""
 GOOD_FOR = timedelta(seconds=60)
-"""From challenge to signed request: both follow the passphrase, so a human's time to type does not count."""
+"""From challenge to signed request: both come after the passphrase, so typing time does not count."""
 OUTSTANDING_MAX = 256
 FOLDER = "challenges"
 CHALLENGE_MAX = 100
 SWEPT_EVERY = 64
 MAX_PART = 400
 """Characters of one part of a proof."""
-SAID_OF_CALLER = ("account", "project", "user", "agent", "client", "conversation", "project_dir", "zone", "read_only")
-"""What of a preamble decides for whom and where a call works."""
+CALLER_FIELDS = ("account", "project", "user", "agent", "client", "conversation", "project_dir", "zone", "read_only")
+"""The fields of a preamble that decide for whom and where a call works."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What comes with a signed request. account, project: what the engine said the caller's words come to."""
+    """The proof in a signed request. account, project: as the engine resolved them for this caller."""
 
     challenge: str
     expires_at: str
@@ -52,21 +52,21 @@ class Proof:
 
     @classmethod
     def of(cls, value: Json) -> Proof:
-        """Return a proof from outside. Raises Refused: it is none."""
+        """Return a validated proof. Raises Refused: it is none."""
         names = ("challenge", "expires_at", "account", "project", "signature")
         if isinstance(value, Mapping):
-            given = {name: value.get(name, "") for name in names}
-            parts = {name: part for name, part in given.items() if isinstance(part, str) and len(part) <= MAX_PART}
-            if parts.keys() == given.keys():
+            fields = {name: value.get(name, "") for name in names}
+            parts = {name: part for name, part in fields.items() if isinstance(part, str) and len(part) <= MAX_PART}
+            if parts.keys() == fields.keys():
                 return cls(**parts)
         raise Refused("the request's signature is not readable; nothing was changed")
 
 
 @dataclass(frozen=True, slots=True)
 class SignedCall:
-    """A call as it came, with what proves that a human signed it.
+    """A received call with the proof that a human signed it.
 
-    caller: the fields of the preamble; see `SAID_OF_CALLER`.
+    caller: the fields of the preamble; see `CALLER_FIELDS`.
     """
 
     call: str
@@ -80,7 +80,7 @@ class SignedCall:
             "what": "memory-anchor/request/1",
             "call": self.call,
             "arguments": digest_of(self.arguments),
-            "caller": {name: self.caller.get(name) for name in SAID_OF_CALLER},
+            "caller": {name: self.caller.get(name) for name in CALLER_FIELDS},
             "account": self.proof.account,
             "project": self.proof.project,
             "challenge": self.proof.challenge,
@@ -89,10 +89,10 @@ class SignedCall:
 
 
 def sign_request(
-    signer: Signer, call: str, arguments: Mapping[str, Json], caller: Mapping[str, Json], told: Mapping[str, Json]
+    signer: Signer, call: str, arguments: Mapping[str, Json], caller: Mapping[str, Json], challenge: Mapping[str, Json]
 ) -> dict[str, str]:
     """Return the argument `human` for a call. told: the engine's answer to `CHALLENGE_CALL`."""
-    proof = Proof.of({**told, "signature": ""})
+    proof = Proof.of({**challenge, "signature": ""})
     signature = signer.sign(SignedCall(call, arguments, caller, proof).statement())
     return {
         "challenge": proof.challenge,
@@ -104,9 +104,9 @@ def sign_request(
 
 
 class Challenges:
-    """The challenges of one process, or of replicas of one service: each is good once, for a minute. Thread-safe.
+    """The challenges of one process, or of replicas of one service: each is valid once, for a minute. Thread-safe.
 
-    new_token: a fresh text nobody can guess. records: of replicas, any of which may be asked for the signed request.
+    new_token: returns an unguessable text. records: shared by replicas, any of which may receive the signed request.
     """
 
     def __init__(self, new_token: Callable[[], str], records: SharedRecords | None = None) -> None:
@@ -117,7 +117,7 @@ class Challenges:
         self._lock = threading.Lock()
 
     def issue(self, now: datetime) -> tuple[str, str]:
-        """Return a challenge and when it ends."""
+        """Return a challenge and when it expires."""
         challenge, until = self._new_token(), now + GOOD_FOR
         if self._records is not None:
             self._keep(self._records, challenge, until)
@@ -131,7 +131,7 @@ class Challenges:
     def check(
         self, signed: SignedCall, *, account: str, project: str, approver: Approver | None, now: datetime
     ) -> None:
-        """Use up the challenge and return when the request is this approver's. Raises Refused: it is not."""
+        """Consume the challenge and verify that the request is this approver's. Raises Refused: it is not."""
         proof = signed.proof
         if self._records is not None:
             until = self._taken(self._records, proof.challenge)
@@ -153,24 +153,24 @@ class Challenges:
         self._issued += 1
         if self._issued % SWEPT_EVERY == 1:
             old = until.timestamp() - 2 * GOOD_FOR.total_seconds()
-            for one in records.listed(FOLDER):
-                if one.at < old:
+            for record in records.listed(FOLDER):
+                if record.at < old:
                     with contextlib.suppress(ChangedMeanwhile):
-                        records.delete(one.name, before=one.revision)
+                        records.delete(record.name, before=record.revision)
 
     @staticmethod
     def _taken(records: SharedRecords, challenge: str) -> datetime | None:
-        """Use up a challenge that any replica issued; of two who ask, one is told when it ends."""
+        """Consume a challenge that any replica issued; of two simultaneous callers only one gets its expiry."""
         if not challenge.isalnum() or len(challenge) > CHALLENGE_MAX:
             return None
         name = f"{FOLDER}/{challenge}"
-        held = records.read(name)
-        if held is None or not held.content:
+        record = records.read(name)
+        if record is None or not record.content:
             return None
         try:
-            used = records.write(name, b"", before=held.revision, durable=False)
+            revision = records.write(name, b"", before=record.revision, durable=False)
         except ChangedMeanwhile:
             return None
         with contextlib.suppress(ChangedMeanwhile):
-            records.delete(name, before=used)
-        return datetime.fromisoformat(held.content.decode())
+            records.delete(name, before=revision)
+        return datetime.fromisoformat(record.content.decode())

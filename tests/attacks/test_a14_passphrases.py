@@ -12,7 +12,7 @@ from human_seat import Seat
 
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.identity import keys
-from memory_anchor.identity.keys import FREE_TRIES, WAIT_MAX_S, KeyRing, Tries, checked_passphrase
+from memory_anchor.identity.keys import FREE_TRIES, WAIT_MAX_S, KeyRing, RefusedTries, checked_passphrase
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, human_of
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -62,12 +62,12 @@ def test_a_key_of_old_opens_and_is_sealed_anew_at_the_next_success(tmp_path: Pat
 
 def test_refused_tries_are_counted_slowed_and_told(tmp_path: Path) -> None:
     """Attack A14: on disk, so over processes; the wait grows, has a bound, and ends by itself."""
-    tries = Tries(tmp_path)
+    tries = RefusedTries(tmp_path)
     assert (tries.wait_s(AT), tries.take()) == (0.0, "")
     waits = []
     for number in range(12):
-        Tries(tmp_path).note(AT + timedelta(minutes=number))
-        waits.append(Tries(tmp_path).wait_s(AT + timedelta(minutes=number)))
+        RefusedTries(tmp_path).note(AT + timedelta(minutes=number))
+        waits.append(RefusedTries(tmp_path).wait_s(AT + timedelta(minutes=number)))
     assert waits[: FREE_TRIES - 1] == [0.0] * (FREE_TRIES - 1)
     assert waits == sorted(waits) and waits[-1] == WAIT_MAX_S
     assert tries.wait_s(AT + timedelta(minutes=12)) == 0.0

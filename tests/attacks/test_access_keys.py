@@ -171,7 +171,7 @@ def test_each_role_may_what_the_table_says_and_nothing_else(served: Served, held
         for path in PATHS:
             ask = {"headers": bearer(key)} | ({"json": NEEDS.get(path.path, {})} if path.method == "POST" else {})
             answer = served.ask(path.method, f"/v1/{path.path}", **ask)
-            may = RIGHTS[path.deed][WHO_OF_ROLE[role]] is not Right.NO
+            may = RIGHTS[path.action][WHO_OF_ROLE[role]] is not Right.NO
             assert (answer.status_code == 403) is (not may), (role, path, answer.text)
     assert not held.services.store.find("event_log", Where(), limit=9)[3:]
 
@@ -203,12 +203,12 @@ def test_each_role_may_decide_what_the_table_says_and_nothing_by_the_role_alone(
     assert paths.keys() - {path.path for path in PATHS} - OF_THE_SERVICE == WITHOUT_A_PROOF.keys()
     for role in Role:
         key, _ = key_for(held, "acme", user="eve", role=role)
-        for path, deed in WITHOUT_A_PROOF.items():
+        for path, action in WITHOUT_A_PROOF.items():
             answer = served.ask(
                 paths[path], f"/v1/{path}", headers=bearer(key), **({} if paths[path] == "GET" else {"json": {}})
             )
             by_role = answer.status_code == 403 and "may not" in answer.json()["message"]
-            may = RIGHTS[deed][WHO_OF_ROLE[role]] is not Right.NO
+            may = RIGHTS[action][WHO_OF_ROLE[role]] is not Right.NO
             assert by_role is (not may), (role, path, answer.text)
             assert path in HANDS_OUT or answer.status_code in (400, 403), (role, path, answer.text)
 

@@ -22,7 +22,7 @@ from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.served import _read
 from memory_anchor.front.cli.setup import identity
 from memory_anchor.identity.approval import rejected_statement, stamp
-from memory_anchor.identity.approved import SealedRevision, linked
+from memory_anchor.identity.approved import SealedRevision, sign_link
 from memory_anchor.identity.changes import apply_proposal
 from memory_anchor.identity.constitution_text import parse
 from memory_anchor.identity.identity_schema import IdentitySchema
@@ -270,10 +270,10 @@ def test_one_approver_alone_seals_no_text(held: Core, seats: list[Seat], wish: s
     assert bob.sends(bob.signs(clock.now(), told=told)).status_code == 200
     proposal, ground, _ = _read(told["proposals"][0], told)
     text, at, signer = apply_proposal(ground.text, proposal), stamp(clock.now()), bob.signer
-    link = linked(signer, digest=parse(text).digest, previous=ground.link, proposal=wish, by="bob", at=at)
+    link = sign_link(signer, digest=parse(text).digest, previous=ground.link, proposal=wish, by="bob", at=at)
     approval = kept_approval(schema_of(held).proposal(wish), "")
     bare = SealedRevision(ground.number, text, link, (*ground.applied, wish), "", ground.follows, approval)
-    forged = asdict(replace(bare, seal=signer.sign(bare.said(ground.project))))
+    forged = asdict(replace(bare, seal=signer.sign(bare.statement(ground.project))))
     for file in (
         held.data_dir / "identity" / ground.project / "approved" / f"{ground.number:06d}.json",
         held.data_dir / "constitution-heads" / f"{ground.project}.json",

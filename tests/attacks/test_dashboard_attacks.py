@@ -70,11 +70,11 @@ def test_a_cookie_without_the_passphrase_approves_purges_and_settles_nothing(
         fill(purge, seen=seen, sure="yes"),
         fill(purge, ids="", text="We ship on Thursdays", seen=seen, sure="yes"),
         lambda: browser.post("/undo", undo),
-        fill(human.form("/memory", deed="edit"), content="We ship whenever an agent likes"),
-        fill(human.form("/memory", deed="forget")),
-        fill(human.form("/memory", deed="pin")),
-        fill(human.form("/memory", deed="judge"), deed="accept"),
-        fill(gone.form("/memory", deed="restore")),
+        fill(human.form("/memory", change="edit"), content="We ship whenever an agent likes"),
+        fill(human.form("/memory", change="forget")),
+        fill(human.form("/memory", change="pin")),
+        fill(human.form("/memory", change="judge"), change="accept"),
+        fill(gone.form("/memory", change="restore")),
         lambda: browser.get(f"/inbox?{pending}=accept&csrf={sheet.fields['csrf']}"),
         lambda: browser.post("/inbox", sheet.fields | {pending: "accept", "csrf": wishes.fields["csrf"]}),
         lambda: browser.post("/inbox", {pending: "accept", "passphrase": PASSPHRASE}),
@@ -200,7 +200,7 @@ def test_what_changed_between_showing_and_signing_is_refused_and_shown_anew(hous
     assert link.call("show", id=name)["memory"]["status"] == "pending"
     unsigned = browser.send(form, **{f"choice.{name}": "accept"})
     assert unsigned.form("/inbox").fields[f"choice.{name}"] == "", "a choice is not carried over to another text"
-    page = browser.get(f"/memory/{name}").form("/memory", deed="forget")
+    page = browser.get(f"/memory/{name}").form("/memory", change="forget")
     link.call("edit", id=name, content="Once more something else")
     assert "It changed since it was shown" in browser.send(page, passphrase=PASSPHRASE).text
 
@@ -223,5 +223,5 @@ def test_hostile_text_is_text_on_every_page(house: House, browser: Browser) -> N
         assert all(form.action.startswith("/") for form in page.forms)
         assert page.text.count('action="/inbox"') <= 1, "the fake form is no form"
     assert "\\u202e" in browser.get("/").text
-    edited = browser.get(f"/memory/{name}").form("/memory", deed="edit").fields["content"]
+    edited = browser.get(f"/memory/{name}").form("/memory", change="edit").fields["content"]
     assert edited == (HOSTILE * 60)[:8_000].strip(), "what is edited is the very text"

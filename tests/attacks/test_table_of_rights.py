@@ -152,28 +152,28 @@ def stamped(*memories: Mapping[str, Any]) -> list[str]:
 
 
 Try = Callable[[Desk, Who, bool], str]
-TRIES: dict[Action, list[Try]] = {deed: [] for deed in Action}
+TRIES: dict[Action, list[Try]] = {action: [] for action in Action}
 
 
-def door(deed: Action) -> Callable[[Try], Try]:
+def door(action: Action) -> Callable[[Try], Try]:
     def noted(function: Try) -> Try:
-        TRIES[deed].append(function)
+        TRIES[action].append(function)
         return function
 
     return noted
 
 
-def simple(deed: Action, name: str, make: Callable[[Desk, bool], dict[str, Any]]) -> None:
-    TRIES[deed].append(lambda desk, who, guarded: outcome(desk.ask(who, name, **make(desk, guarded))))
+def simple(action: Action, name: str, make: Callable[[Desk, bool], dict[str, Any]]) -> None:
+    TRIES[action].append(lambda desk, who, guarded: outcome(desk.ask(who, name, **make(desk, guarded))))
 
 
-def by_tool(deed: Action, name: str, make: Callable[[Desk, bool], dict[str, Any]]) -> None:
+def by_tool(action: Action, name: str, make: Callable[[Desk, bool], dict[str, Any]]) -> None:
     """An MCP tool: an agent's door alone."""
 
     def tried(desk: Desk, who: Who, guarded: bool) -> str:
         return outcome(desk.tool(name, **make(desk, guarded))) if who is Who.AGENT else ""
 
-    TRIES[deed].append(tried)
+    TRIES[action].append(tried)
 
 
 def word() -> str:
@@ -251,13 +251,13 @@ def restored(desk: Desk, who: Who, guarded: bool) -> str:
     return outcome(desk.ask(who, "restore", id=made))
 
 
-def settled(deed: Action, resolution: str) -> None:
-    @door(deed)
+def settled(action: Action, resolution: str) -> None:
+    @door(action)
     def by_command(desk: Desk, who: Who, guarded: bool) -> str:
         sides = desk.disputed(guarded=guarded)
         return outcome(desk.ask(who, "settle", id=sides[0]["id"], resolution=resolution, seen=stamped(*sides)))
 
-    @door(deed)
+    @door(action)
     def by_the_tool(desk: Desk, who: Who, guarded: bool) -> str:
         if who is not Who.AGENT:
             return ""
@@ -283,8 +283,8 @@ def undone_a_humans(desk: Desk, who: Who, _: bool) -> str:
     return DONE if desk.show(made)["version"] == 3 else REFUSED
 
 
-def decided(deed: Action, name: str) -> None:
-    @door(deed)
+def decided(action: Action, name: str) -> None:
+    @door(action)
     def by_command(desk: Desk, who: Who, guarded: bool) -> str:
         waiting = desk.fact(confidence=0.8)
         return outcome(desk.ask(who, name, id=waiting["id"], seen=stamped(waiting)))
@@ -375,10 +375,10 @@ def merged(desk: Desk, who: Who, _: bool) -> str:
     return outcome(desk.ask(who, "projects_merge", source=another(desk), target=another(desk)))
 
 
-def in_a_shell(deed: Action, *words: str) -> None:
+def in_a_shell(action: Action, *words: str) -> None:
     """A command without a terminal: an agent's door alone."""
 
-    @door(deed)
+    @door(action)
     def shell(desk: Desk, who: Who, _: bool) -> str:
         if who is not Who.AGENT:
             return ""
@@ -475,10 +475,10 @@ def walked_by_hand(root: Path) -> set[tuple[Action, Who]]:
     done.append((Action.BACKUP_RESTORE, ("backup", "restore", str(file), "--force")))
     done.append((Action.MIGRATE, ("migrate", "--to", str(seat.root / "elsewhere"))))
     done.append((Action.MAKE_KEYS, ("keys", "create", "--user", "eve", "--json")))
-    for deed, words in done:
+    for action, words in done:
         code, screen = seat.human(*words, answers=typed)
-        assert code == 0, (deed, screen)
-        cells.add(deed)
+        assert code == 0, (action, screen)
+        cells.add(action)
     words = [*typed, *((prompt, "lantern orchard seven quiet rivers") for prompt in ("Sync passphrase", "Once more"))]
     (seat.root / "carried").mkdir()
     code, screen = seat.human("sync", "setup", str(seat.root / "carried"), "--name", "desk", answers=words)
@@ -491,7 +491,7 @@ def walked_by_hand(root: Path) -> set[tuple[Action, Who]]:
     text.write_text(text.read_text() + '  - id: dawn\n    content: "Water at dawn"\n    priority: 1\n')
     code, screen = seat.human("constitution", "adopt", answers=typed)
     assert code == 0, screen
-    return {(deed, Who.TERMINAL) for deed in (*cells, Action.ADOPT)}
+    return {(action, Who.TERMINAL) for action in (*cells, Action.ADOPT)}
 
 
 @pytest.fixture(params=figure(["engine"], ["engine", "server"]))
@@ -517,15 +517,15 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_table_is_walked_through_every_door(desk: Desk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Issue 12, who may do what: cells tested = all cells, and each does what it says."""
     wrong, cells, tries = [], set(), 0
-    for deed in Action:
+    for action in Action:
         for who in (Who.AGENT, Who.TERMINAL):
             for guarded in (False, True):
-                for number, tried in enumerate(TRIES[deed]):
-                    wanted, got = expected(RIGHTS[deed][who], guarded=guarded), tried(desk, who, guarded)
+                for number, tried in enumerate(TRIES[action]):
+                    wanted, got = expected(RIGHTS[action][who], guarded=guarded), tried(desk, who, guarded)
                     if got:
                         tries += 1
-                        cells.add((deed, who))
-                        wrong += [(deed.value, who.value, guarded, number, wanted, got)] if got != wanted else []
+                        cells.add((action, who))
+                        wrong += [(action.value, who.value, guarded, number, wanted, got)] if got != wanted else []
     assert not wrong
     # Jobs: every one that there is, over what humans guard; they do nothing that the table does not give them.
     humans = [desk.fact(Who.TERMINAL), desk.pinned(Who.TERMINAL), *desk.disputed(guarded=True)]
@@ -538,23 +538,23 @@ def test_the_table_is_walked_through_every_door(desk: Desk, tmp_path: Path, caps
         assert {name: now.get(name) for name in ("content", "status", "pinned")} == {
             name: was.get(name) for name in ("content", "status", "pinned")
         }
-    for deed in Action:
-        cells |= {(deed, Who.BROWSER)} if refusal(deed, Who.BROWSER) else set()
+    for action in Action:
+        cells |= {(action, Who.BROWSER)} if refusal(action, Who.BROWSER) else set()
         # The browser's human signs the terminal's calls: its forms are walked in test_dashboard_attacks.py.
-        cells |= {(deed, Who.BROWSER)} if RIGHTS[deed][Who.BROWSER] is RIGHTS[deed][Who.TERMINAL] else set()
-        cells |= {(deed, who) for who in KEY_COLUMNS}  # walked over HTTP: test_keys.py
-        right = RIGHTS[deed][Who.JOB]
+        cells |= {(action, Who.BROWSER)} if RIGHTS[action][Who.BROWSER] is RIGHTS[action][Who.TERMINAL] else set()
+        cells |= {(action, who) for who in KEY_COLUMNS}  # walked over HTTP: test_keys.py
+        right = RIGHTS[action][Who.JOB]
         if right is Right.NO or right in FREE or right is Right.REVIEW:
-            assert bool(refusal(deed, Caller.SYSTEM)) == (right in (Right.NO, Right.REVIEW))
-        cells.add((deed, Who.JOB))
+            assert bool(refusal(action, Caller.SYSTEM)) == (right in (Right.NO, Right.REVIEW))
+        cells.add((action, Who.JOB))
     cells |= walked_by_hand(tmp_path / "by hand")
-    not_here = {(deed, Who.TERMINAL) for deed in NO_DOOR_FOR_A_HUMAN}
-    for deed, who in not_here:
-        assert not refusal(deed, who)
+    not_here = {(action, Who.TERMINAL) for action in NO_DOOR_FOR_A_HUMAN}
+    for action, who in not_here:
+        assert not refusal(action, who)
     told = f"{tries} tries; {len(Action) * len(Who)} cells: {len(cells - not_here)} walked"
     with capsys.disabled():
         print(f"\n{told}, {len(not_here)} have no door")
-    assert cells | not_here == {(deed, who) for deed in Action for who in Who}
+    assert cells | not_here == {(action, who) for action in Action for who in Who}
 
 
 # --- a decision and an agent that is quicker (A21) ------------------------------------------------------------------

@@ -177,7 +177,7 @@ def _inbox(screen: Screen, ids: dict[str, Any]) -> None:
 
 def _memory(screen: Screen, ids: dict[str, Any]) -> None:
     name = ids["bugfix"]
-    for deed, state in (
+    for change, state in (
         ("edit", {"content": "Prices are whole cents"}),
         ("pin", {"pinned": True}),
         ("unpin", {}),
@@ -186,16 +186,16 @@ def _memory(screen: Screen, ids: dict[str, Any]) -> None:
         ("restore", {"status": "active"}),
     ):
         screen.open(f"/memory/{name}")
-        screen.unfold(f"@name='deed' and @value='{deed}'")
-        form = f"form.act:has(input[value={deed}])"
-        if deed == "edit":
+        screen.unfold(f"@name='change' and @value='{change}'")
+        form = f"form.act:has(input[value={change}])"
+        if change == "edit":
             screen.one("#edit-text").clear()
             screen.one("#edit-text").send_keys("Prices are whole cents")
-        if deed == "judge":
+        if change == "judge":
             screen.one("#shown-by").send_keys("make test")
         screen.sign(form)
-        assert len(screen.all(".notice.good")) == 1, f"{deed}: {screen.said()}"
-        assert state.items() <= link.call("show", id=name)["memory"].items(), deed
+        assert len(screen.all(".notice.good")) == 1, f"{change}: {screen.said()}"
+        assert state.items() <= link.call("show", id=name)["memory"].items(), change
 
 
 def _purge(screen: Screen, ids: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from human_seat import Answer, Seat, on_terminal
 from rich.cells import cell_len
 
-from memory_anchor.identity.keys import Tries
+from memory_anchor.identity.keys import RefusedTries
 from memory_anchor.model import ProposalAction
 from memory_anchor.testing import PASSPHRASE, human_of
 
@@ -190,7 +190,7 @@ def test_wrong_passphrases_are_slowed_down(seat: Seat) -> None:
     """Review: the tries on the passphrase are limited as everywhere."""
     seat.shell("add", "Deploys need two reviews", "--confidence", "0.75")
     for _ in range(6):
-        Tries(seat.data / "identity").note(datetime.now(UTC))
+        RefusedTries(seat.data / "identity").note(datetime.now(UTC))
     begun = time.monotonic()
     code, _screen = seat.human("review", answers=[("Passphrase", "a wrong one, twice")])
     assert code == 4

@@ -13,7 +13,7 @@ from memory_anchor.core import Core
 from memory_anchor.front.callers import REVIEWER
 from memory_anchor.front.cli.served import CALL, REJECT, _read
 from memory_anchor.identity.keys import Signer
-from memory_anchor.identity.remote_approval import approval_of, rejection_of
+from memory_anchor.identity.remote_approval import sign_approval, sign_rejection
 from memory_anchor.identity.signed_requests import sign_request
 from memory_anchor.settings import Settings
 from memory_anchor.team.credential import Role
@@ -43,7 +43,7 @@ class Seat:
         """Return the body of an approval of the one proposal that waits, without the proof."""
         told = told or self.listed()
         proposal, ground, number = _read(told["proposals"][0], told)
-        seen, made = approval_of(signer or self.signer, proposal, ground, number=number, by=told["by"], at=at)
+        seen, made = sign_approval(signer or self.signer, proposal, ground, number=number, by=told["by"], at=at)
         given = {"id": proposal.id, "seen": seen, "installation": ground.installation, "at": at.isoformat()}
         return given | dict(zip(("signature", "link", "seal"), made, strict=False))
 
@@ -54,7 +54,7 @@ class Seat:
         """Return the body of a rejection of the one proposal that waits, without the proof."""
         told = self.listed()
         proposal, ground, _ = _read(told["proposals"][0], told)
-        seen, made = rejection_of(signer or self.signer, proposal, ground, by=told["by"], at=at, reason=reason)
+        seen, made = sign_rejection(signer or self.signer, proposal, ground, by=told["by"], at=at, reason=reason)
         given = {"id": proposal.id, "seen": seen, "installation": ground.installation, "at": at.isoformat()}
         return given | {"reason": reason} | dict(zip(("signature", "closing"), made, strict=True))
 

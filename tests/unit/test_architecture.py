@@ -85,7 +85,7 @@ BUDGETS: dict[str, int] = {
     "lore": 298,
     "runtime": 3985,
     "recall": 5032,
-    "identity": 3811,
+    "identity": 3840,
     "upkeep": 2873,
     "ingest": 3295,
     "care": 3502,

@@ -144,7 +144,7 @@ def test_the_inbox_decides_by_one_form_and_takes_it_back(house: House, browser: 
 def test_a_memory_is_changed_by_forms_and_each_change_is_the_humans(house: House, browser: Browser) -> None:
     """Issue 18: pin, edit, judge, forget, restore; destructive buttons can be undone."""
     path = f"/memory/{house.ids['plain']}"
-    for deed, more, then in (
+    for change, more, then in (
         ("edit", {"content": "The boiler is serviced every May"}, "text was changed"),
         ("pin", {}, "Pinned."),
         ("unpin", {}, "Unpinned."),
@@ -152,8 +152,8 @@ def test_a_memory_is_changed_by_forms_and_each_change_is_the_humans(house: House
         ("forget", {"reason": "sold"}, "can be restored"),
         ("restore", {}, "Restored."),
     ):
-        done = browser.send(browser.get(path).form("/memory", deed=deed), passphrase=PASSPHRASE, **more)
-        assert then in done.text, deed
+        done = browser.send(browser.get(path).form("/memory", change=change), passphrase=PASSPHRASE, **more)
+        assert then in done.text, change
     steps = link.call("history", id=house.ids["plain"])["steps"]
     assert {one["by"] for one in steps[1:]} == {"human:me"}
 

@@ -87,8 +87,8 @@ def test_a_claim_that_waits_replaces_nothing(core, anchor):
 
 
 @pytest.mark.parametrize("step", range(3))
-@pytest.mark.parametrize("deed", ["pin", "edit", "use"])
-def test_what_a_human_does_between_choosing_and_writing_stands(core, clock, deed, step):
+@pytest.mark.parametrize("action", ["pin", "edit", "use"])
+def test_what_a_human_does_between_choosing_and_writing_stands(core, clock, action, step):
     """Attack M7: a job looks again before it archives; pinned, edited or used at any of its steps, the memory stays."""
     keeper = core.anchor(KEEPER)
     event = keeper.log_event("The crane was greased")
@@ -99,9 +99,9 @@ def test_what_a_human_does_between_choosing_and_writing_stands(core, clock, deed
         """A request comes while the job yields; the last time is right before it takes the lock to write."""
         yielded.append(1)
         if len(yielded) == step + 1:
-            if deed == "pin":
+            if action == "pin":
                 keeper.pin(event.id)
-            elif deed == "use":  # counted in place: no new version tells of it
+            elif action == "use":  # counted in place: no new version tells of it
                 core.services.usage.record_use(keeper.get(event.id))
                 core.services.usage.flush()
             else:

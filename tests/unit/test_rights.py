@@ -18,7 +18,7 @@ TELLS_WHO = {"rights.py", "model.py", "callers.py"}
 def table() -> list[str]:
     """Return the table as the page holds it."""
     head = f"| use case | {' | '.join(who.value for who in Who)} |"
-    rows = [f"| {deed.value} | {' | '.join(RIGHTS[deed][who].value for who in Who)} |" for deed in Action]
+    rows = [f"| {action.value} | {' | '.join(RIGHTS[action][who].value for who in Who)} |" for action in Action]
     return [head, f"|{'---|' * (len(Who) + 1)}", *rows]
 
 
@@ -35,10 +35,12 @@ def test_every_use_case_has_a_cell_for_everybody() -> None:
     assert set(RIGHTS) == set(Action)
     assert all(set(row) == set(Who) for row in RIGHTS.values())
     assert set(WHO_CALLS) == set(Caller)
-    assert {RIGHTS[deed][Who.BROWSER] for deed in NO_PAGE} == {Right.LATER}
-    assert all(RIGHTS[deed][Who.BROWSER] is RIGHTS[deed][Who.TERMINAL] for deed in Action if deed not in NO_PAGE)
+    assert {RIGHTS[action][Who.BROWSER] for action in NO_PAGE} == {Right.LATER}
+    assert all(
+        RIGHTS[action][Who.BROWSER] is RIGHTS[action][Who.TERMINAL] for action in Action if action not in NO_PAGE
+    )
     for less, more in itertools.pairwise((Who.READER_KEY, Who.WRITER_KEY, Who.APPROVER_KEY, Who.ADMIN_KEY)):
-        assert all(RIGHTS[deed][more] is not Right.NO for deed in Action if RIGHTS[deed][less] is not Right.NO)
+        assert all(RIGHTS[action][more] is not Right.NO for action in Action if RIGHTS[action][less] is not Right.NO)
 
 
 def test_nothing_else_compares_who_is_calling() -> None:

@@ -304,26 +304,26 @@ def test_an_import_that_was_cut_off_is_completed_by_the_next(full, empty, cut):
 
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=60).filter(str.strip)
-deeds = st.lists(st.tuples(st.sampled_from(["fact", "event", "edit", "pin", "forget"]), texts), max_size=8)
+actions = st.lists(st.tuples(st.sampled_from(["fact", "event", "edit", "pin", "forget"]), texts), max_size=8)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(deeds)
-def test_any_history_survives_the_round_trip(tmp_path_factory, deeds):
+@given(actions)
+def test_any_history_survives_the_round_trip(tmp_path_factory, actions):
     """Law: import is the inverse of export, for any text and any sequence of writes."""
     folder = tmp_path_factory.mktemp("law")
     clock = ManualClock()
     actor = Actor(Caller.HUMAN, Scope(agent="a", conversation="c"))
     with closing(ephemeral_core(folder / "a", clock=clock)) as one, closing(ephemeral_core(folder / "b")) as other:
         anchor, ids = one.anchor(actor), []
-        for deed, text in deeds:
+        for action, text in actions:
             clock.advance(minutes=1)
-            if deed in ("fact", "event") or not ids:
-                write = anchor.save_memory if deed == "fact" else anchor.log_event
+            if action in ("fact", "event") or not ids:
+                write = anchor.save_memory if action == "fact" else anchor.log_event
                 ids.append(write(text).id)
-            elif deed == "edit":
+            elif action == "edit":
                 anchor.edit(ids[-1], text)
-            elif deed == "pin":
+            elif action == "pin":
                 anchor.pin(ids[0])
             else:
                 anchor.forget(ids[-1])

@@ -90,7 +90,7 @@ def test_what_an_undo_gave_back_no_job_takes_away_again(
 def test_both_sides_go_back_in_one_batch_and_again_with_the_undo_of_the_undo(
     core: Core, anchor: MemoryAnchor, superseded: tuple[str, str]
 ) -> None:
-    """Rule undo: one deed is one batch; undoing the undo gives the new fact back, and so on to and fro."""
+    """Rule undo: one action is one batch; undoing the undo gives the new fact back, and so on to and fro."""
     old, new = superseded
     gone, back = [Status.ACTIVE, Status.ARCHIVED], [Status.SUPERSEDED, Status.ACTIVE]
 
@@ -138,7 +138,7 @@ def test_a_deed_of_which_one_side_was_changed_since_is_left_alone_whole(
 def test_a_side_changed_between_plan_and_apply_keeps_the_other_as_it_is(
     core: Core, anchor: MemoryAnchor, superseded: tuple[str, str], side: int
 ) -> None:
-    """Rule undo: two writers are compared, and a deed is written together or not at all."""
+    """Rule undo: two writers are compared, and a action is written together or not at all."""
     plan = history.plan_last(core.upkeep, anchor.actor.scope, human=True)
     anchor.pin(superseded[side])
     before = statuses_of(anchor, *superseded)
@@ -152,7 +152,7 @@ def test_a_side_changed_between_plan_and_apply_keeps_the_other_as_it_is(
 def test_a_conversation_and_an_agents_work_take_a_supersede_back_too(
     core: Core, anchor: MemoryAnchor, agent: Actor, named: str
 ) -> None:
-    """Rule undo: whichever way the deed is named."""
+    """Rule undo: whichever way the action is named."""
     scope = anchor.actor.scope
     old = str(anchor.save_memory(OLD).id)
     other = core.anchor(replace(agent, scope=replace(agent.scope, agent="codex", conversation="c2"), client="codex"))

@@ -29,7 +29,7 @@ from memory_anchor.errors import (
 )
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.keys import KeyRing
-from memory_anchor.identity.signed_requests import GOOD_FOR, SAID_OF_CALLER, Challenges, Proof, SignedCall, sign_request
+from memory_anchor.identity.signed_requests import CALLER_FIELDS, GOOD_FOR, Challenges, Proof, SignedCall, sign_request
 from memory_anchor.model import ProposalAction
 from memory_anchor.ports import ListedRecord, SharedRecord
 from memory_anchor.repeats import FirstAnswers
@@ -289,7 +289,7 @@ def test_a_challenge_of_one_replica_is_good_once_at_any_other(tmp_path: Path, re
     """Rule name: an approver's signed request may come to another replica than its challenge, and counts once."""
     human = human_of(tmp_path / "human")
     one, two = (Challenges(new_token, records) for _ in range(2))
-    caller = dict.fromkeys(SAID_OF_CALLER, "")
+    caller = dict.fromkeys(CALLER_FIELDS, "")
 
     def asked(challenge: str, until: str) -> SignedCall:
         told = {"challenge": challenge, "expires_at": until, "account": "acme", "project": "p"}
@@ -408,7 +408,7 @@ def test_batches_that_wait_are_bounded_over_all_replicas(records: Cuttable, monk
 def test_the_first_answer_of_a_deed_is_known_to_the_other_replica(records: Cuttable) -> None:
     """Rule name: a request of many writes goes on at another replica where it was cut off."""
     one, two = (FirstAnswers(None, records) for _ in range(2))
-    one.write_note({"from": 3}, "deed", "nonce")
-    assert two.read_note("deed", "nonce") == {"from": 3}
+    one.write_note({"from": 3}, "action", "nonce")
+    assert two.read_note("action", "nonce") == {"from": 3}
     assert one.once("key", "asked", lambda: {"saved": 1}, lasting=True) == {"saved": 1}
     assert two.once("key", "asked", lambda: {"saved": 2}, lasting=True) == {"saved": 1}

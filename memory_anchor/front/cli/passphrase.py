@@ -90,7 +90,7 @@ def unlock(keys: KeyRing, ask: Callable[[], str], *, tell: Callable[[str], None]
 
     if keys.own() is None and (warning := keys.warning()):
         raise Refused(warning)
-    tries, clock = keys.tries(), SystemClock()
+    tries, clock = keys.refused_tries(), SystemClock()
     wait_after_refusals(tries.wait_s(clock.now()))
     typed = ask()
     try:

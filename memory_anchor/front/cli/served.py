@@ -282,15 +282,15 @@ def _decide(
     url: str, key: str, human: Signer, proposal: Proposal, ground: ApprovalBasis, number: int, by: str, why: str
 ) -> Record:
     """Send a decision that is sign_request here; return the outcome. why: of a rejection, "" for an approval."""
-    from memory_anchor.identity.remote_approval import approval_of, rejection_of
+    from memory_anchor.identity.remote_approval import sign_approval, sign_rejection
     from memory_anchor.identity.signed_requests import sign_request
 
     at = datetime.now(UTC)
     signatures: tuple[str, ...]
     if why:
-        seen, signatures = rejection_of(human, proposal, ground, by=by, at=at, reason=why)
+        seen, signatures = sign_rejection(human, proposal, ground, by=by, at=at, reason=why)
     else:
-        seen, signatures = approval_of(human, proposal, ground, number=number, by=by, at=at)
+        seen, signatures = sign_approval(human, proposal, ground, number=number, by=by, at=at)
     given = {"id": proposal.id, "seen": seen, "installation": ground.installation, "at": at.isoformat()}
     given |= {"reason": why} if why else {}
     names = ("signature", "closing") if why else ("signature", "link", "seal")

@@ -62,7 +62,7 @@ def signer(session: Session, typed: str, *, tell: Callable[[str], None]) -> Sign
         keys = key_ring(link.data_dir())
         if keys.own() is None and not keys.warning():
             raise NotSigned("sign.no_key")
-        if (wait := keys.tries().wait_s(datetime.now(UTC))) > 0:
+        if (wait := keys.refused_tries().wait_s(datetime.now(UTC))) > 0:
             raise NotSigned("sign.wait", int(wait) + 1)
         try:
             return unlock(keys, lambda: typed, tell=tell)
@@ -243,7 +243,7 @@ def undo(form: Form, session: Session, words: Words) -> str:
 
 def change(form: Form, session: Session, words: Words) -> str:
     """Edit, pin, unpin, forget, restore or judge one memory."""
-    name, what = form.get("id", ""), form.get("deed", "")
+    name, what = form.get("id", ""), form.get("change", "")
     given: dict[str, Json]
     match what:
         case "edit":
@@ -255,7 +255,7 @@ def change(form: Form, session: Session, words: Words) -> str:
         case "pin" | "unpin" | "restore":
             given = {}
         case _:
-            raise BadInput(f"deed is {what[:40]!r}; allowed are edit, pin, unpin, forget, restore, judge")
+            raise BadInput(f"change is {what[:40]!r}; allowed are edit, pin, unpin, forget, restore, judge")
     human = _signer(form, session)
     if form.get("seen") != version_stamps(records(ask("sides", id=name)["memories"])[:1])[0]:
         raise BadInput(words("memory.changed_since"))
