@@ -1,4 +1,4 @@
-"""Each device's chain, read as far as it is complete: in order, signed by a member, never going back in time."""
+"""Reads each device's chain as far as it is complete: in order, signed by a member, never older than before."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from datetime import timedelta
 from memory_anchor.devices import sealing
 from memory_anchor.devices.exchange_run import ExchangeRun, SegmentWaits
 from memory_anchor.devices.folder import SegmentNumber, segment_name
-from memory_anchor.devices.ledger import ChainPosition, KnownVersion
+from memory_anchor.devices.ledger import ChainPosition, LedgerRow
 from memory_anchor.devices.sealing import InvalidFile
-from memory_anchor.devices.segments import Segment, TravellingVersion, read_segment
+from memory_anchor.devices.segments import Segment, SegmentVersion, read_segment
 from memory_anchor.errors import Refused
 
 CLOCK_SLACK = timedelta(minutes=10)
@@ -22,12 +22,12 @@ class Chains:
         self._run = run
 
     def check_own_chain(self) -> None:
-        """Raise Refused where somebody else writes as this device."""
+        """Raise Refused where another data directory writes as this device."""
         device = self._run.device.device
-        own, there = self._run.own_segments(), self._run.listing.segments.get(device, set())
+        own, in_folder = self._run.own_segments(), self._run.listing.segments.get(device, set())
         newest = max((number[0] for number in own), default=0)
-        has_foreign = any(number not in own and number[0] >= newest for number in there)
-        if not has_foreign and own and (last := max(own)) in there:
+        has_foreign = any(number not in own and number[0] >= newest for number in in_folder)
+        if not has_foreign and own and (last := max(own)) in in_folder:
             with contextlib.suppress(InvalidFile):
                 content = self._run.folder.segment(device, last)
                 has_foreign = content != self._run.own_file(last) and not self._remove_if_partial(last, content)
@@ -49,16 +49,16 @@ class Chains:
                 return True
         return False
 
-    def learn_names(self) -> None:
-        """Begin the ledger: record the names in every segment, so that the versions here are recognised."""
+    def rebuild_ledger(self) -> None:
+        """Record the names in every segment in an empty ledger, so that the versions here are recognised."""
         purged = self._run.ledger.purged()
         for device in [self._run.device.device, *self._run.others()]:
-            last, own = ChainPosition(), device == self._run.device.device
+            position, is_own = ChainPosition(), device == self._run.device.device
             with contextlib.suppress(SegmentWaits):
-                for number in self.chain(device, last):
-                    segment, last = self.read(device, number, last)
+                for number in self.chain(device, position):
+                    segment, position = self.read(device, number, position)
                     rows = [
-                        known_version(version, own, device, number)
+                        ledger_row(version, is_own, device, number)
                         for version in segment.versions
                         if version.memory.id not in purged and self._run.local_project(version, segment)
                     ]
@@ -69,30 +69,30 @@ class Chains:
 
     def chain(self, device: str, last: ChainPosition) -> Iterator[SegmentNumber]:
         """Yield the segments to read next. Raises SegmentWaits: the chain has a gap, or went back in time."""
-        own = device == self._run.device.device
-        there = self._run.own_segments() if own else self._run.listing.segments.get(device, set())
+        is_own = device == self._run.device.device
+        present = self._run.own_segments() if is_own else self._run.listing.segments.get(device, set())
         name = self._run.members.name_of(device)
-        generation = max([last.generation, *(number[0] for number in there if number[1] == 1)])
+        generation = max([last.generation, *(number[0] for number in present if number[1] == 1)])
         if generation == last.generation and last.segment:
-            at = (generation, last.segment)
-            if at not in there:
+            last_number = (generation, last.segment)
+            if last_number not in present:
                 raise SegmentWaits(
                     f"the folder went back in time: segment {last.segment} of {name}, which was read here, is gone; "
                     f"nothing is lost here: sync {name}, which writes it again"
                 )
-            if not own and sealing.digest(self._content(device, at)) != last.hash:
+            if not is_own and sealing.digest(self._content(device, last_number)) != last.hash:
                 raise SegmentWaits(
                     f"segment {last.segment} of {name} is another one than was read here (an old copy, or two devices "
                     f"that write as one); nothing newer of it is taken: on {name} run `memory-anchor sync setup` with "
                     "--new-device"
                 )
         first = last.segment + 1 if generation == last.generation else 1
-        newest = max((number[1] for number in there if number[0] == generation), default=0)
+        newest = max((number[1] for number in present if number[0] == generation), default=0)
         limit = self._run.members.revoked.get(device)
         for number in range(first, newest + 1):
             if limit is not None and (generation, number) > (limit.generation, limit.segment):
                 raise SegmentWaits(f"{name} is revoked: what it wrote since {limit.at[:10]} is not taken")
-            if (generation, number) not in there:
+            if (generation, number) not in present:
                 raise SegmentWaits(
                     f"segment {number} of {name} has not arrived while later ones have; it is read when the sync tool "
                     "brings it"
@@ -105,10 +105,10 @@ class Chains:
         try:
             return self._run.folder.segment(device, number)
         except InvalidFile as error:
-            raise self._not_taken(device, number, error) from None
+            raise self._refusal(device, number, error) from None
 
     def read(self, device: str, number: SegmentNumber, last: ChainPosition) -> tuple[Segment, ChainPosition]:
-        """Return a segment and the position after it. Raises SegmentWaits, with the sentence."""
+        """Return a segment and the position after it. Raises SegmentWaits, with a sentence."""
         file = self._content(device, number)
         card = self._run.members.cards[device]
         try:
@@ -126,7 +126,7 @@ class Chains:
                 )
             segment = read_segment(sealing.open_file(file, key=key, public=card.signing))
         except InvalidFile as error:
-            raise self._not_taken(device, number, error) from None
+            raise self._refusal(device, number, error) from None
         ahead = segment.at - self._run.ports.clock.now()
         if ahead > CLOCK_SLACK:
             self._run.result.note(
@@ -135,7 +135,7 @@ class Chains:
             )
         return segment, ChainPosition(*number, sealing.digest(file))
 
-    def _not_taken(self, device: str, number: SegmentNumber, error: InvalidFile) -> SegmentWaits:
+    def _refusal(self, device: str, number: SegmentNumber, error: InvalidFile) -> SegmentWaits:
         name = self._run.members.name_of(device)
         cure = (
             "it is read when the sync tool has brought the rest"
@@ -145,9 +145,10 @@ class Chains:
         return SegmentWaits(f"segment {number[1]} of {name} is not taken, nor what follows it: {error.why}; {cure}")
 
 
-def known_version(version: TravellingVersion, own: bool, device: str, number: SegmentNumber) -> KnownVersion:
+def ledger_row(version: SegmentVersion, is_own: bool, device: str, number: SegmentNumber) -> LedgerRow:
+    """Return the row of a version that is in a segment and not in the store."""
     names = (version.name, version.memory.id, version.digest, version.hint)
-    return KnownVersion(*names, 0, version.parents, own, own, device, *number)
+    return LedgerRow(*names, 0, version.parents, is_own, is_own, device, *number)
 
 
 def _span(span: timedelta) -> str:

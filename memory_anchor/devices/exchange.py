@@ -1,18 +1,18 @@
-"""One exchange with the sync folder: what is new here goes out, what is new there comes in, nothing half-done.
+"""One exchange with the sync folder: new versions of this device go out, new versions of the others come in.
 
-Order: what was purged here is recorded; new versions in the store get names (`ledger`); they are closed in segments
+Order: purges of this device are recorded; new versions in the store get names (`ledger`) and are written as segments
 next to the store, which are then copied into the folder; then each device's chain is read as far as it is complete. A
 segment is taken whole or waits: when it is partial, out of order, of a device that does not count, or written over
-something that has not arrived. Each memory's versions are put in order anew (`ordering`) under the writers' lock, one
-batch a collection; the ledger is written first, so that a kill anywhere only means that the segment is read once more.
-If store and ledger do not match (a restored backup), the ledger is rebuilt from the segments.
+a version that has not arrived. Each memory's versions are put in order (`ordering`) under the writers' lock, one batch
+a collection; the ledger is written first, so that after a kill the segment is only read once more. If store and ledger
+do not match (a restored backup), the ledger is rebuilt from the segments.
 
-Nothing here waits for a hook or a tool: the engine's job runs it, and yields to requests.
+The engine's job runs it and yields to requests; no hook or tool waits for it.
 
 A sync folder may be a Git working copy: it is fetched before an exchange, committed and pushed after it. Files are
 never edited and each has one writer, so no merge can conflict. A repository's own hooks, file system monitor and editor
-are switched off and nothing is asked on a terminal; remotes and credentials are the user's, who named the folder. A
-remote that is away leaves a note, and the exchange goes on with what is here.
+are switched off and nothing is asked on a terminal; remotes and credentials are the user's, who named the folder. An
+unreachable remote leaves a note, and the exchange goes on with the local files.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from memory_anchor.devices.chains import Chains
 from memory_anchor.devices.exchange_run import ExchangeResult, ExchangeRun, LedgerMismatch, note_purged, shared_aliases
 from memory_anchor.devices.folder import SegmentNumber, segment_name
 from memory_anchor.devices.incoming import Incoming
-from memory_anchor.devices.ledger import ChainPosition, KnownVersion, Ledger
+from memory_anchor.devices.ledger import ChainPosition, Ledger, LedgerRow
 from memory_anchor.devices.membership import Device
-from memory_anchor.devices.segments import LAYERS, about_line, purge_statement, travelling, version_line
+from memory_anchor.devices.segments import LAYERS, about_line, purge_statement, shared_fields, version_line
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import make_private, remove_durably, write_atomic
 from memory_anchor.identity import keys
@@ -54,15 +54,15 @@ class Exchange:
         self._ports = ports
         self._data_dir = ports.data_dir
         self._home = ports.data_dir / membership.FOLDER
-        self._alone = threading.Lock()
+        self._lock = threading.Lock()
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> ExchangeResult | None:
-        """Exchange with the folder; None where sync was never set up.
+        """Exchange with the folder and return the result; None where sync is not set up.
 
-        Raises NotFound: the folder is away. Refused: this device was revoked or copied, or the folder cannot be
+        Raises NotFound: the folder is not there. Refused: this device was revoked or copied, or the folder cannot be
         written. Problems of single files are in the notes.
         """
-        with self._alone, membership.exchange_lock(self._data_dir):
+        with self._lock, membership.exchange_lock(self._data_dir):
             device = membership.load(self._data_dir)
             if device is None:
                 return None
@@ -111,7 +111,7 @@ class Exchange:
         note_purged(run.ledger, self._ports.upkeep.audit)
         chains.check_own_chain()
         if not run.ledger.meta("learnt"):
-            chains.learn_names()
+            chains.rebuild_ledger()
         incoming.take_over_revoked()
         outgoing.name_new_versions()
         outgoing.send()
@@ -121,7 +121,7 @@ class Exchange:
         run.result.left = run.result.left or run.stop()
 
     def status(self) -> dict[str, Json]:
-        """Return what is known of sync here, without exchanging anything."""
+        """Return the state of sync on this device, without an exchange."""
         device = membership.load(self._data_dir)
         if device is None:
             return {"set_up": False}
@@ -131,7 +131,7 @@ class Exchange:
             "projects": dict(device.projects),
             "last": self._last(),
         }
-        with self._alone, contextlib.closing(Ledger(self._home)) as ledger:
+        with self._lock, contextlib.closing(Ledger(self._home)) as ledger:
             note_purged(ledger, self._ports.upkeep.audit)
             status |= {"versions": ledger.count(), "to_send": ledger.count_to_send(), "unsigned": ledger.unsigned()}
             try:
@@ -157,15 +157,15 @@ class Exchange:
 
     def position_of(self, device: str) -> ChainPosition:
         """Return how far a device's chain was read here."""
-        with self._alone, contextlib.closing(Ledger(self._home)) as ledger:
+        with self._lock, contextlib.closing(Ledger(self._home)) as ledger:
             return ledger.position(device)
 
     def unsigned_purge(self) -> dict[str, Json]:
-        """Return the statement that a human signs so that what was purged here is purged everywhere; {} for none."""
+        """Return the statement that a human signs to purge on all devices what was purged here; {} for none."""
         device = membership.load(self._data_dir)
         if device is None:
             return {}
-        with self._alone, contextlib.closing(Ledger(self._home)) as ledger:
+        with self._lock, contextlib.closing(Ledger(self._home)) as ledger:
             note_purged(ledger, self._ports.upkeep.audit)
             ids = ledger.unsigned()
         return purge_statement(device.folder_id, ids, self._ports.clock.now().isoformat()) if ids else {}
@@ -180,7 +180,7 @@ class Exchange:
             raise BadInput("the statement is none about a purge of this folder")
         if not keys.signed_by(device.human, statement, signature):
             raise Refused("it is not signed by who may")
-        with self._alone, contextlib.closing(Ledger(self._home)) as ledger:
+        with self._lock, contextlib.closing(Ledger(self._home)) as ledger:
             if not set(ids) <= set(ledger.unsigned()):
                 raise Refused("only what was purged here is told to other devices; nothing was sent")
             purge = {"kind": "purge", "ids": sorted(ids), "at": at, "by": by}
@@ -198,17 +198,17 @@ class Exchange:
 
 
 def map_projects(
-    shared: Mapping[str, Sequence[str]], own: Mapping[str, Sequence[str]], wanted: Mapping[str, str]
+    shared: Mapping[str, Sequence[str]], own: Mapping[str, Sequence[str]], chosen: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Return (id here -> shared id, shared id -> aliases to publish) for the projects that a person chose.
 
-    own: every project here with its aliases. wanted: id here -> shared id, "" to find it by remote and first commit.
+    own: every project here with its aliases. chosen: id here -> shared id, "" to find it by remote and first commit.
     """
     mapped: dict[str, str] = {}
-    for name, chosen in wanted.items():
+    for name, shared_id in chosen.items():
         aliases = set(shared_aliases(own.get(name, ())))
-        known = name if name in shared else next((id for id, names in shared.items() if aliases & set(names)), name)
-        mapped[name] = chosen or known
+        match = name if name in shared else next((id for id, names in shared.items() if aliases & set(names)), name)
+        mapped[name] = shared_id or match
     return mapped, {shared_id: shared_aliases(own.get(name, ())) for name, shared_id in mapped.items()}
 
 
@@ -246,7 +246,7 @@ class GitCarrier:
         note(f"Git could not push ({message}); nothing is lost: run `git push` in {self._folder}, or sync again")
 
     def _pull(self) -> str:
-        """Merge what the remote has; return what went wrong, "" for nothing."""
+        """Merge the remote's commits; return the error, "" for none."""
         code, message = self._git("fetch", "--quiet", "origin")
         if code:
             return message
@@ -264,7 +264,7 @@ class GitCarrier:
     def _git(self, *arguments: str) -> tuple[int, str]:
         """Return the exit code and the last line of Git's output."""
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 ["git", "-C", str(self._folder), *_SAFE, *arguments],
                 capture_output=True,
                 text=True,
@@ -276,8 +276,8 @@ class GitCarrier:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return 1, type(error).__name__
-        lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
-        return done.returncode, (lines[-1] if lines else "")[:MESSAGE_CHARS]
+        lines = (process.stdout.strip() or process.stderr.strip()).splitlines()
+        return process.returncode, (lines[-1] if lines else "")[:MESSAGE_CHARS]
 
 
 NAMED_AT_ONCE = 50
@@ -294,23 +294,23 @@ class Outgoing:
     def name_new_versions(self) -> None:
         """Give names to versions of the store that have none."""
         run, upkeep = self._run, self._run.ports.upkeep
-        known = run.ledger.points()
-        seen: set[str] = set()
+        named_points = run.ledger.points()
+        stored_points: set[str] = set()
         ids: set[str] = set()
         where = Where((OneOf("project", tuple(sorted(run.device.projects))),))
         for layer in LAYERS if run.device.projects else ():
-            fresh: list[str] = []
+            new_points: list[str] = []
             after: str | None = ""
             while after is not None:
                 upkeep.yield_to_requests()
                 marks, after = run.store.marks(layer.value, where, page=MARKS_PAGE, after=after or None)
-                seen |= {mark.point_id for mark in marks}
-                fresh += [mark.point_id for mark in marks if mark.point_id not in known]
-            for start in range(0, len(fresh), SENT_AT_ONCE):
-                ids |= {e.memory.id for e in run.store.get(layer.value, fresh[start : start + SENT_AT_ONCE])}
-        if missing := sorted(known - seen):
-            stored = {e.memory.point_id for layer in LAYERS for e in run.store.get(layer.value, missing)}
-            if lost := set(missing) - stored:  # exchanged before, and nobody purged them
+                stored_points |= {mark.point_id for mark in marks}
+                new_points += [mark.point_id for mark in marks if mark.point_id not in named_points]
+            for start in range(0, len(new_points), SENT_AT_ONCE):
+                ids |= {e.memory.id for e in run.store.get(layer.value, new_points[start : start + SENT_AT_ONCE])}
+        if missing := sorted(named_points - stored_points):
+            elsewhere = {e.memory.point_id for layer in LAYERS for e in run.store.get(layer.value, missing)}
+            if lost := set(missing) - elsewhere:  # exchanged before, and nobody purged them
                 raise LedgerMismatch(f"{len(lost)} versions are not in the store")
         ordered = sorted(ids - run.ledger.purged().keys())
         for start in range(0, len(ordered), NAMED_AT_ONCE):
@@ -319,10 +319,10 @@ class Outgoing:
             versions = stored_versions(run.store, part)
             with run.ledger.changing():
                 for id in part:
-                    run.ledger.record(run.named(id, versions.get(id, {}), run.ledger.versions_of(id))[1])
+                    run.ledger.record(run.match_rows(versions.get(id, {}), run.ledger.versions_of(id))[1])
 
     def send(self) -> None:
-        """Close segments over what was not sent yet, then copy what the folder lacks."""
+        """Write segments of the versions that were not sent yet, then copy missing segments into the folder."""
         run, ledger = self._run, self._run.ledger
         make_private(run.own_folder)
         segments = run.own_segments()
@@ -334,8 +334,8 @@ class Outgoing:
             if not versions and not purges and not begins:
                 break
             lines, names = self._lines(versions)
-            known = run.ports.projects.all()
-            projects = {shared: shared_aliases(known.get(own, ())) for own, shared in run.device.projects.items()}
+            own_projects = run.ports.projects.all()
+            projects = {shared: shared_aliases(own_projects.get(id, ())) for id, shared in run.device.projects.items()}
             content = "\n".join([about_line(run.ports.clock.now(), projects), *purges, *lines]).encode()
             last = max((number[1] for number in segments if number[0] == generation), default=0)
             self._close_segment((generation, last + 1), content)
@@ -346,7 +346,7 @@ class Outgoing:
             run.result.sent += len(names)
         self._publish(segments, generation)
 
-    def _lines(self, versions: Sequence[KnownVersion]) -> tuple[list[str], list[str]]:
+    def _lines(self, versions: Sequence[LedgerRow]) -> tuple[list[str], list[str]]:
         """Return the lines of the first of these versions that fit a segment, and their names."""
         stored = stored_versions(self._run.store, {version.id for version in versions}) if versions else {}
         lines: list[str] = []
@@ -355,7 +355,7 @@ class Outgoing:
             memory = stored.get(version.id, {}).get(version.number)
             if memory is None:
                 raise LedgerMismatch(f"version {version.number} of {version.id} is not in the store")
-            line = version_line(travelling(memory, self._run.device.projects), version.hint, version.parents)
+            line = version_line(shared_fields(memory, self._run.device.projects), version.hint, version.parents)
             size += len(line)
             if lines and size > SEGMENT_TEXT:
                 break
@@ -373,17 +373,17 @@ class Outgoing:
         write_atomic(run.own_path(number), file)
 
     def _publish(self, segments: set[SegmentNumber], generation: int) -> None:
-        """Copy the segments of a generation into the folder; once all is sent, remove those of older ones."""
+        """Copy the segments of a generation into the folder; once all is sent, delete those of older generations."""
         run, device = self._run, self._run.device.device
-        there = run.listing.segments.setdefault(device, set())
-        for number in sorted(number for number in segments if number[0] == generation and number not in there):
+        in_folder = run.listing.segments.setdefault(device, set())
+        for number in sorted(number for number in segments if number[0] == generation and number not in in_folder):
             run.folder.write(segment_name(device, number), run.own_file(number))
-            there.add(number)
+            in_folder.add(number)
         if run.ledger.count_to_send():
             return
-        for number in sorted(number for number in {*segments, *there} if number[0] < generation):
-            if number in there:  # the new generation has all that counts of it
+        for number in sorted(number for number in {*segments, *in_folder} if number[0] < generation):
+            if number in in_folder:  # the new generation replaces it
                 run.folder.remove(segment_name(device, number))
-                there.discard(number)
+                in_folder.discard(number)
             with contextlib.suppress(OSError):
                 remove_durably(run.own_path(number))

@@ -11,9 +11,9 @@ from memory_anchor.adapters.projects import DEFAULT, REMOTE, ROOT
 from memory_anchor.care.purge import PURGE
 from memory_anchor.devices import membership
 from memory_anchor.devices.folder import FolderListing, SegmentNumber
-from memory_anchor.devices.ledger import KnownVersion, Ledger
+from memory_anchor.devices.ledger import Ledger, LedgerRow
 from memory_anchor.devices.membership import Device, Members
-from memory_anchor.devices.segments import LAYERS, Segment, TravellingVersion, name_of, travelling, version_digest
+from memory_anchor.devices.segments import LAYERS, Segment, SegmentVersion, content_digest, shared_fields, version_name
 from memory_anchor.errors import Refused
 from memory_anchor.json_values import items
 from memory_anchor.json_values import record as record_of
@@ -28,7 +28,7 @@ OWN = "own"
 
 @dataclass(slots=True)
 class ExchangeResult:
-    """What one exchange did. sent, received: versions. left: it was stopped. notes: a sentence each, with its cure."""
+    """The result of one exchange. sent, received: versions. left: it was stopped early. notes: sentences with cures."""
 
     at: str = ""
     sent: int = 0
@@ -44,15 +44,15 @@ class ExchangeResult:
 
 
 class LedgerMismatch(Exception):
-    """Store and ledger do not match; the ledger has to be begun anew."""
+    """Store and ledger do not match; the ledger has to be rebuilt."""
 
 
 class SegmentWaits(Exception):
-    """A segment cannot be taken yet, or ever. The sentence says why, "" for what only comes later."""
+    """A segment cannot be taken yet, or ever. The sentence says why, "" if it only waits for another segment."""
 
 
 class ExchangeRun:
-    """What the steps of one exchange share."""
+    """The state that the steps of one exchange share."""
 
     def __init__(
         self, ports: DeviceSync, device: Device, ledger: Ledger, stop: Callable[[], bool], result: ExchangeResult
@@ -68,10 +68,10 @@ class ExchangeRun:
         self.members = Members()
         self.listing = FolderListing()
         self._local_projects: dict[str, str] = {}
-        """Shared project -> the one here."""
+        """Shared project -> project here."""
 
     def read_folder(self) -> None:
-        """Read who belongs to the folder and what is in it. Raises Refused: this device may not exchange there."""
+        """Read the folder's files and members. Raises Refused: this device may not exchange there."""
         device = self.device
         self.listing = self.folder.listed()
         head = self.folder.head()
@@ -97,43 +97,47 @@ class ExchangeRun:
         if self.members.keys.keys() - device.folder_keys.keys():
             self._save(replace(device, folder_keys={**device.folder_keys, **self.members.keys}))
         if self.device.everything:
-            known = {**self.ports.projects.all(), DEFAULT: ()}
-            if fresh := {project: project for project in known if project not in self.device.projects}:
-                self._save(replace(self.device, projects={**self.device.projects, **fresh}))
+            own_projects = {**self.ports.projects.all(), DEFAULT: ()}
+            if added := {project: project for project in own_projects if project not in self.device.projects}:
+                self._save(replace(self.device, projects={**self.device.projects, **added}))
 
     def _save(self, device: Device) -> None:
         self.device = device
         membership.save(self.ports.data_dir, device)
 
-    def named(
-        self, memory_id: str, stored: Mapping[int, Memory], known: Sequence[KnownVersion]
-    ) -> tuple[dict[str, Memory], list[KnownVersion]]:
-        """Return name -> version for the stored versions of a memory, and the rows that are new for the ledger."""
-        bodies: dict[str, Memory] = {}
-        new_rows: list[KnownVersion] = []
-        unmatched = {row.name: row for row in known}
-        rows: list[KnownVersion] = []
+    def match_rows(
+        self, stored: Mapping[int, Memory], ledger_rows: Sequence[LedgerRow]
+    ) -> tuple[dict[str, Memory], list[LedgerRow]]:
+        """Return name -> version for the stored versions of a memory, and new or changed rows for the ledger."""
+        named: dict[str, Memory] = {}
+        new_rows: list[LedgerRow] = []
+        unmatched = {row.name: row for row in ledger_rows}
+        rows: list[LedgerRow] = []
         for number, memory in sorted(stored.items()):
             if not self.travels(memory):
                 continue
-            digest = version_digest(travelling(memory, self.device.projects))
-            same = [row for row in unmatched.values() if row.digest == digest]
-            if same:
-                row = min(same, key=lambda row: (row.number != number, row.hint))
+            digest = content_digest(shared_fields(memory, self.device.projects))
+            if same_content := [row for row in unmatched.values() if row.digest == digest]:
+                row = min(same_content, key=lambda row: (row.number != number, row.hint))
                 del unmatched[row.name]
                 if row.number != number:
                     new_rows.append(row := replace(row, number=number))
             else:
-                over = {parent for earlier in rows for parent in earlier.parents}
-                heads = frozenset(earlier.name for earlier in rows if earlier.name not in over)
-                name = name_of(memory_id, digest, number)
-                new_rows.append(row := KnownVersion(name, memory_id, digest, number, number, heads, own=True))
+                parents = {parent for earlier in rows for parent in earlier.parents}
+                heads = frozenset(earlier.name for earlier in rows if earlier.name not in parents)
+                new_rows.append(row := self.new_row(memory, number, heads))
             rows.append(row)
-            bodies[row.name] = memory
-        return bodies, new_rows
+            named[row.name] = memory
+        return named, new_rows
+
+    def new_row(self, memory: Memory, number: int, parents: frozenset[str] = frozenset()) -> LedgerRow:
+        """Return the row of a version that this device writes."""
+        digest = content_digest(shared_fields(memory, self.device.projects))
+        name = version_name(memory.id, digest, number)
+        return LedgerRow(name, memory.id, digest, number, number, parents, own=True)
 
     def travels(self, memory: Memory) -> bool:
-        """Return whether a version may leave this device: of a synced project, and of this person where private."""
+        """Return whether a version is exchanged: its project is synced, and a private one is this person's."""
         return memory.scope.project in self.device.projects and self._is_ours(memory)
 
     def _is_ours(self, memory: Memory) -> bool:
@@ -141,13 +145,13 @@ class ExchangeRun:
         is_shared = memory.visibility in (Visibility.PROJECT, Visibility.ACCOUNT)
         return scope.account == device.account and memory.layer in LAYERS and (is_shared or scope.user == device.user)
 
-    def local_project(self, version: TravellingVersion, segment: Segment) -> str:
+    def local_project(self, version: SegmentVersion, segment: Segment) -> str:
         """Return the project here that a version belongs to, "" where it is not synced here."""
         shared = version.memory.scope.project
         if not self._is_ours(version.memory):
             return ""
-        if known := self._local_projects.get(shared):
-            return known
+        if cached := self._local_projects.get(shared):
+            return cached
         local = next((own for own, name in self.device.projects.items() if name == shared), "")
         aliases = set(segment.projects.get(shared, ()))
         projects = self.ports.projects.all()
@@ -183,13 +187,13 @@ class ExchangeRun:
 
 
 def note_purged(ledger: Ledger, audit: AuditLog) -> None:
-    """Record what the audit trail says was purged here."""
+    """Record in the ledger the purges of the audit trail."""
     purged = ledger.purged()
-    fresh: set[str] = set()
+    new: set[str] = set()
     for record in audit.records(PURGE):
         removed = record_of(record["what"].get("removed")) if record["kind"] == PURGE else {}
-        fresh |= {str(name).rpartition("@")[0] for names in removed.values() for name in items(names)} - purged.keys()
-    drop_purged(ledger, fresh - {""})
+        new |= {str(name).rpartition("@")[0] for names in removed.values() for name in items(names)} - purged.keys()
+    drop_purged(ledger, new - {""})
 
 
 def drop_purged(ledger: Ledger, ids: Iterable[str], signed: str = "") -> None:
@@ -203,5 +207,5 @@ def drop_purged(ledger: Ledger, ids: Iterable[str], signed: str = "") -> None:
 
 
 def shared_aliases(aliases: Iterable[str]) -> list[str]:
-    """Return the aliases of a project that travel: remotes and first commits, no path of this machine."""
+    """Return the aliases of a project that other devices may see: remotes and first commits, no local paths."""
     return [alias for alias in aliases if alias.startswith((REMOTE, ROOT))]

@@ -1,4 +1,4 @@
-"""The files of a sync folder, how they are read and written; none is ever edited.
+"""The files of a sync folder, and how they are read and written; no file is ever edited.
 
     folder.json                              format, id, salt and cost of the passphrase, the authority's public key
     keys/NAME.key                            one folder key, wrapped for the passphrase and for devices
@@ -6,8 +6,8 @@
     revoked/DEVICE-BY.gone                   a device that is revoked, and up to which segment it counts
     segments/DEVICE/000001-00000001.seg      generation and number of one closed segment of a device's chain
 
-Each file is written under a temporary name and renamed, and has a name that no other device writes, so no sync tool can
-make a conflict of it. Names are random; files of other forms are left alone and counted. Somebody who has the folder
+Each file is written under a temporary name and renamed, and only one device writes a file of its name, so a sync tool
+never sees a conflict. Names are random; files with other names are left alone and counted. Somebody who has the folder
 sees that it is one of ours, how many devices there are, how many files each wrote when, and their sizes rounded up to a
 power of two.
 """
@@ -52,7 +52,7 @@ class FolderHead:
 
 @dataclass(slots=True)
 class FolderListing:
-    """Our files in the folder. cards: device -> its newest number. foreign: how many files are not ours."""
+    """Our files in the folder. cards: device -> its newest number. foreign: the number of other files."""
 
     keys: list[str] = field(default_factory=list)
     cards: dict[str, int] = field(default_factory=dict)
@@ -69,12 +69,12 @@ class SyncFolder:
 
     @classmethod
     def below(cls, chosen: Path) -> SyncFolder:
-        """Return the sync folder for the folder that a person chose: itself, or one of our name in it."""
+        """Return the sync folder for a chosen folder: that one, or a folder of our name in it."""
         is_ours = chosen.name == NAME or (chosen / FOLDER_FILE).is_file()
         return cls(chosen if is_ours else chosen / NAME)
 
     def head(self) -> FolderHead | None:
-        """Return the folder's head, None when it has none yet. Raises BadInput, Unavailable."""
+        """Return the folder's head, None when it has none yet. Raises BadInput: it is not valid."""
         content = self._read(self.root / FOLDER_FILE, HEAD_BYTES)
         if content is None:
             return None
@@ -98,9 +98,9 @@ class SyncFolder:
         self.write(FOLDER_FILE, content.encode() + b"\n")
 
     def listed(self) -> FolderListing:
-        """Return the files that are there. Raises Unavailable: the folder is away or cannot be read."""
+        """Return our files in the folder. Raises Unavailable: it is not there or cannot be read."""
         listing = FolderListing()
-        left = ENTRIES_MAX
+        remaining = ENTRIES_MAX
         for path in self._entries(self.root):
             match path.name:
                 case "keys":
@@ -114,9 +114,9 @@ class SyncFolder:
                     for device in self._matching(path, _ID, listing):
                         segments = self._matching(path / device[0], _SEGMENT, listing)
                         numbers = [(int(match[1]), int(match[2])) for match in segments]
-                        listing.segments[device[0]] = set(numbers[:left])
-                        listing.foreign += len(numbers[left:])
-                        left = max(0, left - len(numbers))
+                        listing.segments[device[0]] = set(numbers[:remaining])
+                        listing.foreign += len(numbers[remaining:])
+                        remaining = max(0, remaining - len(numbers))
                 case _:
                     listing.foreign += path.name not in (FOLDER_FILE, ".git")
         return listing
@@ -142,14 +142,14 @@ class SyncFolder:
         return self.content(segment_name(device, number), SEGMENT_BYTES)
 
     def content(self, name: str, most: int) -> bytes:
-        """Return the bytes of a listed file. Raises InvalidFile: it is too large, or gone meanwhile."""
+        """Return the bytes of a listed file. Raises InvalidFile: it is too large, or not there any more."""
         content = self._read(self.root / name, most)
         if content is None:
             raise InvalidFile("it is gone again", is_partial=True)
         return content
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a new file. Raises Refused, DiskFull, Unavailable: it cannot be."""
+        """Write a new file. Raises Refused, DiskFull, Unavailable: it cannot be written."""
         try:
             write_atomic(self.root / name, content, mode=SHARED)
         except MemoryAnchorError as error:
@@ -164,7 +164,7 @@ class SyncFolder:
             raise Refused(f"the sync folder {self.root} cannot be written ({error.strerror}); retry") from error
 
     def check_available(self) -> None:
-        """Raise NotFound: the folder is away, as a stick is that is not plugged in."""
+        """Raise NotFound where the folder is not there, as on a stick that is not plugged in."""
         if not (self.root / FOLDER_FILE).is_file():
             raise NotFound(
                 f"the sync folder {self.root} is not there; plug it in or start its sync tool and run "
@@ -172,7 +172,7 @@ class SyncFolder:
             )
 
     def _matching(self, folder: Path, form: re.Pattern[str], listing: FolderListing) -> Iterator[re.Match[str]]:
-        """Yield the names in a folder that have a form of ours; others count as foreign."""
+        """Yield the names in a folder that match; others count as foreign."""
         for path in self._entries(folder):
             if match := form.fullmatch(path.name):
                 yield match

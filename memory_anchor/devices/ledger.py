@@ -1,7 +1,7 @@
-"""What one device knows of the exchange: names of versions, what was sent, how far each device was read. No text.
+"""One device's record of the exchange: names of versions, what was sent, how far each device was read. No text.
 
-One small SQLite file next to the store. All of it can be rebuilt from the store and the segments (a lost or damaged
-ledger is begun anew and the folder is read from its start), so the store stays the record.
+One small SQLite file next to the store. All of it can be rebuilt from the store and the segments: a lost or damaged
+ledger starts empty, and the folder is read from its start.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _NAMES_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class KnownVersion:
-    """One version of one memory by its names. number: in this store. own: this device sends it to others."""
+class LedgerRow:
+    """One version of one memory. number: in this store. own: whether this device sends it to others."""
 
     name: str
     id: str
@@ -51,7 +51,7 @@ class KnownVersion:
 
 @dataclass(frozen=True, slots=True)
 class ChainPosition:
-    """How far a device's chain was read: its generation, the number of the last segment and that file's hash."""
+    """How far a device's chain was read: generation and number of the last segment, and the hash of its file."""
 
     generation: int = 0
     segment: int = 0
@@ -98,7 +98,7 @@ class Ledger:
             raise Unavailable(f"{self._path} cannot be written ({error}); nothing of it was changed") from error
 
     def clear(self) -> None:
-        """Delete everything that can be rebuilt; what humans signed and the own chain's generation stay."""
+        """Delete everything that can be rebuilt; signed purges and the own chain's generation stay."""
         with self.changing():
             for table in ("known", "left_out", "seen"):
                 self._db.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
@@ -108,11 +108,11 @@ class Ledger:
 
     # --- versions --------------------------------------------------------------------------------------------------
 
-    def versions_of(self, memory_id: str) -> list[KnownVersion]:
+    def versions_of(self, memory_id: str) -> list[LedgerRow]:
         return self._read("WHERE id = ?", memory_id)
 
-    def to_send(self, most: int) -> list[KnownVersion]:
-        """Return the versions that no segment of this device has, each after those it was written over."""
+    def to_send(self, most: int) -> list[LedgerRow]:
+        """Return versions that are in no segment of this device yet, each after its parents."""
         return self._read("WHERE own = 1 AND sent = 0 ORDER BY hint, rowid LIMIT ?", most)
 
     def count_to_send(self) -> int:
@@ -124,28 +124,28 @@ class Ledger:
     def points(self) -> set[str]:
         return {point for (point,) in self._db.execute("SELECT point FROM known WHERE number > 0")}
 
-    def knows(self, names: Iterable[str]) -> set[str]:
+    def known_names(self, names: Iterable[str]) -> set[str]:
         """Return those of these versions that are in the store here, or were left out on purpose."""
-        wanted, known = list(names), set()
-        for start in range(0, len(wanted), _NAMES_AT_ONCE):
-            part = wanted[start : start + _NAMES_AT_ONCE]
-            marks = ",".join("?" * len(part))
+        listed, known = list(names), set()
+        for start in range(0, len(listed), _NAMES_AT_ONCE):
+            batch = listed[start : start + _NAMES_AT_ONCE]
+            placeholders = ",".join("?" * len(batch))
             for table in ("known WHERE number > 0 AND", "left_out WHERE"):
-                rows = self._db.execute(f"SELECT name FROM {table} name IN ({marks})", part)  # noqa: S608
+                rows = self._db.execute(f"SELECT name FROM {table} name IN ({placeholders})", batch)  # noqa: S608
                 known |= {name for (name,) in rows}
         return known
 
-    def record(self, versions: Iterable[KnownVersion]) -> None:
-        """Write versions; a known one gets its number here, and keeps every parent that was ever named."""
+    def record(self, versions: Iterable[LedgerRow]) -> None:
+        """Write versions; an existing row gets the new number and all parents of both."""
         for version in versions:
-            known = next(iter(self._read("WHERE name = ?", version.name)), version)
-            origin = known if known.device else version
+            existing = next(iter(self._read("WHERE name = ?", version.name)), version)
+            origin = existing if existing.device else version
             self._db.execute(
                 "INSERT OR REPLACE INTO known VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
                 (
                     *(version.name, version.id, version.digest, version.hint, version.number),
-                    *(point_id(version.id, version.number), json.dumps(sorted(version.parents | known.parents))),
-                    *(version.own or known.own, version.sent or known.sent),
+                    *(point_id(version.id, version.number), json.dumps(sorted(version.parents | existing.parents))),
+                    *(version.own or existing.own, version.sent or existing.sent),
                     *(origin.device, origin.generation, origin.segment),
                 ),
             )
@@ -157,7 +157,7 @@ class Ledger:
         self._db.executemany("UPDATE known SET sent = 1 WHERE name = ?", ((name,) for name in names))
 
     def send_again(self) -> None:
-        """Begin a new generation of the own chain: all that this device sends to others is to be sent again."""
+        """Start a new generation of the own chain, in which this device sends everything again."""
         self._db.execute("UPDATE known SET sent = 0 WHERE own = 1")
         self._db.execute("UPDATE gone SET sent = 0")
         self.set_meta("generation", str(self.generation + 1))
@@ -165,20 +165,20 @@ class Ledger:
     def take_over(self, device: str, last: ChainPosition) -> int:
         """Make the versions of a revoked device after its last counted segment our own; return how many."""
         beyond = "device = ? AND own = 0 AND (generation > ? OR (generation = ? AND segment > ?))"
-        done = self._db.execute(
+        changed = self._db.execute(
             f"UPDATE known SET own = 1, sent = 0 WHERE {beyond}",  # noqa: S608
             (device, last.generation, last.generation, last.segment),
         )
-        return done.rowcount
+        return changed.rowcount
 
-    def _read(self, where: str, *values: str | int) -> list[KnownVersion]:
+    def _read(self, where: str, *values: str | int) -> list[LedgerRow]:
         rows = self._db.execute(
             "SELECT name, id, said, hint, number, parents, own, sent, device, generation, segment FROM known "  # noqa: S608
             + where,
             values,
         )
         return [
-            KnownVersion(name, id, digest, hint, number, frozenset(json.loads(parents)), bool(own), bool(sent), *origin)
+            LedgerRow(name, id, digest, hint, number, frozenset(json.loads(parents)), bool(own), bool(sent), *origin)
             for name, id, digest, hint, number, parents, own, sent, *origin in rows
         ]
 
@@ -192,7 +192,7 @@ class Ledger:
         return [id for (id,) in self._db.execute("SELECT id FROM gone WHERE signed = '' ORDER BY id")]
 
     def note_purged(self, ids: Iterable[str], signed: str = "") -> None:
-        """Record that memories are purged, and delete what is known of their versions."""
+        """Record that memories are purged, and delete the rows of their versions."""
         for id in ids:
             self._db.execute("INSERT OR IGNORE INTO gone VALUES (?, '', 0)", (id,))
             if signed:
@@ -200,12 +200,12 @@ class Ledger:
             self._db.execute("DELETE FROM known WHERE id = ?", (id,))
 
     def purges_to_send(self) -> list[str]:
-        """Return the signed statements that no segment of this device has."""
+        """Return the signed statements that are in no segment of this device yet."""
         rows = self._db.execute("SELECT DISTINCT signed FROM gone WHERE signed != '' AND sent = 0")
         return [signed for (signed,) in rows]
 
     def mark_purges_sent(self, signed: Sequence[str]) -> None:
-        self._db.executemany("UPDATE gone SET sent = 1 WHERE signed = ?", ((one,) for one in signed))
+        self._db.executemany("UPDATE gone SET sent = 1 WHERE signed = ?", ((statement,) for statement in signed))
 
     # --- positions -------------------------------------------------------------------------------------------------
 

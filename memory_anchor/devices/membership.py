@@ -1,9 +1,9 @@
 """This device and the other members of a sync folder: how they join, are vouched for, and are revoked.
 
-`sync/device.json` (0600, next to the store) holds this device's keys, the folder keys it has and the public key of the
+`sync/device.json` (0600, next to the store) holds this device's keys, its folder keys and the public key of the
 folder's authority, pinned at set-up. The sync passphrase vouches (`Authority`): a device's card and a revocation count
 only with that signature, so neither another device nor somebody who writes into the folder can add one. A device's card
-has the key of its human; a purge travels only with that key's signature.
+has the key of its human; a purge counts on other devices only with that key's signature.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FILE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A device as others know it. human: the public key that signs purges. projects: shared id -> aliases."""
+    """A device as other members see it. human: the public key that signs purges. projects: shared id -> aliases."""
 
     device: str
     name: str
@@ -54,7 +54,7 @@ _CARD_TEXTS = ("device", "name", "opening", "signing", "human", "account", "user
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """A device counts up to this segment and no further."""
+    """A device whose segments after this one do not count."""
 
     device: str
     by: str
@@ -92,13 +92,13 @@ class Device:
 
 @dataclass(slots=True)
 class Members:
-    """The members of a folder, as far as this device can read it. problems: sentences about what it cannot."""
+    """The members of a folder, as far as this device can read them. problems: sentences about the others."""
 
     cards: dict[str, Card] = field(default_factory=dict)
     revoked: dict[str, Revocation] = field(default_factory=dict)
     keys: dict[str, bytes] = field(default_factory=dict)
     excluded: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Key -> the devices it was not wrapped for, on purpose."""
+    """Key -> the revoked devices, for which it was not wrapped."""
     problems: list[str] = field(default_factory=list)
 
     def name_of(self, device: str) -> str:
@@ -136,9 +136,9 @@ def load(data_dir: Path) -> Device | None:
         if content is None:
             return None
         fields = json.loads(content)
-        private = DeviceKeys(*(sealing.from_base64(fields.pop(name)) for name in ("opening", "signing")))
+        device_keys = DeviceKeys(*(sealing.from_base64(fields.pop(name)) for name in ("opening", "signing")))
         folder_keys = {str(name): sealing.from_base64(key) for name, key in fields.pop("folder_keys").items()}
-        return Device(keys=private, folder_keys=folder_keys, **fields)
+        return Device(keys=device_keys, folder_keys=folder_keys, **fields)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidFile):
         raise StoreDamaged(
             f"{path} is not readable; run `memory-anchor sync setup FOLDER` to join the folder anew"
@@ -147,7 +147,7 @@ def load(data_dir: Path) -> Device | None:
 
 @contextlib.contextmanager
 def exchange_lock(data_dir: Path) -> Iterator[None]:
-    """Keep other processes from exchanging, and from changing this device's membership, meanwhile."""
+    """Keep other processes from an exchange, and from changing this device's membership, during the block."""
     with file_lock(data_dir / FOLDER / "lock"):
         yield
 
@@ -171,7 +171,7 @@ def read_members(
     authority: str,
     unwrap: Callable[[str, Record], bytes | None],
 ) -> Members:
-    """Return the members of a folder. unwrap: returns a folder key by its file, None where it is not for us."""
+    """Return the members of a folder. unwrap: returns the folder key in a key file, None where it is not for us."""
     members = Members()
     for name in listing.keys:
         try:
@@ -192,13 +192,14 @@ def read_members(
             members.problems.append(f"device {device[:8]} is left out: its card does not count, since {error.why}")
     for device, by in listing.revoked:
         try:
-            revoked = _revocation(sync_folder.revocation(device, by), device, by, members, folder_id, authority)
+            file = sync_folder.revocation(device, by)
+            revocation = _revocation(file, device, by, members, folder_id, authority)
         except InvalidFile as error:
             members.problems.append(f"a revocation of device {device[:8]} does not count, since {error.why}")
             continue
-        before = members.revoked.get(device)
-        if before is None or (revoked.generation, revoked.segment) < (before.generation, before.segment):
-            members.revoked[device] = revoked
+        other = members.revoked.get(device)
+        if other is None or (revocation.generation, revocation.segment) < (other.generation, other.segment):
+            members.revoked[device] = revocation
     return members
 
 
@@ -226,9 +227,9 @@ def members_by_passphrase(sync_folder: SyncFolder, head: FolderHead, authority: 
 def _card(file: bytes, device: str, number: int, members: Members, folder: str, authority: str) -> Card:
     fields = _decrypted(file, members, kind="card", public="")
     try:
-        words = {name: text(fields[name]) for name in _CARD_TEXTS}
+        texts_by_name = {name: text(fields[name]) for name in _CARD_TEXTS}
         projects = {name: texts(aliases) for name, aliases in record(fields.get("projects")).items()}
-        card = Card(**words, projects=projects, number=whole(fields.get("number"), 1))
+        card = Card(**texts_by_name, projects=projects, number=whole(fields.get("number"), 1))
     except (ValueError, KeyError):
         raise InvalidFile("it is of another version") from None
     if (card.device, card.number) != (device, number) or card.signing != sealing.read_head(file).get("by"):
@@ -240,18 +241,18 @@ def _card(file: bytes, device: str, number: int, members: Members, folder: str, 
 def _revocation(file: bytes, device: str, by: str, members: Members, folder: str, authority: str) -> Revocation:
     fields = _decrypted(file, members, kind="revoked", public=members.cards[by].signing if by in members.cards else "")
     try:
-        words = {name: text(fields[name]) for name in ("device", "by", "at")}
-        revoked = Revocation(**words, generation=whole(fields["generation"]), segment=whole(fields["segment"]))
+        ids = {name: text(fields[name]) for name in ("device", "by", "at")}
+        revocation = Revocation(**ids, generation=whole(fields["generation"]), segment=whole(fields["segment"]))
     except (ValueError, KeyError):
         raise InvalidFile("it is of another version") from None
-    if (revoked.device, revoked.by) != (device, by):
+    if (revocation.device, revocation.by) != (device, by):
         raise InvalidFile("it is of another device")
-    _check_vouched(revoked, fields, folder, authority)
-    return revoked
+    _check_vouched(revocation, fields, folder, authority)
+    return revocation
 
 
 def _check_vouched(item: Card | Revocation, fields: Record, folder: str, authority: str) -> None:
-    """Raise InvalidFile unless the authority signed it, and its file has no further fields."""
+    """Raise InvalidFile unless the authority signed it and its file has no further fields."""
     if fields.keys() - item.__dataclass_fields__.keys() - {"vouched"}:
         raise InvalidFile("it is of another version")
     if not keys.signed_by(authority, item.statement(folder), str(fields.get("vouched"))):
@@ -276,17 +277,17 @@ def _decrypted(file: bytes, members: Members, *, kind: str, public: str) -> dict
 
 
 def _key_statement(folder: str, fields: Record) -> dict[str, Json]:
-    bare = {name: value for name, value in fields.items() if name != "signature"}
-    return {"what": "memory-anchor/sync/key/1", "folder": folder, **bare}
+    signed = {name: value for name, value in fields.items() if name != "signature"}
+    return {"what": "memory-anchor/sync/key/1", "folder": folder, **signed}
 
 
 # --- set up and revoke ---------------------------------------------------------------------------------------------
 
 
 def unlock(sync_folder: SyncFolder, passphrase: str, *, new_token: Callable[[], str]) -> tuple[FolderHead, Authority]:
-    """Return a folder's head and the keys of its passphrase; a folder that is none of ours yet is begun with this one.
+    """Return a folder's head and the keys of its passphrase; a folder without a head gets one for this passphrase.
 
-    Raises Refused: another passphrase. BadInput: too weak a one for a new folder.
+    Raises Refused: the folder has another passphrase. BadInput: it is too weak for a new folder.
     """
     head = sync_folder.head()
     if head is None:
@@ -311,7 +312,7 @@ def write_folder_key(
     without: Sequence[str],
     new_token: Callable[[], str],
 ) -> tuple[str, bytes]:
-    """Write a new folder key for the passphrase and these devices; return its name and itself."""
+    """Write a new folder key for the passphrase and these devices; return its name and the key."""
     name, key = new_token(), sealing.new_key()
     fields: dict[str, Json] = {
         "name": name,
@@ -343,15 +344,15 @@ def join(
     """Make this device a member of a folder, or renew its membership, and return it.
 
     projects: shared id -> aliases of those in the folder -> (id here -> shared id, shared id -> aliases to publish).
-    as_new_device: whatever it was before. Raises Refused, BadInput: see the sentences.
+    as_new_device: do not renew an earlier membership. Raises Refused, BadInput: see the sentences.
     """
     sealing.check_name(name)
     head, authority = unlock(sync_folder, passphrase, new_token=new_token)
     members = members_by_passphrase(sync_folder, head, authority)
-    before = None if as_new_device else _before(data_dir, head)
-    device = before.device if before is not None else new_token()
+    earlier = None if as_new_device else _earlier_membership(data_dir, head)
+    device = earlier.device if earlier is not None else new_token()
     _check_may_join(members, device, name, account, user)
-    own_keys = before.keys if before is not None else DeviceKeys.generate()
+    own_keys = earlier.keys if earlier is not None else DeviceKeys.generate()
     if not members.keys:
         key_name, key = write_folder_key(sync_folder, head.id, authority, [], without=[], new_token=new_token)
         members.keys[key_name], members.excluded[key_name] = key, frozenset()
@@ -385,7 +386,7 @@ def join(
 
 
 def _check_may_join(members: Members, device: str, name: str, account: str, user: str) -> None:
-    """Raise Refused, BadInput: a device of this id, name and person cannot join."""
+    """Raise Refused, BadInput where a device of this id, name and person cannot join."""
     if device in members.revoked:
         raise Refused(
             "this device was revoked; run `memory-anchor sync setup` with --new-device to join as another one"
@@ -404,13 +405,13 @@ def _check_may_join(members: Members, device: str, name: str, account: str, user
         raise BadInput(f"the folder has {len(members.cards)} devices; allowed are {DEVICES_MAX}: begin a new folder")
 
 
-def _before(data_dir: Path, head: FolderHead) -> Device | None:
-    """Return what this device was in the folder before."""
+def _earlier_membership(data_dir: Path, head: FolderHead) -> Device | None:
+    """Return this device as it is in the folder already, None where it is not."""
     try:
-        before = load(data_dir)
+        device = load(data_dir)
     except StoreDamaged:
         return None
-    return before if before is not None and before.folder_id == head.id else None
+    return device if device is not None and device.folder_id == head.id else None
 
 
 def _write_vouched(
@@ -430,34 +431,33 @@ def revoke(
     now: datetime,
     new_token: Callable[[], str],
 ) -> Card:
-    """Shut a device out: what it wrote up to now counts, nothing later does, and it can decrypt no later file.
+    """Revoke a device and return its card: what it writes from now on does not count, and it can decrypt no new file.
 
-    Raises NotFound: no such device. Refused: another passphrase, or this very device.
+    Raises NotFound: no such device. Refused: another passphrase, or this device itself.
     """
     sync_folder = device.sync_folder
     sync_folder.check_available()
     head, authority = unlock(sync_folder, passphrase, new_token=new_token)
     members = members_by_passphrase(sync_folder, head, authority)
     live = {card.name: card for card in members.cards.values() if card.device not in members.revoked}
-    lost = live.get(name) or next((card for card in live.values() if card.device == name), None)
-    if lost is None:
+    target = live.get(name) or next((card for card in live.values() if card.device == name), None)
+    if target is None:
         raise NotFound(f"no device {name[:40]!r} in this folder; there are {', '.join(sorted(live)) or 'none'}")
-    if lost.device == device.device:
+    if target.device == device.device:
         raise Refused("this device cannot revoke itself; revoke it from another one")
-    last = position_of(lost.device)
-    revocation = Revocation(lost.device, device.device, now.isoformat(), last.generation, last.segment)
-    # With a key that the revoked device has too, so that it learns of it; later files get a new key.
-    key = members.key_to_write()
-    staying = [card for card in live.values() if card.device != lost.device]
-    without = [*members.revoked, lost.device]
-    key_name, new_key = write_folder_key(sync_folder, head.id, authority, staying, without=without, new_token=new_token)
+    last = position_of(target.device)
+    revocation = Revocation(target.device, device.device, now.isoformat(), last.generation, last.segment)
+    key = members.key_to_write()  # the revoked device has it too and learns of the revocation
+    others = [card for card in live.values() if card.device != target.device]
+    without = [*members.revoked, target.device]
+    key_name, new_key = write_folder_key(sync_folder, head.id, authority, others, without=without, new_token=new_token)
     _write_vouched(
         sync_folder,
-        f"revoked/{lost.device}-{device.device}.gone",
-        {"kind": "revoked", "device": lost.device, "by": device.keys.public_keys[1], "key": key, "salt": new_token()},
+        f"revoked/{target.device}-{device.device}.gone",
+        {"kind": "revoked", "device": target.device, "by": device.keys.public_keys[1], "key": key, "salt": new_token()},
         {**asdict(revocation), "vouched": authority.sign(revocation.statement(head.id))},
         members,
         device.keys,
     )
     save(data_dir, replace(device, folder_keys={**members.keys, key_name: new_key}))
-    return lost
+    return target

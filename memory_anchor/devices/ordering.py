@@ -1,13 +1,13 @@
-"""Which version of a memory is current after several devices wrote: pure, the same everywhere for the same versions.
+"""Which version of a memory is current after several devices wrote. Pure: same versions, same result on every device.
 
-A synced version names those it was written over (`parents`). Its `hint` is the number it had where it was written, and
+A synced version names those it was written over (`parents`). Its `hint` is its number on the device that wrote it,
 always above its parents' hints, so that the order by (hint, instant, name) puts a version before those written over it.
-Merging is union. Versions that nothing was written over are heads: one head is current. Of several that say different
-things the newest wins, in a version of its own that each device makes alike (so all agree without talking); a text that
-would be in no current version becomes a memory of its own, disputed with the first until a human has looked
-(`memory-anchor review`). A new text wins over a forgetting that did not know of it.
+Merging is union. Versions that no version was written over are heads: one head is current. Of several with different
+content the newest wins, in a version of its own that each device writes identically (so all agree without messages); a
+text that would be in no current version becomes a separate memory, disputed with the first until a human decides
+(`memory-anchor review`). A new text wins over an archiving that did not know of it.
 
-Rejected: version vectors (they say the same and grow with each device) and the newest wins (half of the texts gone).
+Rejected: version vectors (the same information, growing with each device) and the newest wins (half of the texts lost).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from memory_anchor.versions import same_meaning
 SEARCHABLE = (Status.ACTIVE, Status.DISPUTED)
 LIVE = (*SEARCHABLE, Status.PENDING)
 TAGS_MAX = 32
-JOINED = "written on several devices at once: the newest stands"
-"""The reason of a version that merges heads."""
+MERGED = "written on several devices at once: the newest stands"
+"""The reason in a version that merges heads."""
 PARENTS_MAX = 64
 """Heads of one memory: at most one for each device."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncedVersion:
-    """One version as devices name it. name: see `segments.name_of`. memory: as this store numbers it."""
+    """One version as devices name it. name: see `segments.version_name`. memory: as this store numbers it."""
 
     name: str
     hint: int
@@ -46,15 +46,15 @@ class SyncedVersion:
 
 def in_order(versions: Iterable[SyncedVersion]) -> list[SyncedVersion]:
     """Return the versions of one memory, the current one last, numbered by their hints and without repeats."""
-    number, numbered, before = 0, [], ""
+    number, numbered, previous_id = 0, [], ""
     ordered = sorted(versions, key=lambda version: version.key)
     current = max(heads_of(ordered), key=lambda head: head.key, default=None)
     for version in [*(version for version in ordered if version is not current), *([current] if current else ())]:
         number = max(version.hint, number + 1)
         memory = version.memory
-        previous = before or (memory.previous_version_id if version.hint == 1 else None)
+        previous = previous_id or (memory.previous_version_id if version.hint == 1 else None)
         numbered.append(replace(version, memory=replace(memory, version=number, previous_version_id=previous)))
-        before = f"{memory.id}@{number}"
+        previous_id = f"{memory.id}@{number}"
     closed = []
     for version, following in pairwise(numbered):
         end = max(version.memory.recorded_at, following.memory.recorded_at)
@@ -63,51 +63,51 @@ def in_order(versions: Iterable[SyncedVersion]) -> list[SyncedVersion]:
     return [*closed, *last]
 
 
-def heads_of(versions: Sequence[SyncedVersion], over: Iterable[str] = ()) -> list[SyncedVersion]:
-    """Return the versions that nothing was written over, in their order. over: further names that something was.
+def heads_of(versions: Sequence[SyncedVersion], overwritten: Iterable[str] = ()) -> list[SyncedVersion]:
+    """Return the versions that no version was written over, in order. overwritten: names of others that are no heads.
 
-    A version that only merged others is none where another head knew all that it merged.
+    A version that only merged others is no head where another head has all that it merged among its ancestors.
     """
-    parents = {parent for version in versions for parent in version.parents} | set(over)
+    parents = {parent for version in versions for parent in version.parents} | set(overwritten)
     heads = [version for version in versions if version.name not in parents]
     if len(heads) < 2:
         return heads
-    before = _before(versions, heads)
+    ancestors = _ancestors(versions, heads)
 
-    def is_idle(head: SyncedVersion) -> bool:
-        return head.memory.reason == JOINED and any(
-            head.parents <= {version.name for version in before[other.name]} for other in heads if other is not head
+    def is_redundant(head: SyncedVersion) -> bool:
+        return head.memory.reason == MERGED and any(
+            head.parents <= {version.name for version in ancestors[other.name]} for other in heads if other is not head
         )
 
-    return [head for head in heads if not is_idle(head)] or heads
+    return [head for head in heads if not is_redundant(head)] or heads
 
 
-def merged(versions: Sequence[SyncedVersion], over: Iterable[str] = ()) -> tuple[Memory, list[Memory]] | None:
-    """Return the version that merges heads which disagree, and the memories that become separate; None for no need.
+def merged(versions: Sequence[SyncedVersion], overwritten: Iterable[str] = ()) -> tuple[Memory, list[Memory]] | None:
+    """Return the version that merges heads which differ, and the memories that become separate; None if none differ.
 
-    versions: of one memory, in order. over: see `heads_of`.
+    versions: of one memory, in order. overwritten: see `heads_of`.
     """
-    heads = heads_of(versions, over)
+    heads = heads_of(versions, overwritten)
     if len(heads) < 2 or all(same_meaning(heads[0].memory, head.memory) for head in heads[1:]):
         return None
-    before = _before(versions, heads)
+    ancestors = _ancestors(versions, heads)
 
-    def has_news(head: SyncedVersion) -> bool:
-        known = {past.memory.content_hash for other in heads if other is not head for past in before[other.name]}
+    def has_new_text(head: SyncedVersion) -> bool:
+        known = {past.memory.content_hash for other in heads if other is not head for past in ancestors[other.name]}
         return head.memory.status in LIVE and head.memory.content_hash not in known
 
-    winner = max(heads, key=lambda head: (has_news(head), head.memory.recorded_at, head.name))
+    winner = max(heads, key=lambda head: (has_new_text(head), head.memory.recorded_at, head.name))
     others = sorted((head for head in heads if head is not winner), key=lambda head: head.key)
     memory = winner.memory
     separate: dict[str, Memory] = {}
     for head in others:
-        if has_news(head) and head.memory.content_hash != memory.content_hash:
-            apart = _apart(head.memory)
-            separate.setdefault(apart.id, apart)
+        if has_new_text(head) and head.memory.content_hash != memory.content_hash:
+            own_memory = _as_separate(head.memory)
+            separate.setdefault(own_memory.id, own_memory)
     disputes = [*memory.disputes, *(id for head in others for id in head.memory.disputes), *separate]
     tags = {tag.name: tag for head in (*reversed(others), winner) for tag in head.memory.tags}
-    own_tags = {tag.name for tag in memory.tags}
-    more_tags = [tag for name, tag in sorted(tags.items()) if name not in own_tags]
+    tag_names = {tag.name for tag in memory.tags}
+    more_tags = [tag for name, tag in sorted(tags.items()) if name not in tag_names]
     is_disputed = bool(separate) and memory.layer is Layer.VERIFIED_FACT and memory.status in SEARCHABLE
     new = replace(
         memory,
@@ -118,14 +118,14 @@ def merged(versions: Sequence[SyncedVersion], over: Iterable[str] = ()) -> tuple
         status=Status.DISPUTED if is_disputed else memory.status,
         disputes=tuple(dict.fromkeys(disputes)) if memory.status in LIVE else memory.disputes,
         tags=(*memory.tags, *more_tags)[: max(TAGS_MAX, len(memory.tags))],
-        reason=JOINED,
+        reason=MERGED,
         written_in="",
     )
     return new, list(separate.values())
 
 
-def _apart(memory: Memory) -> Memory:
-    """Return a text as a separate memory, with an id that is the same on every device."""
+def _as_separate(memory: Memory) -> Memory:
+    """Return a version as a separate memory, with an id that is the same on every device."""
     digest = hashlib.sha256(f"{memory.id} beside {memory.content_hash}".encode()).digest()
     number = int.from_bytes(digest[:9], "big")
     is_fact = memory.layer is Layer.VERIFIED_FACT and memory.status in SEARCHABLE
@@ -147,16 +147,16 @@ def _apart(memory: Memory) -> Memory:
     )
 
 
-def _before(versions: Sequence[SyncedVersion], heads: Sequence[SyncedVersion]) -> dict[str, list[SyncedVersion]]:
+def _ancestors(versions: Sequence[SyncedVersion], heads: Sequence[SyncedVersion]) -> dict[str, list[SyncedVersion]]:
     """Return, for each head, its ancestors."""
     by_name = {version.name: version for version in versions}
     ancestors: dict[str, list[SyncedVersion]] = {}
     for head in heads:
-        left, seen = list(head.parents), set()
-        while left:
-            name = left.pop()
-            if name not in seen and name in by_name:
-                seen.add(name)
-                left += by_name[name].parents
-        ancestors[head.name] = [by_name[name] for name in seen]
+        pending, visited = list(head.parents), set()
+        while pending:
+            name = pending.pop()
+            if name not in visited and name in by_name:
+                visited.add(name)
+                pending += by_name[name].parents
+        ancestors[head.name] = [by_name[name] for name in visited]
     return ancestors

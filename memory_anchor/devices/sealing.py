@@ -1,4 +1,4 @@
-"""Cryptography that makes a sync folder unreadable and unforgeable to somebody who has only the folder.
+"""The cryptography of a sync folder: somebody who has only the folder can neither read it nor forge a file in it.
 
 Well-known constructions only, from `cryptography`:
 
@@ -41,15 +41,15 @@ KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 HEAD_BYTES_MAX = 4_096
 CONTENT_BYTES_MAX = 64 << 20
-"""Of one file, unpacked: a member cannot fill another's memory."""
+"""Of one file, unpacked, so that a member cannot fill another's memory."""
 PAD_LEAST = 4_096
 _LENGTH_BYTES = 4
 _NONCE = bytes(12)
-"""Fixed: every key here seals one text only."""
+"""Fixed: every key here encrypts one text only."""
 
 
 class InvalidFile(Exception):
-    """A file is not valid; `why` is a clause. is_partial: it may still be arriving."""
+    """A file is not valid; `why` is a clause. is_partial: the rest of it may still arrive."""
 
     def __init__(self, why: str, *, is_partial: bool = False) -> None:
         super().__init__(why)
@@ -114,14 +114,14 @@ def new_key() -> bytes:
 
 def wrap_for_passphrase(wrapping: bytes, key: bytes, *, name: str) -> str:
     """Return a folder key wrapped for the passphrase."""
-    once = derive_key(wrapping, salt=name.encode(), purpose="passphrase")
-    return to_base64(ChaCha20Poly1305(once).encrypt(_NONCE, key, name.encode()))
+    wrapping_key = derive_key(wrapping, salt=name.encode(), purpose="passphrase")
+    return to_base64(ChaCha20Poly1305(wrapping_key).encrypt(_NONCE, key, name.encode()))
 
 
 def unwrap_by_passphrase(wrapping: bytes, sealed: Json, *, name: str) -> bytes:
     """Return a folder key. Raises InvalidFile: another passphrase wrapped it."""
-    once = derive_key(wrapping, salt=name.encode(), purpose="passphrase")
-    return _decrypt(once, from_base64(sealed), name.encode())
+    wrapping_key = derive_key(wrapping, salt=name.encode(), purpose="passphrase")
+    return _decrypt(wrapping_key, from_base64(sealed), name.encode())
 
 
 def wrap_for_device(public: str, key: bytes, *, name: str) -> dict[str, Json]:
@@ -132,44 +132,45 @@ def wrap_for_device(public: str, key: bytes, *, name: str) -> dict[str, Json]:
         raise InvalidFile("a device's key is not readable") from None
     ephemeral = X25519PrivateKey.generate()
     share = ephemeral.public_key().public_bytes_raw()
-    once = derive_key(ephemeral.exchange(recipient), salt=share + from_base64(public), purpose="recipient")
-    return {"share": to_base64(share), "sealed": to_base64(ChaCha20Poly1305(once).encrypt(_NONCE, key, name.encode()))}
+    wrapping_key = derive_key(ephemeral.exchange(recipient), salt=share + from_base64(public), purpose="recipient")
+    sealed = ChaCha20Poly1305(wrapping_key).encrypt(_NONCE, key, name.encode())
+    return {"share": to_base64(share), "sealed": to_base64(sealed)}
 
 
 def unwrap_for_device(private: bytes, stanza: Json, *, name: str) -> bytes:
     """Return a folder key. Raises InvalidFile: it was wrapped for another device, or changed."""
     if not isinstance(stanza, Mapping):
         raise InvalidFile("a wrapped key in it is not readable")
-    own = X25519PrivateKey.from_private_bytes(private)
+    private_key = X25519PrivateKey.from_private_bytes(private)
     share = from_base64(stanza.get("share"))
     try:
-        secret = own.exchange(X25519PublicKey.from_public_bytes(share))
+        secret = private_key.exchange(X25519PublicKey.from_public_bytes(share))
     except ValueError:
         raise InvalidFile("a wrapped key in it is not readable") from None
-    once = derive_key(secret, salt=share + own.public_key().public_bytes_raw(), purpose="recipient")
-    return _decrypt(once, from_base64(stanza.get("sealed")), name.encode())
+    wrapping_key = derive_key(secret, salt=share + private_key.public_key().public_bytes_raw(), purpose="recipient")
+    return _decrypt(wrapping_key, from_base64(stanza.get("sealed")), name.encode())
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
 def seal_file(head: Mapping[str, Json], content: bytes, *, key: bytes, signer: Ed25519PrivateKey) -> bytes:
-    """Return a file: its head in the clear, its content encrypted and padded, signed by its author.
+    """Return a file: its head in plain text, its content encrypted and padded, signed by its author.
 
-    head: has a `salt`, 128 random bits as text that no other file has.
+    head: has a `salt`, 128 random bits as text, unique to this file.
     """
     packed = zlib.compress(content, 6)
     content = len(packed).to_bytes(_LENGTH_BYTES, "big") + packed
     size = max(PAD_LEAST, 1 << (len(content) - 1).bit_length())
     padded = content.ljust(size, b"\0")
     line = keys.canonical({**head, "size": size + 16}) + b"\n"
-    once = derive_key(key, salt=hashlib.sha256(line).digest(), purpose="file")
-    body = line + ChaCha20Poly1305(once).encrypt(_NONCE, padded, line)
+    file_key = derive_key(key, salt=hashlib.sha256(line).digest(), purpose="file")
+    body = line + ChaCha20Poly1305(file_key).encrypt(_NONCE, padded, line)
     return body + signer.sign(hashlib.sha256(body).digest())
 
 
 def read_head(file: bytes) -> dict[str, Json]:
-    """Return the head of a complete file. Raises InvalidFile: it is none of ours, or partial."""
+    """Return the head of a complete file. Raises InvalidFile: it is not one of ours, or partial."""
     end = file.find(b"\n", 0, HEAD_BYTES_MAX)
     if end < 0:
         raise InvalidFile("it is cut off or no file of a sync folder", is_partial=len(file) < HEAD_BYTES_MAX)
@@ -195,22 +196,22 @@ def open_file(file: bytes, *, key: bytes, public: str) -> bytes:
         Ed25519PublicKey.from_public_bytes(from_base64(public)).verify(signature, hashlib.sha256(body).digest())
     except (InvalidSignature, ValueError):
         raise InvalidFile("its author's signature does not fit") from None
-    once = derive_key(key, salt=hashlib.sha256(file[:end]).digest(), purpose="file")
-    padded = _decrypt(once, body[end:], file[:end])
+    file_key = derive_key(key, salt=hashlib.sha256(file[:end]).digest(), purpose="file")
+    padded = _decrypt(file_key, body[end:], file[:end])
     length = int.from_bytes(padded[:_LENGTH_BYTES], "big")
-    unpacking = zlib.decompressobj()
+    unpacker = zlib.decompressobj()
     try:
-        content = unpacking.decompress(padded[_LENGTH_BYTES : _LENGTH_BYTES + length], CONTENT_BYTES_MAX)
+        content = unpacker.decompress(padded[_LENGTH_BYTES : _LENGTH_BYTES + length], CONTENT_BYTES_MAX)
     except zlib.error:
         raise InvalidFile("its content is not readable") from None
-    if unpacking.unconsumed_tail or not unpacking.eof:
+    if unpacker.unconsumed_tail or not unpacker.eof:
         raise InvalidFile(f"its content is over {CONTENT_BYTES_MAX} bytes, or cut off")
     return content
 
 
-def _decrypt(key: bytes, sealed: bytes, about: bytes) -> bytes:
+def _decrypt(key: bytes, sealed: bytes, associated_data: bytes) -> bytes:
     try:
-        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, about)
+        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, associated_data)
     except (InvalidTag, ValueError):
         raise InvalidFile("it was sealed with another key or changed") from None
 
@@ -235,7 +236,7 @@ class DeviceKeys:
 
     @property
     def public_keys(self) -> tuple[str, str]:
-        """Return (X25519, Ed25519), as its card has them."""
+        """Return the public keys for its card: X25519, Ed25519."""
         recipient = X25519PrivateKey.from_private_bytes(self.opening).public_key()
         return to_base64(recipient.public_bytes_raw()), to_base64(self.signer.public_key().public_bytes_raw())
 

@@ -1,10 +1,10 @@
-"""One closed segment of a device's chain: what travels in it, written and read strictly.
+"""One segment of a device's chain: its format, written and read strictly.
 
-It has JSON lines: `about` (when it was written, in which format, which projects), `version` (one version as an export
-writes it, without what belongs to one machine: vectors, use, receipts, neighbouring text), `purge` (a statement that a
-human signed). A version is named by the hash of its content and of the number it was written with; the reader computes
-the name itself. Project ids are those that the devices share. Only events and facts travel: L0 is what a human of each
-machine sealed, and comes by Git with its approvals.
+It has JSON lines: `about` (when it was written, format, projects), `version` (one version as an export writes it,
+without fields of one machine: vectors, use, receipts, neighbouring text), `purge` (a statement that a human signed). A
+version is named by the hash of its content and of the number it was written with; the reader computes the name itself.
+Project ids are those that the devices share. Only events and facts are synced: L0 is approved by a human on each
+machine, and comes by Git with its approvals.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ FORMAT = 1
 LAYERS = (Layer.EVENT_LOG, Layer.VERIFIED_FACT)
 LINES_MAX = 100_000
 IDS_MAX = 10_000
-OF_ONE_MACHINE = ("usage", "last_at", "receipts", "request_keys", "context", "state", "audience", "recorded_to")
-COUNTED_HERE = ("version", "previous_version_id", "priority", "project")
-"""Not part of a version's hash: its number, what a repeat raises in place, and which id its project has here."""
+LOCAL_FIELDS = ("usage", "last_at", "receipts", "request_keys", "context", "state", "audience", "recorded_to")
+UNHASHED_FIELDS = ("version", "previous_version_id", "priority", "project")
+"""Fields outside of a version's hash: its number, the priority that repeats raise, and the local id of its project."""
 _CODEC = Codec(to_payload, from_payload)
 
 
 @dataclass(frozen=True, slots=True)
-class TravellingVersion:
-    """A version in a segment. name, digest: see `name_of`, `version_digest`. hint: the number it was written with.
+class SegmentVersion:
+    """A version in a segment. name, digest: see `version_name`, `content_digest`. hint: the number it was written with.
 
-    memory: with the ids of shared projects.
+    memory: with the shared id of its project.
     """
 
     name: str
@@ -51,7 +51,7 @@ class TravellingVersion:
 
 
 class SignedPurge(TypedDict):
-    """The statement, signed by a human, that these memories are purged; a line of a segment. human: the public key."""
+    """A line of a segment: the signed statement that these memories are purged. human: the public key that signed."""
 
     kind: str
     ids: list[str]
@@ -65,21 +65,18 @@ class SignedPurge(TypedDict):
 class Segment:
     at: datetime
     projects: dict[str, list[str]] = field(default_factory=dict)
-    versions: list[TravellingVersion] = field(default_factory=list)
+    versions: list[SegmentVersion] = field(default_factory=list)
     purges: list[SignedPurge] = field(default_factory=list)
 
 
-def travelling(memory: Memory, projects: Mapping[str, str]) -> dict[str, Json]:
-    """Return the fields of a version that leave this device, with shared project ids.
-
-    KeyError: its project is not synced.
-    """
-    fields = {name: value for name, value in to_payload(memory).items() if name not in OF_ONE_MACHINE}
+def shared_fields(memory: Memory, projects: Mapping[str, str]) -> dict[str, Json]:
+    """Return the fields of a version for other devices, with shared project ids. KeyError: it is of no synced one."""
+    fields = {name: value for name, value in to_payload(memory).items() if name not in LOCAL_FIELDS}
     fields["project"] = projects[memory.scope.project]
     if memory.version > 1:
         fields.pop("previous_version_id", None)
     if citations := json_values.records(fields.get("citations")):
-        fields["citations"] = [_shared(cited, projects) if "scope" in cited else cited for cited in citations]
+        fields["citations"] = [_shared(c, projects) if "scope" in c else c for c in citations]
     return fields
 
 
@@ -90,18 +87,18 @@ def _shared(citation: Record, projects: Mapping[str, str]) -> Record:
     return {**citation, "scope": {**scope, "project": projects.get(project, project)}}
 
 
-def version_digest(fields: dict[str, Json]) -> str:
-    """Return the hash of what a travelling version says."""
-    bare = {name: value for name, value in fields.items() if name not in COUNTED_HERE}
-    if "citations" in bare:
-        bare["citations"] = [
-            {**cited, "scope": {**json_values.record(cited.get("scope")), "project": ""}}
-            for cited in json_values.records(bare["citations"])
+def content_digest(fields: dict[str, Json]) -> str:
+    """Return the hash of a version's content. fields: see `shared_fields`."""
+    hashed = {name: value for name, value in fields.items() if name not in UNHASHED_FIELDS}
+    if "citations" in hashed:
+        hashed["citations"] = [
+            {**citation, "scope": {**json_values.record(citation.get("scope")), "project": ""}}
+            for citation in json_values.records(hashed["citations"])
         ]
-    return stable_hash("said", canonical(bare).decode())
+    return stable_hash("said", canonical(hashed).decode())
 
 
-def name_of(memory_id: str, digest: str, hint: int) -> str:
+def version_name(memory_id: str, digest: str, hint: int) -> str:
     return stable_hash("version", memory_id, digest, str(hint))
 
 
@@ -111,8 +108,8 @@ def version_line(fields: dict[str, Json], hint: int, parents: Iterable[str]) -> 
 
 
 def about_line(at: datetime, projects: Mapping[str, Sequence[str]]) -> str:
-    listed = {project: list(aliases) for project, aliases in projects.items()}
-    about = {"kind": "about", "format": FORMAT, "at": time_text(at), "projects": listed}
+    aliases = {project: list(names) for project, names in projects.items()}
+    about = {"kind": "about", "format": FORMAT, "at": time_text(at), "projects": aliases}
     return json.dumps(about, separators=(",", ":"))
 
 
@@ -122,7 +119,7 @@ def purge_statement(folder: str, ids: Sequence[str], at: str) -> dict[str, Json]
 
 
 def read_segment(content: bytes) -> Segment:
-    """Return a segment. Raises InvalidFile: a line is not valid; nothing of the segment may be taken then."""
+    """Return a segment. Raises InvalidFile: a line is not valid, so nothing of the segment may be taken."""
     segment: Segment | None = None
     for number, record in _records(content):
         match record.get("kind"):
@@ -156,11 +153,11 @@ def _records(content: bytes) -> Iterator[tuple[int, dict[str, Json]]]:
         yield number, record
 
 
-def _version(number: int, record: dict[str, Json]) -> TravellingVersion:
+def _version(number: int, record: dict[str, Json]) -> SegmentVersion:
     fields, hint, parents = record.get("memory"), record.get("hint"), record.get("parents")
     if not isinstance(fields, dict) or type(hint) is not int or not isinstance(parents, list):
         raise InvalidFile(f"line {number} of it is no version")
-    if not 1 <= hint <= VERSION_MAX or len(parents) > PARENTS_MAX or any(name in fields for name in OF_ONE_MACHINE):
+    if not 1 <= hint <= VERSION_MAX or len(parents) > PARENTS_MAX or any(name in fields for name in LOCAL_FIELDS):
         raise InvalidFile(f"line {number} of it is no version that a device writes")
     try:
         memory = read_version(number, _as_exported(fields, hint), _CODEC, {})
@@ -170,12 +167,12 @@ def _version(number: int, record: dict[str, Json]) -> TravellingVersion:
         raise InvalidFile(f"line {number} of it is of a layer that does not travel, or its text was changed")
     if len(memory.id) > ID_MAX or len(memory.content) > CONTENT_MAX:
         raise InvalidFile(f"line {number} of it is too long")
-    digest = version_digest(fields)
-    return TravellingVersion(name_of(memory.id, digest, hint), digest, hint, frozenset(map(str, parents)), memory)
+    digest = content_digest(fields)
+    return SegmentVersion(version_name(memory.id, digest, hint), digest, hint, frozenset(map(str, parents)), memory)
 
 
 def _as_exported(fields: dict[str, Json], hint: int) -> dict[str, Json]:
-    """Return a travelling version as an export writes it: as if it were current."""
+    """Return the fields of a version as an export writes them, as if it were current."""
     current = {"version": hint, "state": fields["status"], "recorded_to": FOREVER.isoformat()}
     payload = to_payload(from_payload({**fields, **current}))
     return {**fields, **{name: payload[name] for name in ("version", "state", "recorded_to", "audience")}}

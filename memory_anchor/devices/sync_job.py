@@ -1,7 +1,7 @@
-"""Device sync in one process: nothing is loaded or read before it is set up; then a job exchanges by itself.
+"""Device sync in one process: nothing is loaded or read before it is set up; then a background job exchanges.
 
 The job is queued when a session starts and when one ends, runs in the background like every job (it yields to requests
-and may be stopped), and is due periodically. `memory-anchor sync status` says what went wrong, never a hook.
+and may be stopped), and is due periodically. `memory-anchor sync status` reports its errors; hooks never do.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 JOB = "sync"
 INTERVAL = timedelta(minutes=15)
-PLACE = ("sync", "device.json")
+SET_UP_FILE = ("sync", "device.json")
 """Below the data directory: exists once sync is set up."""
 
 
 @dataclass(slots=True)
 class DeviceSync:
-    """What an exchange works with. purge(ids, by): erases memories as a human's purge does."""
+    """The parts that an exchange uses. purge(ids, by): erases memories as a human's purge does."""
 
     upkeep: Upkeep
     data_dir: Path
@@ -44,7 +44,7 @@ class DeviceSync:
 
     @property
     def is_set_up(self) -> bool:
-        return self.data_dir.joinpath(*PLACE).exists()
+        return self.data_dir.joinpath(*SET_UP_FILE).exists()
 
     @property
     def exchange(self) -> Exchange:
@@ -64,10 +64,10 @@ class DeviceSync:
         if limits.dry_run or not self.is_set_up:
             return JobReport(JOB, at, dry_run=limits.dry_run)
         try:
-            done = self.exchange.run(limits.should_stop)
-        except MemoryAnchorError as error:  # `sync status` says it; a stick that is not plugged in is no failure
+            result = self.exchange.run(limits.should_stop)
+        except MemoryAnchorError as error:  # `sync status` reports it; a stick that is not plugged in is no failure
             return JobReport(JOB, at, notes=(str(error),))
-        if done is None:
+        if result is None:
             return JobReport(JOB, at)
-        counts = {"sent": float(done.sent), "received": float(done.received), "purged": float(done.purged)}
-        return JobReport(JOB, at, changed=done.received, left=done.left, notes=tuple(done.notes), counts=counts)
+        counts = {"sent": float(result.sent), "received": float(result.received), "purged": float(result.purged)}
+        return JobReport(JOB, at, changed=result.received, left=result.left, notes=tuple(result.notes), counts=counts)

@@ -44,7 +44,7 @@ device = Laptop(home, ManualClock(), store=EdgeStore(home / "store", lock=lock))
 ledger.Ledger.record = counted(ledger.Ledger.record)
 ledger.Ledger.set_position = counted(ledger.Ledger.set_position)
 ledger.Ledger.mark_sent = counted(ledger.Ledger.mark_sent)
-incoming.Placing._write = counted(incoming.Placing._write)
+incoming.VersionWriter._write = counted(incoming.VersionWriter._write)
 device.sync()
 print("done", calls)
 """

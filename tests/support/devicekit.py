@@ -14,7 +14,7 @@ from memory_anchor.devices import membership
 from memory_anchor.devices.exchange import map_projects
 from memory_anchor.devices.folder import SyncFolder
 from memory_anchor.devices.membership import Device
-from memory_anchor.devices.segments import travelling, version_digest
+from memory_anchor.devices.segments import content_digest, shared_fields
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Memory, Scope
 from memory_anchor.ports import MemoryStore
@@ -99,7 +99,7 @@ def state_of(core: Core) -> dict[str, list[tuple[Any, ...]]]:
     projects = dict.fromkeys((*core.projects.all(), "default"), "shared")
     return {
         name: [
-            (number, version_digest(travelling(one, projects)), one.status.value, one.is_current)
+            (number, content_digest(shared_fields(one, projects)), one.status.value, one.is_current)
             for number, one in sorted(versions.items())
         ]
         for name, versions in every_version(core).items()
