@@ -150,7 +150,7 @@ class MemoryAnchor:
         remote = self.services.remote
         with self.services.save_health.watched():
             done = self.writes.log_event(request)
-            return done if remote is None else remote.keep_for_server(self.actor, "memory/log", request, done)
+            return done if remote is None else remote.queue(self.actor, "memory/log", request, done)
 
     @use_case(requests.SearchEvents)
     def search_events(self, request: requests.SearchEvents) -> list[Memory]:
@@ -176,7 +176,7 @@ class MemoryAnchor:
         remote = self.services.remote
         with self.services.save_health.watched():
             done = self.writes.save_memory(request)
-            return done if remote is None else remote.keep_for_server(self.actor, "memory/store", request, done)
+            return done if remote is None else remote.queue(self.actor, "memory/store", request, done)
 
     @use_case(requests.PromoteToFact)
     def promote(self, request: requests.PromoteToFact) -> WriteOutcome:

@@ -113,7 +113,7 @@ class SourceState:
 class Catalogue:
     """Thread-safe; one connection, opened on first use. more: further tables.
 
-    Methods that only several replicas need (`refresh`, `sweep`, `begin`, ...) do nothing here; see `SharedCatalogue`.
+    Methods that only several replicas need (`refresh`, `sweep`, ...) do nothing here; see `SharedCatalogue`.
     """
 
     is_shared = False
@@ -317,7 +317,7 @@ class Catalogue:
 
     # --- the queue -------------------------------------------------------------------------------------------------
 
-    def next(self, *, now: datetime) -> QueuedWork | None:
+    def next_work(self, *, now: datetime) -> QueuedWork | None:
         """Return the work to do next; failed work only once it is due."""
         rows = self._rows(
             "SELECT id, source, what, tries FROM queue WHERE due<=? AND tries<? ORDER BY due, id LIMIT 1",
@@ -326,7 +326,7 @@ class Catalogue:
         )
         return QueuedWork(*rows[0]) if rows else None
 
-    def due(self, *, now: datetime) -> int:
+    def count_due(self, *, now: datetime) -> int:
         """Return how much work is due now."""
         rows = self._rows("SELECT count(*) FROM queue WHERE due<=? AND tries<?", now.isoformat(), TRIES_MAX)
         return int(rows[0][0]) if rows else 0
@@ -335,11 +335,11 @@ class Catalogue:
         rows = self._rows("SELECT count(*) FROM queue WHERE tries<?", TRIES_MAX)
         return int(rows[0][0]) if rows else 0
 
-    def done(self, work: QueuedWork) -> None:
+    def mark_done(self, work: QueuedWork) -> None:
         with self._transaction() as db:
             db.execute("DELETE FROM queue WHERE id=?", (work.id,))
 
-    def failed(self, work: QueuedWork, error: str, *, now: datetime) -> None:
+    def mark_failed(self, work: QueuedWork, error: str, *, now: datetime) -> None:
         """Leave the work for later."""
         with self._transaction() as db:
             row = (retry_at(work, now), error[:500], work.id)
@@ -351,7 +351,7 @@ class Catalogue:
         """Return document -> its stamp when it was read."""
         return dict(self._rows("SELECT ref, stamp FROM document WHERE source=?", source))
 
-    def left_out(self, source: str) -> list[str]:
+    def problems_of(self, source: str) -> list[str]:
         """Return the sentence of each document that could not be read: the title of one without bytes."""
         rows = self._rows("SELECT title FROM document WHERE source=? AND sha='' AND title<>'' ORDER BY ref", source)
         return [str(row[0]) for row in rows]
@@ -367,8 +367,8 @@ class Catalogue:
                 places[ref, number] = place
         return [places[key] for key in sorted(places)]
 
-    def begin(self, source: str) -> None:
-        """Base the next `intend` and `replace` on what `places` returns from now on."""
+    def begin_changes(self, source: str) -> None:
+        """Base the next `announce` and `replace` on what `places` returns from now on."""
 
     def replace(
         self,
@@ -388,7 +388,7 @@ class Catalogue:
                 db.executemany("DELETE FROM retired WHERE passage=?", [(passage,) for _, passage, *_ in document[3]])
             _retire(db, source, retired)
 
-    def intend(self, source: str, passages: Mapping[str, PassagePlace], gone: Mapping[str, PassagePlace]) -> None:
+    def announce(self, source: str, passages: Mapping[str, PassagePlace], gone: Mapping[str, PassagePlace]) -> None:
         """Record points that are about to be stored; they count as retired until `replace` stores their places.
 
         gone: passages that `replace` will retire; here it does so in one transaction with the places.
@@ -403,7 +403,7 @@ class Catalogue:
         rows = self._rows("SELECT passage FROM retired WHERE source=? AND emptied=0 LIMIT ?", source, limit)
         return [str(row[0]) for row in rows]
 
-    def emptied(self, passages: Iterable[str]) -> None:
+    def mark_emptied(self, passages: Iterable[str]) -> None:
         with self._transaction() as db:
             db.executemany("UPDATE retired SET emptied=1 WHERE passage=?", [(passage,) for passage in passages])
 

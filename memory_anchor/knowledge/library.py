@@ -157,7 +157,7 @@ class Library:
             if audience_of(state.source) in allowed
         ]
 
-    def named(self, name: str, reader: Scope) -> Source:
+    def source_named(self, name: str, reader: Scope) -> Source:
         """Return a source by its id, by the ref it was added by, or by its kind where there is one of it.
 
         Raises NotFound: the reader has none of that name. BadInput: several.
@@ -311,7 +311,9 @@ class Library:
         if self.catalogue.has_pending_removal(now):
             self.turn.release()
             return False
-        has_work = self._reading is not None or self.catalogue.due(now=now) or self.catalogue.unfinished_removals(now)
+        has_work = (
+            self._reading is not None or self.catalogue.count_due(now=now) or self.catalogue.unfinished_removals(now)
+        )
         return bool(has_work) and self.turn.take()
 
     def is_reading(self, source_id: str) -> bool:
@@ -329,7 +331,7 @@ class Library:
         if self._reading is None:
             for source in self.catalogue.unfinished_removals(self.clock.now()):
                 self._erase(source, by="system")
-            work = self.catalogue.next(now=self.clock.now())
+            work = self.catalogue.next_work(now=self.clock.now())
             if work is None:
                 return False
             progress = SyncProgress(began_at=self.clock.now())
@@ -339,7 +341,7 @@ class Library:
             next(batches)
         except StopIteration:
             now = self.clock.now()
-            self.catalogue.done(work)
+            self.catalogue.mark_done(work)
             self._reading, self._last_progress = None, progress
             self.scan_seconds[work.source] = progress.took_s = (now - progress.began_at).total_seconds()
             self._rescan_at = max(self._rescan_at, now + RESCAN_SHARE * (now - progress.began_at))
@@ -350,10 +352,10 @@ class Library:
         except ChangedMeanwhile as error:  # another replica was first: start again from what it wrote
             self._reading, self._conflicts = None, self._conflicts + 1
             if self._conflicts >= TRIES:
-                self.catalogue.failed(work, str(error), now=self.clock.now())
+                self.catalogue.mark_failed(work, str(error), now=self.clock.now())
         except (MemoryAnchorError, OSError) as error:
             self._reading = None
-            self.catalogue.failed(work, str(error), now=self.clock.now())
+            self.catalogue.mark_failed(work, str(error), now=self.clock.now())
         return True
 
     def _batches(self, work: QueuedWork, progress: SyncProgress) -> Iterator[None]:
@@ -394,7 +396,7 @@ class Library:
 
     def _note_sync(self, source: Source, progress: SyncProgress, *, cursor: str = "") -> None:
         """Record the result of a sync, with every document that is left out, also those read before."""
-        for sentence in self.catalogue.left_out(source.id):
+        for sentence in self.catalogue.problems_of(source.id):
             progress.skip(sentence)
         now, counted = self.clock.now(), dict(progress.counted)
         self.catalogue.note_sync(source.id, now=now, cursor=cursor, skipped=progress.skipped, counted=counted)
@@ -438,11 +440,11 @@ class Library:
         except Exception:  # a parser's bug on a stranger's text must not end the thread that embeds memories
             log.exception("a document of source %s could not be parsed", source.id)
             why = f"{ascii(ref)[1:-1][:120]} is left out: it cannot be parsed; save it as plain text"
-        return _ReadDocument(stamp, SourceDocument(ref, "", "", title=why), [])  # see `Catalogue.left_out`
+        return _ReadDocument(stamp, SourceDocument(ref, "", "", title=why), [])  # see `Catalogue.problems_of`
 
     def _put(self, source: Source, batch: Mapping[str, _ReadDocument], *, removed: Sequence[str] = ()) -> None:
         """Store the new passages of these documents, and retire those that are in no document any more."""
-        self.catalogue.begin(source.id)
+        self.catalogue.begin_changes(source.id)
         before = self.catalogue.places(source.id, refs=[*batch, *removed])
         texts: dict[str, str] = {}
         documents: dict[str, SourceDocument] = {}
@@ -485,7 +487,7 @@ class Library:
         # Recorded as retired until the document's places are stored: after a kill no point is unknown.
         new = {p: places[p][0] for p in places if p not in stored or stored[p].memory.status is not Status.ACTIVE}
         retired = {place.passage: place for place in before if place.passage not in places}
-        self.catalogue.intend(source.id, new, retired)
+        self.catalogue.announce(source.id, new, retired)
         self.put(entries)
         rows = {
             ref: (read.stamp, read.document.sha, read.document.title, [place.row for _, place in read.passages])
@@ -516,7 +518,7 @@ class Library:
         if passages:
             entries = self.store.get(COLLECTION, list(map(point_of, passages)))
             self.put([Entry(emptied(entry.memory)) for entry in entries])
-            self.catalogue.emptied(passages)
+            self.catalogue.mark_emptied(passages)
 
     def _tidy(self, source: Source) -> Iterator[None]:
         """Empty retired passages that a kill left with their text, and erase empty points once there are many."""

@@ -117,7 +117,7 @@ def search_passages(
 
     Raises NotFound, BadInput: no source has the name, or several have.
     """
-    chosen = [library.named(query.source, actor.scope)] if query.source else library.readable(actor.scope)
+    chosen = [library.source_named(query.source, actor.scope)] if query.source else library.readable(actor.scope)
     sources = {
         source.id: source
         for source in chosen

@@ -197,7 +197,7 @@ class SharedCatalogue(Catalogue):
     ) -> None:
         """Write a source's record over the copied revision. change: returns None for nothing to write.
 
-        on_base: only if that is still the revision of `begin`. Raises NotFound: the source is being removed.
+        on_base: only if that is still the revision of `begin_changes`. Raises NotFound: the source is being removed.
         ChangedMeanwhile: another replica was first, nothing was written.
         """
         with self._lock:
@@ -398,7 +398,7 @@ class SharedCatalogue(Catalogue):
         tries = {row[0]: (row[1], row[2]) for row in self._rows("SELECT what, tries, due FROM queue")}
         return [(name, tries.get(name, (0, ""))) for name in queued if source_of(name) in live]
 
-    def next(self, *, now: datetime) -> QueuedWork | None:
+    def next_work(self, *, now: datetime) -> QueuedWork | None:
         for name, (tries, due) in self._waiting():
             if tries >= TRIES_MAX or due > now.isoformat():
                 continue
@@ -411,13 +411,13 @@ class SharedCatalogue(Catalogue):
             return QueuedWork(name, source_of(name), str(decoded(head, name)["what"]), tries)
         return None
 
-    def due(self, *, now: datetime) -> int:
+    def count_due(self, *, now: datetime) -> int:
         return sum(tries < TRIES_MAX and due <= now.isoformat() for _, (tries, due) in self._waiting())
 
     def count_waiting(self) -> int:
         return sum(tries < TRIES_MAX for _, (tries, _) in self._waiting())
 
-    def done(self, work: QueuedWork) -> None:
+    def mark_done(self, work: QueuedWork) -> None:
         def change(content: SourceRecord) -> SourceRecord:
             return {**content, "tries": {name: row for name, row in content["tries"].items() if name != work.id}}
 
@@ -428,18 +428,18 @@ class SharedCatalogue(Catalogue):
         self._queue.pop(str(work.id), None)
         self._last_queued = ("", b"")
 
-    def failed(self, work: QueuedWork, error: str, *, now: datetime) -> None:
+    def mark_failed(self, work: QueuedWork, error: str, *, now: datetime) -> None:
         row = [work.tries + 1, retry_at(work, now), error[:500]]
         with contextlib.suppress(NotFound):
             self._rewrite(work.source, lambda content: {**content, "tries": {**content["tries"], str(work.id): row}})
 
     # --- documents and places --------------------------------------------------------------------------------------
 
-    def begin(self, source: str) -> None:
+    def begin_changes(self, source: str) -> None:
         with self._lock:
             self._base = dict(self._rows("SELECT name, revision FROM copied WHERE source=?", source))
 
-    def intend(self, source: str, passages: Mapping[str, PassagePlace], gone: Mapping[str, PassagePlace]) -> None:
+    def announce(self, source: str, passages: Mapping[str, PassagePlace], gone: Mapping[str, PassagePlace]) -> None:
         rows = {passage: retired_row(place) for passage, place in {**passages, **gone}.items()}
         if rows:
             self._write(source, lambda content: {**content, "retired": {**content["retired"], **rows}}, on_base=True)
@@ -504,7 +504,7 @@ class SharedCatalogue(Catalogue):
         )
         return [str(row[0]) for row in rows]
 
-    def emptied(self, passages: Iterable[str]) -> None:
+    def mark_emptied(self, passages: Iterable[str]) -> None:
         by_source: dict[str, list[str]] = {}
         for passage, source in self._rows_in("SELECT passage, source FROM retired WHERE passage IN ", passages):
             by_source.setdefault(source, []).append(passage)

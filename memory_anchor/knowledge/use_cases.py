@@ -154,12 +154,12 @@ class KnowledgeUseCases:
         self._check_writable()
         library, scope = self._library, self._actor.scope
         if request.begin:
-            for source in [library.named(request.source, scope)] if request.source else library.readable(scope):
+            for source in [library.source_named(request.source, scope)] if request.source else library.readable(scope):
                 library.sync(source)
         until = self._monotonic() + STEP_S
         library.step(lambda: self._monotonic() < until)
         progress, now = library.progress(), library.clock.now()
-        answer: dict[str, Json] = {"left": library.catalogue.due(now=now)}
+        answer: dict[str, Json] = {"left": library.catalogue.count_due(now=now)}
         answer |= progress.summary(now) if progress else {}
         if request.embed and not answer["left"] and not library.has_worker:
             total = 0
@@ -173,7 +173,7 @@ class KnowledgeUseCases:
     def remove(self, request: requests.KnowledgeRemove) -> dict[str, Json]:
         """Erase a source; return the certificate. A source that a human trusts is a human's to remove."""
         self._check_writable()
-        source = self._library.named(request.source, self._actor.scope)
+        source = self._library.source_named(request.source, self._actor.scope)
         if source.trust is not Trust.UNTRUSTED:
             rights.check(Action.TRUST_KNOWLEDGE, self._actor.caller)
         return self._library.remove(source, by=self._author)

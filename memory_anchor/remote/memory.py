@@ -1,14 +1,14 @@
-"""A served memory next to the local one: asked first, within hard limits; the local store answers where it cannot.
+"""A served memory next to the local one: asked first, within hard limits; else the local store answers.
 
 A search goes to the server; where that is late, broken or paused, the local store answers, with a note, and the cost
-report gets the decision `km_timeout` or `km_open`. A write is done here at once, under this project's own rules, and
-queued on disk for the server (`Outbox`), whose rules reconcile it on arrival. Each answer says that a key is refused,
-and the server is not asked with it again until a pause is over; nothing is dropped meanwhile.
+report gets the decision `km_timeout` or `km_open`. A write is done locally at once, under this project's rules, and
+queued on disk for the server (`Outbox`), whose rules reconcile it on arrival. While a key is refused, each answer says
+so, and the server is asked again only after a pause; nothing is dropped meanwhile.
 
-Each call has a limit for connecting, for the whole answer and for its size. It runs on a thread of its own and is given
-up when its time is over, whatever the other side does (silence, a byte now and then, a name that is not resolved);
-giving up closes its socket, so that the thread ends too. A circuit bounds how many threads there can be: after three
-failures in a row no call is made for a while, then one probe alone. Rejected: a client library's timeouts, which count
+Each call has a limit for connecting, for the whole answer and for its size. It runs on a thread of its own and is
+cancelled at its time limit, whatever the other side does (silence, a byte now and then, a name that is not resolved);
+cancelling closes its socket, so that the thread ends too. A circuit breaker bounds the number of threads: after three
+failures in a row no call is made for a while, then a single probe. Rejected: a client library's timeouts, which limit
 each read and not the call.
 """
 
@@ -54,12 +54,12 @@ from memory_anchor.model import (
 FAILURES_TO_OPEN = 3
 OPEN_FOR_S = 15.0
 WAIT_SHARE = 0.9
-"""Share of a call's limit in which the answer has to come; the rest is for reporting that it did not."""
+"""Share of a call's limit within which the answer has to arrive; the rest is for reporting a timeout."""
 ANSWER_BYTES = 4 << 20
-PIECE_BYTES = 1 << 16
+CHUNK_BYTES = 1 << 16
 MESSAGE_CHARS = 300
 STATUS_KEY, STATUS_FORBIDDEN, STATUS_NOT_FOUND, STATUS_BROKEN = 401, 403, 404, 500
-BAD = frozenset({400, 409, 413, 422})
+STATUS_BAD_INPUT = frozenset({400, 409, 413, 422})
 
 
 class RemoteUnavailable(MemoryAnchorError):
@@ -76,13 +76,14 @@ class RemoteKeyRefused(Refused):
 
 @dataclass(slots=True)
 class _Call:
-    """One call that is running; giving it up closes its socket."""
+    """One call in progress."""
 
     connection: http.client.HTTPConnection | None = None
-    given_up: bool = False
+    is_cancelled: bool = False
 
-    def give_up(self) -> None:
-        self.given_up = True
+    def cancel(self) -> None:
+        """Close its socket."""
+        self.is_cancelled = True
         with contextlib.suppress(OSError, AttributeError):
             if self.connection is not None and self.connection.sock is not None:
                 self.connection.sock.shutdown(socket.SHUT_RDWR)
@@ -94,7 +95,7 @@ class RemoteLink:
     def __init__(
         self, url: str, key: str, *, connect_s: float, monotonic: Callable[[], float], open_for_s: float = OPEN_FOR_S
     ) -> None:
-        """Raises BadInput: no address of a server."""
+        """Raises BadInput: `url` is no address of a server."""
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadInput(f"remote.url is {url[:80]!r}; allowed is http://HOST:PORT or https://HOST")
@@ -111,16 +112,16 @@ class RemoteLink:
         self._open_for_s = open_for_s
         self._lock = threading.Lock()
         self._failures = 0
-        self._until = 0.0
-        self._probing = False
+        self._open_until = 0.0
+        self._is_probing = False
 
     def ask(self, path: str, body: Record, *, limit_s: float) -> Record:
         """Return the answer of `/v1/PATH` within `limit_s`: connecting, sending, reading and parsing together.
 
-        Raises RemoteUnavailable: silence, a failure, an invalid answer, or the circuit is open. RemoteKeyRefused.
-        Refused, NotFound, BadInput: the server's answer to this very request.
+        Raises RemoteUnavailable: no answer, a failure, an invalid answer, or the circuit is open. RemoteKeyRefused.
+        Refused, NotFound, BadInput: the server's answer to this request.
         """
-        self._admit()
+        self._check_circuit()
         ok = False
         try:
             status, answer = self._within(path, json.dumps(dict(body)).encode(), limit_s * WAIT_SHARE)
@@ -135,51 +136,51 @@ class RemoteLink:
     @property
     def is_open(self) -> bool:
         with self._lock:
-            return self._failures >= FAILURES_TO_OPEN and self._monotonic() < self._until
+            return self._failures >= FAILURES_TO_OPEN and self._monotonic() < self._open_until
 
-    def _admit(self) -> None:
-        """Raise RemoteUnavailable while the circuit is open, or another call probes."""
+    def _check_circuit(self) -> None:
+        """Raise RemoteUnavailable while the circuit is open, or another call is the probe."""
         with self._lock:
             if self._failures < FAILURES_TO_OPEN:
                 return
-            if self._until > self._monotonic() or self._probing:
+            if self._open_until > self._monotonic() or self._is_probing:
                 raise RemoteUnavailable(
                     "km_open", f"{self.name} failed {self._failures} times in a row; asked again soon"
                 )
-            self._probing = True
+            self._is_probing = True
 
     def _note(self, *, ok: bool) -> None:
         with self._lock:
-            self._probing = False
+            self._is_probing = False
             self._failures = 0 if ok else self._failures + 1
             if self._failures >= FAILURES_TO_OPEN:
-                self._until = self._monotonic() + self._open_for_s
+                self._open_until = self._monotonic() + self._open_for_s
 
     def _within(self, path: str, body: bytes, limit_s: float) -> tuple[int, Json]:
-        """Return status and parsed answer (None: no JSON) of a call that is given up after `limit_s`."""
-        done: queue.SimpleQueue[tuple[int, Json] | Exception] = queue.SimpleQueue()
+        """Return status and parsed answer (None: no JSON) of a call that is cancelled after `limit_s`."""
+        results: queue.SimpleQueue[tuple[int, Json] | Exception] = queue.SimpleQueue()
         call = _Call()
 
         def run() -> None:
             try:
                 status, content = self._send(call, path, body, limit_s)
                 try:
-                    done.put((status, parsed(content)))  # here, so that parsing a long answer counts too
+                    results.put((status, parsed(content)))  # here, so that parsing a long answer counts too
                 except (ValueError, RecursionError):
-                    done.put((status, None))
+                    results.put((status, None))
             except (OSError, http.client.HTTPException, ValueError) as error:
-                done.put(error)
+                results.put(error)
 
         threading.Thread(target=run, name="remote", daemon=True).start()
         try:
-            back = done.get(timeout=limit_s)
+            result = results.get(timeout=limit_s)
         except queue.Empty:
-            call.give_up()
+            call.cancel()
             raise RemoteUnavailable("km_timeout", f"{self.name} did not answer within {limit_s:g} s") from None
-        if isinstance(back, Exception):
-            why = "did not answer in time" if isinstance(back, TimeoutError) else "cannot be reached"
-            raise RemoteUnavailable("km_timeout", f"{self.name} {why} ({type(back).__name__})") from back
-        return back
+        if isinstance(result, Exception):
+            why = "did not answer in time" if isinstance(result, TimeoutError) else "cannot be reached"
+            raise RemoteUnavailable("km_timeout", f"{self.name} {why} ({type(result).__name__})") from result
+        return result
 
     def _send(self, call: _Call, path: str, body: bytes, limit_s: float) -> tuple[int, bytes]:
         connect_s = min(self._connect_s, limit_s)
@@ -190,7 +191,7 @@ class RemoteLink:
             call.connection = http.client.HTTPConnection(self._host, self._port, timeout=connect_s)
         with contextlib.closing(call.connection) as connection:
             connection.connect()
-            if call.given_up:
+            if call.is_cancelled:
                 raise TimeoutError
             connection.sock.settimeout(limit_s)
             headers = {"content-type": "application/json", "connection": "close"}
@@ -198,14 +199,14 @@ class RemoteLink:
             connection.request("POST", f"{self._path}/v1/{path}", body, headers)
             response = connection.getresponse()
             content = bytearray()
-            while piece := response.read(PIECE_BYTES):
-                content += piece
-                if len(content) > ANSWER_BYTES or call.given_up:
+            while chunk := response.read(CHUNK_BYTES):
+                content += chunk
+                if len(content) > ANSWER_BYTES or call.is_cancelled:
                     raise ValueError("the answer is too long")
             return response.status, bytes(content)
 
     def _checked(self, status: int, answer: Json) -> Record:
-        """Return a good answer. Raises the error that another one stands for; see `ask`."""
+        """Return the answer of a successful call. Raises the error of another status; see `ask`."""
         message = str(answer.get("message", ""))[:MESSAGE_CHARS] if isinstance(answer, dict) else ""
         if status == STATUS_KEY:
             raise RemoteKeyRefused(
@@ -219,7 +220,7 @@ class RemoteLink:
                 raise Refused(message or f"{self.name} refused it (403)")
             if status == STATUS_NOT_FOUND:
                 raise NotFound(message or f"{self.name} knows no /v1 path of this version (404); update one of the two")
-            if status in BAD:
+            if status in STATUS_BAD_INPUT:
                 raise BadInput(message or f"{self.name} does not take it ({status})")
         raise RemoteUnavailable("km_timeout", f"{self.name} answered {status}, which is no answer of a memory")
 
@@ -233,7 +234,7 @@ FILE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class QueuedWrite:
-    """path: below /v1. local: the id of the memory here."""
+    """A write for the server. path: below /v1. local: the id of the local memory."""
 
     path: str
     body: Record
@@ -241,16 +242,15 @@ class QueuedWrite:
 
 
 class Outbox:
-    """Thread-safe within one process, which the store's lock makes the only one."""
+    """The queue of writes for the server. Thread-safe; the store's lock keeps other processes away."""
 
     def __init__(self, data_dir: Path, new_token: Callable[[], str]) -> None:
         self._folder = data_dir / FOLDER
         self._refused = data_dir / REFUSED
         self._new_token = new_token
-        self._lock = threading.Lock()
-        self._sending = threading.Lock()
+        self._lock, self._send_lock = threading.Lock(), threading.Lock()
         files = self._files()
-        self._last = max((int(path.stem) for path in files), default=0)
+        self._last_number = max((int(path.stem) for path in files), default=0)
         self._waiting = len(files)
 
     def put(self, path: str, body: Record, *, local: str = "") -> None:
@@ -261,25 +261,25 @@ class Outbox:
                 raise Unavailable(
                     f"{WAITING_MAX} writes wait for the server; they are kept, and no more is taken until it answers"
                 )
-            self._last += 1
+            self._last_number += 1
             write = QueuedWrite(path, {"request_id": f"outbox-{self._new_token()}", **body}, local)
             content = json.dumps(asdict(write), ensure_ascii=False).encode()
-            write_atomic(self._folder / f"{self._last:012d}.json", content)
+            write_atomic(self._folder / f"{self._last_number:012d}.json", content)
             self._waiting += 1
 
     def waiting(self) -> int:
-        """Return how many writes wait; every search asks."""
+        """Return how many writes wait; called by every search."""
         return self._waiting
 
     def send(
         self, ask: Callable[[str, Record], Record], arrived: Callable[[QueuedWrite, Record], None]
     ) -> tuple[int, str]:
-        """Send what waits, in order, until the server is unavailable; return how many and why it stopped, "" for all.
+        """Send the queue in order; return how many were sent and why it stopped, "" if all were.
 
         arrived: called with each answer before its file is removed.
         """
         sent = 0
-        with self._sending:
+        with self._send_lock:
             for path in sorted(self._files()):
                 try:
                     fields = record(parsed(read_bounded(path, most_bytes=FILE_BYTES) or b""))
@@ -333,7 +333,7 @@ Request = TypeVar("Request", bound=BaseRequest)
 
 
 class RemoteMemory:
-    """A served memory as one process uses it. Thread-safe."""
+    """The served memory of one process. Thread-safe."""
 
     def __init__(
         self,
@@ -350,7 +350,7 @@ class RemoteMemory:
     ) -> None:
         """project: the id of this folder's project on the server, "" for the key's own.
 
-        Raises BadInput: no address of a server, or no key.
+        Raises BadInput: `url` is no address of a server, or there is no key.
         """
         if not key:
             raise BadInput(
@@ -362,14 +362,14 @@ class RemoteMemory:
         self._project = project
         self._monotonic = monotonic
         self._closed = threading.Event()
-        self._starting = threading.Lock()
+        self._sender_lock = threading.Lock()
         self._sender: threading.Thread | None = None
         self.outbox = Outbox(data_dir, new_token)
         self._ids_file = data_dir / IDS_FILE
         self._ids = self._read_ids()
-        """Id here -> id on the server, where they differ; the oldest first."""
+        """Local id -> id on the server, where they differ; the oldest first."""
         self._key_refused = ""
-        self._key_until = 0.0
+        self._key_refused_until = 0.0
         if self.outbox.waiting():
             self._send_soon()
 
@@ -381,29 +381,29 @@ class RemoteMemory:
         try:
             answer = _search_answer(self._ask("memory/search", self._body(actor, request), self._search_s))
         except (RemoteUnavailable, RemoteKeyRefused) as error:
-            return self._locally(local(request), error)
+            return self._with_note(local(request), error)
         except (ValueError, KeyError, TypeError, AttributeError):
             invalid = RemoteUnavailable("km_timeout", f"{self._link.name} answered what is no search's answer")
-            return self._locally(local(request), invalid)
+            return self._with_note(local(request), invalid)
         waiting = self.outbox.waiting()
         notes = (f"{waiting} writes of this device wait to be sent to {self._link.name}",) if waiting else ()
         return replace(answer, notes=(*answer.notes, *notes))
 
-    def keep_for_server(self, actor: Actor, path: str, request: BaseRequest, done: WriteOutcome) -> WriteOutcome:
-        """Queue for the server what was written here; return the local outcome. What stored nothing is not sent."""
-        if done.id is None:
-            return done
+    def queue(self, actor: Actor, path: str, request: BaseRequest, outcome: WriteOutcome) -> WriteOutcome:
+        """Queue a local write for the server, unless it stored nothing; return the local outcome."""
+        if outcome.id is None:
+            return outcome
         body = self._body(actor, request)
         if "id" in body:
             body["id"] = self._ids.get(str(body["id"]), body["id"])
-        self.outbox.put(path, body, local=done.id)
+        self.outbox.put(path, body, local=outcome.id)
         self._send_soon()
-        return done
+        return outcome
 
     def forget(self, actor: Actor, request: Request, local: Callable[[Request], WriteOutcome]) -> WriteOutcome:
-        """Archive a memory here and there; one that only the server has, there."""
+        """Archive a memory locally and on the server; one that only the server has, there."""
         try:
-            return self.keep_for_server(actor, "memory/forget", request, local(request))
+            return self.queue(actor, "memory/forget", request, local(request))
         except NotFound as unknown:
             try:
                 answer = self._ask("memory/forget", self._body(actor, request), self._write_s)
@@ -417,19 +417,19 @@ class RemoteMemory:
                 raise NotFound(f"{unknown}; and {self._link.name} could not be asked: {error}") from None
 
     def close(self) -> None:
-        """Send no more; the next process sends what waits."""
+        """Stop sending; the next process sends the rest of the queue."""
         self._closed.set()
 
     def _send_soon(self) -> None:
-        with self._starting:
+        with self._sender_lock:
             if self._sender is None or not self._sender.is_alive():
-                self._sender = threading.Thread(target=self._send_until_done, name="outbox", daemon=True)
+                self._sender = threading.Thread(target=self._send_until_empty, name="outbox", daemon=True)
                 self._sender.start()
 
-    def _send_until_done(self) -> None:
+    def _send_until_empty(self) -> None:
         while not self._closed.is_set():
             _, why = self.send_waiting()
-            with self._starting:
+            with self._sender_lock:
                 if not why and not self.outbox.waiting():
                     self._sender = None
                     return
@@ -437,8 +437,8 @@ class RemoteMemory:
                 self._closed.wait(RETRY_S)
 
     def send_waiting(self) -> tuple[int, str]:
-        """Send what waits; return how many and why it stopped, "" for all."""
-        return self.outbox.send(lambda path, body: self._ask(path, body, self._write_s), self._arrived)
+        """Send the queue; return how many were sent and why it stopped, "" if all were."""
+        return self.outbox.send(lambda path, body: self._ask(path, body, self._write_s), self._note_id)
 
     def status(self) -> dict[str, Json]:
         return {
@@ -450,25 +450,25 @@ class RemoteMemory:
         }
 
     def _ask(self, path: str, body: Record, limit_s: float) -> Record:
-        if self._key_refused and self._monotonic() < self._key_until:
+        if self._key_refused and self._monotonic() < self._key_refused_until:
             raise RemoteKeyRefused(self._key_refused)
         try:
             answer = self._link.ask(path, body, limit_s=limit_s)
         except RemoteKeyRefused as error:
-            self._key_refused, self._key_until = str(error), self._monotonic() + KEY_PAUSE_S
+            self._key_refused, self._key_refused_until = str(error), self._monotonic() + KEY_PAUSE_S
             raise
         self._key_refused = ""
         return answer
 
-    def _locally(self, answer: SearchAnswer, error: MemoryAnchorError) -> SearchAnswer:
-        """Return a local answer with the note and the decision that say why the server did not give it."""
+    def _with_note(self, answer: SearchAnswer, error: MemoryAnchorError) -> SearchAnswer:
+        """Return a local answer with the note and the decision that say why it is not the server's."""
         action = error.decision if isinstance(error, RemoteUnavailable) else "km_refused"
         decision = {"action": action, "reason": str(error), "what": "remote"}
         note = f"{error}; the local copy answered"
         return replace(answer, notes=(*answer.notes, note), decisions=(*answer.decisions, decision))
 
     def _body(self, actor: Actor, request: BaseRequest) -> dict[str, Json]:
-        """Return the fields of a request that were set, as the server reads them, and whose it is."""
+        """Return the fields of a request that were set, in the server's form, and whose request it is."""
         fields = request.canonical()
         if request_id := getattr(request, "request_id", ""):
             fields["request_id"] = request_id
@@ -477,16 +477,16 @@ class RemoteMemory:
                 fields[name] = value.text
         sent = {n: value for n, value in fields.items() if n in request.model_fields_set and value is not None}
         scope = actor.scope
-        whose: dict[str, Json] = {
+        caller: dict[str, Json] = {
             **{"conversation_id": scope.conversation, "agent_id": scope.agent, "zone": actor.zone},
             "project_id": self._project,
         }
-        return {**sent, **{name: value for name, value in whose.items() if value}}
+        return {**sent, **{name: value for name, value in caller.items() if value}}
 
-    def _arrived(self, write: QueuedWrite, answer: Record) -> None:
-        there = answer.get("id")
-        if write.local and isinstance(there, str) and there != write.local:
-            self._ids[write.local] = there
+    def _note_id(self, write: QueuedWrite, answer: Record) -> None:
+        remote_id = answer.get("id")
+        if write.local and isinstance(remote_id, str) and remote_id != write.local:
+            self._ids[write.local] = remote_id
             while len(self._ids) > IDS_KEPT:
                 self._ids.popitem(last=False)
             make_private(self._ids_file.parent)
@@ -495,18 +495,18 @@ class RemoteMemory:
     def _read_ids(self) -> OrderedDict[str, str]:
         try:
             ids = json.loads(read_bounded(self._ids_file, most_bytes=IDS_BYTES) or b"{}")
-            return OrderedDict((str(here), str(there)) for here, there in ids.items())
+            return OrderedDict((str(local), str(remote)) for local, remote in ids.items())
         except (OSError, ValueError, AttributeError):
             return OrderedDict()
 
 
 def _search_answer(answer: Record) -> SearchAnswer:
-    """Return a served search's answer. Raises ValueError, KeyError, TypeError, AttributeError: it is none."""
-    shown = answer["snippets"]
-    if not isinstance(shown, list) or len(shown) > SNIPPETS_MAX:
+    """Return a served search's answer. Raises ValueError, KeyError, TypeError, AttributeError: it is not valid."""
+    snippets = answer["snippets"]
+    if not isinstance(snippets, list) or len(snippets) > SNIPPETS_MAX:
         raise ValueError("snippets")
     pairs = tuple((str(first), str(second)) for first, second in map(items, items(answer.get("conflicts"))))
-    return SearchAnswer(tuple(map(_snippet, map(record, shown))), pairs, tuple(map(str, items(answer.get("notes")))))
+    return SearchAnswer(tuple(map(_snippet, map(record, snippets))), pairs, tuple(map(str, items(answer.get("notes")))))
 
 
 def _snippet(fields: Record) -> RetrievedSnippet:
@@ -531,16 +531,16 @@ def _snippet(fields: Record) -> RetrievedSnippet:
     )
 
 
-def _citation(cited: Record) -> Citation:
-    freshness = cited.get("freshness")
+def _citation(fields: Record) -> Citation:
+    freshness = fields.get("freshness")
     return Citation(
-        kind=one_of(cited["kind"], CITATION_KINDS),
-        ref=str(cited["ref"]),
-        title=optional_text(cited.get("title")),
-        locator=located(record(cited.get("locator"))),
-        observed_at=datetime.fromisoformat(text(cited["observed_at"])) if cited.get("observed_at") else None,
-        trust=Trust(text(cited.get("trust"), "agent")),
+        kind=one_of(fields["kind"], CITATION_KINDS),
+        ref=str(fields["ref"]),
+        title=optional_text(fields.get("title")),
+        locator=located(record(fields.get("locator"))),
+        observed_at=datetime.fromisoformat(text(fields["observed_at"])) if fields.get("observed_at") else None,
+        trust=Trust(text(fields.get("trust"), "agent")),
         freshness=None if freshness is None else one_of(freshness, FRESHNESS),
-        variant=optional_text(cited.get("variant")),
-        index_version=optional_text(cited.get("index_version")),
+        variant=optional_text(fields.get("variant")),
+        index_version=optional_text(fields.get("index_version")),
     )

@@ -206,7 +206,7 @@ def test_a_write_is_sent_once_however_often_and_what_is_refused_is_kept(
         kept.append((path, body))
         return remote._ask(path, body, WRITE_S * 20)
 
-    remote.outbox.send(once, remote._arrived)
+    remote.outbox.send(once, remote._note_id)
     again = remote._ask(*kept[0], WRITE_S * 20)
 
     assert again["outcome"] == "added"
