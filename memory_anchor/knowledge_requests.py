@@ -1,7 +1,4 @@
-"""What can be asked of knowledge: one model a use case, as in `requests`.
-
-Apart from `requests` because that file is full; the use cases are in `knowledge/use_cases`.
-"""
+"""Requests about knowledge: one model a use case, as in `requests`; the use cases are in `knowledge/use_cases`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of projects, exports and imports; in many small calls, which no tool offers."""
+"""Requests about projects, exports and imports: many small calls, which no tool offers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memory_anchor.requests import PATH_MAX
 
 LINES_MAX = 1_000
 Aliases = dict[str, list[str]]
-"""Project id -> what it is known by."""
+"""Project id -> its aliases."""
 
 
 class BeginExport(BaseRequest):

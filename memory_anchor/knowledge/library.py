@@ -121,7 +121,9 @@ class Library:
         if records is not None:
             from memory_anchor.knowledge.shared_catalogue import SharedCatalogue
 
-            self.catalogue = SharedCatalogue(data_dir, records, monotonic, self._drop_from_index)
+            self.catalogue = SharedCatalogue(
+                data_dir, records, monotonic, lambda passages: self.index.drop(map(point_of, passages))
+            )
             self.turn = ReadingTurn.of_replica(store, data_dir, monotonic, self._start_over)
         self.store, self.clock = store, clock
         self.embedders = embedders
@@ -247,9 +249,6 @@ class Library:
                 self._reading = None
             with self.turn.exclusive():
                 return self._erase(source, by=by)
-
-    def _drop_from_index(self, passages: Sequence[str]) -> None:
-        self.index.drop(map(point_of, passages))
 
     def _start_over(self) -> None:
         """Start reading anew: another replica may have read what is queued, and been killed."""
@@ -446,21 +445,51 @@ class Library:
         """Store the new passages of these documents, and retire those that are in no document any more."""
         self.catalogue.begin_changes(source.id)
         before = self.catalogue.places(source.id, refs=[*batch, *removed])
-        texts: dict[str, str] = {}
-        documents: dict[str, SourceDocument] = {}
         places: dict[str, list[PassagePlace]] = {}
-        contexts: dict[tuple[str, int], str] = {}
         for read in batch.values():
-            contexts |= contexts_in(read.passages)
-            for text, place in read.passages:
-                texts[place.passage] = text
-                documents.setdefault(place.passage, read.document)
+            for _, place in read.passages:
                 places.setdefault(place.passage, []).append(place)
         affected = dict.fromkeys([*places, *(place.passage for place in before)])
         for place in self.catalogue.places(source.id, passages=affected):
             if place.ref not in batch and place.ref not in removed:
                 places.setdefault(place.passage, []).append(place)
         stored = {e.memory.id: e for e in self.store.get(COLLECTION, list(map(point_of, places)), with_vectors=True)}
+        entries = self._changed_entries(source, batch, places, stored)
+        self._may_embed = self._may_embed or bool(entries)
+        # Recorded as retired until the document's places are stored: after a kill no point is unknown.
+        new = {p: places[p][0] for p in places if p not in stored or stored[p].memory.status is not Status.ACTIVE}
+        retired = {place.passage: place for place in before if place.passage not in places}
+        self.catalogue.announce(source.id, new, retired)
+        self.put(entries)
+        rows = {
+            ref: (read.stamp, read.document.sha, read.document.title, [place.row for _, place in read.passages])
+            for ref, read in batch.items()
+        }
+        try:
+            self.catalogue.replace(source.id, rows, removed=removed, retired=retired)
+        except (NotFound, ChangedMeanwhile):
+            if self.catalogue.drop_if_removed(source.id):  # by another replica, after these points were stored
+                self.store.erase(COLLECTION, points := [entry.memory.point_id for entry in entries])
+                self.index.drop(points)
+            raise
+        self._empty(list(retired))
+
+    def _changed_entries(
+        self,
+        source: Source,
+        batch: Mapping[str, _ReadDocument],
+        places: Mapping[str, list[PassagePlace]],
+        stored: Mapping[str, Entry],
+    ) -> list[Entry]:
+        """Return the entries of passages that are new or changed. places, stored: of each passage."""
+        texts: dict[str, str] = {}
+        documents: dict[str, SourceDocument] = {}
+        contexts: dict[tuple[str, int], str] = {}
+        for read in batch.values():
+            contexts |= contexts_in(read.passages)
+            for text, place in read.passages:
+                texts[place.passage] = text
+                documents.setdefault(place.passage, read.document)
         unembedded = [content_hash(texts[p]) for p in places if p in texts and not (p in stored and stored[p].vectors)]
         vectors_of = known_vectors(self.store, unembedded if self.embedders else ())
         entries = []
@@ -483,24 +512,7 @@ class Library:
             vectors = entry.vectors if entry is not None else None
             vectors = dict(vectors or vectors_of.get(memory.content_hash, {}))
             entries.append(Entry(memory, vectors, searched_words(memory)))
-            self._may_embed = True
-        # Recorded as retired until the document's places are stored: after a kill no point is unknown.
-        new = {p: places[p][0] for p in places if p not in stored or stored[p].memory.status is not Status.ACTIVE}
-        retired = {place.passage: place for place in before if place.passage not in places}
-        self.catalogue.announce(source.id, new, retired)
-        self.put(entries)
-        rows = {
-            ref: (read.stamp, read.document.sha, read.document.title, [place.row for _, place in read.passages])
-            for ref, read in batch.items()
-        }
-        try:
-            self.catalogue.replace(source.id, rows, removed=removed, retired=retired)
-        except (NotFound, ChangedMeanwhile):
-            if self.catalogue.drop_if_removed(source.id):  # by another replica, after these points were stored
-                self.store.erase(COLLECTION, points := [entry.memory.point_id for entry in entries])
-                self.index.drop(points)
-            raise
-        self._empty(list(retired))
+        return entries
 
     def _context(self, source: Source, place: PassagePlace, text: str) -> str:
         """Return what a passage carries of the one before it, for a document outside of the batch."""

@@ -316,18 +316,17 @@ class SharedCatalogue(Catalogue):
         self._rewrite(source, lambda content: {**content, "state": "removing", "removing_at": now.isoformat()})
 
     def unfinished_removals(self, now: datetime) -> list[Source]:
-        cutoff = (now - timedelta(seconds=REMOVING_S)).isoformat()
-        return [source for source, since in self._removing() if since < cutoff]
+        return [source for source, is_overdue in self._removing(now) if is_overdue]
 
     def has_pending_removal(self, now: datetime) -> bool:
-        cutoff = (now - timedelta(seconds=REMOVING_S)).isoformat()
-        return any(since >= cutoff for _, since in self._removing())
+        return any(not is_overdue for _, is_overdue in self._removing(now))
 
-    def _removing(self) -> list[tuple[Source, str]]:
-        """Return the sources that are being removed and since when."""
+    def _removing(self, now: datetime) -> list[tuple[Source, bool]]:
+        """Return the sources that are being removed, and whether their removal is overdue."""
+        cutoff = (now - timedelta(seconds=REMOVING_S)).isoformat()
         live = {source.id for source in self.sources()}
         removing = [source for source in self.sources(live=False) if source.id not in live]
-        return [(source, self._copied(source.id)[1].get("removing_at", "")) for source in removing]
+        return [(source, self._copied(source.id)[1].get("removing_at", "") < cutoff) for source in removing]
 
     def drop_source(self, source: str) -> int:
         """Delete everything about a source, its record last; return how many blobs there were."""

@@ -41,7 +41,7 @@ class ReadingTurn:
         """lease: None for a single process."""
         self._monotonic = monotonic
         self._lease: Lease = lease or NoLease()
-        self._is_shared, self._on_taken = lease is not None, on_taken
+        self._on_taken = on_taken
         self._renewed_at = float("-inf")
         self.is_ours = False
 
@@ -55,8 +55,6 @@ class ReadingTurn:
 
     def take(self) -> bool:
         """Return whether the turn is ours, after taking it if it is free. Raises Unavailable."""
-        if not self._is_shared:
-            return True
         was_ours, self.is_ours = self.is_ours, self._lease.held()
         if self.is_ours:
             now = self._monotonic()
