@@ -45,6 +45,20 @@ if TYPE_CHECKING:
     from memory_anchor.devices.sync_job import DeviceSync
 
 LAST = "last.json"
+NAMED_AT_ONCE = 50
+SENT_AT_ONCE = 500
+SEGMENT_TEXT = 1 << 20
+"""Characters of lines after which a segment is closed."""
+MARKS_PAGE = 2_000
+GIT_TIMEOUT_S = 60.0
+PUSH_TRIES = 3
+MESSAGE_CHARS = 200
+_GIT_OPTIONS = (
+    *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "commit.gpgSign=false"),
+    *("-c", "user.name=memory-anchor", "-c", "user.email=memory-anchor@localhost", "-c", "core.editor=true"),
+    *("-c", "core.autocrlf=false", "-c", "gc.auto=0"),
+)
+"""Options of every Git command: nothing of the repository runs, nothing asks."""
 
 
 class Exchange:
@@ -212,17 +226,9 @@ def map_projects(
     return mapped, {shared_id: shared_aliases(own.get(name, ())) for name, shared_id in mapped.items()}
 
 
-TIMEOUT_S = 60.0
-TRIES = 3
-MESSAGE_CHARS = 200
-_SAFE = (
-    *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "commit.gpgSign=false"),
-    *("-c", "user.name=memory-anchor", "-c", "user.email=memory-anchor@localhost", "-c", "core.editor=true"),
-    *("-c", "core.autocrlf=false", "-c", "gc.auto=0"),
-)
-
-
 class GitCarrier:
+    """A sync folder that is a Git working copy."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
@@ -236,7 +242,7 @@ class GitCarrier:
             self._git("commit", "--quiet", "--no-verify", "-m", "sync")
         if not self._has_remote():
             return
-        for _ in range(TRIES):
+        for _ in range(PUSH_TRIES):
             code, message = self._git("push", "--quiet", "--no-verify", "origin", "HEAD")
             if code == 0:
                 return
@@ -265,11 +271,11 @@ class GitCarrier:
         """Return the exit code and the last line of Git's output."""
         try:
             process = subprocess.run(
-                ["git", "-C", str(self._folder), *_SAFE, *arguments],
+                ["git", "-C", str(self._folder), *_GIT_OPTIONS, *arguments],
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=TIMEOUT_S,
+                timeout=GIT_TIMEOUT_S,
                 stdin=subprocess.DEVNULL,
                 check=False,
                 start_new_session=True,  # no terminal to ask on
@@ -280,14 +286,9 @@ class GitCarrier:
         return process.returncode, (lines[-1] if lines else "")[:MESSAGE_CHARS]
 
 
-NAMED_AT_ONCE = 50
-SENT_AT_ONCE = 500
-SEGMENT_TEXT = 1 << 20
-"""Characters of lines after which a segment is closed."""
-MARKS_PAGE = 2_000
-
-
 class Outgoing:
+    """Names the new versions of the store and sends them in segments."""
+
     def __init__(self, run: ExchangeRun) -> None:
         self._run = run
 

@@ -34,6 +34,8 @@ AUDIT_KIND = "sync"
 MOVED_KIND = "sync_moved"
 """Recorded where versions got another number: checks then ignore the old numbers in earlier records."""
 RECORDS_EACH = 40
+WRITTEN_AT_ONCE = 50
+ROUNDS_MAX = 1_000
 
 
 class VersionWriter:
@@ -178,11 +180,9 @@ class VersionWriter:
                     self._run.store.put(layer.value, batch)
 
 
-PLACED_AT_ONCE = 50
-ROUNDS_MAX = 1_000
-
-
 class Incoming:
+    """Reads the segments of other devices and takes them into the store."""
+
     def __init__(self, run: ExchangeRun, chains: Chains) -> None:
         self._run = run
         self._chains = chains
@@ -259,9 +259,9 @@ class Incoming:
         for version in versions:
             groups.setdefault(version.memory.id, []).append(version)
         ids = sorted(groups)
-        for start in range(0, len(ids), PLACED_AT_ONCE):
+        for start in range(0, len(ids), WRITTEN_AT_ONCE):
             self._run.ports.upkeep.yield_to_requests()
-            part = {id: groups[id] for id in ids[start : start + PLACED_AT_ONCE]}
+            part = {id: groups[id] for id in ids[start : start + WRITTEN_AT_ONCE]}
             self._writer.put(device, number, part, projects)
 
     def _check_purge(self, purge: SignedPurge, device: str) -> None:
