@@ -379,7 +379,7 @@ def for_tool(anchor: MemoryAnchor, tool_input: Mapping[str, Json], known: frozen
 
 def _mentioning(memories: Sequence[Memory], names: Sequence[str]) -> list[Memory]:
     pattern = name_pattern(names)
-    return [one for one in memories if pattern.search(phrase_text(one))] if pattern is not None else []
+    return [memory for memory in memories if pattern.search(phrase_text(memory))] if pattern is not None else []
 
 
 def _of_few(anchor: MemoryAnchor, programs: Sequence[str]) -> list[Memory]:

@@ -366,7 +366,9 @@ class BaseRequest(BaseModel):
             return cls.model_validate(given)
         except ValidationError as error:
             errors = error.errors(include_url=False)
-            first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])  # a typing mistake
+            first = next(
+                (error for error in errors if error["type"] == "extra_forbidden"), errors[0]
+            )  # a typing mistake
             raise BadInput(sentence(first, cls, what)) from None
 
     def canonical(self, **resolved: Json) -> dict[str, Json]:

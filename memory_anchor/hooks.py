@@ -290,7 +290,11 @@ class Hooks:
         layers = (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value)
         memories = [memory for layer in layers for memory in anchor.listing(layer=layer, limit=STATUS_READ)]
         conversation, now = anchor.actor.scope.conversation, anchor.services.clock.now()
-        saved = [one for one in memories if conversation and (one.written_in or one.scope.conversation) == conversation]
+        saved = [
+            memory
+            for memory in memories
+            if conversation and (memory.written_in or memory.scope.conversation) == conversation
+        ]
         parts = [f"{loaded} loaded", f"{len(saved)} saved"]
         if saved:
             parts.append(f"last {_since(now, max(memory.recorded_at for memory in saved))} ago")

@@ -459,9 +459,9 @@ class Moving:
         since = line.when.start(self._actor.zone) if line.when is not None else None
         cites = tuple(
             Citation(
-                "url" if one.startswith(("https://", "http://")) else "memory_entry", one, observed_at=since or now
+                "url" if cite.startswith(("https://", "http://")) else "memory_entry", cite, observed_at=since or now
             )
-            for one in line.cites
+            for cite in line.cites
         )
         name = stable_hash(repr(sorted(record.items())))
         return line, Line(name, origin, cites, since, dry)

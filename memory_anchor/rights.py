@@ -388,6 +388,6 @@ def check_seen(seen: Collection[str], decided: Sequence[Memory]) -> None:
         raise Refused(
             f"the decision on {decided[0].id} does not name what was shown; `memory-anchor review` shows it and asks"
         )
-    now = {version_stamp(one.id, one.version, one.content) for one in decided}
+    now = {version_stamp(memory.id, memory.version, memory.content) for memory in decided}
     if set(seen) != now:
         raise Refused(f"{decided[0].id}, or what it stands against, changed since it was shown; look at it again")

@@ -197,7 +197,7 @@ class JsonlAudit:
         for path in notes:
             note = _note(path)
             for what in records(note.get("whats")):
-                missing = [one for one in _memories_in(what) if _version(one) not in known and stored(one)]
+                missing = [memory for memory in _memories_in(what) if _version(memory) not in known and stored(memory)]
                 if missing:
                     recovered: Record = {"memories": missing, "recovered_at": now.isoformat()}
                     by, at = text(note["by"]), datetime.fromisoformat(text(note["at"]))
@@ -222,7 +222,7 @@ class JsonlAudit:
         tail = self._tail()
         known = _versions_in(tail)
         lost, at = _not_stored(tail, stored)
-        missing = (one for one in since(at) if _version(one) not in known)
+        missing = (record for record in since(at) if _version(record) not in known)
         return self._append_each(RECOVERED, missing, now), self._append_each(NOT_STORED, lost, now)
 
     def _append_each(self, kind: str, versions: Iterable[Mapping[str, Json]], now: datetime) -> int:
@@ -492,7 +492,7 @@ def _version(memory: Record) -> tuple[str, int]:
 
 def _memories_in(what: Record) -> list[Record]:
     """Return the versions that a record names: several, or the one it is."""
-    return [one for one in items(what.get("memories", [what])) if isinstance(one, dict)]
+    return [entry for entry in items(what.get("memories", [what])) if isinstance(entry, dict)]
 
 
 def _versions_in(records: Iterable[AuditRecord]) -> frozenset[tuple[str, int]]:
@@ -510,7 +510,9 @@ def _not_stored(tail: Sequence[AuditRecord], stored: Callable[[Record], bool]) -
     at, in_a_row = None, 0
     for record in reversed(tail):
         is_end = record["kind"] in ENDS_RECONCILING
-        versions = [] if is_end else [one for one in _memories_in(record["what"]) if one.keys() >= _VERSION_FIELDS]
+        versions = (
+            [] if is_end else [memory for memory in _memories_in(record["what"]) if memory.keys() >= _VERSION_FIELDS]
+        )
         if versions or is_end:
             recorded_at = datetime.fromisoformat(record["at"])
             at = recorded_at if at is None else min(at, recorded_at)

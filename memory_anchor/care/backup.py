@@ -256,20 +256,20 @@ def known(data_dir: Path) -> list[KnownBackup]:
     """Return the backups made of this directory, oldest first: [{file, made_at}]."""
     try:
         backups = json.loads((data_dir / KNOWN_FILE).read_text(encoding="utf-8"))["backups"]
-        return [{"file": str(one["file"]), "made_at": str(one["made_at"])} for one in backups]
+        return [{"file": str(backup["file"]), "made_at": str(backup["made_at"])} for backup in backups]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
 def _add_known(data_dir: Path, target: Path, made_at: str) -> None:
-    others = [one for one in known(data_dir) if one["file"] != str(target) and Path(one["file"]).exists()]
+    others = [backup for backup in known(data_dir) if backup["file"] != str(target) and Path(backup["file"]).exists()]
     new: KnownBackup = {"file": str(target), "made_at": made_at}
     _save_known(data_dir, [*others, new][-KNOWN_MAX:])
 
 
 def remove_known(data_dir: Path, target: Path) -> None:
     """Remove a deleted backup from the list, so that a purge does not report it."""
-    _save_known(data_dir, [one for one in known(data_dir) if one["file"] != str(target)])
+    _save_known(data_dir, [backup for backup in known(data_dir) if backup["file"] != str(target)])
 
 
 def _save_known(data_dir: Path, backups: list[KnownBackup]) -> None:
@@ -328,11 +328,11 @@ def unpack_keys(file: Path, folder: Path) -> None:
 
 def newest_with_key(data_dir: Path, fingerprint: str) -> str:
     """Return the newest known backup that holds the human's key of this fingerprint, "" for none."""
-    for one in reversed(known(data_dir)):
+    for backup in reversed(known(data_dir)):
         with tempfile.TemporaryDirectory() as folder, contextlib.suppress(MemoryAnchorError):
-            unpack_keys(Path(one["file"]), Path(folder))
+            unpack_keys(Path(backup["file"]), Path(folder))
             if KeyRing(Path(folder) / "identity").fingerprint() == fingerprint:
-                return str(one["file"])
+                return str(backup["file"])
     return ""
 
 
@@ -500,13 +500,17 @@ class KnownBackups:
 
     def erase(self, matches: Callable[[str], bool]) -> int:
         """Erase matching versions and search contexts, and whole other files that match; return how many there were."""
-        return sum(_without(Path(one["file"]), matches) for one in known(self._data_dir) if Path(one["file"]).is_file())
+        return sum(
+            _without(Path(backup["file"]), matches)
+            for backup in known(self._data_dir)
+            if Path(backup["file"]).is_file()
+        )
 
 
 def out_of_reach(data_dir: Path) -> list[str]:
     """Return the copies of this directory that a purge cannot rewrite: what a restore replaced, backups not found."""
     moved = [str(path) for path in sorted(data_dir.glob(f"{REPLACED}*"))]
-    return moved + [one["file"] for one in known(data_dir) if not Path(one["file"]).is_file()]
+    return moved + [backup["file"] for backup in known(data_dir) if not Path(backup["file"]).is_file()]
 
 
 def _without(file: Path, matches: Callable[[str], bool]) -> int:

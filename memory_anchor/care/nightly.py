@@ -76,8 +76,10 @@ class ListedBackup(backup.KnownBackup):
 def listed(data_dir: Path) -> list[ListedBackup]:
     """Return every known backup that still exists, oldest first."""
     nightly = {str(path) for path in automatic_backups(data_dir)}
-    known = [one for one in backup.known(data_dir) if Path(one["file"]).is_file()]
-    return [{**one, "bytes": Path(one["file"]).stat().st_size, "automatic": one["file"] in nightly} for one in known]
+    known = [entry for entry in backup.known(data_dir) if Path(entry["file"]).is_file()]
+    return [
+        {**entry, "bytes": Path(entry["file"]).stat().st_size, "automatic": entry["file"] in nightly} for entry in known
+    ]
 
 
 def _why_not(core: Core) -> str:

@@ -549,7 +549,7 @@ def _listed(value: Json) -> list[Json]:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            value = [one.strip() for one in str(value).split(",") if one.strip()]
+            value = [part.strip() for part in str(value).split(",") if part.strip()]
     return value if isinstance(value, list) else [value] if isinstance(value, dict) else []
 
 

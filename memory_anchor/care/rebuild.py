@@ -424,4 +424,6 @@ def _summed(store: MemoryStore, name: str, sums: StoreSums) -> Iterator[int]:
         sums.versions += len(page)
         yield sums.versions
     sums.current, sums.history = current.hexdigest(), history.hexdigest()
-    sums.embedded = {one: store.count(name, Where((HasVector(one),))) for one in sorted(store.embedders(name))}
+    sums.embedded = {
+        embedder: store.count(name, Where((HasVector(embedder),))) for embedder in sorted(store.embedders(name))
+    }

@@ -473,7 +473,7 @@ def _front(memory: dict[str, Json], kind: str, title: str) -> str:
     front["status"] = LIFECYCLE.get(Status(text(memory["status"])), "deprecated")
     if expires_at := optional_text(memory.get("expires_at")):
         front["stale_after"] = datetime.fromisoformat(expires_at).date().isoformat()
-    if sources := [{"resource": _resource(one)} for one in records(memory.get("citations"))]:
+    if sources := [{"resource": _resource(citation)} for citation in records(memory.get("citations"))]:
         front["sources"] = sources
     rest = {name: value for name, value in memory.items() if name != "content"}
     front[MEMORY_KEY] = json.dumps(rest, ensure_ascii=False, sort_keys=True, separators=(",", ":"))

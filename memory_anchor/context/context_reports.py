@@ -158,11 +158,11 @@ def from_json(stored: Mapping[str, Json]) -> ContextCostReport:
         reserved_output_tokens=whole(stored["reserved_output_tokens"]),
         estimated_tokens=record(stored["estimated_tokens"]),
         sections=tuple(
-            Section(text(one["name"]), one_of(one["part"], PROMPT_PARTS), whole(one["tokens"]))
-            for one in records(stored["sections"])
+            Section(text(entry["name"]), one_of(entry["part"], PROMPT_PARTS), whole(entry["tokens"]))
+            for entry in records(stored["sections"])
         ),
         decisions=tuple(records(stored["decisions"])),
-        citations=tuple(_citation(one) for one in records(stored["citations"])),
+        citations=tuple(_citation(entry) for entry in records(stored["citations"])),
         stage_ms={name: number(spent) for name, spent in record(stored["stage_ms"]).items()},
         cache={name: whole(many) for name, many in record(stored["cache"]).items()},
         variant=text(stored["variant"]),

@@ -283,7 +283,7 @@ def _new_project(source: Path, project: Path) -> Path:
     seen = [beneath.FoundFile("constitution.yaml", 0, 0, 0)]
     with contextlib.suppress(OSError):
         seen += beneath.walk(source, FOLDER, most=FILES_MAX, depth=DEPTH_MAX)
-    for ref in (one.ref for one in seen if not one.problem):
+    for ref in (file.ref for file in seen if not file.problem):
         with contextlib.suppress(OSError):  # unreadable files are left out
             if (content := beneath.read(source, ref, most_bytes=FILE_BYTES_MAX)) is not None:
                 beneath.write(project, ref, content)

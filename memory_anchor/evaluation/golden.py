@@ -138,7 +138,9 @@ def answered(questions: Sequence[GoldenQuestion], answers: Sequence[Mapping[str,
 
 
 def _write(folder: Path, questions: Sequence[GoldenQuestion]) -> None:
-    lines = [json.dumps({"query": one.query, "expects": one.expects}, ensure_ascii=False) for one in questions]
+    lines = [
+        json.dumps({"query": question.query, "expects": question.expects}, ensure_ascii=False) for question in questions
+    ]
     write_atomic(folder / FILE, "".join(f"{line}\n" for line in lines).encode())
 
 

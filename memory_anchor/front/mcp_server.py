@@ -228,7 +228,9 @@ class _Front:
         self, _: Context, __: mcp_types.PaginatedRequestParams | None
     ) -> mcp_types.ListResourceTemplatesResult:
         addresses = (address for address in mcp_answers.ADDRESSES if address.is_template)
-        templates = [mcp_types.ResourceTemplate(uri_template=one.uri, **one.described()) for one in addresses]
+        templates = [
+            mcp_types.ResourceTemplate(uri_template=address.uri, **address.described()) for address in addresses
+        ]
         return mcp_types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def read_resource(

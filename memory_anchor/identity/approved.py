@@ -313,8 +313,10 @@ class Archive:
 
     def _names(self) -> list[str]:
         try:
-            with os.scandir(self._folder) as found:
-                return sorted(one.name[:-5] for one in islice(found, MAX_LISTED) if REVISION_FILE.fullmatch(one.name))
+            with os.scandir(self._folder) as names:
+                return sorted(
+                    entry.name[:-5] for entry in islice(names, MAX_LISTED) if REVISION_FILE.fullmatch(entry.name)
+                )
         except OSError:
             return []
 

@@ -197,8 +197,8 @@ class IdentitySchema:
     def proposals(self) -> list[Proposal]:
         """Return every readable proposal, oldest first, with the confirmations that count."""
         known, applied, filed = self._keys.approvers(), self._judge.applied(), self._book.read()[0]
-        rejected = self._rejected.ids(known, {each.proposal.id for each in filed}) if filed else frozenset()
-        return [self._judge.judged(each, known, applied, rejected=rejected) for each in filed]
+        rejected = self._rejected.ids(known, {file.proposal.id for file in filed}) if filed else frozenset()
+        return [self._judge.judged(file, known, applied, rejected=rejected) for file in filed]
 
     def unreadable_proposals(self) -> list[str]:
         """Return one sentence for each proposal file that cannot be read."""

@@ -161,7 +161,7 @@ def check_limits(document: Document, error: type[MemoryAnchorError], *, budget_t
 def check_first_text(document: Document, *, budget_tokens: int) -> None:
     """Raise BadInput unless a text may be the first one: usable, within its limits, no placeholder."""
     check_limits(document, BadInput, budget_tokens=budget_tokens)
-    if any(PLACEHOLDER in one.content for one in document.entries):
+    if any(PLACEHOLDER in entry.content for entry in document.entries):
         raise BadInput(f"{FILE_NAME} says {PLACEHOLDER!r}: say it first, `init --goal TEXT`")
 
 
@@ -171,4 +171,4 @@ def cleaned_text(what: str, value: str, *, most: int) -> str:
 
 
 def joined(entries: Sequence[ConstitutionEntry]) -> str:
-    return "\n".join(one.content for one in entries)
+    return "\n".join(entry.content for entry in entries)

@@ -185,7 +185,9 @@ def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
     # A few usual messages are counted in, so that one long message is no lecture yet.
     verbosity = min(1.0, (len(sentences) + USUAL_MESSAGES) / LECTURE_SENTENCES / (spoken + USUAL_MESSAGES))
     brevity = brevity_of(spoken)
-    return [replace(one, said=replace(one.said, verbosity=verbosity, brevity=brevity)) for one in sentences]
+    return [
+        replace(sentence, said=replace(sentence.said, verbosity=verbosity, brevity=brevity)) for sentence in sentences
+    ]
 
 
 def _brings_text(text: str, start: int) -> bool:

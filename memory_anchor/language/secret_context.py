@@ -412,7 +412,9 @@ def contextual(
     is_reference: whether a value is code or a placeholder. finds: the kind of the first secret in another text, or "".
     """
     if "[redacted:" in lowered:
-        text, lowered = (_PLACEHOLDER.sub(lambda match: "\ufffc" * len(match.group()), one) for one in (text, lowered))
+        text, lowered = (
+            _PLACEHOLDER.sub(lambda match: "\ufffc" * len(match.group()), form) for form in (text, lowered)
+        )
     yield from _random_tokens(text, lowered)
     yield from _passwords(text, lowered, is_reference)
     for kind, hint, pattern in _PLACED:

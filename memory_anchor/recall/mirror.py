@@ -319,9 +319,9 @@ class Mirror:
             "told": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
             "points": np.frombuffer(b"".join(UUID(point).bytes for point in self.points), dtype=np.uint8),
             "terms": np.fromiter(self._postings, dtype=np.int64, count=len(postings)),
-            "held": np.fromiter((len(each.rows) for each in postings), dtype=np.int64, count=len(postings)),
-            "rows": np.frombuffer(b"".join(each.rows.tobytes() for each in postings), dtype=np.intc),
-            "weights": np.frombuffer(b"".join(each.weights.tobytes() for each in postings), dtype=np.float32),
+            "held": np.fromiter((len(posting.rows) for posting in postings), dtype=np.int64, count=len(postings)),
+            "rows": np.frombuffer(b"".join(posting.rows.tobytes() for posting in postings), dtype=np.intc),
+            "weights": np.frombuffer(b"".join(posting.weights.tobytes() for posting in postings), dtype=np.float32),
             "talks": np.asarray([(n, *turn) for n, turns in enumerate(self._turns) for turn in turns], dtype=np.int64),
         }
         for name, vectors in self._rows_of.items():

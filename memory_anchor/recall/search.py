@@ -512,9 +512,9 @@ class Searcher(Index):
         everything = self._answer(actor, replace(request, limit=request.limit + len(scored.rows)), now, {})
         rank = _rank_in(everything, memory.id)
         citing = (
-            one.id
-            for one in everything.snippets
-            if any(cited.ref.partition("@")[0] == memory.id for cited in one.citations)
+            snippet.id
+            for snippet in everything.snippets
+            if any(cited.ref.partition("@")[0] == memory.id for cited in snippet.citations)
         )
         if rank > request.limit:
             reason = f"{rank - 1} others rank above it and {request.limit} are shown"

@@ -210,7 +210,7 @@ def recall_for_prompt(searcher: Searcher, actor: Actor, request: SearchRequest) 
     ]
     to_snippet = partial(snippet, reader=actor.scope, now=now, detail=False, activation=searcher.activation)
     snippets = (to_snippet(hit, before="") for hit in ranked[: request.limit])
-    return PromptRecall(tuple(replace(one, weak=False) for one in snippets), needs)
+    return PromptRecall(tuple(replace(snippet, weak=False) for snippet in snippets), needs)
 
 
 def mentioning(searcher: Searcher, actor: Actor, names: Sequence[str], *, limit: int) -> list[Memory]:

@@ -346,7 +346,9 @@ def _add_from_backups(
         shutil.rmtree(folder, ignore_errors=True)
         try:
             manifest = backup.unpack(file, folder)
-            _add_from_backup(file, folder, manifest, {each.name: each for each in collections}, trail, report)
+            _add_from_backup(
+                file, folder, manifest, {collection.name: collection for collection in collections}, trail, report
+            )
         except MemoryAnchorError as error:
             report.notes.append(str(error))
     shutil.rmtree(staging / "backup", ignore_errors=True)
