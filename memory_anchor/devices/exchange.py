@@ -106,17 +106,17 @@ class Exchange:
             ledger.clear()
             with ledger.changing():
                 ledger.set_meta("card", f"{device.device}/{device.card_number}")
-        try:
-            self._run_once(ExchangeRun(self._ports, device, ledger, stop, result))
-        except LedgerMismatch:
-            ledger.clear()
+        for is_rebuilt in (False, True):
             try:
                 self._run_once(ExchangeRun(self._ports, device, ledger, stop, result))
+                return
             except LedgerMismatch as error:
-                raise Refused(
-                    f"the store and what was exchanged do not fit ({error}); run `memory-anchor doctor`, "
-                    "then `memory-anchor sync now`"
-                ) from None
+                if is_rebuilt:
+                    raise Refused(
+                        f"the store and what was exchanged do not fit ({error}); run `memory-anchor doctor`, "
+                        "then `memory-anchor sync now`"
+                    ) from None
+                ledger.clear()
 
     def _run_once(self, run: ExchangeRun) -> None:
         chains, outgoing = Chains(run), Outgoing(run)

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
@@ -36,15 +35,6 @@ _REGEX = re.compile(r"/(.+)/([a-z]{0,8})", re.S)
 _COUNTED = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 _MACRO = re.compile(r"\{\{\s{0,8}(\w{1,40})\s{0,8}\}\}")
 _FLAGS = {"i": "i", "m": "m", "s": "s", "u": "", "g": "", "y": ""}
-
-
-class MatchRules(Protocol):
-    """The rules for keys of entries without their own."""
-
-    @property
-    def case_sensitive(self) -> bool: ...
-    @property
-    def match_whole_words(self) -> bool: ...
 
 
 def substituted(text: str, names: Mapping[str, str]) -> str:
@@ -116,41 +106,35 @@ class _KeyExpression:
         return self._engine.isinstance_python(text)
 
 
-@dataclass(slots=True)
 class KeyIndex:
     """The keys of many entries, by number. primary, secondary: the keys of each entry, in order.
 
     entries_of: key -> entries that have it as a primary key. problems: about keys that cannot be matched.
     """
 
-    primary: list[tuple[int, ...]] = field(default_factory=list)
-    secondary: list[tuple[int, ...]] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    entries_of: dict[int, list[int]] = field(default_factory=dict)
-    problems: Problems = field(default_factory=Problems)
-    _literal: dict[int, _Key] = field(default_factory=dict)
-    _regex: dict[int, _KeyExpression] = field(default_factory=dict)
-    _with_macros: dict[int, tuple[str, bool, bool]] = field(default_factory=dict)
-    _grams: dict[str, list[int]] = field(default_factory=dict)
-    _sizes: tuple[int, ...] = ()
-    _units: int = 0
-    _search: Callable[[str, tuple[tuple[str, str], ...]], frozenset[int]] = lambda *_: frozenset()
-    _numbers: dict[tuple[str, bool, bool], int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, entries: Sequence[LoreEntry], rules: MatchRules) -> KeyIndex:
-        index = cls()
+    def __init__(self, entries: Sequence[LoreEntry], *, case_sensitive: bool, whole_words: bool) -> None:
+        """case_sensitive, whole_words: for entries that do not say."""
+        self.primary: list[tuple[int, ...]] = []
+        self.secondary: list[tuple[int, ...]] = []
+        self.texts: list[str] = []
+        self.entries_of: dict[int, list[int]] = {}
+        self.problems = Problems()
+        self._numbers: dict[tuple[str, bool, bool], int] = {}
+        self._literal: dict[int, _Key] = {}
+        self._regex: dict[int, _KeyExpression] = {}
+        self._with_macros: dict[int, tuple[str, bool, bool]] = {}
+        self._units = 0
         for number, entry in enumerate(entries):
-            case = rules.case_sensitive if entry.case_sensitive is None else entry.case_sensitive
-            whole = rules.match_whole_words if entry.whole_words is None else entry.whole_words
-            index.primary.append(index._add_all(entry, entry.keys, case=case, whole=whole))
-            index.secondary.append(index._add_all(entry, entry.secondary, case=case, whole=whole))
-            for key in index.primary[-1]:
-                index.entries_of.setdefault(key, []).append(number)
-        index._index_grams()
+            case = case_sensitive if entry.case_sensitive is None else entry.case_sensitive
+            whole = whole_words if entry.whole_words is None else entry.whole_words
+            self.primary.append(self._add_all(entry, entry.keys, case=case, whole=whole))
+            self.secondary.append(self._add_all(entry, entry.secondary, case=case, whole=whole))
+            for key in self.primary[-1]:
+                self.entries_of.setdefault(key, []).append(number)
+        self._grams = self._rarest_runs()
+        self._sizes = sorted({len(run) for run in self._grams})
         # The last messages are scanned again with the next one, and texts of entries in every pass.
-        index._search = lru_cache(TEXTS_CACHED)(index._search_text)
-        return index
+        self._search = lru_cache(TEXTS_CACHED)(self._search_text)
 
     def keys_in(self, text: str, names: Mapping[str, str]) -> frozenset[int]:
         """Return the keys that are in a text. names: the values of `{{user}}` and `{{char}}` in keys."""
@@ -205,12 +189,14 @@ class KeyIndex:
         self._numbers[text, case, whole] = number
         return number
 
-    def _index_grams(self) -> None:
+    def _rarest_runs(self) -> dict[str, list[int]]:
+        """Return run -> the literal keys that are indexed by it."""
         runs_by_key = {number: _runs(normal(key.needle)) for number, key in self._literal.items()}
         counts = Counter(run for runs in runs_by_key.values() for run in runs)
+        index: dict[str, list[int]] = {}
         for number, runs in runs_by_key.items():
-            self._grams.setdefault(min(runs, key=lambda run: (counts[run], run)), []).append(number)
-        self._sizes = tuple(sorted({len(run) for run in self._grams}))
+            index.setdefault(min(runs, key=lambda run: (counts[run], run)), []).append(number)
+        return index
 
 
 def _runs(text: str) -> set[str]:

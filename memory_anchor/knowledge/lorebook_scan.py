@@ -178,7 +178,8 @@ class LoreScanner:
         self.books = tuple(books)
         self.entries = tuple(entry for book in books for entry in book.entries)
         self.book_of = tuple(book for book in books for _ in book.entries)
-        self.keys = KeyIndex.of(self.entries, self.settings)
+        case_sensitive, whole_words = self.settings.case_sensitive, self.settings.match_whole_words
+        self.keys = KeyIndex(self.entries, case_sensitive=case_sensitive, whole_words=whole_words)
         self.count = lru_cache(COUNTS_CACHED)(count)
         self.ids = tuple(f"{book.id}/{entry.uid}" for book in books for entry in book.entries)
         self.always = [index for index, entry in enumerate(self.entries) if entry.constant or entry.forced]

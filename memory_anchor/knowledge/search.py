@@ -30,6 +30,7 @@ from memory_anchor.knowledge.index import COLLECTION, counted_for
 from memory_anchor.knowledge.library import Library
 from memory_anchor.knowledge.points import ALGO_VERSION, TAG, citation_of, point_of
 from memory_anchor.knowledge.sources import Source, SourceKind
+from memory_anchor.knowledge_requests import KnowledgeSearch
 from memory_anchor.language.passages import plain
 from memory_anchor.language.safety import cleaned
 from memory_anchor.language.timewords import time_range
@@ -41,7 +42,6 @@ from memory_anchor.model import (
     RetrievedSnippet,
     Status,
     Tag,
-    Visibility,
     audiences,
     point_id,
 )
@@ -80,18 +80,6 @@ PassageFreshness = Literal["fresh", "moved", "changed", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
-class KnowledgeQuery:
-    query: str
-    limit: int = 5
-    source: str = ""
-    trust: str = ""
-    path: str = ""
-    visibility: Visibility | None = None
-    detail: bool = False
-    with_neighbours: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class OpenedCitation:
     """An opened citation. text: the passage as indexed, "" when only its place is still known."""
 
@@ -111,27 +99,33 @@ class OpenedCitation:
 
 
 def search_passages(
-    library: Library, embedder: QueryEmbedder, weights: RankingWeights, actor: Actor, query: KnowledgeQuery
+    library: Library,
+    embedder: QueryEmbedder,
+    weights: RankingWeights,
+    actor: Actor,
+    request: KnowledgeSearch,
+    *,
+    with_neighbours: bool,
 ) -> list[RetrievedSnippet]:
     """Return the passages that answer a query: strong ones, then a few weak ones; none where nothing fits.
 
     Raises NotFound, BadInput: no source has the name, or several have.
     """
-    chosen = [library.source_named(query.source, actor.scope)] if query.source else library.readable(actor.scope)
+    chosen = [library.source_named(request.source, actor.scope)] if request.source else library.readable(actor.scope)
     sources = {
         source.id: source
         for source in chosen
-        if (not query.trust or source.trust.value == query.trust) and query.visibility in (None, source.visibility)
+        if request.trust in (None, source.trust) and request.scope in (None, source.visibility)
     }
     if not sources:
         return []
     readers = audiences(actor.scope)
-    period = time_range(query.query, now=library.clock.now(), zone=actor.zone)
-    text = period.remaining if period is not None and period.rest and period.remaining else query.query
+    period = time_range(request.query, now=library.clock.now(), zone=actor.zone)
+    text = period.remaining if period is not None and period.rest and period.remaining else request.query
     question, _ = prepared_query(embedder, text, project=counted_for(readers))
     scored = library.index.scored(
         question,
-        _where(library, sources, query.path),
+        _where(library, sources, request.path),
         readers=readers,
         weights=weights,
         period=replace(period, is_hard=False) if period is not None else None,  # a preference, no filter
@@ -144,10 +138,10 @@ def search_passages(
         return memory.audience in readers and _source_id(memory) in sources and bool(memory.content)
 
     snippets: list[RetrievedSnippet] = []
-    for rank, memory, siblings in _distinct(library, scored, order, may_read, query.limit, question.script):
+    for rank, memory, siblings in _distinct(library, scored, order, may_read, request.limit, question.script):
         snippet = _snippet(sources, memory, siblings, float(scored.total[rank]), float(scored.relevance[rank]))
-        signals = scoring.signals(scored, [rank], weights)[rank] if query.detail else None
-        wants_neighbour = query.with_neighbours and not snippet.weak and len(snippets) < NEIGHBOURS_MAX
+        signals = scoring.signals(scored, [rank], weights)[rank] if request.detail else None
+        wants_neighbour = with_neighbours and not snippet.weak and len(snippets) < NEIGHBOURS_MAX
         source = sources[_source_id(memory)]
         neighbour = _neighbour(library, source, memory, memory.citations[0]) if wants_neighbour else None
         snippets.append(replace(snippet, signals=signals, beside=neighbour))

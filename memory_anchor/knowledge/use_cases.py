@@ -27,7 +27,7 @@ from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.library import Library
 from memory_anchor.knowledge.lorebook import text_of
 from memory_anchor.knowledge.reading import document
-from memory_anchor.knowledge.search import KnowledgeQuery, OpenedCitation, open_citation, search_passages
+from memory_anchor.knowledge.search import OpenedCitation, open_citation, search_passages
 from memory_anchor.knowledge.sources import TRUST_OF_KIND, Source, SourceKind
 from memory_anchor.model import Actor, RetrievedSnippet, Trust, Visibility
 from memory_anchor.recall.relevance import STRONG
@@ -58,29 +58,19 @@ class KnowledgeUseCases:
     def search(self, request: requests.KnowledgeSearch) -> list[RetrievedSnippet]:
         """Return passages, best first; empty when nothing fits."""
         rights.check(Action.READ, self._actor.caller)
-        query = KnowledgeQuery(
-            request.query,
-            limit=request.limit,
-            source=request.source,
-            trust=request.trust.value if request.trust is not None else "",
-            path=request.path,
-            visibility=request.scope,
-            detail=request.detail,
-            with_neighbours=True,
-        )
-        return self._passages(query)
+        return self._passages(request, with_neighbours=True)
 
-    def _passages(self, query: KnowledgeQuery) -> list[RetrievedSnippet]:
+    def _passages(self, request: requests.KnowledgeSearch, *, with_neighbours: bool) -> list[RetrievedSnippet]:
         self._library.note_search()
-        return search_passages(
-            self._library, self._searcher.query_embedder, self._searcher.options.weights, self._actor, query
-        )
+        embedder, weights = self._searcher.query_embedder, self._searcher.options.weights
+        return search_passages(self._library, embedder, weights, self._actor, request, with_neighbours=with_neighbours)
 
     def strong_passages(self, query: str, limit: int = JOIN_MAX) -> tuple[RetrievedSnippet, ...]:
         """Return the first strong passages, for a search that finds no memory, or for a context."""
         if not self._library.is_used:
             return ()
-        passages = self._passages(KnowledgeQuery(query, limit=limit))
+        request = requests.KnowledgeSearch.model_construct(query=query, limit=limit)  # a query of any length
+        passages = self._passages(request, with_neighbours=False)
         return tuple(passage for passage in passages if (passage.relevance or 0.0) >= STRONG)
 
     def open(self, request: requests.KnowledgeGet) -> OpenedCitation:

@@ -124,7 +124,7 @@ def test_the_index_finds_what_looking_for_each_key_finds(keys: list[str], where:
     lore = read_lorebook(
         json.dumps({"entries": [{"key": [key.replace(",", "")], "content": "x"} for key in keys]}).encode(), "b"
     )
-    index = KeyIndex.of(lore.entries, ScanSettings(match_whole_words=False))
+    index = KeyIndex(lore.entries, case_sensitive=False, whole_words=False)
 
     found = {index.texts[key] for key in index.keys_in(where, {})}
 
