@@ -288,10 +288,10 @@ def priority_bonus(memory: Memory, now: datetime, settings: ActivationSettings =
     Half of the multiplier is its priority, 0 to 200, relative to the first one; where its agent's settings say so,
     priority fades to priority * factor ** days without use.
     """
-    left, factor = memory.priority, settings.priority_factors.get(memory.scope.agent, 1.0)
+    priority, factor = memory.priority, settings.priority_factors.get(memory.scope.agent, 1.0)
     if factor < 1.0:
-        left *= math.pow(factor, age_days(last_used_at(memory), now))
-    return (HALF_PRIORITY + min(MAX_PRIORITY, left)) / (HALF_PRIORITY + first_priority(memory))
+        priority *= math.pow(factor, age_days(last_used_at(memory), now))
+    return (HALF_PRIORITY + min(MAX_PRIORITY, priority)) / (HALF_PRIORITY + first_priority(memory))
 
 
 def age_days(since: datetime, now: datetime) -> float:

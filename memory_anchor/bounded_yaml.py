@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 from memory_anchor.errors import BadInput
 from memory_anchor.json_values import Json, kind_of
 
@@ -89,7 +89,7 @@ def read_file(path: Path, *, is_foreign: bool = False) -> dict[str, Json]:
     if path.is_file() and path.stat().st_size > MAX_SETTINGS_BYTES:
         raise BadInput(f"settings file {path} is {path.stat().st_size} bytes; allowed are {MAX_SETTINGS_BYTES}")
     try:
-        raw = beneath.read(path.parent, path.name, most_bytes=MAX_SETTINGS_BYTES) if is_foreign else path.read_bytes()
+        raw = nofollow.read(path.parent, path.name, most_bytes=MAX_SETTINGS_BYTES) if is_foreign else path.read_bytes()
         text = (raw or b"").decode("utf-8")
         check(text)
         value = yaml.load(text, _UniqueNames)  # noqa: S506 - a safe loader

@@ -220,16 +220,16 @@ class Core:
         )
         policy = services.policy(settings)
         by_rules = partial(decide, policy=policy)
-        ponder = (
+        ask_model = (
             partial(decide_with_model, model=adapters.model, policy=policy, deadline_s=settings.llm.deadline_s)
             if adapters.model
             else None
         )
         events = EventLog(records)
-        facts = FactWriter(records, services.gate(settings), self._neighbours, by_rules, ponder=ponder)
+        facts = FactWriter(records, services.gate(settings), self._neighbours, by_rules, ask_model=ask_model)
         recalled = RecalledTogether(
             *(store, searcher.alike, by_rules),
-            ask_model=ponder,
+            ask_model=ask_model,
             near=self._near_stored,
             on_news=lambda: self.scheduler.queue("reconsolidate"),
         )
@@ -272,7 +272,7 @@ class Core:
             adapters.store,
             adapters.embedder,
             self.clock,
-            services.ways(retrieval),
+            services.search_options(retrieval),
             cache_ttl_s=retrieval.cache_ttl_s if adapters.store.kind in WRITTEN_HERE else 0,
             reranker=adapters.reranker,
             rerank_deadline_s=retrieval.reranker_deadline_s,
@@ -334,20 +334,20 @@ class Core:
         project_id, root = self.projects.of(actor.project_dir)
         project_id = inputs.project_id(actor.project or self.settings.scope.project or project_id)
         name = actor.scope.agent or self.settings.scope.agent or "agent"
-        own = self.settings.agents.get(name)
+        agent_settings = self.settings.agents.get(name)
         scope = replace(
             actor.scope,
             account=actor.scope.account or self.settings.scope.account,
             user=actor.scope.user or self.settings.scope.user,
             agent=name,
             project=project_id,
-            collection=own.collection if own is not None else "",
+            collection=agent_settings.collection if agent_settings is not None else "",
             across=self._across(project_id) if self.settings.scope.agent_across_projects else (),
         )
-        known = replace(actor, scope=scope, project_dir=root)
-        home = rules_folder(scope, root, own=self.settings.scope.account)
+        actor = replace(actor, scope=scope, project_dir=root)
+        home = rules_folder(scope, root, local_account=self.settings.scope.account)
         return MemoryAnchor(
-            self.services, self.project_for(home, root, scope.account), known, self._context_builder, self
+            self.services, self.project_for(home, root, scope.account), actor, self._context_builder, self
         )
 
     def _joined(self, project_id: str, folder: str, why: str) -> None:
@@ -501,8 +501,8 @@ class Core:
         (self.data_dir / "jobs" / f"{TAG_STATE}.json").unlink(missing_ok=True)
 
     def _embed_some(self) -> int:
-        done = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.embed_pending(EMBED_BATCH)
-        return done or self.knowledge.work_a_little(self.foreground.wait_until_quiet)
+        embedded = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.embed_pending(EMBED_BATCH)
+        return embedded or self.knowledge.work_a_little(self.foreground.wait_until_quiet)
 
     def _finish_merges(self) -> None:
         """Finish merges of projects that a crash cut off."""
@@ -510,7 +510,7 @@ class Core:
         for merge in merges.unfinished():
             self.projects.merge(merge.source, merge.target)
             moved = merges.carry_out(merge)
-            self.services.read_anew()
+            self.services.invalidate_caches()
             log.warning("merging %s into %s was cut off; %d versions were left", merge.source, merge.target, moved)
 
     def _stored(self, entries: Sequence[Entry]) -> None:
@@ -558,8 +558,8 @@ class Core:
 
         def recent(limit: int) -> Sequence[RetrievedSnippet]:
             reader, now, activation = anchor.actor.scope, self.clock.now(), self.upkeep.activation
-            ranked = [RankedMemory(event, 0.0, place) for place, event in enumerate(anchor.search_events(limit=limit))]
-            return [snippet(one, reader=reader, now=now, detail=False, activation=activation) for one in ranked]
+            ranked = [RankedMemory(event, 0.0, rank) for rank, event in enumerate(anchor.search_events(limit=limit))]
+            return [snippet(memory, reader=reader, now=now, detail=False, activation=activation) for memory in ranked]
 
         sources = ContextSources(
             constitution=anchor.constitution,
@@ -581,8 +581,8 @@ class Core:
         Counts of unembedded and loaded memories, recalls a day and the size are of the whole store.
         """
         store = self.services.store
-        seen = () if reader is None else (OneOf("audience", tuple(sorted(audiences(reader)))),)
-        current = Where(seen, (OneOf("state", ("history",)),))
+        readable = () if reader is None else (OneOf("audience", tuple(sorted(audiences(reader)))),)
+        current = Where(readable, (OneOf("state", ("history",)),))
         counts = statistics(
             store, self.clock.now(), reader=reader, daily=self.services.usage.daily(), activation=self.upkeep.activation
         ).as_dict()

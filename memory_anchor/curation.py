@@ -77,8 +77,8 @@ class Conversations:
         self._writes.check_writable()
         for layer in STORED_LAYERS:
             self._writes.check_usage(layer, Origin.EXTRACTED, Visibility.AGENT)
-        known = self._known_first(stable_hash("learn", json.dumps(request.canonical(), sort_keys=True, default=str)))
-        extracted, write_mode, notes = self.found_in(request, known)
+        known = self._known_at_first(stable_hash("learn", json.dumps(request.canonical(), sort_keys=True, default=str)))
+        extracted, write_mode, notes = self.extract(request, known)
         if request.waits:
             unsure = self.project.gate.unsure
             facts = tuple(
@@ -89,17 +89,17 @@ class Conversations:
             extracted = replace(extracted, candidates=facts)
         return self.services.rememberer.store(self.actor, extracted, gate=self.project.gate, mode=write_mode), notes
 
-    def found_in(
+    def extract(
         self, request: RememberConversation, known: Sequence[Memory] | None = None
     ) -> tuple[Extracted, WriteMode, list[str]]:
         """Return what `remember` would store; nothing is written. known: None for what is known now."""
         turns = conversation(request.messages)
-        own = self.project.agent_settings(self.actor.scope.agent).extraction
-        write_mode = request.mode or WriteMode(WriteMode.TOOL_CALL if own.mode == "auto" else own.mode)
-        style = Style(write_mode, Perspective(own.perspective), own.prompt_template)
+        settings = self.project.agent_settings(self.actor.scope.agent).extraction
+        write_mode = request.mode or WriteMode(WriteMode.TOOL_CALL if settings.mode == "auto" else settings.mode)
+        style = Style(write_mode, Perspective(settings.perspective), settings.prompt_template)
         extract: Extract | None = None
         notes = []
-        model = self.services.model_named(own.model)
+        model = self.services.model_named(settings.model)
         if model is not None and write_mode is not WriteMode.TOOL_CALL:
             extract = partial(
                 extract_through,
@@ -121,7 +121,7 @@ class Conversations:
         """Return what is known of this caller's user and project, each line citing its fact."""
         return profile_of(self._known_here(PROFILED_MAX))
 
-    def _known_first(self, fingerprint: str) -> list[Memory]:
+    def _known_at_first(self, fingerprint: str) -> list[Memory]:
         """Return what was known when this request came first: of what it stored itself it would find nothing new."""
         nonce, now = self.actor.nonce, self._known_here()
         ids = self.services.answers.note_once(
@@ -203,10 +203,10 @@ class Curation:
         """Write a new version with another text; the old one stays in its history."""
         self._writes.check_writable()
         name = request.id
-        text, kinds = self._writes.made_safe(request.content, "content")
+        text, kinds = self._writes.storable_text(request.content, "content")
         idempotency = self._writes.idempotency("edit", id=name, content=text, version=request.expected_version)
-        if (done := self._writes.replayed(idempotency)) is not None:
-            return done
+        if (answer := self._writes.replayed(idempotency)) is not None:
+            return answer
         current = self._changeable(name, Action.EDIT)
         if current.content == text:
             return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, "the text is the same already")
@@ -230,10 +230,10 @@ class Curation:
         name, judged = request.id, request.epistemic
         if not request.shown_by and judged is not Epistemic.HYPOTHESIS:
             raise BadInput(f"shown_by is empty; allowed is text of 1 to {inputs.REASON_MAX} characters")
-        evidence = self._writes.made_safe(request.shown_by, "shown_by")[0] if request.shown_by else ""
+        evidence = self._writes.storable_text(request.shown_by, "shown_by")[0] if request.shown_by else ""
         idempotency = self._writes.idempotency("judge", id=name, epistemic=judged.value, shown_by=evidence)
-        if (done := self._writes.replayed(idempotency)) is not None:
-            return done
+        if (answer := self._writes.replayed(idempotency)) is not None:
+            return answer
         self._changeable(name, Action.JUDGE)
         at = self._writes.services.clock.now()
         is_link = evidence.startswith(("https://", "http://"))
@@ -259,8 +259,8 @@ class Curation:
         word = "pinned" if pinned else "unpinned"
         idempotency = self._writes.idempotency(word, id=name)
         with self._records.lock:
-            if (done := self._writes.replayed(idempotency)) is not None:
-                return done
+            if (answer := self._writes.replayed(idempotency)) is not None:
+                return answer
             current = self._changeable(name, Action.PIN if pinned else Action.UNPIN)
             # A human's pin over an agent's is written: from then on it is a human's.
             same = current.pinned is pinned and not (pinned and self._is_human and not self._pinned_by_a_human(current))
@@ -279,8 +279,8 @@ class Curation:
         """Bring an archived memory back into every search; a superseded one must be settled instead."""
         self._writes.check_writable()
         idempotency = self._writes.idempotency("restore", id=name)
-        if (done := self._writes.replayed(idempotency)) is not None:
-            return done
+        if (answer := self._writes.replayed(idempotency)) is not None:
+            return answer
         current = self._records.read(name, self._writes.actor.scope)
         if current.status is not Status.ARCHIVED:
             raise BadInput(f"{name} is {current.status.value}; allowed is an archived memory")
@@ -326,7 +326,7 @@ class Curation:
 
         seen: the stamp (`rights.stamp`) of the version that was shown. Raises Refused: it changed since.
         """
-        text, kinds = (None, ()) if request.content is None else self._writes.made_safe(request.content, "content")
+        text, kinds = (None, ()) if request.content is None else self._writes.storable_text(request.content, "content")
         reason = "accepted in review" if text is None else "edited and accepted in review"
 
         def changed(memory: Memory) -> Memory:
@@ -355,12 +355,12 @@ class Curation:
         records = self._records
         if request.content is not None and resolution != "merge":
             raise BadInput(f"content is given with {resolution}; allowed is with merge")
-        text, kinds = (None, ()) if request.content is None else self._writes.made_safe(request.content, "content")
+        text, kinds = (None, ()) if request.content is None else self._writes.storable_text(request.content, "content")
         words = {} if text is None else {"content": text}  # what is asked without it keeps the fingerprint that it had
         idempotency = self._writes.idempotency("settle", id=name, resolution=resolution, **words)
         with records.lock:
-            if (done := records.replayed(idempotency)) is not None:
-                return done
+            if (answer := records.replayed(idempotency)) is not None:
+                return answer
             memory = records.read(name, self._writes.actor.scope)
             if memory.status is not Status.DISPUTED or not memory.disputes:
                 raise BadInput(f"{name} is {memory.status.value}; allowed is a memory of an open contradiction")
@@ -377,9 +377,9 @@ class Curation:
             loser = next((s.new.id for s in steps if s.new.status is Status.SUPERSEDED), None)
             answer = WriteOutcome(outcome, winner.id, winner.layer, winner.status, f"settled: {resolution}", loser)
             answer = replace(answer, redactions=kinds)
-            kept = with_receipt(winner, idempotency, answer)
-            steps = [replace(step, new=kept) if step.new is winner else step for step in steps]
-            records.commit(revisions=steps, kind="settle", by=kept.author)
+            stored = with_receipt(winner, idempotency, answer)
+            steps = [replace(step, new=stored) if step.new is winner else step for step in steps]
+            records.commit(revisions=steps, kind="settle", by=stored.author)
         return answer
 
     def _resolved(self, new: Memory, old: list[Memory], resolution: str, text: str | None) -> list[Revision]:
@@ -390,19 +390,19 @@ class Curation:
             reason = f"settled: {resolution}"
             return revise(memory, replace(changed, disputes=()), at=at, author=author, reason=reason)
 
-        def kept(memory: Memory) -> Revision:
+        def keep(memory: Memory) -> Revision:
             return step(memory, replace(memory, status=Status.ACTIVE))
 
-        def ended(memory: Memory) -> Revision:
+        def supersede(memory: Memory) -> Revision:
             return step(memory, replace(memory, status=Status.SUPERSEDED, valid_to=at))
 
-        if not old:  # what spoke against it was ended on another device meanwhile
-            return [kept(new)]
+        if not old:  # what contradicted it was superseded on another device meanwhile
+            return [keep(new)]
         if resolution == "keep_new":
-            return [kept(new), *(ended(m) for m in old)]
+            return [keep(new), *(supersede(m) for m in old)]
         if resolution == "keep_old":
-            keep, *rest = old
-            return [kept(keep), ended(new), *(ended(m) for m in rest)]
+            kept, *rest = old
+            return [keep(kept), supersede(new), *(supersede(m) for m in rest)]
         merged = text or "\n".join([*(m.content for m in reversed(old)), new.content])
         if len(merged) > inputs.CONTENT_MAX:
             raise BadInput(f"merged text would be {len(merged)} characters; allowed are {inputs.CONTENT_MAX}")
@@ -414,7 +414,7 @@ class Curation:
             priority=merged_priority(new.priority),
             citations=tuple(dict.fromkeys([*new.citations, *(c for m in old for c in m.citations)])),
         )
-        return [step(new, both), *(ended(m) for m in old)]
+        return [step(new, both), *(supersede(m) for m in old)]
 
     def _decide(
         self,
@@ -430,8 +430,8 @@ class Curation:
         name = request.id
         idempotency = self._writes.idempotency("review", id=name, decision=reason, content=content)
         with self._records.lock:
-            if (done := self._writes.replayed(idempotency)) is not None:
-                return done
+            if (answer := self._writes.replayed(idempotency)) is not None:
+                return answer
             current = self._records.read(name, self._writes.actor.scope)
             if current.status is not Status.PENDING:
                 raise BadInput(f"{name} is {current.status.value}; allowed is a pending memory")

@@ -107,8 +107,8 @@ class Durability:
     def sync(self) -> None:
         """Return when everything written so far is on disk, whatever the mode. Raises Unavailable: it did not work."""
         with self._changed:
-            wanted = self.written
-            while self._synced < wanted:
+            target = self.written
+            while self._synced < target:
                 self.check()
                 if not self._busy:
                     break

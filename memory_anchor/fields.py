@@ -110,7 +110,7 @@ def _as_stored(text: str) -> str:
     return cleaned(text).text
 
 
-def _listed(value: Raw) -> Raw:
+def _as_list(value: Raw) -> Raw:
     """Return a list; one text counts as a list of one."""
     if isinstance(value, str):
         return [value]
@@ -119,7 +119,7 @@ def _listed(value: Raw) -> Raw:
     return value
 
 
-def _once(values: tuple[T, ...]) -> tuple[T, ...]:
+def _unique(values: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(value for value in values if value))
 
 
@@ -206,14 +206,14 @@ def _cited_source(value: Raw) -> Citation:
     source = value if isinstance(value, Mapping) else {}
     name = SOURCE_ALIASES.get(str(source.get("kind")), source.get("kind"))
     kind = next((known for known in CITATION_KINDS if known == name), None)
-    ref, title, place = source.get("ref"), source.get("title"), source.get("locator") or {}
+    ref, title, locator = source.get("ref"), source.get("title"), source.get("locator") or {}
     if kind is None or not isinstance(ref, str) or not 1 <= len(ref.strip()) <= FILE_MAX:
         kinds = ", ".join(CITATION_KINDS)
         raise _invalid(f"is {_short(value)}; allowed is {{kind, ref}}, kind one of {kinds}")
-    lines = (place.get("line_start"), place.get("line_end")) if isinstance(place, Mapping) else (0, 0)
+    lines = (locator.get("line_start"), locator.get("line_end")) if isinstance(locator, Mapping) else (0, 0)
     first, last = (line if isinstance(line, int) and line >= 1 else None for line in lines)
     if (first, last) != lines:
-        raise _invalid(f"has the locator {_short(place)}; allowed are line_start and line_end from 1")
+        raise _invalid(f"has the locator {_short(locator)}; allowed are line_start and line_end from 1")
     cleaned_title = _as_stored(_without_nul(title[:KEY_MAX])) if isinstance(title, str) else None
     return Citation(kind, _as_stored(_without_nul(ref.strip())), cleaned_title, Locator(first, last))
 
@@ -254,7 +254,7 @@ class Listed:
     most: int
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        bounded = Annotated[source, Field(max_length=self.most), AfterValidator(_once), BeforeValidator(_listed)]
+        bounded = Annotated[source, Field(max_length=self.most), AfterValidator(_unique), BeforeValidator(_as_list)]
         return handler.generate_schema(bounded)
 
 
@@ -277,13 +277,13 @@ Sources = Annotated[
     tuple[Annotated[Citation, PlainValidator(_cited_source), WithJsonSchema({"type": "object"})], ...],
     Field(max_length=FILES_MAX),
 ]
-Whose = Annotated[tuple[tuple[str, str], ...], PlainValidator(_owner), WithJsonSchema({"type": "object"})]
+OwnerIds = Annotated[tuple[tuple[str, str], ...], PlainValidator(_owner), WithJsonSchema({"type": "object"})]
 """`{account_id, user_id, conversation_id}` of a memory entry: (name, id) of each that was given."""
 Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
 Integer = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
 When = Annotated[Moment, PlainValidator(_moment), WithJsonSchema({"type": "string"})]
 OneTag = Annotated[Tag, PlainValidator(_tag), WithJsonSchema({"type": "string"})]
-Tags = Annotated[tuple[OneTag, ...], Field(max_length=TAGS_MAX), AfterValidator(_tags), BeforeValidator(_listed)]
+Tags = Annotated[tuple[OneTag, ...], Field(max_length=TAGS_MAX), AfterValidator(_tags), BeforeValidator(_as_list)]
 TagName = Annotated[str, Text(TAG_MAX)]
 TagNames = Annotated[tuple[TagName, ...], Listed(TAGS_MAX)]
 Files = Annotated[tuple[Annotated[str, Text(FILE_MAX), AsStored], ...], Listed(FILES_MAX)]
@@ -296,7 +296,7 @@ AnyAction = Annotated[ProposalAction, named(), WithJsonSchema({"type": "string"}
 AnyMode = Annotated[WriteMode, named(), WithJsonSchema({"type": "string"})]
 AnyStatus = Annotated[Status, named(), WithJsonSchema({"type": "string"})]
 AnyEpistemic = Annotated[Epistemic, named(), WithJsonSchema({"type": "string"})]
-Seen = Annotated[tuple[Annotated[str, Text(STAMP_MAX)], ...], Listed(SEEN_MAX)]
+Stamps = Annotated[tuple[Annotated[str, Text(STAMP_MAX)], ...], Listed(SEEN_MAX)]
 """Stamps of the versions that a human was shown."""
 AnyJson = Annotated[JsonValue, PlainValidator(_json), WithJsonSchema({})]
 Messages = Annotated[
@@ -353,11 +353,11 @@ class BaseRequest(BaseModel):
         return [name for name, field in cls.model_fields.items() if field.is_required()]
 
     @classmethod
-    def of(cls, *given: Raw, **fields: Raw) -> Self:
+    def of(cls, *values: Raw, **fields: Raw) -> Self:
         """Return the checked request; positional values are its first fields. Raises BadInput: one sentence."""
-        if len(given) > len(cls.model_fields):
-            raise TypeError(f"{cls.__name__} has {len(cls.model_fields)} fields, {len(given)} were given")
-        return cls.read(dict(zip(cls.model_fields, given, strict=False)) | fields, cls.__name__)
+        if len(values) > len(cls.model_fields):
+            raise TypeError(f"{cls.__name__} has {len(cls.model_fields)} fields, {len(values)} were given")
+        return cls.read(dict(zip(cls.model_fields, values, strict=False)) | fields, cls.__name__)
 
     @classmethod
     def read(cls, given: Mapping[str, Raw], what: str) -> Self:
@@ -366,9 +366,8 @@ class BaseRequest(BaseModel):
             return cls.model_validate(given)
         except ValidationError as error:
             errors = error.errors(include_url=False)
-            first = next(
-                (error for error in errors if error["type"] == "extra_forbidden"), errors[0]
-            )  # a typing mistake
+            unknown = (problem for problem in errors if problem["type"] == "extra_forbidden")
+            first = next(unknown, errors[0])  # an unknown name is often a typing mistake
             raise BadInput(sentence(first, cls, what)) from None
 
     def canonical(self, **resolved: Json) -> dict[str, Json]:
@@ -388,11 +387,11 @@ def use_case(model: type[Request]) -> Callable[[Callable[[Anchor, Request], Answ
 
     def wrap(method: Callable[[Anchor, Request], Answer]) -> Callable[..., Answer]:
         @wraps(method)
-        def run(self: Anchor, *given: Raw, **fields: Raw) -> Answer:
-            if len(given) == 1 and isinstance(given[0], model) and not fields:
-                request = given[0]
+        def run(self: Anchor, *values: Raw, **fields: Raw) -> Answer:
+            if len(values) == 1 and isinstance(values[0], model) and not fields:
+                request = values[0]
             else:
-                request = model.of(*given, **fields)
+                request = model.of(*values, **fields)
             return retry_on_conflict(lambda: method(self, request))
 
         return run
@@ -406,7 +405,7 @@ def _plain(value: Json | Moment | Tag | Citation | tuple[Tag | Citation, ...]) -
     if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, tuple):
-        return [(one.name, one.weight) if isinstance(one, Tag) else _plain(one) for one in value]
+        return [(member.name, member.weight) if isinstance(member, Tag) else _plain(member) for member in value]
     return str(value) if isinstance(value, Moment | Tag) else value
 
 
@@ -504,12 +503,12 @@ def tool_schema(model: type[BaseRequest]) -> Schema:
     properties: Schema = {}
     shown: Schema = {"type": "object", "properties": properties}
     for name, field in ((name, _field_of(model, name)) for name in model.model_fields if name not in model.unlisted):
-        own = {key: field[key] for key in ("type", "items") if key in field}
-        if "items" in own:
-            own["items"] = {"type": record(own["items"])["type"]}
+        property_schema = {key: field[key] for key in ("type", "items") if key in field}
+        if "items" in property_schema:
+            property_schema["items"] = {"type": record(property_schema["items"])["type"]}
         if name not in model.terse and (words := text(field.get("tool"), "").replace("{}", _bounds(field))):
-            own["description"] = words
-        properties[name] = own
+            property_schema["description"] = words
+        properties[name] = property_schema
     if required := model.required():
         shown["required"] = required
     return shown

@@ -56,7 +56,7 @@ else:
         os.fsync(handle)
 
 
-def ours(error: OSError, path: Path) -> MemoryAnchorError:
+def file_error(error: OSError, path: Path) -> MemoryAnchorError:
     """Return the error of ours that says why `path` could not be written or locked."""
     why = error.strerror or type(error).__name__
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -84,7 +84,7 @@ def make_private(folder: Path) -> None:
         if stat.S_IMODE(folder.stat().st_mode) & 0o077:
             folder.chmod(0o700)
     except OSError as error:
-        raise ours(error, folder) from error
+        raise file_error(error, folder) from error
 
 
 def read_own_file(path: Path, *, most: int, last: int = 0) -> bytes:
@@ -116,15 +116,15 @@ def read_own_file(path: Path, *, most: int, last: int = 0) -> bytes:
         if 0 < last < status.st_size:
             os.lseek(handle, status.st_size - last, os.SEEK_SET)
         pieces: list[bytes] = []
-        left = most + 1
-        while left > 0 and (piece := os.read(handle, min(PIECE_BYTES, left))):
+        remaining = most + 1
+        while remaining > 0 and (piece := os.read(handle, min(PIECE_BYTES, remaining))):
             pieces.append(piece)
-            left -= len(piece)
+            remaining -= len(piece)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from None
     finally:
         os.close(handle)
-    if left <= 0:
+    if remaining <= 0:
         raise BadInput(f"{path.name} grew above {most} bytes while it was read.")
     return b"".join(pieces)
 
@@ -139,7 +139,7 @@ def file_lock(path: Path) -> Iterator[None]:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), PRIVATE)
     except OSError as error:
-        raise ours(error, path) from error
+        raise file_error(error, path) from error
     try:
         _set_lock(handle, _LOCK)
         try:
@@ -221,7 +221,7 @@ def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bo
         if durable:
             sync_folder(path.parent)
     except OSError as error:
-        raise ours(error, path) from error
+        raise file_error(error, path) from error
 
 
 def _mode_of(path: Path) -> int | None:

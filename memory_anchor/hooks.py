@@ -183,7 +183,7 @@ class Hooks:
                 return KEEP_IN_CHINESE if unwritten and unwritten.in_chinese else KEEP
             case "Stop":
                 return self._ask(anchor, payload)
-            case "PostCompact" if anchor.own.enabled:
+            case "PostCompact" if anchor.agent_settings.enabled:
                 store_summary(anchor, str(payload.get("compact_summary") or payload.get("summary") or ""))
             case "SessionEnd":
                 anchor.end_session()
@@ -196,7 +196,7 @@ class Hooks:
         so. At the end of a session whose agent is asked to write by itself, what is found besides waits for review. A
         transcript that was read before adds nothing. Raises what reading and storing raise.
         """
-        chosen = anchor.own.extraction
+        chosen = anchor.agent_settings.extraction
         path = str(payload.get("transcript_path") or "")
         learns, shown = self._learns(anchor, event), self._take_shown(anchor, event)
         if not path or not (learns or shown):
@@ -222,8 +222,8 @@ class Hooks:
         return shown
 
     def _learns(self, anchor: MemoryAnchor, event: str) -> bool:
-        chosen = anchor.own.extraction
-        if not anchor.own.enabled or chosen.trigger == "manual":
+        chosen = anchor.agent_settings.extraction
+        if not anchor.agent_settings.enabled or chosen.trigger == "manual":
             return False
         if event == "SessionEnd" and chosen.asks:
             return True
@@ -235,8 +235,8 @@ class Hooks:
         `stop_hook_active` says that this very stop follows our question: asking again would never end. Where the
         transcript can be read, only what it holds is asked about; where it cannot, only an agent that a user chose.
         """
-        chosen = anchor.own.extraction
-        asks = anchor.own.enabled and chosen.asks
+        chosen = anchor.agent_settings.extraction
+        asks = anchor.agent_settings.enabled and chosen.asks
         if not asks or payload.get("stop_hook_active") or not anchor.writes.may_write:
             return ""
         again = chosen.min_turns if chosen.trigger == "per-turn" else max(chosen.min_turns, ASKED_AGAIN_AFTER)

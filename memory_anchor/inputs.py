@@ -220,13 +220,13 @@ _FILE = re.compile(r"^(?P<path>.+?)(?::(?P<start>\d{1,7})(?:-(?P<end>\d{1,7}))?)
 def file_citations(paths: Iterable[str], *, observed_at: datetime) -> tuple[Citation, ...]:
     """Return file citations from `path` or `path:10-20`."""
     citations = []
-    for named in paths:
-        match = _FILE.match(named)
-        path = match["path"] if match else named
+    for text in paths:
+        match = _FILE.match(text)
+        path = match["path"] if match else text
         start = int(match["start"]) if match and match["start"] else None
         end = int(match["end"]) if match and match["end"] else start
         if start is not None and (start < 1 or (end or start) < start):
-            raise BadInput(f"files has {named!r}; allowed is `path` or `path:10-20` with 1 <= start <= end")
+            raise BadInput(f"files has {text!r}; allowed is `path` or `path:10-20` with 1 <= start <= end")
         citations.append(Citation("file", path, locator=Locator(start, end), observed_at=observed_at))
     return tuple(citations)
 

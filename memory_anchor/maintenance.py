@@ -124,15 +124,19 @@ class Maintenance:
     def preview_purge(self, request: requests.PreviewPurge) -> dict[str, Json]:
         """Return the memories that a purge of these ids, or of this text, would erase; for a human alone."""
         rights.check(Action.PURGE, self._actor.caller)
-        named = purging.versions_to_erase(self._process.upkeep, ids=request.ids, text=request.text)
+        versions_by_collection = purging.versions_to_erase(self._process.upkeep, ids=request.ids, text=request.text)
         versions: dict[str, list[Memory]] = {}
-        for memory in chain.from_iterable(named.values()):
+        for memory in chain.from_iterable(versions_by_collection.values()):
             versions.setdefault(memory.id, []).append(memory)
         shown: list[Record] = [
-            {"id": name, "versions": len(of_one), "content": " ".join(of_one[-1].content.split())[:PREVIEW_CHARS]}
-            for name, of_one in sorted(versions.items())
+            {"id": name, "versions": len(of_memory), "content": " ".join(of_memory[-1].content.split())[:PREVIEW_CHARS]}
+            for name, of_memory in sorted(versions.items())
         ]
-        return {"memories": shown[:PREVIEW_MAX], "count": len(shown), "seen": purging.versions_digest(named)}
+        return {
+            "memories": shown[:PREVIEW_MAX],
+            "count": len(shown),
+            "seen": purging.versions_digest(versions_by_collection),
+        }
 
     def purge(self, request: requests.Purge) -> dict[str, Json]:
         """Erase memories for good by id or by a text: a human's call alone."""
@@ -140,7 +144,7 @@ class Maintenance:
         if bool(request.ids) == bool(request.text):
             raise BadInput("purge names nothing, or both ids and a text; allowed is one of them")
         data_dir, services = self._services.data_dir, self._services
-        left = _left_to_humans(services, self._process)
+        human_files = _human_files(services, self._process)
         for memory_id in request.ids:
             services.records.read(memory_id, self._actor.scope)
         up = self._process.upkeep
@@ -150,14 +154,18 @@ class Maintenance:
             else partial(purging.purge_text, up, request.text)
         )
         with services.lorebooks.changing():
-            done = erase(
+            purged = erase(
                 caller=self._actor.caller,
                 at=services.clock.now(),
                 by=self._writes.author,
                 seen=request.seen,
-                holders=(left, *_holders(services, self._process)),
+                holders=(human_files, *_holders(services, self._process)),
             )
-        report = {**asdict(done), "versions": done.versions, "still_in": [*left.found, *backup.out_of_reach(data_dir)]}
+        report = {
+            **asdict(purged),
+            "versions": purged.versions,
+            "still_in": [*human_files.found, *backup.out_of_reach(data_dir)],
+        }
         return dict(record(parsed(json.dumps(report, default=str))))
 
     # --- jobs --------------------------------------------------------------------------------------------------
@@ -212,7 +220,7 @@ class Maintenance:
         for progress in run.steps():
             if self._services.monotonic() > until:
                 return {"finished": False, **asdict(progress)}
-        services.read_anew()
+        services.invalidate_caches()
         return {"finished": True, "embedder": services.embedder.identity.model if services.embedder else ""}
 
     # --- projects ----------------------------------------------------------------------------------------------
@@ -223,8 +231,8 @@ class Maintenance:
         counts: dict[str, int] = {}
         current = Where((), (OneOf("state", (HISTORY,)),))
         for name in MOVED:
-            for project, many in self._services.store.facet(name, "project", current).items():
-                counts[project] = counts.get(project, 0) + many
+            for project, number in self._services.store.facet(name, "project", current).items():
+                counts[project] = counts.get(project, 0) + number
         return {
             "renamed": self._process.projects.renamed(request.aliases),
             "projects": [
@@ -232,14 +240,14 @@ class Maintenance:
                     "id": name,
                     "here": name == self._actor.scope.project,
                     "memories": counts.get(name, 0),
-                    "paths": known.of_kind(PATH) if known else [],
-                    "remotes": known.of_kind(REMOTE) if known else [],
-                    "first_commits": known.of_kind(ROOT) if known else [],
-                    "may_be": known.maybe if known else "",
-                    "why": known.why if known else "",
+                    "paths": project_here.of_kind(PATH) if project_here else [],
+                    "remotes": project_here.of_kind(REMOTE) if project_here else [],
+                    "first_commits": project_here.of_kind(ROOT) if project_here else [],
+                    "may_be": project_here.maybe if project_here else "",
+                    "why": project_here.why if project_here else "",
                 }
                 for name in sorted({*known_here, *counts})
-                for known in [known_here.get(name)]
+                for project_here in [known_here.get(name)]
             ],
         }
 
@@ -249,7 +257,7 @@ class Maintenance:
         target = self._target(request.project)
         folder = os.path.realpath(request.folder or self._actor.project_dir)
         before = self._process.projects.link(folder, target, moved=request.moved)
-        self._recorded("project.linked", {"project": target, "folder": folder, "was": before, "moved": request.moved})
+        self._audit("project.linked", {"project": target, "folder": folder, "was": before, "moved": request.moved})
         left = self._count(before) if before != target else 0
         return {"project": target, "folder": folder, "was": before, "left_behind": left}
 
@@ -272,9 +280,9 @@ class Maintenance:
             merge = merges.begin(source, target, projects.known(source).aliases)
             projects.merge(source, target)
             merges.carry_out(merge)
-        services.read_anew()
+        services.invalidate_caches()
         kind = "project.unmerged" if request.undo else "project.merged"
-        self._recorded(kind, {"source": source, "target": merge.target, "versions": merge.versions})
+        self._audit(kind, {"source": source, "target": merge.target, "versions": merge.versions})
         return {"source": source, "target": merge.target, "versions": merge.versions, "undone": request.undo}
 
     def _target(self, project: str) -> str:
@@ -289,11 +297,11 @@ class Maintenance:
         where = Where((OneOf("project", (project,)),), (OneOf("state", (HISTORY,)),))
         return sum(self._services.store.count(name, where) for name in MOVED)
 
-    def _recorded(self, kind: str, what: dict[str, Json]) -> None:
+    def _audit(self, kind: str, what: dict[str, Json]) -> None:
         self._services.audit.append(kind, what, by=self._writes.author, at=self._services.clock.now())
 
 
-def _left_to_humans(services: Services, process: Process) -> purging.HumanFiles:
+def _human_files(services: Services, process: Process) -> purging.HumanFiles:
     folders = (alias.removeprefix("path:") for alias in chain.from_iterable(process.projects.all().values()))
     return purging.HumanFiles(services.data_dir, [Path(folder) for folder in folders if folder.startswith("/")])
 
@@ -306,7 +314,7 @@ def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]
         *purging.holders_in(data_dir, process.records),
         *knowledge_holders(services.knowledge, data_dir),
         backup.KnownBackups(data_dir),
-        purging.Cache("what searches remember", services.read_anew),
+        purging.Cache("what searches remember", services.invalidate_caches),
         purging.Cache("which tags occur together", process.clear_tags),
         purging.Cache("what was said last", services.events.clear_cache),
         purging.Cache("what lorebooks say", services.lorebooks.clear_cache),
@@ -316,7 +324,7 @@ def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]
 def purged_elsewhere(services: Services, process: Process, ids: Sequence[str], by: str) -> None:
     """Erase what a human purged on another device, whose signature the caller has checked."""
     at = services.clock.now()
-    holders = (_left_to_humans(services, process), *_holders(services, process))
+    holders = (_human_files(services, process), *_holders(services, process))
     purging.purge_ids(process.upkeep, ids, caller=Caller.HUMAN, at=at, by=by, holders=holders)
 
 
@@ -402,7 +410,7 @@ class Moving:
         store, name = self._services.store, stable_hash(IMPORT, json.dumps(request.lines))
 
         def stored() -> list[str]:
-            lines = [f"line {number}" for number, new, line in fresh if self._writes.took(new.content, line)]
+            lines = [f"line {number}" for number, new, line in fresh if self._writes.was_imported(new.content, line)]
             return [*transfer.stored_already(store, [version for _, version in versions]), *lines]
 
         # What this request stored before a crash was not there when it first came.
@@ -415,11 +423,11 @@ class Moving:
                 else:
                     counts[_counted(self._writes.save_memory(new, line=line).outcome, request.dry)] += 1
         if request.dry:
-            known = sum(version.version_id in present for _, version in versions)
-            counts["skipped"] += known
-            counts["added"] = len(versions) - known
+            repeats = sum(version.version_id in present for _, version in versions)
+            counts["skipped"] += repeats
+            counts["added"] = len(versions) - repeats
             return {**counts, "errors": [asdict(error) for error in errors]}
-        done = transfer.merge(
+        merged = transfer.merge(
             store,
             self._services.records.lock,
             versions,
@@ -427,10 +435,10 @@ class Moving:
             on_write=self._process.upkeep.on_write,
             refused=partial(rights.import_refusal, caller, reads=audiences(self._actor.scope)),
         )
-        skipped = [version_id for version_id in done.skipped if version_id in present]
-        counts["added"] = len(done.added) + len(done.skipped) - len(skipped)
+        skipped = [version_id for version_id in merged.skipped if version_id in present]
+        counts["added"] = len(merged.added) + len(merged.skipped) - len(skipped)
         counts["skipped"] += len(skipped)
-        failed = sorted([*errors, *done.errors], key=lambda error: error.line)
+        failed = sorted([*errors, *merged.errors], key=lambda error: error.line)
         return {**counts, "errors": [asdict(error) for error in failed]}
 
     def _as_agents_word(self, number: int, memory: Memory) -> Memory:
@@ -449,12 +457,12 @@ class Moving:
     def _as_new(self, number: int, record: dict[str, Json], *, dry: bool) -> tuple[requests.ImportedLine, Line]:
         """Return a foreign line as a new write: a human's word, or a document's, which passes no gate alone.
 
-        What says where it comes from was taken out of there: it waits for review.
+        One that cites where it comes from was extracted from there: it waits for review.
         """
         line = requests.ImportedLine.read(record, f"line {number}")
-        self._writes.made_safe(line.content, f"line {number}: content")
-        taken = Origin.EXTRACTED if line.cites else Origin.DOCUMENT
-        origin = Origin.HUMAN if rights.is_human(self._actor.caller) else taken
+        self._writes.storable_text(line.content, f"line {number}: content")
+        claimed = Origin.EXTRACTED if line.cites else Origin.DOCUMENT
+        origin = Origin.HUMAN if rights.is_human(self._actor.caller) else claimed
         now = self._services.clock.now()
         since = line.when.start(self._actor.zone) if line.when is not None else None
         cites = tuple(
@@ -471,8 +479,8 @@ class Moving:
         audit = self._services.audit
         if audited and rights.may(Action.IMPORT_PROJECTS, self._actor.caller):
             path = self._services.data_dir / "audit" / "audit.jsonl"
-            named = _named_in_trail(path, path.stat().st_size if path.exists() else 0)
-            added = [memory for memory in added if (memory.id, memory.version, memory.content_hash) not in named]
+            recorded = _versions_in_trail(path, path.stat().st_size if path.exists() else 0)
+            added = [memory for memory in added if (memory.id, memory.version, memory.content_hash) not in recorded]
         if not added:
             return nullcontext()
         parts = [added[start : start + RECORDS_EACH] for start in range(0, len(added), RECORDS_EACH)]
@@ -504,12 +512,14 @@ def _texts(value: json_values.Json) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1)
-def _named_in_trail(path: Path, size: int) -> frozenset[tuple[object, object, object]]:
+def _versions_in_trail(path: Path, size: int) -> frozenset[tuple[object, object, object]]:
     """Return (id, version, content hash) of every written version that the audit trail records.
 
     size: the file's; it only grows, so the calls of one import read it once.
     """
     del size
-    whats = (record["what"] for record in JsonlAudit(path).records())
-    versions = (entry for what in whats for entry in items(what.get("memories", [what])) if isinstance(entry, dict))
+    details = (record["what"] for record in JsonlAudit(path).records())
+    versions = (
+        entry for detail in details for entry in items(detail.get("memories", [detail])) if isinstance(entry, dict)
+    )
     return frozenset((entry.get("id"), entry.get("version"), entry.get("content_hash")) for entry in versions)

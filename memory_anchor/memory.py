@@ -110,7 +110,7 @@ class MemoryAnchor:
         return LorebookUseCases(self.writes)
 
     @property
-    def own(self) -> AgentSettings:
+    def agent_settings(self) -> AgentSettings:
         """The settings of this agent."""
         return self.project.agent_settings(self.actor.scope.agent)
 
@@ -149,8 +149,8 @@ class MemoryAnchor:
         """Store what happened; by words at once, by meaning as soon as it is embedded."""
         remote = self.services.remote
         with self.services.save_health.watched():
-            done = self.writes.log_event(request)
-            return done if remote is None else remote.queue(self.actor, "memory/log", request, done)
+            outcome = self.writes.log_event(request)
+            return outcome if remote is None else remote.queue(self.actor, "memory/log", request, outcome)
 
     @use_case(requests.SearchEvents)
     def search_events(self, request: requests.SearchEvents) -> list[Memory]:
@@ -163,7 +163,7 @@ class MemoryAnchor:
             )
         of_events = SearchRequest(request.query, (Layer.EVENT_LOG,), limit=request.limit, where=where, who=request.who)
         answer = self.services.searcher.search(self.actor, replace(of_events, since=since, until=until))
-        rank = {snippet.id: place for place, snippet in enumerate(answer.snippets)}
+        rank = {snippet.id: position for position, snippet in enumerate(answer.snippets)}
         if not rank:
             return []
         current = Where((OneOf("id", tuple(rank)),), (OneOf("state", (HISTORY,)),))
@@ -175,8 +175,8 @@ class MemoryAnchor:
         """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled."""
         remote = self.services.remote
         with self.services.save_health.watched():
-            done = self.writes.save_memory(request)
-            return done if remote is None else remote.queue(self.actor, "memory/store", request, done)
+            outcome = self.writes.save_memory(request)
+            return outcome if remote is None else remote.queue(self.actor, "memory/store", request, outcome)
 
     @use_case(requests.PromoteToFact)
     def promote(self, request: requests.PromoteToFact) -> WriteOutcome:
@@ -270,7 +270,7 @@ class MemoryAnchor:
         since, until = self._period(since=request.since, until=request.until)
         # From now on is what is believed now: the plain search, with all its evidence.
         as_of = request.as_of.start(self.actor.zone) if request.as_of is not None else None
-        ranking = self.own.retrieval
+        ranking = self.agent_settings.retrieval
         return SearchRequest(
             query=request.query,
             layers=request.layers,
@@ -380,9 +380,9 @@ class MemoryAnchor:
         return self.conversations.remember(request)
 
     @use_case(requests.RememberConversation)
-    def found_in(self, request: requests.RememberConversation) -> tuple[Extracted, WriteMode, list[str]]:
+    def extract(self, request: requests.RememberConversation) -> tuple[Extracted, WriteMode, list[str]]:
         """Return what `remember_conversation` would store; nothing is written."""
-        return self.conversations.found_in(request)
+        return self.conversations.extract(request)
 
     # --- changing what is there -----------------------------------------------------------------------------------
 

@@ -64,9 +64,9 @@ class FirstAnswers:
         try:
             with turn:
                 with self._lock:
-                    kept = self._answers.get(key)
-                if kept is not None and kept[0] == fingerprint:
-                    return cast(A, kept[1])
+                    cached = self._answers.get(key)
+                if cached is not None and cached[0] == fingerprint:
+                    return cast(A, cached[1])
                 name = stable_hash("answer", key, fingerprint)
                 stored = self._read(name) if lasting else None
                 answer = work() if stored is None else cast(A, stored)
@@ -99,10 +99,10 @@ class FirstAnswers:
         note = self.read_note(*parts)
         if note is not None:
             return cast(A, note)
-        made = make()
+        new = make()
         if parts[-1]:
-            self._write(stable_hash("noted", *parts), made)
-        return made
+            self._write(stable_hash("noted", *parts), new)
+        return new
 
     def _read(self, name: str) -> Json:
         try:

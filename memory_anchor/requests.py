@@ -32,14 +32,15 @@ from memory_anchor.fields import (
     Listed,
     Messages,
     Name,
+    OwnerIds,
     People,
     Polarity,
     Query,
     Reason,
     RequestId,
-    Seen,
     Share,
     Sources,
+    Stamps,
     StoredKey,
     StoredName,
     StoredPeople,
@@ -48,7 +49,6 @@ from memory_anchor.fields import (
     Tags,
     Text,
     When,
-    Whose,
     arg,
 )
 from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, QUERY_MAX, REASON_MAX, TAG_MAX, TTL_DAYS_MAX
@@ -133,7 +133,7 @@ class WriteRequest(BaseRequest):
     sentiment: Polarity | None = arg(None, "-1 to 1.")
     decay: Decay | None = arg(None, "{half_life_days}: how fast it fades.")
     sources: Sources = arg((), "What it rests on: {kind, ref, locator}.")
-    scope: Whose = arg((), "Whose it is; the caller's own.")
+    scope: OwnerIds = arg((), "Whose it is; the caller's own.")
     author: StoredName = arg("", "Of an observation: who wrote it down.")
     written_at: When | None = arg(None, "Of an observation: when it was written down.")
 
@@ -149,8 +149,8 @@ class WriteRequest(BaseRequest):
     @classmethod
     def like(cls, other: WriteRequest) -> Self:
         """Return this kind of request with the fields that it shares with another kind."""
-        own = {name: getattr(other, name) for name in cls.model_fields if name in type(other).model_fields}
-        return cast(Self, cls.model_construct(**own))
+        fields = {name: getattr(other, name) for name in cls.model_fields if name in type(other).model_fields}
+        return cast(Self, cls.model_construct(**fields))
 
 
 class SaveMemory(WriteRequest):
@@ -300,7 +300,7 @@ class ResolveConflict(BaseRequest):
     id: Identifier = arg(tool="of either")
     resolution: Literal["keep_new", "keep_old", "merge"] = arg(tool="keep_new, keep_old, merge")
     content: Content | None = arg(None, "Of merge: the one text that holds.")
-    seen: Seen = arg(())
+    seen: Stamps = arg(())
 
 
 # --- of people at the keyboard -----------------------------------------------------------------------------------
@@ -380,14 +380,14 @@ class ReviewSides(MemoryRequest):
 class AcceptPending(MemoryRequest):
     """Let a pending memory in, with another text where `content` is given."""
 
-    seen: Seen = arg(())
+    seen: Stamps = arg(())
     content: Content | None = arg(None)
 
 
 class RejectPending(MemoryRequest):
     """Archive a pending memory."""
 
-    seen: Seen = arg(())
+    seen: Stamps = arg(())
 
 
 # --- looking after -----------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 Settings are turned into the options of each part here, so that no part below knows the settings.
 
-What the user last said in each conversation is what a question that follows it leaves out. It is
-kept in this process's memory alone and never stored: a prompt is the user's, and may say what no memory should.
+`RecentPrompts` keeps a conversation's last prompts, because a follow-up question leaves out what they said. It is
+in this process's memory alone and never stored: a prompt is the user's, and may say what no memory should.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RecentPrompts:
     """Thread-safe. A caller without a conversation has said nothing: many may share that name."""
 
     def __init__(self) -> None:
-        self._said: LRUCache[tuple[str, str, str], deque[str]] = LRUCache(CONVERSATIONS_KEPT)
+        self._prompts: LRUCache[tuple[str, str, str], deque[str]] = LRUCache(CONVERSATIONS_KEPT)
         self._lock = threading.Lock()
 
     def note(self, scope: Scope, prompt: str) -> None:
@@ -70,13 +70,13 @@ class RecentPrompts:
         if scope.conversation and prompt.strip():
             key = scope.account, scope.project, scope.conversation
             with self._lock:
-                self._said.setdefault(key, deque(maxlen=PROMPTS_KEPT)).append(prompt.strip()[:PROMPT_CHARS])
+                self._prompts.setdefault(key, deque(maxlen=PROMPTS_KEPT)).append(prompt.strip()[:PROMPT_CHARS])
 
     def last_before(self, scope: Scope, query: str) -> str:
         """Return the last prompt that is not this very query; "" where there is none."""
         with self._lock:
-            said = tuple(self._said.get((scope.account, scope.project, scope.conversation), ()))
-        return next((one for one in reversed(said) if one != query.strip()[:PROMPT_CHARS]), "")
+            prompts = tuple(self._prompts.get((scope.account, scope.project, scope.conversation), ()))
+        return next((prompt for prompt in reversed(prompts) if prompt != query.strip()[:PROMPT_CHARS]), "")
 
 
 TENANT = "tenant-"
@@ -125,7 +125,7 @@ class Services:
     project_note: Callable[[str], str] = lambda _: ""
     """What is to be told, once, about which project this is; "" for nothing."""
 
-    def read_anew(self) -> None:
+    def invalidate_caches(self) -> None:
         """Drop what searches keep of the store: something was written past them."""
         self.searcher.invalidate()
         self.knowledge.index.invalidate()
@@ -176,26 +176,26 @@ def asks_user(settings: Settings) -> frozenset[MemoryType]:
     return frozenset(MemoryType(kind) for kind, how in settings.conflicts.policy.items() if how == "ask_user")
 
 
-def rules_folder(scope: Scope, root: str, *, own: str) -> str:
+def rules_folder(scope: Scope, root: str, *, local_account: str) -> str:
     """Return the name of the folder that holds a project's rules: no two accounts share one.
 
-    root: the project's folder here, which only callers of this machine have. own: the account of this installation,
-    whose projects go by their ids. Ids are names, and two accounts may use one.
+    root: the project's folder here, which only callers of this machine have. local_account: the account of this
+    installation, whose projects go by their ids. Ids are names, and two accounts may use the same.
     Raises BadInput: an id that looks like such a folder of another account.
     """
     if scope.project.startswith(TENANT):
         raise BadInput(f"project id is {scope.project!r}; ids that begin with {TENANT!r} are this server's own")
-    if root or scope.account == own:
+    if root or scope.account == local_account:
         return scope.project
     return f"{TENANT}{stable_hash(scope.account, scope.project)[:32]}"
 
 
 def variants(settings: Settings) -> dict[str, SearchOptions]:
     """Return the other ways of recall that a served memory offers, by name."""
-    return {name: ways(one.retrieval) for name, one in settings.variants.items()}
+    return {name: search_options(variant.retrieval) for name, variant in settings.variants.items()}
 
 
-def ways(chosen: RetrievalSettings) -> SearchOptions:
+def search_options(chosen: RetrievalSettings) -> SearchOptions:
     """Return how a search goes by these settings."""
     weights = RankingWeights.of({str(name): weight for name, weight in chosen.weights.items()})
     return SearchOptions(weights, chosen.conversation, chosen.fold_duplicates, chosen.priors, chosen.lens)
@@ -204,12 +204,12 @@ def ways(chosen: RetrievalSettings) -> SearchOptions:
 def activation(settings: Settings) -> ActivationSettings:
     """Return how strength is counted in this store."""
     chosen = settings.lifecycle
-    own = {MemoryType(kind): rate_of_half_life(days) for kind, days in chosen.half_life_days.items()}
+    rates = {MemoryType(kind): rate_of_half_life(days) for kind, days in chosen.half_life_days.items()}
     factors = {name: agent.lifecycle.decay_factor for name, agent in settings.agents.items()}
     return replace(
         named(chosen.activation),
         confidence_half_life_days=chosen.confidence_half_life_days,
-        rates=dict(DECAY_RATES) | own,
+        rates=dict(DECAY_RATES) | rates,
         noise=chosen.noise,
         priority_factors={name: factor for name, factor in factors.items() if factor is not None},
     )

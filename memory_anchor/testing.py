@@ -35,12 +35,12 @@ def cheap_keys() -> Iterator[None]:
     """Let this process seal keys at next to no cost; no setting or file can do that."""
     from memory_anchor.identity import keys
 
-    kept = keys.SCRYPT_COST
+    cost = keys.SCRYPT_COST
     keys.SCRYPT_COST = CHEAP_COST
     try:
         yield
     finally:
-        keys.SCRYPT_COST = kept
+        keys.SCRYPT_COST = cost
 
 
 def human_of(data_dir: Path) -> Signer:
@@ -50,17 +50,19 @@ def human_of(data_dir: Path) -> Signer:
 
     with cheap_keys():
         keys = KeyRing(data_dir / "identity", JsonlAudit(data_dir / "audit" / "audit.jsonl"))
-        own = keys.own()
-        return keys.unlock(PASSPHRASE) if own else keys.create(name="alice", passphrase=PASSPHRASE)
+        has_key = keys.own()
+        return keys.unlock(PASSPHRASE) if has_key else keys.create(name="alice", passphrase=PASSPHRASE)
 
 
-def signed_call(core: Core, caller: Preamble, name: str, given: Mapping[str, Json], human: Signer) -> Record:
+def signed_call(core: Core, caller: Preamble, name: str, arguments: Mapping[str, Json], human: Signer) -> Record:
     """Return the answer to a call signed by a human, as the terminal's process does it."""
     from memory_anchor.front.calls import run
     from memory_anchor.identity.signed_requests import CHALLENGE_CALL, sign_request
 
-    told = run(core, caller, CHALLENGE_CALL, {})
-    return run(core, caller, name, {**given, "human": sign_request(human, name, given, caller._asdict(), told)})
+    challenge = run(core, caller, CHALLENGE_CALL, {})
+    return run(
+        core, caller, name, {**arguments, "human": sign_request(human, name, arguments, caller._asdict(), challenge)}
+    )
 
 
 class HashEmbedder:

@@ -93,14 +93,14 @@ def revise(
     return Revision(new, replace(current.closed(at), receipts=()))
 
 
-def with_meaning_of(current: Memory, what: Memory) -> Memory:
+def with_meaning_of(current: Memory, source: Memory) -> Memory:
     """Return `current` with every field of meaning taken from another version."""
-    return replace(current, **{name: getattr(what, name) for name in MEANING})
+    return replace(current, **{name: getattr(source, name) for name in MEANING})
 
 
-def same_meaning(one: Memory, other: Memory) -> bool:
+def same_meaning(first: Memory, second: Memory) -> bool:
     """Return whether two versions say the same, whoever wrote them and whenever."""
-    return changed_fields(one, other).keys() <= {RAISED_IN_PLACE}
+    return changed_fields(first, second).keys() <= {RAISED_IN_PLACE}
 
 
 def changed_fields(older: Memory, newer: Memory) -> dict[str, tuple[FieldValue, FieldValue]]:

@@ -66,6 +66,7 @@ HOME_OF = {
     Layer.OPERATIONAL_KNOWLEDGE: "an editor: developers write .ai/operations/ in Git",
 }
 IMPORT = "import"
+ORIGIN_OF_CALLER = {Caller.HUMAN: Origin.HUMAN, Caller.SYSTEM: Origin.SYSTEM, Caller.AGENT: Origin.AGENT}
 Draft = TypeVar("Draft", FactDraft, EventDraft)
 STORED_LAYERS = (Layer.EVENT_LOG, Layer.VERIFIED_FACT)
 
@@ -124,12 +125,12 @@ class Writes:
     def set_active(self, request: SetActiveContext) -> datetime:
         """Set one value of L1 for this conversation; return when it expires."""
         self.check_writable()
-        name = self.made_safe(request.key, "key")[0]
+        name = self.storable_text(request.key, "key")[0]
         encoded = json.dumps(safety.cleaned_value(request.value, name), ensure_ascii=False, separators=(",", ":"))
         active, scope = self.services.active, self.actor.scope
-        recognised = (stable_hash("set_active", name, encoded, str(request.ttl_s)), scope.account, self.actor.nonce)
+        repeat = (stable_hash("set_active", name, encoded, str(request.ttl_s)), scope.account, self.actor.nonce)
         until = datetime.fromisoformat(
-            self.services.answers.note_once(lambda: active.expiry_of(request.ttl_s).isoformat(), *recognised)
+            self.services.answers.note_once(lambda: active.expiry_of(request.ttl_s).isoformat(), *repeat)
         )
         active.set(scope, name, encoded, expires_at=until)
         return until
@@ -137,10 +138,10 @@ class Writes:
     def end_session(self, request: EndSession) -> list[WriteOutcome]:
         """Turn L1 and the summary into one L2 event; without either nothing is written."""
         self.check_writable()
-        clean, kinds = self.made_safe(request.summary, "summary") if request.summary else ("", ())
+        clean, kinds = self.storable_text(request.summary, "summary") if request.summary else ("", ())
         idempotency = self.idempotency("end_session", summary=clean)
-        if (done := self.replayed(idempotency)) is not None:
-            return [done]  # values set since then stay in L1
+        if (answer := self.replayed(idempotency)) is not None:
+            return [answer]  # values set since then stay in L1
         with self.services.active.take(self.actor.scope) as values:
             content = session_text(clean, values)
             if not content:
@@ -185,8 +186,8 @@ class Writes:
         }
         idempotency = self._idempotency("log_event", request, draft, resolved, line)
         if line is not None and line.dry:
-            known = self.services.records.replayed(idempotency) is not None
-            return WriteOutcome(Outcome.SKIPPED if known else Outcome.ADDED, None, Layer.EVENT_LOG, None, "")
+            is_repeat = self.services.records.replayed(idempotency) is not None
+            return WriteOutcome(Outcome.SKIPPED if is_repeat else Outcome.ADDED, None, Layer.EVENT_LOG, None, "")
         return self.services.events.log(self.actor, draft, idempotency)
 
     # --- L3 ------------------------------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ class Writes:
             return WriteOutcome(foreseen, None, Layer.VERIFIED_FACT, None, "")
         return self.services.facts.save(self.actor, draft, idempotency, gate=self.project.gate)
 
-    def took(self, content: str, line: Line) -> bool:
+    def was_imported(self, content: str, line: Line) -> bool:
         """Return whether this line was imported before. Raises BadInput: the content."""
         idempotency = self._of_line(line, inputs.public("content", content).text)
         return self.services.records.replayed(idempotency) is not None
@@ -234,17 +235,17 @@ class Writes:
     def promote(self, request: PromoteToFact) -> WriteOutcome:
         """Turn an event into a fact: the fact cites the event, the event is marked promoted and stays."""
         self.check_writable()
-        text, kinds = self.made_safe(request.content, "content") if request.content is not None else ("", ())
-        recognised = request.canonical(
+        text, kinds = self.storable_text(request.content, "content") if request.content is not None else ("", ())
+        canonical = request.canonical(
             content=text, confidence=DEFAULT_CONFIDENCE if request.confidence is None else request.confidence
         )
-        idempotency = request_of(self.actor, request.request_id, "promote_to_fact", recognised)
-        done = self.replayed(idempotency)
+        idempotency = request_of(self.actor, request.request_id, "promote_to_fact", canonical)
+        answer = self.replayed(idempotency)
         event = self.services.records.read(request.event_id, self.actor.scope)
         if event.layer is not Layer.EVENT_LOG:
             raise BadInput(f"event_id {request.event_id!r} is in {event.layer.value}; allowed is an event of event_log")
-        if done is not None:
-            return self._promoted(event, done)
+        if answer is not None:
+            return self._promoted(event, answer)
         if event.promoted_to:
             return WriteOutcome(
                 Outcome.SKIPPED,
@@ -302,8 +303,8 @@ class Writes:
         self.check_writable()
         why = request.reason or "asked to forget"
         idempotency = self.idempotency("forget", id=request.id, reason=why)
-        if (done := self.replayed(idempotency)) is not None:
-            return done
+        if (answer := self.replayed(idempotency)) is not None:
+            return answer
         current = self.services.records.read(request.id, self.actor.scope)
         if current.status is Status.ARCHIVED:
             return WriteOutcome(Outcome.SKIPPED, request.id, current.layer, current.status, "it is archived already")
@@ -337,18 +338,18 @@ class Writes:
         """
         records = self.services.records
         with records.lock:
-            done = records.replayed(idempotency)
-            if done is not None:
-                return done
+            first_answer = records.replayed(idempotency)
+            if first_answer is not None:
+                return first_answer
             current = records.read(name, self.actor.scope)
             if expected_version is not None and current.version != expected_version:
                 raise VersionConflict(
                     f"{name} is at version {current.version}, not {expected_version}; read it again and retry"
                 )
-            wanted = changed(current)
+            new = changed(current)
             step = revise(
                 current,
-                replace(wanted, content_hash=content_hash(wanted.content)),
+                replace(new, content_hash=content_hash(new.content)),
                 at=self.services.clock.now(),
                 author=author_of(self.actor),
                 reason=reason,
@@ -386,7 +387,7 @@ class Writes:
             collection = self.project.settings.collections.get(name)
             check_writer(name, collection.usage if collection is not None else "memory", origin)
 
-    def made_safe(self, text: str, what: str) -> tuple[str, tuple[str, ...]]:
+    def storable_text(self, text: str, what: str) -> tuple[str, tuple[str, ...]]:
         """Return text without private parts and secrets, and the kinds that were redacted.
 
         Raises BadInput: nothing is left.
@@ -399,13 +400,13 @@ class Writes:
 
         source: an origin or a write mode; both go by this name (the latter in the write-back RFC).
         """
-        own = {Caller.HUMAN: Origin.HUMAN, Caller.SYSTEM: Origin.SYSTEM, Caller.AGENT: Origin.AGENT}[self.actor.caller]
+        default = ORIGIN_OF_CALLER[self.actor.caller]
         if source is None:
-            return own, WriteMode.TOOL_CALL
+            return default, WriteMode.TOOL_CALL
         if source in tuple(WriteMode):
-            return own, WriteMode(source)
+            return default, WriteMode(source)
         claimed = inputs.choice("source", source, Origin, ORIGIN_ALIASES)
-        return (claimed if claimed in (own, Origin.DOCUMENT, Origin.EXTRACTED) else own), WriteMode.TOOL_CALL
+        return (claimed if claimed in (default, Origin.DOCUMENT, Origin.EXTRACTED) else default), WriteMode.TOOL_CALL
 
     def _filled(self, draft: Draft, request: WriteRequest, line: Line | None, layer: Layer) -> Draft:
         """Return the draft with the fields every write has: citations, visibility, origin, when it was written down.
@@ -415,10 +416,10 @@ class Writes:
         source or the visibility.
         """
         scope, now = self.actor.scope, self.services.clock.now()
-        own = {"account_id": scope.account, "user_id": scope.user, "conversation_id": scope.conversation}
+        owner = {"account_id": scope.account, "user_id": scope.user, "conversation_id": scope.conversation}
         for name, value in request.scope:
-            if value != own[name]:
-                raise Refused(f"scope.{name} is {value!r}; this caller may write for {own[name]!r} only")
+            if value != owner[name]:
+                raise Refused(f"scope.{name} is {value!r}; this caller may write for {owner[name]!r} only")
         origin, write_mode = self._source(request.source)
         cited: tuple[Citation, ...] = inputs.file_citations(request.files, observed_at=now) if request.files else ()
         if cited and self.project.sources is not None:

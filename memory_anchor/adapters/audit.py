@@ -35,9 +35,9 @@ from memory_anchor.durability import Durability
 from memory_anchor.errors import BadInput, MemoryAnchorError, Unavailable
 from memory_anchor.files import (
     PRIVATE,
+    file_error,
     file_lock,
     make_private,
-    ours,
     sync_file,
     sync_folder,
     sync_handle,
@@ -137,7 +137,7 @@ class JsonlAudit:
                         sync_folder(self.path.parent)
             except OSError as error:
                 self._end = None
-                raise ours(error, self.path) from error
+                raise file_error(error, self.path) from error
             self._end, self._unheaded = end, (end.number, end.hash)
         self._durability.note_write("audit", str(self.path), self._sync)
         return end.hash
@@ -172,7 +172,7 @@ class JsonlAudit:
             if outlives_a_power_cut:
                 sync_folder(self._notes)
         except OSError as error:
-            raise ours(error, note) from error
+            raise file_error(error, note) from error
         try:
             yield
         except MemoryAnchorError as error:
@@ -297,7 +297,7 @@ class JsonlAudit:
             except FileNotFoundError:
                 return None
             except OSError as error:
-                raise ours(error, self.path) from error
+                raise file_error(error, self.path) from error
             self._firsts[kind] = first
             record = _record(first.raw) if first.raw else None
             return record["what"] if record is not None else None
@@ -360,7 +360,7 @@ class JsonlAudit:
                         if fresh[-1]["n"] > head[0]:
                             self._write_head(fresh[-1]["n"], fresh[-1]["hash"])
             except OSError as error:
-                raise ours(error, self.path) from error
+                raise file_error(error, self.path) from error
             finally:
                 self._end = None
             return len(fresh)
@@ -471,7 +471,7 @@ class JsonlAudit:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise ours(error, self._head) from error
+            raise file_error(error, self._head) from error
         return (int(match[1]), match[2].decode()) if match else None
 
 

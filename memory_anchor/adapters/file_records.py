@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from memory_anchor.errors import BadInput, ChangedMeanwhile, MemoryAnchorError, TooLarge, Unavailable
-from memory_anchor.files import file_lock, make_private, ours, read_with_stat, remove_durably, write_atomic
+from memory_anchor.files import file_error, file_lock, make_private, read_with_stat, remove_durably, write_atomic
 from memory_anchor.hashing import stable_hash
 from memory_anchor.ports import ListedRecord, SharedRecord, SharedRecords
 
@@ -44,7 +44,7 @@ class FileRecords:
         try:
             file = read_with_stat(path, most_bytes=BYTES_MAX)
         except OSError as error:
-            raise ours(error, path) from error
+            raise file_error(error, path) from error
         return None if file is None else SharedRecord(name, file[0], _revision(file[1]))
 
     def revisions(self, names: Sequence[str]) -> dict[str, str]:
@@ -71,7 +71,7 @@ class FileRecords:
                 if stored:
                     remove_durably(path)
             except OSError as error:
-                raise ours(error, path) from error
+                raise file_error(error, path) from error
 
     def listed(self, folder: str) -> list[ListedRecord]:
         records = []

@@ -4,7 +4,7 @@ The repository is read as Git left it on disk, without ever letting Git read its
 may carry a stranger's `.git/config`, and Git runs the commands in it: filters, file system monitors, `gpg.program`,
 textconv, pagers, hooks, ssh commands, a promisor's upload-pack. Overriding each with `-c` is a list that grows with
 every version of Git. So which folder is a checkout, its HEAD and its remotes are read here from a few small files
-(`beneath`: no link is followed, sizes are bounded), and what needs objects asks Git in a new empty repository of our
+(`nofollow`: no link is followed, sizes are bounded), and what needs objects asks Git in a new empty repository of our
 own that borrows the object folder and nothing else: no configuration, attributes, hooks, index, refs, replacements or
 work tree of the other one, no user's or system's configuration, no `GIT_*` of the environment. Missing objects are an
 error and never fetched.
@@ -14,7 +14,7 @@ one, and only Git in that place writes the other. A checkout of another user is 
 
 `WorkingTree` reads the files of a project as citations name them: inside the project, of bounded size. An agent wrote
 the path and a stranger may have made the tree, so a path is resolved with its links, refused when it leaves the project
-or enters `.git`, and opened without following any link (`beneath`): nothing that is swapped in between leads out.
+or enters `.git`, and opened without following any link (`nofollow`): nothing that is swapped in between leads out.
 
 A file that is gone may have been renamed: to a file that the commit checked out does not know and that has mostly the
 same lines (not committed yet), or by the renames of the last commit that touched the old path. Else it may be a file of
@@ -43,7 +43,7 @@ from pathlib import Path, PurePosixPath
 
 from cachetools import TTLCache
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 
 TIMEOUT_S = 2.0
 RESTS_S = 60.0
@@ -209,7 +209,7 @@ def _named_by_file(top: str) -> Repository | None:
 def _small(folder: str, name: str) -> str:
     """Return a small file's text, "" when it cannot be read."""
     try:
-        content = beneath.read(Path(folder), name, most_bytes=SMALL_BYTES_MAX) or b""
+        content = nofollow.read(Path(folder), name, most_bytes=SMALL_BYTES_MAX) or b""
         return content.decode("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""
@@ -217,7 +217,7 @@ def _small(folder: str, name: str) -> str:
 
 def _packed(shared: str, ref: str) -> str:
     try:
-        content = beneath.read(Path(shared), "packed-refs", most_bytes=PACKED_REFS_BYTES_MAX) or b""
+        content = nofollow.read(Path(shared), "packed-refs", most_bytes=PACKED_REFS_BYTES_MAX) or b""
     except OSError:
         return ""
     before, match, _ = content.partition(f" {ref}\n".encode("utf-8", "surrogatepass"))
@@ -227,7 +227,7 @@ def _packed(shared: str, ref: str) -> str:
 def _configured(folder: str) -> Iterator[tuple[str, str, str]]:
     """Yield (section, key, value) of a configuration's plain lines; a subsection's name is left out."""
     try:
-        content = beneath.read(Path(folder), "config", most_bytes=CONFIG_BYTES_MAX) or b""
+        content = nofollow.read(Path(folder), "config", most_bytes=CONFIG_BYTES_MAX) or b""
     except OSError:
         return
     section = ""
@@ -331,14 +331,14 @@ class WorkingTree:
     def stamp(self, ref: str) -> str | None:
         """Return modification time, size and inode of the file; None when it is not a readable file inside."""
         path = self._inside(ref)
-        status = beneath.status(self._root, path) if path is not None else None
+        status = nofollow.status(self._root, path) if path is not None else None
         return f"{status.st_mtime_ns}:{status.st_size}:{status.st_ino}" if status is not None else None
 
     def text(self, ref: str) -> str | None:
         """Return the file's text; None when it is not there, too large or not UTF-8."""
         path = self._inside(ref)
         try:
-            content = beneath.read(self._root, path, most_bytes=FILE_BYTES_MAX) if path is not None else None
+            content = nofollow.read(self._root, path, most_bytes=FILE_BYTES_MAX) if path is not None else None
             return content.decode("utf-8") if content is not None else None
         except (OSError, UnicodeDecodeError):
             return None

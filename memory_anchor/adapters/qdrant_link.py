@@ -32,7 +32,7 @@ from memory_anchor.errors import (
     Unavailable,
     extra_missing,
 )
-from memory_anchor.files import ours
+from memory_anchor.files import file_error
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
@@ -188,7 +188,7 @@ class QdrantLink:
         try:
             return QdrantClient(path=self.access.path, force_disable_check_same_thread=True)
         except OSError as error:
-            raise ours(error, Path(str(self.access.path))) from error
+            raise file_error(error, Path(str(self.access.path))) from error
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from memory_anchor.errors import StoreDamaged
-from memory_anchor.files import ours, remove_durably, sync_folder
+from memory_anchor.files import file_error, remove_durably, sync_folder
 
 JOURNAL = "restoring.json"
 
@@ -42,7 +42,7 @@ def finish_restore(data_dir: Path) -> bool:
     except (ValueError, KeyError, TypeError) as error:
         raise StoreDamaged(f"{path} cannot be read; move it away and restore the backup again.") from error
     except OSError as error:
-        raise ours(error, data_dir) from error
+        raise file_error(error, data_dir) from error
     shutil.rmtree(staging, ignore_errors=True)
     remove_durably(path)
     return True

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from memory_anchor.adapters.audit import BrokenLink, JsonlAudit
 from memory_anchor.durability import Durability
 from memory_anchor.errors import ChangedMeanwhile, MemoryAnchorError, Unavailable, retry_on_conflict
-from memory_anchor.files import make_private, ours, write_atomic
+from memory_anchor.files import file_error, make_private, write_atomic
 from memory_anchor.json_values import Json
 from memory_anchor.ports import SharedRecords
 
@@ -104,7 +104,7 @@ class SharedAudit(JsonlAudit):
         except FileNotFoundError:
             return b""
         except OSError as error:
-            raise ours(error, self.path) from error
+            raise file_error(error, self.path) from error
         return content[: content.rfind(b"\n") + 1] if whole else content
 
     # --- the chains of all replicas --------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from pathlib import Path
 from memory_anchor.adapters.file_records import HIDDEN
 from memory_anchor.adapters.system import new_token
 from memory_anchor.errors import MemoryAnchorError, Refused, StoreDamaged, TooLarge, Unavailable
-from memory_anchor.files import file_lock, make_private, ours, read_bounded, remove_durably, write_atomic
+from memory_anchor.files import file_error, file_lock, make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.json_values import parsed, record, text
 from memory_anchor.ports import SharedRecords
 
@@ -200,7 +200,7 @@ class WorkingCopy:
                 try:
                     content = read_bounded(path, most_bytes=BYTES_MAX)
                 except OSError as error:
-                    raise ours(error, path) from error
+                    raise file_error(error, path) from error
                 if content is not None:
                     files[inside.as_posix()] = content
         if len(files) > FILES_MAX or sum(map(len, files.values())) > BYTES_MAX:

@@ -34,7 +34,7 @@ from memory_anchor.care.backup_manifest import FORMAT, CollectionPart, Manifest,
 from memory_anchor.care.purge import decoded_text
 from memory_anchor.care.waiting import texts_in
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, StoreDamaged
-from memory_anchor.files import make_folder, make_private, ours, replace_durably, write_atomic
+from memory_anchor.files import file_error, make_folder, make_private, replace_durably, write_atomic
 from memory_anchor.identity.keys import KeyRing
 from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import searched_words
@@ -135,7 +135,7 @@ def create(core: Core, target: Path) -> MadeBackup:
         versions = sum(part["versions"] for part in collections.values())
         return {"file": str(target), "bytes": target.stat().st_size, "versions": versions}
     except OSError as error:
-        raise ours(error, target) from error
+        raise file_error(error, target) from error
     finally:
         shutil.rmtree(parts, ignore_errors=True)
 
@@ -304,7 +304,7 @@ def unpack(file: Path, folder: Path) -> Manifest:
             return manifest
     except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise ours(error, folder) from error
+            raise file_error(error, folder) from error
         raise StoreDamaged(
             f"{file} is not a whole backup of memory-anchor ({type(error).__name__}); nothing was changed, use another."
         ) from error
@@ -355,7 +355,7 @@ def put_key_back(file: Path, data_dir: Path) -> str:
                     moved = str(aside)
                 write_atomic(place, copy.read_bytes())
         except OSError as error:
-            raise ours(error, data_dir) from error
+            raise file_error(error, data_dir) from error
     return moved
 
 
@@ -527,7 +527,7 @@ def _without(file: Path, matches: Callable[[str], bool]) -> int:
             _pack(parts, manifest, file)
         return gone
     except OSError as error:
-        raise ours(error, file) from error
+        raise file_error(error, file) from error
     finally:
         shutil.rmtree(parts, ignore_errors=True)
 

@@ -26,7 +26,7 @@ from typing import Protocol
 
 import yaml
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.care.waiting import BATCHES, WaitingBatch, WholeRecord, texts_in, unescaped
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
@@ -188,9 +188,9 @@ def _human_files(root: Path) -> list[Path]:
     refs = [FILE_NAME]
     for folder in (PROPOSALS, OPERATIONS):
         with contextlib.suppress(OSError):  # a link, which is not this project's
-            entries = beneath.walk(root, folder, most=OWN_FILES_MAX, depth=OWN_DEPTH_MAX)
+            entries = nofollow.walk(root, folder, most=OWN_FILES_MAX, depth=OWN_DEPTH_MAX)
             refs += [entry.ref for entry in entries if not entry.problem]
-    return [root / ref for ref in refs if root.is_dir() and beneath.status(root, ref) is not None]
+    return [root / ref for ref in refs if root.is_dir() and nofollow.status(root, ref) is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from typing import BinaryIO, TypedDict
 
 import yaml
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.care.other_tools import MEMORY_KEY, MIRROR, MIRROR_DATA, read_text
@@ -143,7 +143,7 @@ def proposals_of(data_dir: Path, project: str, aliases: tuple[str, ...]) -> dict
     proposals: dict[str, str] = {}
     for root, folder in places:
         with contextlib.suppress(OSError):  # a folder that is gone, or a link, which is not followed
-            for file in beneath.walk(root, folder, most=MAX_LISTED, depth=1):
+            for file in nofollow.walk(root, folder, most=MAX_LISTED, depth=1):
                 name = PurePath(file.ref)
                 content = _proposal_text(root, file.ref) if name.suffix == ".yaml" and not file.problem else None
                 if content is not None and PROPOSAL_ID.fullmatch(name.stem):
@@ -153,7 +153,7 @@ def proposals_of(data_dir: Path, project: str, aliases: tuple[str, ...]) -> dict
 
 def _proposal_text(root: Path, ref: str) -> str | None:
     try:
-        return (beneath.read(root, ref, most_bytes=MAX_FILE_BYTES) or b"").decode("utf-8")
+        return (nofollow.read(root, ref, most_bytes=MAX_FILE_BYTES) or b"").decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -417,7 +417,7 @@ class _Others:
             return
         own = self._own
         if own is not None and f"path:{own.parent.parent}" in known and not (own / f"{name}.yaml").exists():
-            beneath.write(own.parent.parent, PROPOSALS / f"{name}.yaml", content.encode())
+            nofollow.write(own.parent.parent, PROPOSALS / f"{name}.yaml", content.encode())
         else:
             write_atomic(self._data_dir / IMPORTED / "proposals" / project / f"{name}.yaml", content.encode())
         self._done.proposals += 1

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from memory_anchor.errors import BadInput, NotFound, StoreDamaged
-from memory_anchor.files import make_private, ours, read_bounded, write_atomic
+from memory_anchor.files import file_error, make_private, read_bounded, write_atomic
 from memory_anchor.json_values import Json, Record, number, one_of, optional_text, record, records, text, texts, whole
 from memory_anchor.model import (
     CITATION_KINDS,
@@ -93,7 +93,7 @@ class ContextReports:
             try:
                 content = read_bounded(path, most_bytes=REPORT_BYTES_MAX)
             except OSError as error:
-                raise ours(error, path) from error
+                raise file_error(error, path) from error
         try:
             stored = json.loads(content or b"null")
         except (ValueError, RecursionError):
@@ -113,7 +113,7 @@ class ContextReports:
         except (FileNotFoundError, NotADirectoryError):
             return ()
         except OSError as error:
-            raise ours(error, self._folder) from error
+            raise file_error(error, self._folder) from error
         return tuple(sorted(paths, key=lambda path: path.name, reverse=True))
 
 

@@ -24,7 +24,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 from memory_anchor.adapters import git
 from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.identity.identity_schema import IdentitySchema
@@ -280,13 +280,13 @@ def _repository() -> Path:
 
 def _new_project(source: Path, project: Path) -> Path:
     project.mkdir(parents=True)
-    seen = [beneath.FoundFile("constitution.yaml", 0, 0, 0)]
+    seen = [nofollow.FoundFile("constitution.yaml", 0, 0, 0)]
     with contextlib.suppress(OSError):
-        seen += beneath.walk(source, FOLDER, most=FILES_MAX, depth=DEPTH_MAX)
+        seen += nofollow.walk(source, FOLDER, most=FILES_MAX, depth=DEPTH_MAX)
     for ref in (file.ref for file in seen if not file.problem):
         with contextlib.suppress(OSError):  # unreadable files are left out
-            if (content := beneath.read(source, ref, most_bytes=FILE_BYTES_MAX)) is not None:
-                beneath.write(project, ref, content)
+            if (content := nofollow.read(source, ref, most_bytes=FILE_BYTES_MAX)) is not None:
+                nofollow.write(project, ref, content)
     subprocess.run(["git", "init", "-q", str(project)], check=False, capture_output=True, timeout=30)
     return project
 

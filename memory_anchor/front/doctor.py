@@ -31,7 +31,7 @@ from memory_anchor.errors import (
     Unavailable,
     WrongEmbedder,
 )
-from memory_anchor.files import ours
+from memory_anchor.files import file_error
 from memory_anchor.front.doctor_machine import (
     STATES,
     Check,
@@ -138,7 +138,7 @@ def _store(settings: Settings, data_dir: Path, serving: bool, deep: Tick | None)
             finding = f"the engine did not answer within {PROBE_TIMEOUT_S:g} s ({type(error).__name__})"
             yield Check("store", "failed", finding, "memory-anchor engine stop", 5)
         else:
-            yield failed("store", ours(error, data_dir), f"chmod -R u+rwX {data_dir}")
+            yield failed("store", file_error(error, data_dir), f"chmod -R u+rwX {data_dir}")
 
 
 def _check(row: Record) -> Check:
@@ -500,7 +500,7 @@ def _approvals() -> Check:
     except MemoryAnchorError as error:
         return failed("approvals", error)
     except OSError as error:
-        return failed("approvals", ours(error, Path(error.filename or ".")))
+        return failed("approvals", file_error(error, Path(error.filename or ".")))
     if not faults:
         return Check("approvals", "ok", "every approved text is there and in its place")
     fix = "restore them with a backup, or approve the file anew: memory-anchor init"
@@ -516,7 +516,7 @@ def _constitution(data_dir: Path) -> Check:
     except MemoryAnchorError as error:
         return failed("constitution", error, _fix_of(error, data_dir))
     except OSError as error:
-        return failed("constitution", ours(error, Path(error.filename or ".")))
+        return failed("constitution", file_error(error, Path(error.filename or ".")))
     finding = f"{len(served.entries)} entries, {served.tokens} tokens"
     if schema.key_warning():  # reported as the human key, with its fix; the text cannot be judged without it
         return Check("constitution", "warning", f"{finding}; nothing can be approved without the human key")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
 
 from memory_anchor.errors import MemoryAnchorError, report
-from memory_anchor.files import ours
+from memory_anchor.files import file_error
 from memory_anchor.json_values import Record
 from memory_anchor.runtime import environment, wire
 from memory_anchor.runtime.wire import VERSION, newer
@@ -100,7 +100,7 @@ def directory_found(data_dir: Path) -> Check:
     except FileNotFoundError:
         return Check("data directory", "ok", f"{data_dir} is made at the first use")
     except OSError as error:
-        return failed("data directory", ours(error, data_dir), f"chmod u+rwx {data_dir.parent}", code=4)
+        return failed("data directory", file_error(error, data_dir), f"chmod u+rwx {data_dir.parent}", code=4)
     mode = stat.S_IMODE(status.st_mode)
     if hasattr(os, "getuid") and status.st_uid != os.getuid():
         return Check("data directory", "failed", f"{data_dir} belongs to another user", f"chown -R $USER {data_dir}", 4)

@@ -139,7 +139,7 @@ def _handoff(anchor: MemoryAnchor, audience: str | None) -> str:
         [
             f"Hand this work over to {reader}.",
             "1. save_memory for each decision, fix or rule of this conversation that is not stored yet "
-            f"(search_memory first){FIRST_PERSON if anchor.own.extraction.mode == 'first-person' else ''}.",
+            f"(search_memory first){FIRST_PERSON if anchor.agent_settings.extraction.mode == 'first-person' else ''}.",
             "2. log_event for work done and failures met.",
             "3. promote_to_fact for an event below that has been confirmed.",
             "4. end_session with a summary: what was done, what is open, what to do next.",

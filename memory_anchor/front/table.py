@@ -219,7 +219,7 @@ ROWS: Mapping[str, Row] = {
             MemoryAnchor.remember_conversation,
             lambda answer, _: shapes.remembered(*answer),
         ),
-        _row("found_in", asks.RememberConversation, MemoryAnchor.found_in, _candidates),
+        _row("found_in", asks.RememberConversation, MemoryAnchor.extract, _candidates),
         _row("forget", asks.ForgetMemory, MemoryAnchor.forget, _outcome),
         _row("edit", asks.EditMemory, MemoryAnchor.edit, _outcome),
         _row("judge", asks.JudgeMemory, MemoryAnchor.judge, _outcome),

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import yaml
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 from memory_anchor.bounded_yaml import LOADER
 from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import Refused
@@ -457,7 +457,7 @@ def _folder_statement(path: str, name: str) -> dict[str, Json]:
 def read_trail(folder: Path) -> list[Link]:
     """Return the links that can be read, in order; a broken or conflicted file is an empty trail."""
     try:
-        content = beneath.read(*_below_project(folder), most_bytes=MAX_TRAIL_BYTES) or b""
+        content = nofollow.read(*_below_project(folder), most_bytes=MAX_TRAIL_BYTES) or b""
         text = content.decode("utf-8")
         check_yaml(text, most_nodes=MAX_LINKS * NODES_A_LINK)
         record = yaml.load(text, Loader=LOADER)  # noqa: S506 - strings only, no objects
@@ -485,7 +485,7 @@ def write_trail(folder: Path, *, head: Link | None, new: Link) -> None:
     text = "# 每次生效的批准，由批准者签名；随 constitution.yaml 一起提交。\n"
     text += "# Every approval that took effect, signed by its approver; commit it with constitution.yaml.\n"
     text += yaml.safe_dump(record, allow_unicode=True, sort_keys=False)
-    beneath.write(*_below_project(folder), text.encode())
+    nofollow.write(*_below_project(folder), text.encode())
 
 
 def _below_project(folder: Path) -> tuple[Path, str]:

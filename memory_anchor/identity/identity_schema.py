@@ -21,9 +21,9 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
-from memory_anchor.files import file_lock, ours
+from memory_anchor.files import file_error, file_lock
 from memory_anchor.identity import constitution_text as splice
 from memory_anchor.identity.approval import proposal_hash, rejection_statement, stamp
 from memory_anchor.identity.approved import Link, SealedRevision, continuation, read_trail, sign_link, write_trail
@@ -361,7 +361,7 @@ class IdentitySchema:
             if self._keys.own() is None:
                 raise Refused("nobody approves on this machine yet; run `memory-anchor init` on a terminal")
             signer = self.human.unlock(passphrase)
-            beneath.write(self._home, FILE_NAME, text.encode())
+            nofollow.write(self._home, FILE_NAME, text.encode())
             self._begin(signer, document, by=signer.approver.name)
 
     def approval_basis(self) -> ApprovalBasis:
@@ -594,7 +594,7 @@ class IdentitySchema:
             try:
                 yield
             except OSError as error:
-                raise ours(error, self.path) from error
+                raise file_error(error, self.path) from error
 
     def _shared(self) -> AbstractContextManager[None]:
         return nullcontext() if self._sharing is None else self._sharing.changing()

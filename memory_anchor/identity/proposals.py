@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 
 import yaml
 
-from memory_anchor import beneath, json_values
+from memory_anchor import json_values, nofollow
 from memory_anchor.bounded_yaml import LOADER
 from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import BadInput, NotFound
@@ -234,12 +234,12 @@ class ProposalFolder:
             f"# Proposed change of constitution.yaml: `memory-anchor constitution approve {filed.proposal.id}`,\n"
             "# by a human on a terminal, three times. Editing this file resets its confirmations.\n"
         ) + yaml.dump(record_of(filed), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
-        beneath.write(self._root, FOLDER / f"{filed.proposal.id}.yaml", content.encode())
+        nofollow.write(self._root, FOLDER / f"{filed.proposal.id}.yaml", content.encode())
 
     def _paths(self) -> list[Path]:
         """Return the proposals' paths, including links (reading one reports it), at most `MAX_READ`."""
         try:
-            names = beneath.walk(self._root, FOLDER, most=MAX_LISTED, depth=1)
+            names = nofollow.walk(self._root, FOLDER, most=MAX_LISTED, depth=1)
             return [self._root / file.ref for file in names if PurePath(file.ref).match("p-*.yaml")][:MAX_READ]
         except OSError:  # the folder is a link, or cannot be listed
             return []
@@ -247,7 +247,7 @@ class ProposalFolder:
     def _parse(self, path: Path) -> ProposalFile:
         if not PROPOSAL_ID.fullmatch(path.stem):
             raise ValueError("not a proposal's file")
-        content = beneath.read(self._root, FOLDER / path.name, most_bytes=MAX_FILE_BYTES) or b""
+        content = nofollow.read(self._root, FOLDER / path.name, most_bytes=MAX_FILE_BYTES) or b""
         text = content.decode("utf-8")
         check_yaml(text)
         record = yaml.load(text, Loader=LOADER)  # noqa: S506 - strings only, no objects

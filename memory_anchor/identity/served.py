@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.files import make_private, write_atomic
 from memory_anchor.identity.approved import (
@@ -227,7 +227,7 @@ class TextInForce:
     def file(self) -> FoundText:
         """Return the project's file as it is now; parsed again only when its bytes changed."""
         try:
-            content = beneath.read(self.path.parent, self.path.name, most_bytes=MAX_BYTES)
+            content = nofollow.read(self.path.parent, self.path.name, most_bytes=MAX_BYTES)
         except OSError as error:
             return FoundText(None, None, f"it cannot be read ({error.strerror})")
         if content is None:
@@ -264,7 +264,7 @@ class TextInForce:
         file = self.file()
         expected = parse(sealed.text).digest
         if file.wrong in (MISSING, EMPTY):
-            beneath.write(self.path.parent, self.path.name, sealed.text.encode())
+            nofollow.write(self.path.parent, self.path.name, sealed.text.encode())
             return
         if file.content is None or file.document is None or file.wrong or file.document.digest == expected:
             return
@@ -282,7 +282,7 @@ class TextInForce:
         write_atomic(folder / f"{sealed.number:06d}-{at.replace(':', '')}.yaml", file.content)
         for backup in sorted(folder.glob("*.yaml"))[:-BACKUPS_KEPT]:
             backup.unlink(missing_ok=True)
-        beneath.write(self.path.parent, self.path.name, text.encode())
+        nofollow.write(self.path.parent, self.path.name, text.encode())
 
     def first_text(self) -> str:
         """Return the file's text for a first approval, "" for none, no entries or an unfilled placeholder.
@@ -301,7 +301,7 @@ class TextInForce:
         Raises BadInput: it is broken.
         """
         if self.file().wrong in (MISSING, EMPTY):
-            beneath.write(self.path.parent, self.path.name, STARTER.encode())
+            nofollow.write(self.path.parent, self.path.name, STARTER.encode())
         return self.readable_file()
 
     def text_to_change(self) -> str:

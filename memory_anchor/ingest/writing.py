@@ -108,11 +108,11 @@ class FactWriter:
         neighbours: Neighbours,
         decide: Decide,
         *,
-        ponder: Decide | None = None,
+        ask_model: Decide | None = None,
     ) -> None:
-        """decide: at once, under the writers' lock. ponder: may take seconds (a language model), outside it."""
+        """decide: at once, under the writers' lock. ask_model: may take seconds (a language model), outside it."""
         self._records, self._gate, self._neighbours = records, gate, neighbours
-        self._decide, self._ask_model = decide, ponder
+        self._decide, self._ask_model = decide, ask_model
 
     def save(
         self, actor: Actor, draft: FactDraft, request: Request | None = None, *, gate: ConfidenceGate | None = None

@@ -18,9 +18,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 from memory_anchor.errors import DiskFull, StoreDamaged
-from memory_anchor.files import make_private, ours, sync_folder, write_atomic
+from memory_anchor.files import file_error, make_private, sync_folder, write_atomic
 from memory_anchor.json_values import Json, Record
 from memory_anchor.knowledge.sources import Source, SourceKind, SyncProgress
 from memory_anchor.model import Scope, Trust, Visibility
@@ -441,7 +441,7 @@ class Catalogue:
             if not (self.blobs / sha).exists():
                 write_atomic(self.blobs / sha, content)
         except OSError as error:
-            raise ours(error, self.blobs) from error
+            raise file_error(error, self.blobs) from error
 
     def queued_bytes(self, work: QueuedWork) -> bytes | None:
         """Return the bytes of a queued upload, None where they are deleted. Raises OSError."""
@@ -452,7 +452,7 @@ class Catalogue:
         return self._blob(self.stamps(source).get(ref, "").partition(":")[0])
 
     def _blob(self, sha: str) -> bytes | None:
-        return beneath.read(self.blobs, sha, most_bytes=BLOB_BYTES_MAX)
+        return nofollow.read(self.blobs, sha, most_bytes=BLOB_BYTES_MAX)
 
     def drop_blobs(self) -> int:
         """Delete every blob that no document and no queued work refers to; return how many."""

@@ -1,6 +1,6 @@
 """How documents of each source are found and read: files, pushed documents, and the history of a checkout.
 
-Nothing outside of a source's folder is read and no link is followed (`beneath`); every size and count has a bound, and
+Nothing outside of a source's folder is read and no link is followed (`nofollow`); every size and count has a bound, and
 a document that is left out gets one sentence that names the file and the cure. Of a checkout only tracked files are
 read, at HEAD, so that a locator reproduces; from the work tree where Git's hash says that it has the same text. Formats
 that need a parser of untrusted bytes (PDF, DOCX, a converter's command) run in a process of their own, with limits of
@@ -25,7 +25,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 from memory_anchor.adapters import git
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.knowledge import convert
@@ -209,7 +209,7 @@ def _tags(repository: git.Repository) -> dict[str, list[str]]:
     shared = Path(repository.shared)
     commits: dict[str, str] = {}
     try:
-        packed = beneath.read(shared, "packed-refs", most_bytes=git.PACKED_REFS_BYTES_MAX) or b""
+        packed = nofollow.read(shared, "packed-refs", most_bytes=git.PACKED_REFS_BYTES_MAX) or b""
         last = ""
         for line in packed.decode("utf-8").splitlines():
             name, _, ref = line.partition(" ")
@@ -219,8 +219,8 @@ def _tags(repository: git.Repository) -> dict[str, list[str]]:
             last = ref.removeprefix("refs/tags/") if ref.startswith("refs/tags/") else ""
             if last and len(commits) < TAGS_MAX:
                 commits[last] = name
-        for file in beneath.walk(shared, "refs/tags", most=TAGS_MAX, depth=4):
-            loose = b"" if file.problem else beneath.read(shared, file.ref, most_bytes=100) or b""
+        for file in nofollow.walk(shared, "refs/tags", most=TAGS_MAX, depth=4):
+            loose = b"" if file.problem else nofollow.read(shared, file.ref, most_bytes=100) or b""
             name = loose.decode("ascii", "replace").strip()
             if _COMMIT_ID.fullmatch(name):
                 peeled = git.run_git(repository, "rev-parse", "--verify", f"{name}^{{commit}}")
@@ -275,7 +275,7 @@ def _tracked_file(repository: git.Repository, stamps: Mapping[str, str], root: P
     """Return a tracked file at HEAD."""
     blob = stamps[ref]
     try:
-        content = beneath.read(root, ref, most_bytes=FILE_BYTES_MAX)
+        content = nofollow.read(root, ref, most_bytes=FILE_BYTES_MAX)
     except OSError:
         content = None
     hashed = hashlib.sha1 if len(blob) == 40 else hashlib.sha256
@@ -323,9 +323,9 @@ def _folder(source: Source, cursor: str, progress: SyncProgress) -> Listing:  # 
     return Listing(stamps, partial(_file, root, converter))
 
 
-def _walk(root: Path, only: str) -> Iterator[beneath.FoundFile]:
+def _walk(root: Path, only: str) -> Iterator[nofollow.FoundFile]:
     try:
-        for file in beneath.walk(root, "", most=FILES_MAX, depth=1 if only else DEPTH_MAX):
+        for file in nofollow.walk(root, "", most=FILES_MAX, depth=1 if only else DEPTH_MAX):
             parts = PurePosixPath(file.ref).parts
             if (not only or file.ref == only) and not SKIPPED_FOLDERS.intersection(parts[:-1]):
                 yield file
@@ -335,14 +335,14 @@ def _walk(root: Path, only: str) -> Iterator[beneath.FoundFile]:
 
 def _cure(problem: str) -> str:
     """Return what can be done about a file that cannot be read."""
-    if problem == beneath.LINK:
+    if problem == nofollow.LINK:
         return "add what it points to"
-    return "add that folder by itself" if problem == beneath.TOO_DEEP else "take it away, or let yourself read it"
+    return "add that folder by itself" if problem == nofollow.TOO_DEEP else "take it away, or let yourself read it"
 
 
 def _file(root: Path, converter: str, ref: str) -> SourceDocument:
     try:
-        content = beneath.read(root, ref, most_bytes=FILE_BYTES_MAX)
+        content = nofollow.read(root, ref, most_bytes=FILE_BYTES_MAX)
     except OSError as error:
         raise BadInput(_left_out(ref, f"it cannot be read ({error.strerror})")) from None
     if content is None and not root.exists():
@@ -392,7 +392,7 @@ def current_document(library: Library, source: Source, ref: str) -> SourceDocume
         return _commit_document(commit, _tags(repository).get(ref, []))
     if source.kind in (SourceKind.FILES, SourceKind.REPO_DOCS):
         folder = root.parent if root.is_file() else root
-        if beneath.status(folder, ref) is None:
+        if nofollow.status(folder, ref) is None:
             return None
         return _file(folder, source.options.get("converter", ""), ref)
     sha, _, mime = library.catalogue.stamps(source.id).get(ref, "").partition(":")
@@ -461,7 +461,7 @@ def _suffix(ref: str) -> str:
 def _ignored(root: Path) -> Callable[[str], bool]:
     """Return a test for files that `.memoryignore` leaves out; its syntax is that of a .gitignore."""
     try:
-        content = beneath.read(root, IGNORE_FILE, most_bytes=IGNORE_BYTES_MAX) or b""
+        content = nofollow.read(root, IGNORE_FILE, most_bytes=IGNORE_BYTES_MAX) or b""
     except OSError:
         content = b""
     lines = [line.strip() for line in content.decode("utf-8", "replace").splitlines()]

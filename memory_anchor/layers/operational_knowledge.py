@@ -5,7 +5,7 @@ file names and passages by the same terms as every search, weighted by their rar
 which is what finds a passage in the other language. Nothing is copied into the store: Git is the record, and files
 are read again when their time or size changes. Read-only for agents.
 
-Whoever wrote the repository wrote these files. They are read without following a link (`beneath`), and a file that
+Whoever wrote the repository wrote these files. They are read without following a link (`nofollow`), and a file that
 cannot be read as text is left out and named by `problems`: one bad file never ends a search.
 """
 
@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from memory_anchor import beneath
-from memory_anchor.beneath import FoundFile
+from memory_anchor import nofollow
 from memory_anchor.errors import NotFound
 from memory_anchor.language.passages import HEADING_CHARS, PASSAGE_BYTES, cut, format_of, plain
 from memory_anchor.language.terms import is_chinese, terms
 from memory_anchor.model import Locator, OperationPassage
+from memory_anchor.nofollow import FoundFile
 from memory_anchor.quarantine import DEATHS, Quarantine
 
 FOLDER = PurePosixPath(".ai/operations")
@@ -215,7 +215,7 @@ class OperationalKnowledge:
     def _found_files(root: Path, problems: list[str]) -> list[FoundFile]:
         """Return the files that may be operations; what keeps the folder itself from being read goes to `problems`."""
         try:
-            entries = list(beneath.walk(root, FOLDER, most=NAMES_MAX, depth=DEPTH_MAX))
+            entries = list(nofollow.walk(root, FOLDER, most=NAMES_MAX, depth=DEPTH_MAX))
         except OSError as error:
             problems.append(f"{FOLDER} is left out: {error.strerror}")
             return []
@@ -225,7 +225,7 @@ class OperationalKnowledge:
 
     def _read(self, root: Path, entry: FoundFile) -> _File:
         try:
-            content = beneath.read(root, entry.ref, most_bytes=FILE_BYTES_MAX)
+            content = nofollow.read(root, entry.ref, most_bytes=FILE_BYTES_MAX)
         except OSError as error:
             return _File(entry, problem=f"it cannot be read ({error.strerror})")
         if content is None:

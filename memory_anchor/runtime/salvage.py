@@ -31,7 +31,7 @@ from memory_anchor.care import backup
 from memory_anchor.care.backup_manifest import Manifest
 from memory_anchor.care.purge import PURGE, PURGE_BEGUN
 from memory_anchor.errors import BadInput, MemoryAnchorError, StoreDamaged
-from memory_anchor.files import ours, write_atomic
+from memory_anchor.files import file_error, write_atomic
 from memory_anchor.hashing import content_hash
 from memory_anchor.json_values import Record, parsed, record, records, text, texts, whole
 from memory_anchor.language.indexing import is_same_vector, searched_words
@@ -138,7 +138,7 @@ def salvage(settings: Settings, data_dir: Path, *, now: datetime) -> Account:
             staging.mkdir(mode=0o700)
             return _salvaged(settings, data_dir, staging, lock, now)
         except OSError as error:
-            raise ours(error, data_dir) from error
+            raise file_error(error, data_dir) from error
         finally:
             if not (data_dir / JOURNAL).exists():  # else the next start finishes the swap
                 shutil.rmtree(staging, ignore_errors=True)

@@ -401,7 +401,7 @@ class _Services(Protocol):
     @property
     def knowledge(self) -> _Knowledge: ...
 
-    def read_anew(self) -> None: ...
+    def invalidate_caches(self) -> None: ...
 
 
 class Host(Protocol):
@@ -437,7 +437,7 @@ def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
         )
 
     def renew(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
-        return renew_words(up, at, limits, on_renewed=host.services.read_anew)
+        return renew_words(up, at, limits, on_renewed=host.services.invalidate_caches)
 
     def knowledge(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         del up

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 from memory_anchor.core import Core
 from memory_anchor.errors import NotFound, Refused
 from memory_anchor.front import doctor, mcp_answers
@@ -95,13 +95,13 @@ def test_a_file_that_goes_away_while_it_is_read_ends_nothing(
     operations: Path, anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attack A25: deleted between the listing and the reading."""
-    read = beneath.read
+    read = nofollow.read
 
     def late(root: Path, ref: Any, *, most_bytes: int) -> bytes | None:
         (root / ref).unlink(missing_ok=True)
         return read(root, ref, most_bytes=most_bytes)
 
-    monkeypatch.setattr(beneath, "read", late)
+    monkeypatch.setattr(nofollow, "read", late)
     assert anchor.find_operations("publish a release") == []
     assert anchor.search("how do I publish a release?").snippets == ()
 
@@ -161,12 +161,12 @@ def test_writing_below_a_folder_follows_no_link(project: Path, tmp_path: Path) -
 
     for ref in ("dangling.yaml", ".ai/proposals/p.yaml", ".ai/x"):
         with pytest.raises(Refused, match="links are not followed"):
-            beneath.write(project, ref, b"ours")
+            nofollow.write(project, ref, b"ours")
     with pytest.raises(Refused, match="links are not followed"):
-        beneath.make_folder(project, ".ai/operations")
+        nofollow.make_folder(project, ".ai/operations")
     assert list(outside.iterdir()) == []
 
-    beneath.write(project, "a/b/c.yaml", b"ours")
-    assert beneath.read(project, "a/b/c.yaml", most_bytes=9) == b"ours"
+    nofollow.write(project, "a/b/c.yaml", b"ours")
+    assert nofollow.read(project, "a/b/c.yaml", most_bytes=9) == b"ours"
     with pytest.raises(OSError, match="not a path below"):
-        beneath.read(project, "../outside/x", most_bytes=9)
+        nofollow.read(project, "../outside/x", most_bytes=9)

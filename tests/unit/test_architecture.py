@@ -17,7 +17,7 @@ BASE = frozenset(
     {
         *("model", "where", "ports", "errors", "versions", "files", "settings", "activation", "hashing"),
         *(
-            "beneath",
+            "nofollow",
             "bounded_yaml",
             "repeats",
             "durability",
@@ -99,7 +99,7 @@ BUDGETS: dict[str, int] = {
     "shapes": 597,
     "curation": 473,
     "activation": 387,
-    "beneath": 330,
+    "nofollow": 330,
     "hooks": 422,
     "brief": 474,
     "pausing": 109,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 from memory_anchor.care import backup
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused, StoreDamaged
@@ -149,7 +149,10 @@ def test_an_export_to_no_place_says_so(run: Callable[..., Result], tmp_path: Pat
 @pytest.mark.parametrize("ref", ["../out.md", "a/../../out.md", "/etc/out", "a\0b", "", "."])
 def test_a_path_that_leaves_its_folder_is_refused_in_our_words(tmp_path: Path, ref: str) -> None:
     """Rule errors: writers turn what the system says into ours."""
-    for act in (lambda: beneath.write(tmp_path / "in", ref, b"x"), lambda: beneath.make_folder(tmp_path / "in", ref)):
+    for act in (
+        lambda: nofollow.write(tmp_path / "in", ref, b"x"),
+        lambda: nofollow.make_folder(tmp_path / "in", ref),
+    ):
         with pytest.raises(Refused, match="not a path below"):
             act()
     assert list(tmp_path.rglob("out*")) == []

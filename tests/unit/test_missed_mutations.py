@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 from memory_anchor.adapters import git
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.care import backup
@@ -111,10 +111,10 @@ def test_no_path_leads_above_the_folder_it_is_read_below(tmp_path: Path, ref: st
     (tmp_path / "secret").write_text("the vault's number", encoding="utf-8")
 
     with pytest.raises(OSError, match="not a path below"):
-        beneath.read(below, ref, most_bytes=100)
+        nofollow.read(below, ref, most_bytes=100)
     with pytest.raises(Refused, match="not a path below"):
-        beneath.write(below, ref, b"forged")
-    assert beneath.status(tmp_path, "secret") is not None
+        nofollow.write(below, ref, b"forged")
+    assert nofollow.status(tmp_path, "secret") is not None
     assert (tmp_path / "secret").read_text(encoding="utf-8") == "the vault's number"
 
 

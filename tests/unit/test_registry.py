@@ -37,7 +37,7 @@ class Host:
         self.pending -= done
         return done
 
-    def read_anew(self):
+    def invalidate_caches(self):
         self.invalidated += 1
 
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from memory_anchor import beneath
+from memory_anchor import nofollow
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, report
-from memory_anchor.files import ours, replace_durably
+from memory_anchor.files import file_error, replace_durably
 from memory_anchor.front.cli.completing import words
 from memory_anchor.front.cli.knowledge import show_progress
 from memory_anchor.front.cli.link import call, data_dir, preamble
@@ -159,11 +159,11 @@ def _set_up(
     try:
         if _write_goal(schema, root, given.goal, asker):
             made.append("constitution.yaml")
-        if beneath.make_folder(root, ".ai/operations"):
-            beneath.write(root, ".ai/operations/README.md", OPERATIONS_README.encode())
+        if nofollow.make_folder(root, ".ai/operations"):
+            nofollow.write(root, ".ai/operations/README.md", OPERATIONS_README.encode())
             made.append(".ai/operations/README.md")
     except OSError as error:
-        raise ours(error, Path(error.filename) if isinstance(error.filename, str) else root) from error
+        raise file_error(error, Path(error.filename) if isinstance(error.filename, str) else root) from error
     problems: list[MemoryAnchorError] = []
     answers, learned = _ask_open(root, asker, given, install.detect_clients(CLIENTS))
     if not asker.is_interactive and not asker.takes_defaults and (asker.unanswered or not _is_in_force(schema)):
@@ -250,7 +250,7 @@ def _write_goal(schema: IdentitySchema, root: Path, goal: str, asker: _Asker) ->
     file = root / "constitution.yaml"
     old = ""
     if os.path.lexists(file):
-        old = (beneath.read(root, file.name, most_bytes=MAX_BYTES) or b"").decode("utf-8", "replace")
+        old = (nofollow.read(root, file.name, most_bytes=MAX_BYTES) or b"").decode("utf-8", "replace")
     is_empty = not old.strip() or PLACEHOLDER in old or "entries: []" in old
     if schema.initialised or not is_empty:
         if goal:
@@ -267,7 +267,7 @@ def _write_goal(schema: IdentitySchema, root: Path, goal: str, asker: _Asker) ->
     quoted = json.dumps(goal, ensure_ascii=False)
     whole = re.sub(rf'"[^"\n]{{0,400}}{re.escape(PLACEHOLDER)}[^"\n]{{0,400}}"', lambda _: quoted, old)
     text = whole if PLACEHOLDER in old and PLACEHOLDER not in whole else STARTER.format(goal=quoted)
-    beneath.write(root, file.name, text.encode())
+    nofollow.write(root, file.name, text.encode())
     return True
 
 
@@ -333,7 +333,7 @@ def _set_capture(wanted: bool, clients: Sequence[str]) -> bool:
     except (UnicodeDecodeError, TypeError, yaml.YAMLError):
         raise BadInput(f"{file} is no YAML with settings; mend it, then run `memory-anchor init` again") from None
     except OSError as error:
-        raise ours(error, file) from error
+        raise file_error(error, file) from error
     return wanted
 
 

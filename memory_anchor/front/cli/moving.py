@@ -20,7 +20,7 @@ import typer
 
 from memory_anchor.care.transfer_files import WrongLine
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreBusy
-from memory_anchor.files import ours, replace_durably
+from memory_anchor.files import file_error, replace_durably
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.link import call, data_dir, preamble, run_signed
 from memory_anchor.front.cli.output import (
@@ -160,7 +160,7 @@ def export(
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise ours(error, target or Path("-")) from error
+        raise file_error(error, target or Path("-")) from error
     finally:
         ticker.end()
         if temporary is not None:
@@ -184,7 +184,7 @@ def _export_pages(form: str, folder: Path, own_project: bool, human: bool, force
             )
             count = write_pages(form, lines, folder, force=force)
     except OSError as error:
-        raise ours(error, folder) from error
+        raise file_error(error, folder) from error
     if as_json:
         show_json({"folder": str(folder), "memories": count})
     else:
@@ -353,7 +353,7 @@ def _writing(copy: BinaryIO) -> Iterator[None]:
         yield
     except OSError as error:
         copy.close()
-        raise ours(error, Path(tempfile.gettempdir())) from error
+        raise file_error(error, Path(tempfile.gettempdir())) from error
 
 
 def _source(file: str) -> BinaryIO:

@@ -69,7 +69,10 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
         if checked_name("account", account) == settings.scope.account:
             raise BadInput(f"{account} is this server's own account; leave --account out")
         root, project_id = "", checked_project_id(project or settings.scope.project or DEFAULT)
-        project_config, project_id = settings, rules_folder(Scope(account, project_id), "", own=settings.scope.account)
+        project_config, project_id = (
+            settings,
+            rules_folder(Scope(account, project_id), "", local_account=settings.scope.account),
+        )
     audit = audit_trail(home)
     return IdentitySchema(
         project_dir=Path(root) if root else None,

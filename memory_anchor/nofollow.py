@@ -1,4 +1,4 @@
-"""Files beneath one untrusted folder: no link is followed, nothing outside is touched, no call blocks.
+"""Files below one untrusted folder: no link is followed, nothing outside is touched, no call blocks.
 
 A repository may come from a stranger, and any name in it may be a link to the user's keys, a pipe that nobody writes
 to, or a file of any size. Each part of a path is opened below the one before it
@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 
 from memory_anchor.errors import Refused
-from memory_anchor.files import SHARED, ours
+from memory_anchor.files import SHARED, file_error
 
 PARTS_MAX = 64
 """Folders between `root` and a file."""
-_AT = os.open in os.supports_dir_fd and os.scandir in os.supports_fd and hasattr(os, "O_NOFOLLOW")
+_HAS_OPENAT = os.open in os.supports_dir_fd and os.scandir in os.supports_fd and hasattr(os, "O_NOFOLLOW")
 _COMMON = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _COMMON
 _FILE = os.O_RDONLY | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0) | _COMMON
@@ -51,7 +51,7 @@ def read(root: Path, ref: PurePath | str, *, most_bytes: int) -> bytes | None:
     Raises OSError: a link, no regular file, not readable, or more than `most_bytes`. Never waits.
     """
     try:
-        handle = _opened(root, ref)
+        handle = _open(root, ref)
     except (FileNotFoundError, NotADirectoryError):
         return None
     with os.fdopen(handle, "rb") as file:
@@ -67,7 +67,7 @@ def read(root: Path, ref: PurePath | str, *, most_bytes: int) -> bytes | None:
 def status(root: Path, ref: PurePath | str) -> os.stat_result | None:
     """Return the status of a regular file below `root`; None when there is none, or only behind a link."""
     try:
-        handle = _opened(root, ref)
+        handle = _open(root, ref)
     except OSError:
         return None
     try:
@@ -85,11 +85,11 @@ def walk(root: Path, folder: PurePath | str, *, most: int, depth: int) -> Iterat
     """
     parts = _parts(folder)
     try:
-        at = _descended(root, parts)
+        start = _open_folder(root, parts)
     except (FileNotFoundError, NotADirectoryError):
         return
-    with _closing(at):
-        yield from _below(at, PurePosixPath(*parts).as_posix() if parts else "", [most], depth)
+    with _closing(start):
+        yield from _walk(start, PurePosixPath(*parts).as_posix() if parts else "", [most], depth)
 
 
 def write(root: Path, ref: PurePath | str, content: bytes, *, mode: int = SHARED) -> None:
@@ -103,12 +103,12 @@ def write(root: Path, ref: PurePath | str, content: bytes, *, mode: int = SHARED
     temporary = f".{name[:40]}.{os.getpid()}.{threading.get_ident()}.tmp"
     try:
         root.mkdir(parents=True, exist_ok=True)
-        at = _descended(root, above, make=True)
-        with _closing(at):
-            old_mode = _mode_of(at, name)
+        folder = _open_folder(root, above, make=True)
+        with _closing(folder):
+            old_mode = _mode_of(folder, name)
             with contextlib.suppress(FileNotFoundError):
-                _unlink(at, temporary)  # left by a killed process with this pid
-            handle = _at(at, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON, mode)
+                _unlink(folder, temporary)  # left by a killed process with this pid
+            handle = _open_in(folder, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON, mode)
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(content)
@@ -116,36 +116,36 @@ def write(root: Path, ref: PurePath | str, content: bytes, *, mode: int = SHARED
                     if old_mode is not None and hasattr(os, "fchmod"):
                         os.fchmod(file.fileno(), old_mode)
                     os.fsync(file.fileno())
-                _replace(at, temporary, name)
+                _replace(folder, temporary, name)
             except OSError:
                 with contextlib.suppress(OSError):
-                    _unlink(at, temporary)
+                    _unlink(folder, temporary)
                 raise
-            _sync(at)
+            _sync(folder)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise Refused(f"{path} was not written: {LINK}; put a file or folder of its own there") from None
-        raise ours(error, path) from error
+        raise file_error(error, path) from error
 
 
 def make_folder(root: Path, ref: PurePath | str) -> bool:
     """Make a folder below `root` with those above it; return whether it was missing. Raises as `write`."""
     path, parts = root / ref, _parts_to_write(root, ref)
     try:
-        at = _descended(root, parts[:-1], make=True)
-        with _closing(at):
-            made = _mkdir(at, parts[-1])
-            _closed(_folder_at(at, parts[-1]))
+        folder = _open_folder(root, parts[:-1], make=True)
+        with _closing(folder):
+            made = _mkdir(folder, parts[-1])
+            _close(_open_subfolder(folder, parts[-1]))
             return made
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise Refused(f"{path} was not made: {LINK}; put a folder of its own there") from None
-        raise ours(error, path) from error
+        raise file_error(error, path) from error
 
 
 # --- one part at a time ----------------------------------------------------------------------------------------------
 
-Place = int | str
+OpenFolder = int | str
 """An open folder's descriptor; where there is no `openat`, its path."""
 
 
@@ -165,45 +165,47 @@ def _parts_to_write(root: Path, ref: PurePath | str) -> list[str]:
     raise Refused(f"{str(ref)!r} is not a path below {root}; nothing was written")
 
 
-def _opened(root: Path, ref: PurePath | str) -> int:
+def _open(root: Path, ref: PurePath | str) -> int:
     *above, name = _parts(ref) or [""]
-    at = _descended(root, above)
-    with _closing(at):
+    folder = _open_folder(root, above)
+    with _closing(folder):
         try:
-            return _at(at, name, _FILE)
+            return _open_in(folder, name, _FILE)
         except OSError as error:
-            raise _as_link(error, at, name) from None
+            raise _link_error(error, folder, name) from None
 
 
-def _descended(root: Path, parts: list[str], *, make: bool = False) -> Place:
-    at: Place = os.open(root, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)) if _AT else os.path.realpath(root)
+def _open_folder(root: Path, parts: list[str], *, make: bool = False) -> OpenFolder:
+    folder: OpenFolder = (
+        os.open(root, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)) if _HAS_OPENAT else os.path.realpath(root)
+    )
     for part in parts:
         try:
             if make:
-                _mkdir(at, part)
-            below = _folder_at(at, part)
+                _mkdir(folder, part)
+            below = _open_subfolder(folder, part)
         finally:
-            _closed(at)
-        at = below
-    return at
+            _close(folder)
+        folder = below
+    return folder
 
 
-def _folder_at(at: Place, name: str) -> Place:
-    if not isinstance(at, int):
-        return _plain(at, name)
+def _open_subfolder(folder: OpenFolder, name: str) -> OpenFolder:
+    if not isinstance(folder, int):
+        return _path_without_links(folder, name)
     try:
-        return os.open(name, _FOLDER, dir_fd=at)
+        return os.open(name, _FOLDER, dir_fd=folder)
     except OSError as error:
-        raise _as_link(error, at, name) from None
+        raise _link_error(error, folder, name) from None
 
 
-def _at(at: Place, name: str, flags: int, mode: int = 0o600) -> int:
-    if isinstance(at, int):
-        return os.open(name, flags, mode, dir_fd=at)
-    return os.open(_plain(at, name), flags, mode)
+def _open_in(folder: OpenFolder, name: str, flags: int, mode: int = 0o600) -> int:
+    if isinstance(folder, int):
+        return os.open(name, flags, mode, dir_fd=folder)
+    return os.open(_path_without_links(folder, name), flags, mode)
 
 
-def _plain(folder: str, name: str) -> str:
+def _path_without_links(folder: str, name: str) -> str:
     """Return the path of a name in a folder. Raises OSError: it is a link of any kind."""
     path = os.path.join(folder, name)  # noqa: PTH118
     if os.path.normcase(os.path.realpath(path)) != os.path.normcase(path):
@@ -211,18 +213,18 @@ def _plain(folder: str, name: str) -> str:
     return path
 
 
-def _as_link(error: OSError, at: Place, name: str) -> OSError:
+def _link_error(error: OSError, folder: OpenFolder, name: str) -> OSError:
     """Return ELOOP where the name is a link, whatever the system calls it; else the error."""
-    if isinstance(at, int) and error.errno in (errno.ENOTDIR, errno.EMLINK, errno.ELOOP):
+    if isinstance(folder, int) and error.errno in (errno.ENOTDIR, errno.EMLINK, errno.ELOOP):
         with contextlib.suppress(OSError):
-            if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+            if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 return OSError(errno.ELOOP, LINK, name)
     return error
 
 
-def _below(at: Place, ref: str, left: list[int], depth: int) -> Iterator[FoundFile]:
+def _walk(folder: OpenFolder, ref: str, left: list[int], depth: int) -> Iterator[FoundFile]:
     names = []
-    with os.scandir(at) as entries:  # read to its bound before it is sorted: a folder may hold a million names
+    with os.scandir(folder) as entries:  # read to its bound before it is sorted: a folder may hold a million names
         for entry in entries:
             if left[0] <= 0:
                 break
@@ -231,12 +233,12 @@ def _below(at: Place, ref: str, left: list[int], depth: int) -> Iterator[FoundFi
     for name in sorted(names):
         path = f"{ref}/{name}" if ref else name
         try:
-            status = _status(at, name)
+            status = _status(folder, name)
             if stat.S_ISDIR(status.st_mode):
                 if depth <= 1:
                     yield FoundFile(path, 0, 0, 0, TOO_DEEP)
                     continue
-                below = _folder_at(at, name)
+                below = _open_subfolder(folder, name)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -245,22 +247,22 @@ def _below(at: Place, ref: str, left: list[int], depth: int) -> Iterator[FoundFi
             continue
         if stat.S_ISDIR(status.st_mode):
             with _closing(below):
-                yield from _below(below, path, left, depth - 1)
+                yield from _walk(below, path, left, depth - 1)
             continue
         problem = LINK if stat.S_ISLNK(status.st_mode) else "" if stat.S_ISREG(status.st_mode) else _NOT_REGULAR
         yield FoundFile(path, status.st_mtime_ns, status.st_size, status.st_ino, problem)
 
 
-def _status(at: Place, name: str) -> os.stat_result:
-    if isinstance(at, int):
-        return os.stat(name, dir_fd=at, follow_symlinks=False)
-    return Path(_plain(at, name)).lstat()
+def _status(folder: OpenFolder, name: str) -> os.stat_result:
+    if isinstance(folder, int):
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return Path(_path_without_links(folder, name)).lstat()
 
 
-def _mode_of(at: Place, name: str) -> int | None:
+def _mode_of(folder: OpenFolder, name: str) -> int | None:
     """Return the permissions of the file that is there. Raises OSError: it is a link."""
     try:
-        mode = _status(at, name).st_mode
+        mode = _status(folder, name).st_mode
     except FileNotFoundError:
         return None
     if stat.S_ISLNK(mode):
@@ -268,46 +270,46 @@ def _mode_of(at: Place, name: str) -> int | None:
     return stat.S_IMODE(mode) if stat.S_ISREG(mode) else None
 
 
-def _mkdir(at: Place, name: str) -> bool:
+def _mkdir(folder: OpenFolder, name: str) -> bool:
     try:
-        if isinstance(at, int):
-            os.mkdir(name, dir_fd=at)
+        if isinstance(folder, int):
+            os.mkdir(name, dir_fd=folder)
         else:
-            os.mkdir(os.path.join(at, name))  # noqa: PTH102, PTH118
+            os.mkdir(os.path.join(folder, name))  # noqa: PTH102, PTH118
     except FileExistsError:
         return False
-    _sync(at)
+    _sync(folder)
     return True
 
 
-def _replace(at: Place, old: str, new: str) -> None:
-    if isinstance(at, int):
-        os.replace(old, new, src_dir_fd=at, dst_dir_fd=at)
+def _replace(folder: OpenFolder, old: str, new: str) -> None:
+    if isinstance(folder, int):
+        os.replace(old, new, src_dir_fd=folder, dst_dir_fd=folder)
     else:
-        os.replace(os.path.join(at, old), os.path.join(at, new))  # noqa: PTH105, PTH118
+        os.replace(os.path.join(folder, old), os.path.join(folder, new))  # noqa: PTH105, PTH118
 
 
-def _unlink(at: Place, name: str) -> None:
-    if isinstance(at, int):
-        os.unlink(name, dir_fd=at)
+def _unlink(folder: OpenFolder, name: str) -> None:
+    if isinstance(folder, int):
+        os.unlink(name, dir_fd=folder)
     else:
-        os.unlink(os.path.join(at, name))  # noqa: PTH108, PTH118
+        os.unlink(os.path.join(folder, name))  # noqa: PTH108, PTH118
 
 
-def _sync(at: Place) -> None:
-    if isinstance(at, int):
+def _sync(folder: OpenFolder) -> None:
+    if isinstance(folder, int):
         with contextlib.suppress(OSError):
-            os.fsync(at)
+            os.fsync(folder)
 
 
-def _closed(at: Place) -> None:
-    if isinstance(at, int):
-        os.close(at)
+def _close(folder: OpenFolder) -> None:
+    if isinstance(folder, int):
+        os.close(folder)
 
 
 @contextlib.contextmanager
-def _closing(at: Place) -> Iterator[None]:
+def _closing(folder: OpenFolder) -> Iterator[None]:
     try:
         yield
     finally:
-        _closed(at)
+        _close(folder)
