@@ -37,7 +37,7 @@ from memory_anchor.ports import (
     Sharing,
 )
 from memory_anchor.runtime.wire import user_config_file
-from memory_anchor.settings import API_EMBEDDERS, Loaded, Settings, StoreSettings, load_settings
+from memory_anchor.settings import API_EMBEDDERS, LoadedSettings, Settings, StoreSettings, load_settings
 
 if TYPE_CHECKING:
     from memory_anchor.adapters.audit import BrokenLink
@@ -292,7 +292,7 @@ def _reranker(settings: Settings, data_dir: Path, model: LanguageModel | None) -
 
 def loaded_settings(
     env: Mapping[str, str], project_dir: str = "", arguments: Mapping[str, Json] | None = None
-) -> Loaded:
+) -> LoadedSettings:
     """Return the settings and where each came from: user file, project, environment, arguments. Raises BadInput."""
     return load_settings(
         env=env,

@@ -42,7 +42,7 @@ from memory_anchor.identity.remote_approval import KeyIsValid, no_key_is_valid
 from memory_anchor.identity.signed_requests import Challenges, SignedCall
 from memory_anchor.ingest.model_calls import decide_with_model
 from memory_anchor.ingest.reconcile import decide
-from memory_anchor.ingest.remembering import EventReader, Rememberer
+from memory_anchor.ingest.remembering import ConversationLearner, EventReader
 from memory_anchor.ingest.writing import FactWriter
 from memory_anchor.json_values import Json
 from memory_anchor.knowledge.library import Library
@@ -247,7 +247,7 @@ class Core:
             records=records,
             events=events,
             facts=facts,
-            rememberer=Rememberer(facts, events, self._message_rows, self.nearness.embedder),
+            learner=ConversationLearner(facts, events, self._message_rows, self.nearness.embedder),
             active=ActiveContext(self.clock, self._end_evicted),
             searcher=searcher,
             usage=UsageBuffer(store, self.clock, records.lock, tally_file=self.data_dir / "usage.json"),
@@ -303,7 +303,7 @@ class Core:
 
     def _make_upkeep(self, adapters: Adapters) -> Upkeep:
         shared, settings, store = self.services, self.settings, adapters.store
-        reader = EventReader(shared.rememberer, self._message_rows, lambda: services.gate(settings))
+        reader = EventReader(shared.learner, self._message_rows, lambda: services.gate(settings))
         upkeep = Upkeep(
             store,
             self.audit,

@@ -26,7 +26,7 @@ from memory_anchor.hashing import content_hash, stable_hash
 from memory_anchor.ingest.messages import conversation
 from memory_anchor.ingest.model_calls import Style
 from memory_anchor.ingest.profile import ProfileLine, profile_of
-from memory_anchor.ingest.remembering import KNOWN_MAX, Extract, Extracted, Remembered, extract_through
+from memory_anchor.ingest.remembering import KNOWN_MAX, CandidateOutcome, Extract, Extracted, extract_through
 from memory_anchor.language.perspective import Perspective
 from memory_anchor.layers.records import newest_first, with_receipt
 from memory_anchor.model import (
@@ -69,7 +69,7 @@ class Conversations:
         self._writes = writes
         self.services, self.project, self.actor = writes.services, writes.project, writes.actor
 
-    def remember(self, request: RememberConversation) -> tuple[list[Remembered], list[str]]:
+    def remember(self, request: RememberConversation) -> tuple[list[CandidateOutcome], list[str]]:
         """Store what is worth keeping of a conversation; return what became of each part, and notes.
 
         mode: the settings' of this agent when left out.
@@ -87,7 +87,7 @@ class Conversations:
                 if LAYER_OF_TYPE[candidate.type] is Layer.VERIFIED_FACT
             )
             extracted = replace(extracted, candidates=facts)
-        return self.services.rememberer.store(self.actor, extracted, gate=self.project.gate, mode=write_mode), notes
+        return self.services.learner.store(self.actor, extracted, gate=self.project.gate, mode=write_mode), notes
 
     def extract(
         self, request: RememberConversation, known: Sequence[Memory] | None = None
@@ -112,9 +112,7 @@ class Conversations:
             notes.append(f"no language model is configured, so rules extracted in factual mode, not {write_mode.value}")
             write_mode = WriteMode.FACTUAL
         before = self._known_here() if known is None else known
-        extracted = self.services.rememberer.find(
-            turns, before, user_facts_only=request.only is not None, extract=extract
-        )
+        extracted = self.services.learner.find(turns, before, user_facts_only=request.only is not None, extract=extract)
         return extracted, write_mode, [*notes, *extracted.notes]
 
     def profile(self) -> tuple[ProfileLine, ...]:

@@ -22,7 +22,7 @@ from memory_anchor.due import DUE, READ, DueFile, DueMemory, due_of
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import Moment, use_case
 from memory_anchor.ingest.profile import ProfileLine
-from memory_anchor.ingest.remembering import Extracted, Remembered
+from memory_anchor.ingest.remembering import CandidateOutcome, Extracted
 from memory_anchor.json_values import Json
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.search import OpenedCitation
@@ -375,7 +375,7 @@ class MemoryAnchor:
         )
 
     @use_case(requests.RememberConversation)
-    def remember_conversation(self, request: requests.RememberConversation) -> tuple[list[Remembered], list[str]]:
+    def remember_conversation(self, request: requests.RememberConversation) -> tuple[list[CandidateOutcome], list[str]]:
         """Store what is worth keeping of a conversation; return what became of each part, and notes."""
         return self.conversations.remember(request)
 

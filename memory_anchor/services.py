@@ -26,7 +26,7 @@ from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.ingest.reconcile import Policy, Resolution
-from memory_anchor.ingest.remembering import Rememberer
+from memory_anchor.ingest.remembering import ConversationLearner
 from memory_anchor.ingest.writing import FactWriter
 from memory_anchor.knowledge.library import Library
 from memory_anchor.knowledge.lorebooks import LorebookStore
@@ -101,7 +101,7 @@ class Services:
     records: Records
     events: EventLog
     facts: FactWriter
-    rememberer: Rememberer
+    learner: ConversationLearner
     active: ActiveContext
     searcher: Searcher
     usage: UsageBuffer

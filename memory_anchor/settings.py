@@ -360,7 +360,7 @@ class Settings(_Group):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSettings:
     """origins: dotted name -> source of its value; other names have their default."""
 
     settings: Settings
@@ -373,7 +373,7 @@ def load_settings(
     user_file: Path | None,
     project_dir: Path | None = None,
     arguments: Mapping[str, Json] | None = None,
-) -> Loaded:
+) -> LoadedSettings:
     """Return the merged settings.
 
     Raises BadInput: an unknown name, a value out of range, a file that is not YAML, or a project file that sets what
@@ -391,7 +391,7 @@ def load_settings(
     merge(merged, dict(arguments or {}), "argument", origins)
     settings = _validated(merged, origins)
     names = {f"{TOKENS}.{token}": f"{TOKENS}.{shown}" for token, shown in masked_tokens(settings.http.tokens).items()}
-    return Loaded(settings, {names.get(name, name): origin for name, origin in origins.items()})
+    return LoadedSettings(settings, {names.get(name, name): origin for name, origin in origins.items()})
 
 
 def masked_tokens(tokens: Iterable[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from memory_anchor.context.context import BuiltContext
 from memory_anchor.identity import proposals
 from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.profile import ProfileLine, told
-from memory_anchor.ingest.remembering import Remembered
+from memory_anchor.ingest.remembering import CandidateOutcome
 from memory_anchor.json_values import Json, Record, items, record, records, text, texts
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.points import PASSAGE_CITATION_KINDS
@@ -119,7 +119,7 @@ def outcomes(values: Sequence[WriteOutcome]) -> Shown:
     return shortened(shaped, "outcomes", "everything was written; search_events shows it")
 
 
-def remembered(writes: Sequence[Remembered], notes: Sequence[str]) -> Shown:
+def remembered(writes: Sequence[CandidateOutcome], notes: Sequence[str]) -> Shown:
     """Return {outcomes: [WriteOutcome with its episode], notes?}."""
     shaped: Shown = {
         "outcomes": [

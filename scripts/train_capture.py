@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_capture import KeptRows, literal, messages_of, topic_words
+from bench_capture import CachedRows, literal, messages_of, topic_words
 
 from memory_anchor.evaluation.runner import WorkingSession, coverage, holds, nearest, says_item, sessions, words
 from memory_anchor.ingest.extraction import memories_of, sentences_of
@@ -135,7 +135,7 @@ def sources(memorycode: Path | None) -> dict[str, Labelled]:
 
 
 class Data:
-    def __init__(self, found: dict[str, Labelled], embedder: KeptRows, sets: Sequence[str]) -> None:
+    def __init__(self, found: dict[str, Labelled], embedder: CachedRows, sets: Sequence[str]) -> None:
         self.labels = {name: np.array([kind for _, kind in rows]) for name, rows in found.items()}
         self.chinese = {
             name: np.array([bool(script_of(said.text)) for said, _ in rows]) for name, rows in found.items()
@@ -157,7 +157,7 @@ class Data:
                 seen = [(said, row, around) for (said, _), row, around in zip(labelled, rows, within, strict=True)]
                 self.seen["chat"][name] = np.array([chat_features(*one) for one in seen])
 
-    def _rows(self, centring: Centring, embedder: KeptRows, texts: Sequence[str]) -> np.ndarray:
+    def _rows(self, centring: Centring, embedder: CachedRows, texts: Sequence[str]) -> np.ndarray:
         return centring.documents(
             embedder.documents(texts), np.array([script_of(text) for text in texts], dtype=np.int8)
         )
@@ -353,7 +353,7 @@ def main() -> None:
     parser.add_argument("--sources", action="store_true", help="also leave one kind of source out at a time")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "capture_rows.npz")
     chosen = parser.parse_args()
-    embedder = KeptRows(chosen.cache)
+    embedder = CachedRows(chosen.cache)
     data = Data(sources(chosen.memorycode), embedder, chosen.sets)
     embedder.keep()
     every = [name for name in data.labels if chosen.only != "dev" or "/test/" not in name]

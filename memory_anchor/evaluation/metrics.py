@@ -145,7 +145,7 @@ ROWS_MAX = 50_000
 """80 MB at 384 dimensions; beyond it further rows are not kept."""
 
 
-class KeptRows:
+class CachedRows:
     """An embedder that keeps its rows of documents in a file; `save` writes it."""
 
     def __init__(self, inner: Embedder, folder: Path) -> None:

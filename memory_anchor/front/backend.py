@@ -24,8 +24,8 @@ from memory_anchor.front.callers import actor_from
 from memory_anchor.hooks import Hooks
 from memory_anchor.model import Actor
 from memory_anchor.runtime import wire
-from memory_anchor.runtime.engine import beside, taken_over
-from memory_anchor.runtime.environment import CONFIG_FILE, governed, own_file
+from memory_anchor.runtime.engine import serve_in_thread, take_over_lock
+from memory_anchor.runtime.environment import CONFIG_FILE, engine_settings, user_file_of
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Answers, Profile, Settings
 from memory_anchor.team.keys import KeyFile
@@ -76,7 +76,7 @@ class MemoryBackend:
         with self.core.foreground:
             return self._hooks.answer(anchor, event, payload, budget_tokens=preamble.budget)
 
-    def hook_behind(self, preamble: wire.Preamble, event: str, payload: Record) -> None:
+    def hook_in_background(self, preamble: wire.Preamble, event: str, payload: Record) -> None:
         learned = self._hooks.in_background(self.core.anchor(self._actor(preamble)), event, payload)
         if learned:
             log.info("%s: learned %d memories from a transcript", event, learned)
@@ -123,7 +123,7 @@ def owned_core(settings: Settings, data: Path) -> Iterator[Core]:
         backend.idle_exit_s = math.inf
         return backend
 
-    with taken_over(data) as lock, beside(lock, never_idle) as backend:
+    with take_over_lock(data) as lock, serve_in_thread(lock, never_idle) as backend:
         yield backend.core
 
 
@@ -138,7 +138,7 @@ def run_in_process(env: dict[str, str] | None = None) -> int:
 
     environment = dict(os.environ) if env is None else env
     os.umask(0o077)
-    preamble = wire.own_preamble(environment, cwd=str(Path.cwd()), pid=os.getpid(), nonce=os.urandom(8).hex())
+    preamble = wire.process_preamble(environment, cwd=str(Path.cwd()), pid=os.getpid(), nonce=os.urandom(8).hex())
     data = wire.data_dir(environment)
     settings = settings_of(_for_this_client(environment, data))
     with DirectoryLock.acquire(Path(data), role=IN_PROCESS) as lock:
@@ -157,10 +157,10 @@ def _for_this_client(env: dict[str, str], data: str) -> dict[str, str]:
 
     This process serves one project, so its profile, scope and budgets count; a directory of its own is its own affair.
     """
-    config_file = own_file(env, data)
+    config_file = user_file_of(env, data)
     if not config_file:
         return env
-    dropped = governed(env)
+    dropped = engine_settings(env)
     if dropped:
         log.warning("not taken from the environment: %s; see %s", ", ".join(sorted(dropped)), config_file)
     return {name: value for name, value in env.items() if name not in dropped} | {CONFIG_FILE: config_file}

@@ -148,8 +148,8 @@ def _check(row: Record) -> Check:
 
 def _asked_of_engine(data_dir: Path, **arguments: Json) -> Record:
     try:
-        own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
-    except wire.Misread as error:
+        own = wire.process_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
+    except wire.InvalidSetting as error:
         raise BadInput(str(error)) from None
     answer = wire.ask(
         str(data_dir),

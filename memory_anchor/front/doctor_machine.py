@@ -25,7 +25,7 @@ from memory_anchor.errors import MemoryAnchorError, report
 from memory_anchor.files import file_error
 from memory_anchor.json_values import Record
 from memory_anchor.runtime import environment, wire
-from memory_anchor.runtime.wire import VERSION, newer
+from memory_anchor.runtime.wire import VERSION, is_newer
 
 if TYPE_CHECKING:
     from httpx2 import Client, Response
@@ -88,7 +88,7 @@ def settings_found(env: Mapping[str, str]) -> tuple[Settings | None, Check]:
 
 
 def environment_found(env: Mapping[str, str], data_dir: Path) -> Iterator[Check]:
-    left = environment.taken(env, str(data_dir))
+    left = environment.accepted(env, str(data_dir))
     if left.left:
         finding = f"no shared engine takes {', '.join(left.left)}: {left.reason}"
         yield Check("environment", "warning", finding, "write what is meant into your settings file, or unset it")
@@ -126,7 +126,7 @@ def engine_found(serving: Record | None) -> Check:
     if serving is None:
         return Check("engine", "ok", "none runs; the first agent starts one")
     finding = f"pid {serving['pid']}, version {serving['version']}, {serving['state']}, {serving['bridges']} bridges"
-    if wire.newer(str(serving["version"]), than=wire.VERSION):
+    if wire.is_newer(str(serving["version"]), than=wire.VERSION):
         fix = "use the newer memory-anchor: pip install --upgrade memory-anchor"
         return Check("engine", "warning", f"{finding}; this is the older {wire.VERSION}", fix)
     if serving["version"] != wire.VERSION:
@@ -206,7 +206,7 @@ def _server_state(client: Client, health: Response) -> Iterator[Check]:
         f"version {version.get('version')}, index {version.get('index_version')}, recall {version.get('algo_version')}"
     )
     other = str(version.get("version"))
-    if newer(other, VERSION) or newer(VERSION, other):
+    if is_newer(other, VERSION) or is_newer(VERSION, other):
         yield Check("server", "warning", f"{finding}; this is {VERSION}", "install the same version on both sides")
     else:
         yield Check("server", "ok", finding)

@@ -33,7 +33,7 @@ from memory_anchor.errors import (
 )
 from memory_anchor.front.callers import CREDENTIAL, PROJECT_HEADER, VARIANT_HEADER, check_project
 from memory_anchor.runtime.cleanlog import log_bug
-from memory_anchor.runtime.wire import PREAMBLE, Misread, Preamble, read_only_of
+from memory_anchor.runtime.wire import PREAMBLE, InvalidSetting, Preamble, read_only_of
 from memory_anchor.team.admission import HOW, Admission
 from memory_anchor.team.credential import Credential, Role
 from memory_anchor.team.issuer import METADATA
@@ -281,7 +281,7 @@ def _read_only_by_settings() -> bool | None:
     # Read for every request, so a change counts at once; a file that cannot be read forbids writing.
     try:
         return read_only_of(os.environ)
-    except Misread:
+    except InvalidSetting:
         return True
 
 

@@ -180,7 +180,7 @@ def extract_through(
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class CandidateOutcome:
     """The outcome of one candidate, and its episode: number, first and last message."""
 
     outcome: WriteOutcome
@@ -204,7 +204,7 @@ class Extracted:
     known: tuple[Memory, ...] = ()
 
 
-class Rememberer:
+class ConversationLearner:
     def __init__(self, facts: FactWriter, events: EventLog, rows: Rows, embedder: str) -> None:
         """embedder: whose rows they are; sentences are judged by embeddings only of one the models were trained on."""
         self._facts, self._events, self._rows, self._embedder = facts, events, rows, embedder
@@ -230,7 +230,7 @@ class Rememberer:
             )
         return Extracted(tuple(split), candidates, extraction.by, extraction.notes, tuple(known))
 
-    def store(self, actor: Actor, found: Extracted, *, gate: ConfidenceGate, mode: WriteMode) -> list[Remembered]:
+    def store(self, actor: Actor, found: Extracted, *, gate: ConfidenceGate, mode: WriteMode) -> list[CandidateOutcome]:
         """Write each candidate, in the order it was said; a candidate stored before gets its first answer."""
         model = None if found.by == "rules" else found.by
         remembered = []
@@ -247,7 +247,7 @@ class Rememberer:
                 rules.drop(outcome.target_id)
             if names and outcome.id and outcome.outcome in STORED:
                 rules.add(outcome.id, names)
-            remembered.append(Remembered(outcome, number, episode.start, episode.end, candidate.quote))
+            remembered.append(CandidateOutcome(outcome, number, episode.start, episode.end, candidate.quote))
         return remembered
 
     def _write(
@@ -346,7 +346,7 @@ NEW = frozenset({Outcome.ADDED, Outcome.UPDATED, Outcome.SUPERSEDED, Outcome.PEN
 class EventReader:
     """Reads the logged events of an ended conversation again."""
 
-    rememberer: Rememberer
+    learner: ConversationLearner
     rows: Rows
     gate: Callable[[], ConfidenceGate]
 
@@ -362,11 +362,11 @@ class EventReader:
         spoken = [event for event in events if event.origin in SPOKEN and event.visibility in SHARED]
         if not spoken:
             return 0
-        found = self.rememberer.find(_messages(spoken), (), user_facts_only=False, extract=None)
+        found = self.learner.find(_messages(spoken), (), user_facts_only=False, extract=None)
         facts = tuple(c for c in found.candidates if LAYER_OF_TYPE[c.type] is Layer.VERIFIED_FACT)
         actor = Actor(Caller.SYSTEM, spoken[-1].scope, client=CLIENT)
         extracted = Extracted(found.episodes, facts, found.by)
-        remembered = self.rememberer.store(actor, extracted, gate=self.gate(), mode=WriteMode.FACTUAL)
+        remembered = self.learner.store(actor, extracted, gate=self.gate(), mode=WriteMode.FACTUAL)
         return sum(one.outcome.outcome in NEW for one in remembered)
 
 

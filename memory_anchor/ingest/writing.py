@@ -173,7 +173,7 @@ class FactWriter:
             case _:
                 return self._add(write, Outcome.PENDING if memory.status is Status.PENDING else Outcome.ADDED, similar)
 
-    def foreseen(
+    def predicted_outcome(
         self, actor: Actor, draft: FactDraft, request: Request | None, *, gate: ConfidenceGate | None = None
     ) -> Outcome:
         """Return the outcome that `save` would have, pending memories counted in; nothing is written."""

@@ -164,7 +164,7 @@ class Bridge:
             link.close()
             self._give_up(now, "its socket belongs to another user")
             return
-        if environment.disagrees(self._state, os.environ, self.data):
+        if environment.differs(self._state, os.environ, self.data):
             link.close()
             self._part(now)
             return
@@ -331,7 +331,7 @@ class Bridge:
     def _compare_versions(self, line: bytes) -> None:
         """Print once what to do when the engine is of a newer memory-anchor; it serves this bridge all the same."""
         version = str(json.loads(line).get("version", ""))
-        if self._told_version == version or not wire.newer(version, than=wire.VERSION):
+        if self._told_version == version or not wire.is_newer(version, than=wire.VERSION):
             return
         self._told_version = version
         self._note(
@@ -429,7 +429,7 @@ def main(argv: Sequence[str], *, engine: Sequence[str] | None = None) -> int:
         os.environ.update(arguments(argv))
         if unknown := env_names.unknown_setting(os.environ):
             raise ValueError(unknown)
-        preamble = wire.own_preamble(os.environ, cwd=os.getcwd(), pid=os.getpid(), nonce=nonce)  # noqa: PTH109
+        preamble = wire.process_preamble(os.environ, cwd=os.getcwd(), pid=os.getpid(), nonce=nonce)  # noqa: PTH109
     except ValueError as error:
         print(f"memory-anchor: {error}", file=sys.stderr)
         return 2
@@ -449,8 +449,8 @@ def main(argv: Sequence[str], *, engine: Sequence[str] | None = None) -> int:
 def _note_environment(data: str, project: str) -> None:
     """Note this project's settings, and print once which of its variables no shared engine takes."""
     with suppress(OSError):  # starting the engine meets the same error and reports it
-        environment.note(os.environ, data, project)
-    left = environment.taken(os.environ, data)
+        environment.remember(os.environ, data, project)
+    left = environment.accepted(os.environ, data)
     if left.left:
         print(f"memory-anchor: not taken from the environment: {', '.join(left.left)}; {left.reason}", file=sys.stderr)
 

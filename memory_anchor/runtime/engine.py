@@ -82,7 +82,7 @@ def main(make_backend: Callable[[DirectoryLock], Backend], *, detach: bool = Tru
         except OSError as error:
             write_failure(run, error)
             return 1
-        state_file = StateFile(run, address, took=environment.digests(environment.governed(os.environ)))
+        state_file = StateFile(run, address, took=environment.digests(environment.engine_settings(os.environ)))
         state_file.publish("loading")
         try:
             _log_to(data / "logs")
@@ -101,7 +101,7 @@ def main(make_backend: Callable[[DirectoryLock], Backend], *, detach: bool = Tru
 
 
 @contextlib.contextmanager
-def beside(lock: DirectoryLock, make_backend: Callable[[], B]) -> Iterator[B]:
+def serve_in_thread(lock: DirectoryLock, make_backend: Callable[[], B]) -> Iterator[B]:
     """Serve bridges, hooks and commands from a thread of this process while the block runs, as an engine would.
 
     lock: taken as `ROLE`. make_backend: builds what is served, after the socket listens, so that bridges wait for it;
@@ -181,7 +181,7 @@ def _lock_for_engine(data: Path) -> DirectoryLock | None:
 
 
 @contextlib.contextmanager
-def taken_over(data: Path, *, wait_s: float = LOCK_WAIT_S) -> Iterator[DirectoryLock]:
+def take_over_lock(data: Path, *, wait_s: float = LOCK_WAIT_S) -> Iterator[DirectoryLock]:
     """Hold the lock for a server that is the engine as well; a running engine is asked to hand over.
 
     That one answers the requests in progress and ends; its bridges wait for the server and resend the rest.

@@ -51,19 +51,19 @@ DIGEST_CHARS = 24
 _Fields = namedtuple("_Fields", "env left reason")
 
 
-class Taken(_Fields):
+class Accepted(_Fields):
     """env: the variables an engine takes. left: names that are set and not taken. reason: why not, "" for none."""
 
     __slots__ = ()
 
 
-def taken(env: Mapping[str, str], data: str) -> Taken:
+def accepted(env: Mapping[str, str], data: str) -> Accepted:
     """Return which `MEMORY_ANCHOR_` variables of `env` an engine for `data` takes; nothing is noted."""
     settings, notes = _settings_in(env), _notes(data)
-    if own := own_file(env, data):
+    if own := user_file_of(env, data):
         left = sorted(name for name, value in settings.items() if not (name == CONFIG_FILE and value == own))
         why = f"an engine for {data} takes them from {own} alone" if left else ""
-        return Taken({CONFIG_FILE: own}, left, why)
+        return Accepted({CONFIG_FILE: own}, left, why)
     mine = digests(settings)
     agreed = {
         name: value
@@ -75,13 +75,13 @@ def taken(env: Mapping[str, str], data: str) -> Taken:
     if CONFIG_FILE in left:
         agreed[CONFIG_FILE] = os.devnull
         why = f"projects that share {data} do not all bring the same"
-    return Taken(agreed, left, why if left else "")
+    return Accepted(agreed, left, why if left else "")
 
 
-def note(env: Mapping[str, str], data: str, project: str) -> None:
+def remember(env: Mapping[str, str], data: str, project: str) -> None:
     """Note this project's settings, or for the user's directory, which file governs. Raises OSError."""
     notes = _notes(data)
-    if own := own_file(env, data):
+    if own := user_file_of(env, data):
         if notes.get("user_file") != own:
             _write_notes(data, {**notes, "user_file": own})
         return
@@ -93,19 +93,19 @@ def note(env: Mapping[str, str], data: str, project: str) -> None:
     _write_notes(data, {**notes, "projects": {**newest, project: mine}})
 
 
-def disagrees(state: Record, env: Mapping[str, str], data: str) -> bool:
+def differs(state: Record, env: Mapping[str, str], data: str) -> bool:
     """Return whether an engine took a setting that this caller does not have. state: the engine's state file."""
     took = state.get("took")
     if not isinstance(took, dict) or not took:
         return False  # a server that a human started, in the human's environment, lists none
-    own = own_file(env, data)
+    own = user_file_of(env, data)
     allowed = digests({CONFIG_FILE: own} if own else _settings_in(env))
     if not own and took.get(CONFIG_FILE) == digests({CONFIG_FILE: os.devnull})[CONFIG_FILE]:
         took = {name: digest for name, digest in took.items() if name != CONFIG_FILE}
     return any(allowed.get(str(name)) != digest for name, digest in took.items())
 
 
-def own_file(env: Mapping[str, str], data: str) -> str:
+def user_file_of(env: Mapping[str, str], data: str) -> str:
     """Return the settings file that governs `data` when it is the user's directory, else ""."""
     noted = _notes(data).get("user_file")
     if isinstance(noted, str) and noted:
@@ -141,7 +141,7 @@ def digests(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def governed(env: Mapping[str, str]) -> dict[str, str]:
+def engine_settings(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of an engine's environment that are settings for all its callers."""
     return {
         name: value
@@ -154,7 +154,7 @@ def governed(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _settings_in(env: Mapping[str, str]) -> dict[str, str]:
-    settings = governed(env)
+    settings = engine_settings(env)
     path = wire.user_config_file(env)
     if CONFIG_FILE in settings or os.path.exists(path):  # noqa: PTH110
         settings[CONFIG_FILE] = path

@@ -32,7 +32,7 @@ def engine_command() -> list[str]:
 def engine_environment(env: Mapping[str, str], data: str) -> dict[str, str]:
     """Return the environment of an engine for `data`: the user's, without what belongs to one caller or project."""
     kept = {name: value for name, value in env.items() if not name.startswith(NOT_INHERITED_PREFIXES)}
-    kept |= environment.taken(env, data).env
+    kept |= environment.accepted(env, data).env
     kept["MEMORY_ANCHOR_DATA_DIR"] = data
     if os.path.basename(PACKAGE_ROOT) not in ("site-packages", "dist-packages"):  # noqa: PTH119
         kept["PYTHONPATH"] = os.pathsep.join([PACKAGE_ROOT, *filter(None, [env.get("PYTHONPATH")])])

@@ -66,7 +66,7 @@ class Missing:
 
 
 @dataclass(slots=True)
-class Account:
+class SalvageReport:
     """What a salvage did. kept: versions in the new store by collection. read: by source. lost: found in no source.
 
     reopened: ids whose latest version is lost, so that an older one takes its place, for review. changed: whether the
@@ -117,7 +117,7 @@ class _Trail:
     gone: frozenset[str]
 
 
-def salvage(settings: Settings, data_dir: Path, *, now: datetime) -> Account:
+def salvage(settings: Settings, data_dir: Path, *, now: datetime) -> SalvageReport:
     """Replace a damaged store by a new one with everything that can be read; an intact store is left alone.
 
     A running engine is stopped first. Raises StoreDamaged: nothing can be read, or a newer program wrote it; nothing
@@ -144,8 +144,8 @@ def salvage(settings: Settings, data_dir: Path, *, now: datetime) -> Account:
                 shutil.rmtree(staging, ignore_errors=True)
 
 
-def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: DirectoryLock, now: datetime) -> Account:
-    report = Account()
+def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: DirectoryLock, now: datetime) -> SalvageReport:
+    report = SalvageReport()
     trail = _trail(data_dir / "audit" / "audit.jsonl")
     store = data_dir / "store"
     collections = [_read(store / name, staging, trail, report) for name in COLLECTIONS]
@@ -175,7 +175,7 @@ def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: Directory
 # --- sources ---------------------------------------------------------------------------------------------------------
 
 
-def _read(home: Path, staging: Path, trail: _Trail, report: Account) -> _SalvagedCollection:
+def _read(home: Path, staging: Path, trail: _Trail, report: SalvageReport) -> _SalvagedCollection:
     """Return what can be read from the files of one collection."""
     collection = _SalvagedCollection(home.name, CollectionSpec({}))
     if home.exists():
@@ -221,7 +221,12 @@ def _read_record(home: Path, collection: _SalvagedCollection) -> tuple[Record | 
 
 
 def _read_shard(
-    shard: Path, staging: Path, schema_version: int, trail: _Trail, collection: _SalvagedCollection, report: Account
+    shard: Path,
+    staging: Path,
+    schema_version: int,
+    trail: _Trail,
+    collection: _SalvagedCollection,
+    report: SalvageReport,
 ) -> None:
     log = read_log(shard / "wal")
     expected = _marked(shard)
@@ -335,7 +340,7 @@ def _point(version_id: str) -> str:
 
 
 def _add_from_backups(
-    data_dir: Path, staging: Path, collections: list[_SalvagedCollection], trail: _Trail, report: Account
+    data_dir: Path, staging: Path, collections: list[_SalvagedCollection], trail: _Trail, report: SalvageReport
 ) -> None:
     """Take what is missing from the newest backup that has it, and note as lost what none has."""
     for listed in reversed(backup.known(data_dir)):
@@ -366,7 +371,7 @@ def _add_from_backup(
     manifest: Manifest,
     collections: Mapping[str, _SalvagedCollection],
     trail: _Trail,
-    report: Account,
+    report: SalvageReport,
 ) -> None:
     for collection in collections.values():
         stored = manifest["collections"].get(collection.name)
@@ -442,7 +447,7 @@ def _fill(store: MemoryStore, collections: list[_SalvagedCollection]) -> None:
         store.close()
 
 
-def _swap(data_dir: Path, staging: Path, report: Account) -> None:
+def _swap(data_dir: Path, staging: Path, report: SalvageReport) -> None:
     if hasattr(os, "sync"):
         os.sync()  # every file of the new side, before the journal says that it is there
     aside = backup.next_aside(data_dir)
@@ -453,7 +458,7 @@ def _swap(data_dir: Path, staging: Path, report: Account) -> None:
     write_atomic(data_dir / aside / ACCOUNT_FILE, json.dumps(report.to_json(), indent=1).encode())
 
 
-def _record_in_audit(data_dir: Path, report: Account, now: datetime) -> None:
+def _record_in_audit(data_dir: Path, report: SalvageReport, now: datetime) -> None:
     from memory_anchor.adapters.audit import JsonlAudit
 
     lost: dict[str, list[str]] = {}

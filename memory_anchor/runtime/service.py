@@ -73,7 +73,7 @@ class Backend(Protocol):
         """Return what the client's hook prints."""
         ...
 
-    def hook_behind(self, preamble: wire.Preamble, event: str, payload: Record) -> None:
+    def hook_in_background(self, preamble: wire.Preamble, event: str, payload: Record) -> None:
         """Do what this hook starts and no client waits for."""
         ...
 
@@ -214,7 +214,7 @@ class Service:
 
     def _learn_from_spooled(self, backend: Backend, item: spool.SpooledHook) -> None:
         try:
-            backend.hook_behind(item.preamble, item.event, item.payload)
+            backend.hook_in_background(item.preamble, item.event, item.payload)
         except (BadInput, NotFound) as error:  # the transcript is gone or is none: trying again would not help
             log.warning("nothing was learned from a spooled %s: %s", item.event, error)
 
@@ -341,7 +341,7 @@ class Service:
         if self._backend is None:
             return
         try:
-            learn = self._backend.hook_behind
+            learn = self._backend.hook_in_background
             await anyio.to_thread.run_sync(learn, preamble, event_of(line), payload_of(line), limiter=self._learning)
         except MemoryAnchorError as error:
             log.warning("nothing was learned at %s: %s", event_of(line), error)
@@ -370,7 +370,7 @@ class Service:
         return {"anchor": wire.WIRE, "result": result}
 
     async def _mcp(self, preamble: wire.Preamble, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if wire.newer(preamble.version, than=wire.VERSION):
+        if wire.is_newer(preamble.version, than=wire.VERSION):
             await _say(writer, {"anchor": wire.WIRE, "retiring": True, "version": wire.VERSION})
             self._end(f"a bridge of version {preamble.version} came")
             return

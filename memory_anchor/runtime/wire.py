@@ -120,10 +120,10 @@ def call_nonce(preamble: Preamble, request_id: Json) -> str:
     return f"{preamble.nonce}/{json.dumps(request_id)}" if preamble.nonce and request_id is not None else ""
 
 
-def newer(version: str, than: str) -> bool:
+def is_newer(version: str, than: str) -> bool:
     """Return whether `version` is later; only the leading numbers of the dotted parts count.
 
-    >>> newer("0.10.0", than="0.9.1")
+    >>> is_newer("0.10.0", than="0.9.1")
     True
     """
     return _numbers(version) > _numbers(than)
@@ -233,14 +233,14 @@ def local_zone(env: Mapping[str, str]) -> str:
         return ""
 
 
-class Misread(ValueError):
+class InvalidSetting(ValueError):
     """An invalid setting of a caller, in one sentence; no request may be made for it."""
 
 
 def read_only_of(env: Mapping[str, str]) -> bool | None:
     """Return whether the caller may only read, by its environment, else by the user's file as it is now.
 
-    None when neither says so; the engine's settings then decide. Raises Misread: an invalid word.
+    None when neither says so; the engine's settings then decide. Raises InvalidSetting: an invalid word.
     """
     words = [value for name, value in env.items() if name.upper() == READ_ONLY_NAME]  # settings take any case
     if not words:
@@ -248,7 +248,7 @@ def read_only_of(env: Mapping[str, str]) -> bool | None:
     try:
         return True in [parse_switch(word) for word in words]
     except ValueError as error:
-        raise Misread(f"setting {READ_ONLY!r} in environment is {words[-1][:80]!r}; {error}") from None
+        raise InvalidSetting(f"setting {READ_ONLY!r} in environment is {words[-1][:80]!r}; {error}") from None
 
 
 def _file_is_read_only(env: Mapping[str, str]) -> bool:
@@ -260,7 +260,9 @@ def _file_is_read_only(env: Mapping[str, str]) -> bool:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False
     except OSError as error:
-        raise Misread(f"settings file {path} cannot be read ({error.strerror}); it may say {READ_ONLY}") from None
+        raise InvalidSetting(
+            f"settings file {path} cannot be read ({error.strerror}); it may say {READ_ONLY}"
+        ) from None
     lines = raw.decode("utf-8", "replace").splitlines() if READ_ONLY.encode() in raw else []
     told = [line for line in lines if READ_ONLY in line and not line.lstrip().startswith("#")]
     if not told and len(raw) < MAX_CONFIG_BYTES:
@@ -280,13 +282,13 @@ def _file_is_read_only(env: Mapping[str, str]) -> bool:
     try:
         return load_settings(env={}, user_file=Path(path)).settings.read_only
     except BadInput as error:
-        raise Misread(str(error)) from None
+        raise InvalidSetting(str(error)) from None
 
 
-def own_preamble(env: Mapping[str, str], *, cwd: str, pid: int, nonce: str) -> Preamble:
+def process_preamble(env: Mapping[str, str], *, cwd: str, pid: int, nonce: str) -> Preamble:
     """Return the preamble of this process from its environment: what real clients set, ours first.
 
-    Raises Misread: see `read_only_of`.
+    Raises InvalidSetting: see `read_only_of`.
     """
     client = "claude-code" if env.get("CLAUDE_CODE_SESSION_ID") or env.get("CLAUDECODE") else ""
     if not client and (env.get("CODEX_THREAD_ID") or env.get("CODEX_SANDBOX")):
@@ -313,12 +315,12 @@ def own_preamble(env: Mapping[str, str], *, cwd: str, pid: int, nonce: str) -> P
 
 
 def is_without_memory(env: Mapping[str, str]) -> bool:
-    """Return whether this session goes without memory. Raises Misread: an invalid word."""
+    """Return whether this session goes without memory. Raises InvalidSetting: an invalid word."""
     word = env.get(NO_MEMORY_NAME, "").strip()
     try:
         return bool(word) and parse_switch(word)
     except ValueError as error:
-        raise Misread(f"{NO_MEMORY_NAME} is {word[:80]!r}; {error}") from None
+        raise InvalidSetting(f"{NO_MEMORY_NAME} is {word[:80]!r}; {error}") from None
 
 
 # --- files that say where the engine is --------------------------------------------------------------------------

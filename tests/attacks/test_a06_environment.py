@@ -168,19 +168,19 @@ def test_an_engine_of_the_users_own_directory_takes_nothing_from_the_environment
             "MEMORY_ANCHOR_CONFIG_FILE": f"{tmp_path}/.config/memory-anchor/config.yaml",
             "MEMORY_ANCHOR_DATA_DIR": data,
         }
-        assert environment.taken(given, data).left == ["MEMORY_ANCHOR_CONFIG_FILE", "MEMORY_ANCHOR_GATE__ACTIVE"]
+        assert environment.accepted(given, data).left == ["MEMORY_ANCHOR_CONFIG_FILE", "MEMORY_ANCHOR_GATE__ACTIVE"]
 
 
 def test_the_settings_file_of_a_directory_is_the_one_of_its_first_use(tmp_path: Path) -> None:
     """Attack A6: HOME and XDG_CONFIG_HOME name the settings file, so they are no safer than the settings."""
     data = f"{tmp_path}/.local/share/memory-anchor"
-    environment.note({"HOME": str(tmp_path)}, data, "/p")
+    environment.remember({"HOME": str(tmp_path)}, data, "/p")
     for evil in (
         {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "/evil"},
         {"HOME": "/evil", "MEMORY_ANCHOR_DATA_DIR": data},
     ):
-        environment.note(evil, data, "/evil")
-        assert environment.own_file(evil, data) == f"{tmp_path}/.config/memory-anchor/config.yaml"
+        environment.remember(evil, data, "/evil")
+        assert environment.user_file_of(evil, data) == f"{tmp_path}/.config/memory-anchor/config.yaml"
 
 
 def test_the_users_own_directory_is_known_without_its_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def test_the_users_own_directory_is_known_without_its_home(tmp_path: Path, monke
     monkeypatch.setattr(environment, "_system_account", lambda: {"HOME": str(tmp_path)})
     data = f"{tmp_path}/.local/share/memory-anchor"
     evil = {"HOME": "/evil", "MEMORY_ANCHOR_DATA_DIR": data, "MEMORY_ANCHOR_GATE__ACTIVE": "0.2"}
-    assert environment.taken(evil, data).env == {
+    assert environment.accepted(evil, data).env == {
         "MEMORY_ANCHOR_CONFIG_FILE": f"{tmp_path}/.config/memory-anchor/config.yaml"
     }
 
@@ -198,12 +198,12 @@ def test_a_shared_directory_takes_what_all_its_projects_bring(tmp_path: Path) ->
     data = str(tmp_path / "data")
     plain = {"HOME": str(tmp_path), "MEMORY_ANCHOR_DATA_DIR": data, "MEMORY_ANCHOR_EMBEDDER__KIND": "none"}
     evil = {**plain, "MEMORY_ANCHOR_GATE__ACTIVE": "0.2"}
-    environment.note(evil, data, "/a")
-    assert environment.taken(evil, data).env == {k: v for k, v in evil.items() if "__" in k}
-    took = environment.digests(environment.governed(evil))
-    assert not environment.disagrees({"took": took}, evil, data)
-    assert environment.disagrees({"took": took}, plain, data)
-    environment.note(plain, data, "/b")
-    left = environment.taken(evil, data)
+    environment.remember(evil, data, "/a")
+    assert environment.accepted(evil, data).env == {k: v for k, v in evil.items() if "__" in k}
+    took = environment.digests(environment.engine_settings(evil))
+    assert not environment.differs({"took": took}, evil, data)
+    assert environment.differs({"took": took}, plain, data)
+    environment.remember(plain, data, "/b")
+    left = environment.accepted(evil, data)
     assert left.env == {"MEMORY_ANCHOR_EMBEDDER__KIND": "none"} and left.left == ["MEMORY_ANCHOR_GATE__ACTIVE"]
     assert "0.2" not in (tmp_path / "data" / environment.NOTES_FILE).read_text()

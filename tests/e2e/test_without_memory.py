@@ -80,5 +80,5 @@ def test_a_word_that_is_neither_is_no_memory_switch() -> None:
     assert bridge.arguments(["--no-memory"]) == {wire.NO_MEMORY_NAME: "true"}
     told = [wire.is_without_memory({wire.NO_MEMORY_NAME: word}) for word in ("1", "true", "", "off", "0")]
     assert told == [True, True, False, False, False]
-    with pytest.raises(wire.Misread, match="perhaps"):
-        wire.own_preamble({**os.environ, wire.NO_MEMORY_NAME: "perhaps"}, cwd="/", pid=1, nonce="n")
+    with pytest.raises(wire.InvalidSetting, match="perhaps"):
+        wire.process_preamble({**os.environ, wire.NO_MEMORY_NAME: "perhaps"}, cwd="/", pid=1, nonce="n")

@@ -80,7 +80,7 @@ class LabBackend:
         self.note(hook=event, conversation=preamble.conversation, payload=payload)
         return f"context for {event}"
 
-    def hook_behind(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> None:
+    def hook_in_background(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> None:
         self.note(behind=event)
 
     def call(self, preamble: wire.Preamble, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

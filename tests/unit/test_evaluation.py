@@ -15,7 +15,7 @@ from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation import metrics, questions, runner
 from memory_anchor.evaluation.golden import variant
-from memory_anchor.evaluation.metrics import KeptRows
+from memory_anchor.evaluation.metrics import CachedRows
 from memory_anchor.evaluation.questions import UNANSWERABLE, Case, CaseMemory, Question, bundled, check_case, week
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Layer, MemoryType
@@ -272,11 +272,11 @@ def test_a_file_without_a_question_is_refused_in_one_sentence(tmp_path: Path, lo
 def test_a_second_evaluation_embeds_only_its_questions(tmp_path: Path) -> None:
     """Rule eval.rows: memories' rows come from the file, questions are embedded each time, and no text is written."""
     first = CountingEmbedder()
-    kept = KeptRows(first, tmp_path / "rows")
+    kept = CachedRows(first, tmp_path / "rows")
     rows = kept.documents(["one memory", "another", "one memory"])
     kept.save()
     second = CountingEmbedder()
-    again = KeptRows(second, tmp_path / "rows")
+    again = CachedRows(second, tmp_path / "rows")
 
     assert np.array_equal(again.documents(["another", "one memory"]), rows[[1, 0]])
     again.queries(["a question"])
@@ -288,12 +288,12 @@ def test_a_second_evaluation_embeds_only_its_questions(tmp_path: Path) -> None:
 
 def test_a_damaged_file_of_rows_is_made_anew(tmp_path: Path) -> None:
     """Rule eval.rows: derived, so never an error."""
-    kept = KeptRows(HashEmbedder(), tmp_path / "rows")
+    kept = CachedRows(HashEmbedder(), tmp_path / "rows")
     kept.documents(["one"])
     kept.save()
     next((tmp_path / "rows").iterdir()).write_bytes(b"PK damaged")
 
-    assert KeptRows(HashEmbedder(), tmp_path / "rows").documents(["one"]).shape == (1, 64)
+    assert CachedRows(HashEmbedder(), tmp_path / "rows").documents(["one"]).shape == (1, 64)
 
 
 # --- runs compared ---------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_an_engine_that_took_the_lock_in_the_gap_is_asked_as_well(
 
     monkeypatch.setattr(wire, "ask", ask)
 
-    with engine.taken_over(tmp_path, wait_s=10) as lock:
+    with engine.take_over_lock(tmp_path, wait_s=10) as lock:
         assert lock.held
     assert kinds == ["stop"] * 3
 
@@ -61,7 +61,7 @@ def test_nothing_but_an_engine_is_asked_to_leave(tmp_path: Path, monkeypatch: py
     with (
         DirectoryLock.acquire(tmp_path, role=role),
         pytest.raises(StoreBusy, match=rf"pid {os.getpid()} \({role}, .*Let it finish"),
-        engine.taken_over(tmp_path),
+        engine.take_over_lock(tmp_path),
     ):
         pass
 
@@ -69,9 +69,9 @@ def test_nothing_but_an_engine_is_asked_to_leave(tmp_path: Path, monkeypatch: py
 def test_a_server_does_not_take_over_from_a_server(tmp_path: Path) -> None:
     """Rule serve.hand_over: the address of the first one is in use; the sentence says how to end it."""
     told = rf"in use by pid {os.getpid()} \(HTTP server, .*address it printed.*memory-anchor engine stop"
-    with engine.taken_over(tmp_path), pytest.raises(StoreBusy, match=told), engine.taken_over(tmp_path):
+    with engine.take_over_lock(tmp_path), pytest.raises(StoreBusy, match=told), engine.take_over_lock(tmp_path):
         pass
-    with engine.taken_over(tmp_path) as lock:
+    with engine.take_over_lock(tmp_path) as lock:
         assert lock.held
 
 
@@ -88,7 +88,7 @@ def test_no_engine_starts_while_a_server_waits_for_the_directory(
         return {}
 
     monkeypatch.setattr(wire, "ask", ask)
-    with engine.taken_over(tmp_path):
+    with engine.take_over_lock(tmp_path):
         assert elected == [None]
         assert engine._lock_for_engine(tmp_path) is None
     with engine._lock_for_engine(tmp_path) or pytest.fail("nobody holds it"):
@@ -103,7 +103,7 @@ def test_an_engine_that_does_not_leave_is_named_with_the_next_step(
     monkeypatch.setattr(wire, "ask", lambda *given, **_: asked.append(given[1]) or {})
     holder = Holder(tmp_path)
     told = rf"pid {os.getpid()} \(engine, .*within 0.2 s.*memory-anchor engine stop"
-    with pytest.raises(StoreBusy, match=told), engine.taken_over(tmp_path, wait_s=0.2):
+    with pytest.raises(StoreBusy, match=told), engine.take_over_lock(tmp_path, wait_s=0.2):
         pass
     assert asked == ["stop"]
     holder.leave()

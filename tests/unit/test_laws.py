@@ -16,7 +16,7 @@ from memory_anchor.core import Core
 from memory_anchor.front import calls
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope, Status
-from memory_anchor.runtime.wire import own_preamble
+from memory_anchor.runtime.wire import process_preamble
 from memory_anchor.testing import ManualClock, ephemeral_core, human_of, signed_call
 from memory_anchor.versions import MEANING
 
@@ -48,7 +48,7 @@ def door(core: Core, agent: str) -> MemoryAnchor:
 
 
 def call(core: Core, name: str, /, *, conversation: str = "", **given: Any) -> dict[str, Any]:
-    preamble = own_preamble({}, cwd="", pid=1, nonce="")
+    preamble = process_preamble({}, cwd="", pid=1, nonce="")
     caller = preamble._replace(client="cli", conversation=conversation)
     if given.pop("human", False):
         return signed_call(core, caller, name, given, human_of(core.data_dir))

@@ -33,7 +33,9 @@ def test_every_word_means_the_same_to_bridge_and_settings(tmp_path: Path, word: 
     file = tmp_path / "config.yaml"
     if word in ODD:
         for read in (lambda: asked({NAME: word}, file), lambda: load_settings(env={NAME: word}, user_file=None)):
-            with pytest.raises((wire.Misread, BadInput), match=r"setting .read_only. in environment is.*allowed are"):
+            with pytest.raises(
+                (wire.InvalidSetting, BadInput), match=r"setting .read_only. in environment is.*allowed are"
+            ):
                 read()
     else:
         assert asked({NAME: word}, file) is (word.lower() in ON)
@@ -47,7 +49,7 @@ def test_a_users_file_means_the_same_however_it_is_written(tmp_path: Path, shape
     file = tmp_path / "config.yaml"
     file.write_text(shape.format("read_only", word))
     if word in ("maybe", "2"):
-        with pytest.raises(wire.Misread, match="allowed are"):
+        with pytest.raises(wire.InvalidSetting, match="allowed are"):
             asked({}, file)
         return
     assert asked({}, file) is (True if load_settings(env={}, user_file=file).settings.read_only else None)

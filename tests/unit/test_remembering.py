@@ -162,7 +162,7 @@ def test_a_rule_that_the_same_talk_ended_in_other_words_is_not_ended_twice(core:
         Candidate(text, text, MemoryType.INSTRUCTION, 0.8, 0.92, text, "project", at) for at, text in enumerate(texts)
     )
 
-    done = core.services.rememberer.store(
+    done = core.services.learner.store(
         anchor.actor, Extracted((talk,), candidates, "rules"), gate=anchor.project.gate, mode=WriteMode.TOOL_CALL
     )
 

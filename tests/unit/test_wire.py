@@ -61,14 +61,14 @@ def test_the_preamble_is_what_real_clients_set(tmp_path: Path) -> None:
     deep = tmp_path / "src" / "deep"
     deep.mkdir(parents=True)
     claude = {"CLAUDE_CODE_SESSION_ID": "s1", "CLAUDE_PROJECT_DIR": "/work", "TZ": "Asia/Shanghai", "HOME": "/h"}
-    first = wire.own_preamble(claude, cwd=str(deep), pid=1, nonce="n")
+    first = wire.process_preamble(claude, cwd=str(deep), pid=1, nonce="n")
     assert (first.conversation, first.project_dir, first.client, first.zone) == (
         "s1",
         "/work",
         "claude-code",
         "Asia/Shanghai",
     )
-    other = wire.own_preamble({"HOME": "/h", "MEMORY_ANCHOR_READ_ONLY": "1"}, cwd=str(deep), pid=1, nonce="n")
+    other = wire.process_preamble({"HOME": "/h", "MEMORY_ANCHOR_READ_ONLY": "1"}, cwd=str(deep), pid=1, nonce="n")
     assert (other.conversation, other.project_dir, other.read_only) == ("bridge-n", str(tmp_path), True)
     assert wire.project_of({"HOME": str(tmp_path)}, str(tmp_path)) == ""
 
@@ -93,7 +93,7 @@ def test_a_marker_of_another_user_in_a_folder_above_makes_no_project(tmp_path: P
 def test_what_a_caller_sets_for_itself_reaches_the_engine() -> None:
     """Rule bridge.preamble: an engine serves many callers, so a caller's own scope and budget travel with it."""
     scope = {f"MEMORY_ANCHOR_SCOPE__{name.upper()}": f"own {name}" for name in ("account", "project", "agent", "user")}
-    first = wire.own_preamble({**scope, "MEMORY_ANCHOR_BUDGET__EVENTS": "900"}, cwd="/", pid=1, nonce="n")
+    first = wire.process_preamble({**scope, "MEMORY_ANCHOR_BUDGET__EVENTS": "900"}, cwd="/", pid=1, nonce="n")
     assert (first.account, first.project, first.agent, first.user) == (
         "own account",
         "own project",
@@ -102,7 +102,7 @@ def test_what_a_caller_sets_for_itself_reaches_the_engine() -> None:
     )
     assert first.budget == 900
     for odd in ("", "-3", "many", "٣"):
-        assert wire.own_preamble({"MEMORY_ANCHOR_BUDGET__EVENTS": odd}, cwd="/", pid=1, nonce="n").budget == 0
+        assert wire.process_preamble({"MEMORY_ANCHOR_BUDGET__EVENTS": odd}, cwd="/", pid=1, nonce="n").budget == 0
 
 
 def test_call_nonces_tell_calls_and_processes_apart() -> None:
@@ -119,7 +119,7 @@ def test_call_nonces_tell_calls_and_processes_apart() -> None:
 )
 def test_versions_compare_by_number(version: str, than: str, expected: bool) -> None:
     """Rule engine.version: only a later one makes an engine hand over."""
-    assert wire.newer(version, than=than) is expected
+    assert wire.is_newer(version, than=than) is expected
 
 
 def test_the_engine_inherits_nothing_of_who_started_it() -> None:

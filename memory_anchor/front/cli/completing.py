@@ -21,7 +21,7 @@ from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import LAYERS, layer_name, local_time
 from memory_anchor.json_values import Record, items, record, records
 from memory_anchor.model import Layer
-from memory_anchor.runtime.wire import Misread
+from memory_anchor.runtime.wire import InvalidSetting
 
 Completer = Callable[[str], list[tuple[str, str]]]
 """What is typed so far -> the values that begin so, each with a description for the shell."""
@@ -65,7 +65,7 @@ def _completed(incomplete: str, values: Callable[[], Iterable[tuple[object, obje
     """Return the (value, description) that begin so and are plain to every shell."""
     try:
         pairs = [(str(value), str(about)) for value, about in values()]
-    except (MemoryAnchorError, Misread, OSError, KeyError):
+    except (MemoryAnchorError, InvalidSetting, OSError, KeyError):
         return []
     plain = [(value, about) for value, about in pairs if PLAIN.fullmatch(value) and value.startswith(incomplete)]
     return [(value, about if PLAIN_TEXT.fullmatch(about) else "") for value, about in plain]

@@ -32,7 +32,7 @@ from memory_anchor.json_values import Json, Record, items, number, record, recor
 
 if TYPE_CHECKING:
     from memory_anchor.evaluation.golden import Variant
-    from memory_anchor.evaluation.metrics import KeptRows
+    from memory_anchor.evaluation.metrics import CachedRows
     from memory_anchor.evaluation.questions import Case
     from memory_anchor.evaluation.runner import Answered
     from memory_anchor.settings import Settings
@@ -202,14 +202,14 @@ def _each_variant(kind: str, cases: Callable[[], Iterable[Case]], variants: Many
 
 
 @contextmanager
-def _saved_rows(chosen: Variant) -> Iterator[KeptRows | None]:
+def _saved_rows(chosen: Variant) -> Iterator[CachedRows | None]:
     """Yield a variant's embedder that saves its vectors for the next run; None for words alone."""
     from memory_anchor.app import embedder_of
     from memory_anchor.evaluation import metrics
-    from memory_anchor.evaluation.metrics import KeptRows
+    from memory_anchor.evaluation.metrics import CachedRows
 
     embedder = embedder_of(chosen.settings, data_dir())
-    rows = KeptRows(embedder, metrics.folder_of(data_dir())) if embedder is not None else None
+    rows = CachedRows(embedder, metrics.folder_of(data_dir())) if embedder is not None else None
     try:
         yield rows
     finally:

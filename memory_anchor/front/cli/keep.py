@@ -44,7 +44,7 @@ from memory_anchor.runtime.lock import DirectoryLock
 if TYPE_CHECKING:
     from memory_anchor.identity.keys import Signer
     from memory_anchor.ports import MemoryStore
-    from memory_anchor.runtime.salvage import Account
+    from memory_anchor.runtime.salvage import SalvageReport
     from memory_anchor.settings import StoreSettings
 
 SCHEMES = {"qdrant": "http", "qdrants": "https", "http": "http", "https": "https"}
@@ -409,7 +409,7 @@ def _salvage(as_json: bool) -> None:
         raise typer.Exit(TABLE[StoreDamaged].exit_code)
 
 
-def _show_salvage(account: Account) -> None:
+def _show_salvage(account: SalvageReport) -> None:
     counts = ", ".join(f"{name} {many}" for name, many in account.kept.items())
     if not account.changed:
         print_dim(f"the store is whole and was left as it is: {counts}")

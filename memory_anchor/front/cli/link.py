@@ -64,8 +64,8 @@ def preamble() -> wire.Preamble:
     Raises BadInput: the environment or the user's file has a wrong value for it.
     """
     try:
-        own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
-    except wire.Misread as error:
+        own = wire.process_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
+    except wire.InvalidSetting as error:
         raise BadInput(str(error)) from None
     return own._replace(client=CLIENT, conversation=os.environ.get("MEMORY_ANCHOR_CONVERSATION", ""))
 

@@ -27,7 +27,7 @@ from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, report
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.link import Failed, has_called
 from memory_anchor.json_values import Json, Record, optional_text, records, text, texts
-from memory_anchor.runtime.wire import Misread, local_zone
+from memory_anchor.runtime.wire import InvalidSetting, local_zone
 from memory_anchor.terminal import visible, visible_json, visible_lines
 
 P = ParamSpec("P")
@@ -85,7 +85,7 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
             return result
         except MemoryAnchorError as error:
             fail(error, as_json=as_json)
-        except Misread as error:
+        except InvalidSetting as error:
             fail(BadInput(str(error)), as_json=as_json)
         except BrokenPipeError:  # `memory-anchor export - | head`
             _give_up_stdout()

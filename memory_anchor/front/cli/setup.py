@@ -210,7 +210,7 @@ def config(
     from memory_anchor.app import loaded_settings
     from memory_anchor.runtime import environment
 
-    ignored = environment.taken(os.environ, str(data_dir()))
+    ignored = environment.accepted(os.environ, str(data_dir()))
     loaded = loaded_settings(os.environ, preamble().project_dir)
     rows = [
         {"name": name, "value": value, "origin": loaded.origins.get(name, "default")}

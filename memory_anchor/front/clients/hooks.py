@@ -59,7 +59,7 @@ def main(event: str) -> int:
         payload = {}
     try:
         caller = caller_of(os.environ, payload, cwd=_cwd(), pid=os.getpid(), nonce=os.urandom(8).hex())
-    except wire.Misread as error:
+    except wire.InvalidSetting as error:
         print(f"memory-anchor: {event} goes on without memory ({error})", file=sys.stderr)
         return 0
     if caller.memory == "off":
@@ -113,10 +113,10 @@ def caller_of(env: Mapping[str, str], payload: Record, *, cwd: str, pid: int, no
     """Return who this hook runs for: the payload's session and folder come before the environment's.
 
     After `/clear` or a resume the environment of a long-lived client may still name the old session.
-    Raises wire.Misread: a wrong value.
+    Raises wire.InvalidSetting: a wrong value.
     """
     here = str(payload.get("cwd") or cwd)
-    own = wire.own_preamble(env, cwd=here, pid=pid, nonce=nonce)
+    own = wire.process_preamble(env, cwd=here, pid=pid, nonce=nonce)
     session = payload.get("session_id") or payload.get("thread_id")
     client = own.client or ("codex" if payload.get("turn_id") or env.get("CODEX_HOME") else "claude-code")
     return own._replace(conversation=str(session or own.conversation), client=client)
