@@ -17,11 +17,11 @@ from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, CachingEmbedder,
 from memory_anchor.adapters.restoring import finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from memory_anchor.adapters.system import SettableClock, SystemClock, new_token
+from memory_anchor.base.durability import Durability
+from memory_anchor.base.json_values import Json
 from memory_anchor.core import Adapters, Core
-from memory_anchor.durability import Durability
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.files import make_private
-from memory_anchor.json_values import Json
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import (
     DENSE,

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from memory_anchor.activation import DAY_S
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json
+from memory_anchor.base.pausing import pause_of
 from memory_anchor.context.context import trust_of
-from memory_anchor.due import DUE, DueFile, DueMemory
 from memory_anchor.files import write_atomic
-from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
 from memory_anchor.language.indexing import phrase_text
@@ -31,9 +31,9 @@ from memory_anchor.language.terms import normal
 from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import TRUST_OF_ORIGIN, Epistemic, Layer, Memory, MemoryType, RetrievedSnippet, Trust
-from memory_anchor.pausing import pause_of
 from memory_anchor.recall.fixes import Failure
 from memory_anchor.recall.unprompted import NAMED_READ, name_pattern
+from memory_anchor.use_cases.due import DUE, DueFile, DueMemory
 
 RECENT_EVENTS = 12
 """Events looked at for a session's start; the budget decides how many are shown."""

@@ -20,21 +20,25 @@ from zoneinfo import ZoneInfo
 
 from cachetools import LRUCache
 
-from memory_anchor import inputs, services
+from memory_anchor import inputs
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.file_records import FileRecords, RequestTurns
 from memory_anchor.adapters.git import WorkingTree
 from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
+from memory_anchor.base.durability import Durability, SyncedLock
+from memory_anchor.base.foreground import RequestGate
+from memory_anchor.base.json_values import Json
+from memory_anchor.base.pausing import pause_of
+from memory_anchor.base.quarantine import Quarantine
+from memory_anchor.base.repeats import FOLDER, FirstAnswers
 from memory_anchor.care.checks import repair_at_start
 from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of
 from memory_anchor.context.parallel_calls import CircuitBreaker
 from memory_anchor.devices.sync_job import DeviceSync
-from memory_anchor.durability import Durability, SyncedLock
 from memory_anchor.errors import Refused, Unavailable
 from memory_anchor.files import remove_durably, write_atomic
-from memory_anchor.foreground import RequestGate
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.keys import Approver
@@ -44,7 +48,6 @@ from memory_anchor.ingest.model_calls import decide_with_model
 from memory_anchor.ingest.reconcile import decide
 from memory_anchor.ingest.remembering import ConversationLearner, EventReader
 from memory_anchor.ingest.writing import FactWriter
-from memory_anchor.json_values import Json
 from memory_anchor.knowledge.library import Library
 from memory_anchor.knowledge.lorebooks import LorebookStore
 from memory_anchor.knowledge.sharing import TurnPoll
@@ -54,7 +57,6 @@ from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventDraft, EventLog
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
-from memory_anchor.maintenance import merges_of, purged_elsewhere
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import (
     COLLECTIONS,
@@ -69,7 +71,6 @@ from memory_anchor.model import (
     SearchAnswer,
     audiences,
 )
-from memory_anchor.pausing import pause_of
 from memory_anchor.ports import (
     Clock,
     Embedder,
@@ -81,7 +82,6 @@ from memory_anchor.ports import (
     Sharing,
     Snapshot,
 )
-from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.candidates import WRITTEN_HERE
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.embedding import awaited_text
@@ -90,8 +90,6 @@ from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.query_embedder import QueryEmbedder
 from memory_anchor.recall.search import Searcher
 from memory_anchor.recall.snippets import RankedMemory, snippet
-from memory_anchor.repeats import FOLDER, FirstAnswers
-from memory_anchor.services import Project, Services, rules_folder
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
 from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
@@ -100,8 +98,11 @@ from memory_anchor.upkeep.registry import all_jobs
 from memory_anchor.upkeep.settling import TAG_STATE
 from memory_anchor.upkeep.statistics import UsageBuffer, statistics
 from memory_anchor.upkeep.upkeep import Upkeep, load_state
+from memory_anchor.use_cases import services
+from memory_anchor.use_cases.maintenance import merges_of, purged_elsewhere
+from memory_anchor.use_cases.services import Project, Services, rules_folder
+from memory_anchor.use_cases.writes import session_text
 from memory_anchor.where import OneOf, Where
-from memory_anchor.writes import session_text
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix

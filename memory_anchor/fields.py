@@ -33,6 +33,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
+from memory_anchor.base.json_values import Json, Record, items, kind_of, number, parsed, record, text
 from memory_anchor.errors import BadInput, retry_on_conflict
 from memory_anchor.inputs import (
     CONTENT_MAX,
@@ -49,7 +50,6 @@ from memory_anchor.inputs import (
     YEARS,
     json_value,
 )
-from memory_anchor.json_values import Json, Record, items, kind_of, number, parsed, record, text
 from memory_anchor.model import (
     CITATION_KINDS,
     LAYER_ALIASES,

@@ -26,20 +26,21 @@ from pathlib import Path
 
 from cachetools import LRUCache
 
-from memory_anchor import brief, inputs, terminal
+from memory_anchor import brief, inputs
+from memory_anchor.base import terminal
+from memory_anchor.base.foreground import in_background
+from memory_anchor.base.json_values import Json
+from memory_anchor.base.pausing import pause_of
 from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.foreground import in_background
 from memory_anchor.ingest.extraction import sentences_of, weigh
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
 from memory_anchor.ingest.transcripts import codex_exit_code, read_end, read_transcript
-from memory_anchor.json_values import Json
 from memory_anchor.language.fences import strip_fenced
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Layer, WriteMode
-from memory_anchor.pausing import pause_of
 from memory_anchor.runtime.wire import UNTIL
-from memory_anchor.used_memories import USED_MEMORIES_FILE, ShownMemory, UsedMemories, traces_in, used_ids
+from memory_anchor.use_cases.used_memories import USED_MEMORIES_FILE, ShownMemory, UsedMemories, traces_in, used_ids
 
 WRITES_MEMORY = re.compile(r"(?:save_memory|add_memory|log_event|remember_conversation|promote_to_fact|end_session)$")
 LOOKED_AT = 40

@@ -16,8 +16,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 from zoneinfo import ZoneInfo
 
+from memory_anchor.base.json_values import Json, kind_of
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, kind_of
 from memory_anchor.model import LAYER_ALIASES, TYPE_ALIASES, Citation, Layer, Locator, MemoryType
 
 if TYPE_CHECKING:

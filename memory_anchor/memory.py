@@ -14,24 +14,20 @@ from datetime import datetime
 from functools import cache, cached_property
 
 from memory_anchor import knowledge_requests, moving_requests, requests
+from memory_anchor.base.json_values import Json
 from memory_anchor.context.assembly import AssembledContext, PromptAssembler
 from memory_anchor.context.context import BuiltContext, ContextBuilder
 from memory_anchor.context.context_reports import RecordedReport
-from memory_anchor.curation import Conversations, Curation, ReviewItem
-from memory_anchor.due import DUE, READ, DueFile, DueMemory, due_of
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import Moment, use_case
 from memory_anchor.ingest.profile import ProfileLine
 from memory_anchor.ingest.remembering import CandidateOutcome, Extracted
-from memory_anchor.json_values import Json
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.search import OpenedCitation
 from memory_anchor.knowledge.sources import Source
 from memory_anchor.knowledge.use_cases import KnowledgeUseCases
 from memory_anchor.language.safety import cleaned
 from memory_anchor.layers.links import MemoryLink, links_of
-from memory_anchor.lore import LorebookUseCases, ScannedLore
-from memory_anchor.maintenance import Maintenance, Moving
 from memory_anchor.model import (
     HISTORY,
     Actor,
@@ -52,13 +48,17 @@ from memory_anchor.recall.relevance import STRONG, max_weak
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.routing import asks_how, wants, with_identity, with_operations
 from memory_anchor.recall.unprompted import mentioning, recall_for_prompt
-from memory_anchor.services import Process, Project, Services
 from memory_anchor.settings import AgentSettings
 from memory_anchor.upkeep import history as versions_of
 from memory_anchor.upkeep.upkeep import JobReport
-from memory_anchor.used_memories import USED_MEMORIES_FILE, UsedMemories
+from memory_anchor.use_cases.curation import Conversations, Curation, ReviewItem
+from memory_anchor.use_cases.due import DUE, READ, DueFile, DueMemory, due_of
+from memory_anchor.use_cases.lore import LorebookUseCases, ScannedLore
+from memory_anchor.use_cases.maintenance import Maintenance, Moving
+from memory_anchor.use_cases.services import Process, Project, Services
+from memory_anchor.use_cases.used_memories import USED_MEMORIES_FILE, UsedMemories
+from memory_anchor.use_cases.writes import Writes
 from memory_anchor.where import OneOf, Where
-from memory_anchor.writes import Writes
 
 TOPIC_KEYS = ("current_topic", "topic")
 """Keys of L1 under which an agent says what a conversation is about, the first one first."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Literal, get_args
 
-from memory_anchor.json_values import Json
+from memory_anchor.base.json_values import Json
 
 FOREVER = datetime(9999, 1, 1, tzinfo=UTC)  # stored where an open end is meant: ranges are pushed down to every engine
 

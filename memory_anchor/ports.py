@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar, runtime_checkable
 
-from memory_anchor.json_values import Json
+from memory_anchor.base.json_values import Json
 from memory_anchor.model import Memory, Usage
 from memory_anchor.where import Where
 

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
+from memory_anchor.base.json_values import Json
 from memory_anchor.fields import (
     AnyAction,
     AnyEpistemic,
@@ -52,7 +53,6 @@ from memory_anchor.fields import (
     arg,
 )
 from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, QUERY_MAX, REASON_MAX, TAG_MAX, TTL_DAYS_MAX
-from memory_anchor.json_values import Json
 from memory_anchor.model import DEFAULT_IMPORTANCE, LAYER_OF_TYPE, Layer, MemoryType, ProposalAction
 
 SEARCH_LIMIT_MAX = 50

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
+from memory_anchor.base.hashing import stable_hash
 from memory_anchor.errors import Refused
-from memory_anchor.hashing import stable_hash
 from memory_anchor.model import Caller, Layer, Memory, MemoryType, Origin, Status, Visibility
 
 HUMAN_AUTHOR = "human:"

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_serializer
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from memory_anchor.bounded_yaml import read_file
+from memory_anchor.base.bounded_yaml import read_file
+from memory_anchor.base.json_values import Json, kind_of, parsed, record
+from memory_anchor.base.switches import ALLOWED, parse_switch
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, kind_of, parsed, record
-from memory_anchor.switches import ALLOWED, parse_switch
 
 ENV_PREFIX = "MEMORY_ANCHOR_"
 ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE", "NO_MEMORY"})

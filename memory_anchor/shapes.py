@@ -17,19 +17,18 @@ from itertools import accumulate
 from types import MappingProxyType
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of
+from memory_anchor.base.json_values import Json, Record, items, record, records, text, texts
 from memory_anchor.context.context import BuiltContext
 from memory_anchor.identity import proposals
 from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.profile import ProfileLine, told
 from memory_anchor.ingest.remembering import CandidateOutcome
-from memory_anchor.json_values import Json, Record, items, record, records, text, texts
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.points import PASSAGE_CITATION_KINDS
 from memory_anchor.knowledge.search import OpenedCitation
 from memory_anchor.knowledge.sources import Source
 from memory_anchor.language.fences import FENCE_TAG
 from memory_anchor.language.perspective import worded_for
-from memory_anchor.lore import ScannedLore
 from memory_anchor.model import (
     TRUST_OF_ORIGIN,
     Citation,
@@ -50,6 +49,7 @@ from memory_anchor.model import (
     WriteMode,
     WriteOutcome,
 )
+from memory_anchor.use_cases.lore import ScannedLore
 
 Shown = dict[str, Json]
 """A JSON object as front ends show it."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.system import START as START
 from memory_anchor.adapters.system import ManualClock as ManualClock
+from memory_anchor.base.json_values import Json, Record
 from memory_anchor.errors import Unavailable
-from memory_anchor.json_values import Json, Record
 from memory_anchor.language.terms import term_id, terms
 from memory_anchor.ports import EmbedderIdentity, ModelUsage
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TypeAlias
 
-from memory_anchor.json_values import Json
+from memory_anchor.base.json_values import Json
 from memory_anchor.model import SEARCHABLE_STATES, Citation, Memory, Tag
 from memory_anchor.where import Between, Condition
 

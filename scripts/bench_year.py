@@ -29,8 +29,8 @@ from memory_anchor.activation import ActivationSettings, named
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.app import build_core
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.core import Core
-from memory_anchor.hashing import content_hash
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.language.terms import query_terms
 from memory_anchor.memory import MemoryAnchor

@@ -28,9 +28,9 @@ from cachetools import LRUCache
 
 from memory_anchor.adapters.breaker import Breaker
 from memory_anchor.adapters.embedders import clean
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json, items
 from memory_anchor.errors import BadInput, Unavailable, WrongEmbedder
-from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Json, items
 from memory_anchor.language.safety import redact
 from memory_anchor.ports import EmbedderIdentity
 

@@ -31,7 +31,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, TypeGuard
 
-from memory_anchor.durability import Durability
+from memory_anchor.base.durability import Durability
+from memory_anchor.base.json_values import Json, Record, items, parsed, records, text, whole
 from memory_anchor.errors import BadInput, MemoryAnchorError, Unavailable
 from memory_anchor.files import (
     PRIVATE,
@@ -43,7 +44,6 @@ from memory_anchor.files import (
     sync_handle,
     write_atomic,
 )
-from memory_anchor.json_values import Json, Record, items, parsed, records, text, whole
 from memory_anchor.ports import AuditRecord
 
 MAX_RECORD_BYTES = 64_000

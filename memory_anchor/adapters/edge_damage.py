@@ -33,7 +33,7 @@ import numpy as np
 
 from memory_anchor.adapters.edge_engine import inconsistent_indexes, pages, vectors_of
 from memory_anchor.adapters.sparse_files import copy_tree
-from memory_anchor.json_values import Json, Record, items, number, record, records, text
+from memory_anchor.base.json_values import Json, Record, items, number, record, records, text
 
 if TYPE_CHECKING:
     from qdrant_edge import EdgeShard

@@ -39,10 +39,10 @@ from memory_anchor.adapters.payload import (
 )
 from memory_anchor.adapters.sparse_files import keeps_holes
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
-from memory_anchor.durability import Durability
+from memory_anchor.base.durability import Durability
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.errors import BadInput, DiskFull, StoreBusy, StoreDamaged, Unavailable
 from memory_anchor.files import make_folder
-from memory_anchor.hashing import content_hash
 from memory_anchor.model import COLLECTIONS, Memory, Usage
 from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, HeldLock, Hit, Mark, SparseVector
 from memory_anchor.where import Where

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cachetools import LRUCache
 
+from memory_anchor.base.hashing import stable_hash
 from memory_anchor.errors import BadInput, Unavailable, extra_missing
-from memory_anchor.hashing import stable_hash
 from memory_anchor.ports import Embedder, EmbedderIdentity
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from pathlib import Path, PurePosixPath
 
 from cachetools import TTLCache
 
-from memory_anchor import nofollow
+from memory_anchor.base import nofollow
 
 TIMEOUT_S = 2.0
 RESTS_S = 60.0

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from memory_anchor.adapters.breaker import Breaker
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import BadInput, Unavailable, extra_missing
 from memory_anchor.files import write_atomic
-from memory_anchor.json_values import Json
 from memory_anchor.ports import Clock, LanguageModel, ModelUsage
 
 if TYPE_CHECKING:

@@ -40,11 +40,11 @@ from memory_anchor.adapters.language_models import (
     TransientFailure,
     error_of_status,
 )
+from memory_anchor.base.foreground import is_background
+from memory_anchor.base.json_values import Json, Record, items, parsed, record
+from memory_anchor.base.sampling import ClientQuestion, current_client
 from memory_anchor.errors import Unavailable
-from memory_anchor.foreground import is_background
-from memory_anchor.json_values import Json, Record, items, parsed, record
 from memory_anchor.ports import Clock, ModelUsage
-from memory_anchor.sampling import ClientQuestion, current_client
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import float_schema, int_schema, no_info_after_validator_function, union_schema
 from typing_extensions import TypedDict
 
+from memory_anchor.base.json_values import Json, Record
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, Record
 from memory_anchor.model import (
     FOREVER,
     Citation,

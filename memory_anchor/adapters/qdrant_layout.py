@@ -19,7 +19,7 @@ from memory_anchor.where import INDEXED_FIELDS
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient, models
 
-    from memory_anchor.json_values import Json
+    from memory_anchor.base.json_values import Json
 
 METADATA = "memory_anchor"
 TENANT = "account"

@@ -30,8 +30,8 @@ from memory_anchor.adapters.qdrant_layout import METADATA, Layout
 from memory_anchor.adapters.qdrant_link import Access, QdrantLink, already_exists
 from memory_anchor.adapters.qdrant_records import claim_lease
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
+from memory_anchor.base.json_values import Record, text
 from memory_anchor.errors import BadInput, StoreDamaged
-from memory_anchor.json_values import Record, text
 from memory_anchor.model import COLLECTIONS, Memory, Usage, account_of
 from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
 from memory_anchor.where import AnyOf, Condition, OneOf, StartsWith, Where

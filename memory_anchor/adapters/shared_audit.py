@@ -17,10 +17,10 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 from memory_anchor.adapters.audit import BrokenLink, JsonlAudit
-from memory_anchor.durability import Durability
+from memory_anchor.base.durability import Durability
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import ChangedMeanwhile, MemoryAnchorError, Unavailable, retry_on_conflict
 from memory_anchor.files import file_error, make_private, write_atomic
-from memory_anchor.json_values import Json
 from memory_anchor.ports import SharedRecords
 
 log = logging.getLogger("memory_anchor")

@@ -30,17 +30,17 @@ from typing import IO, TYPE_CHECKING, Any, TypedDict
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
+from memory_anchor.base.json_values import Json
+from memory_anchor.base.repeats import FOLDER as REQUESTS
 from memory_anchor.care.backup_manifest import FORMAT, CollectionPart, Manifest, read_manifest
 from memory_anchor.care.purge import decoded_text
 from memory_anchor.care.waiting import texts_in
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, StoreDamaged
 from memory_anchor.files import file_error, make_folder, make_private, replace_durably, write_atomic
 from memory_anchor.identity.keys import KeyRing
-from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import CollectionSpec, Entry
-from memory_anchor.repeats import FOLDER as REQUESTS
 from memory_anchor.runtime.wire import VERSION
 from memory_anchor.upkeep.leases import RUNNER_FILE
 from memory_anchor.upkeep.upkeep import pages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from memory_anchor.json_values import Json, Record, items, parsed, record, text, whole
+from memory_anchor.base.json_values import Json, Record, items, parsed, record, text, whole
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import EmbedderIdentity
 

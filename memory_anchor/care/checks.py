@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memory_anchor.base.json_values import Record, whole
 from memory_anchor.care.purge import finish_purge
 from memory_anchor.errors import retry_on_conflict
 from memory_anchor.files import write_atomic
-from memory_anchor.json_values import Record, whole
 from memory_anchor.layers.records import RECORD_COLLECTIONS, audit_record
 from memory_anchor.model import COLLECTIONS, point_id
 from memory_anchor.ports import Embedder, MemoryStore

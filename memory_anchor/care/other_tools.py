@@ -24,11 +24,11 @@ from urllib.parse import quote
 
 import yaml
 
-from memory_anchor.bounded_yaml import LOADER
-from memory_anchor.bounded_yaml import check as check_yaml
+from memory_anchor.base.bounded_yaml import LOADER
+from memory_anchor.base.bounded_yaml import check as check_yaml
+from memory_anchor.base.json_values import Json, items
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, TAG_MAX, TAGS_MAX
-from memory_anchor.json_values import Json, items
 from memory_anchor.model import LAYER_OF_TYPE, Layer, MemoryType
 
 FILES_MAX = 5_000

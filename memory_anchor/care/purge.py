@@ -26,20 +26,20 @@ from typing import Protocol
 
 import yaml
 
-from memory_anchor import nofollow
-from memory_anchor.bounded_yaml import check as check_yaml
+from memory_anchor.base import nofollow
+from memory_anchor.base.bounded_yaml import check as check_yaml
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json
+from memory_anchor.base.repeats import FOLDER as REQUESTS
 from memory_anchor.care.waiting import BATCHES, WaitingBatch, WholeRecord, texts_in, unescaped
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
 from memory_anchor.files import remove_durably, write_atomic
-from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.constitution_text import FILE_NAME
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
-from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import conversation_context, searched_words
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
 from memory_anchor.ports import Entry, SharedRecords
-from memory_anchor.repeats import FOLDER as REQUESTS
 from memory_anchor.rights import Action, check, version_stamp
 from memory_anchor.upkeep.forgetting import first_sentence
 from memory_anchor.upkeep.upkeep import Upkeep, drop_state, load_state, pages, save_state

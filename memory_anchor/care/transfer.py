@@ -26,11 +26,11 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Protocol
 
+from memory_anchor.base.hashing import content_hash
+from memory_anchor.base.json_values import Json, kind_of
 from memory_anchor.errors import BadInput, NotFound, StoreDamaged, retry_on_conflict
 from memory_anchor.files import make_private, write_atomic
-from memory_anchor.hashing import content_hash
 from memory_anchor.inputs import YEARS
-from memory_anchor.json_values import Json, kind_of
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS, HISTORY, Layer, Memory, Scope, audiences
 from memory_anchor.ports import Entry, MemoryStore

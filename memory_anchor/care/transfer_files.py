@@ -26,9 +26,10 @@ from typing import BinaryIO, TypedDict
 
 import yaml
 
-from memory_anchor import nofollow
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
+from memory_anchor.base import nofollow
+from memory_anchor.base.json_values import Json, Record, optional_text, record, records, text, texts, whole
 from memory_anchor.care.other_tools import MEMORY_KEY, MIRROR, MIRROR_DATA, read_text
 from memory_anchor.care.transfer import PAGE
 from memory_anchor.errors import BadInput, Refused
@@ -36,7 +37,6 @@ from memory_anchor.files import make_private, write_atomic
 from memory_anchor.identity.keys import Signer
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.identity.proposals import MAX_FILE_BYTES, MAX_LISTED, PROPOSAL_ID
-from memory_anchor.json_values import Json, Record, optional_text, record, records, text, texts, whole
 from memory_anchor.model import MemoryType, Status
 from memory_anchor.ports import AuditRecord
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import retry_on_conflict
-from memory_anchor.json_values import Json
 from memory_anchor.ports import SharedRecords
 
 BATCHES = "team/ingest"

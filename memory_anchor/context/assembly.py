@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from memory_anchor import inputs
+from memory_anchor.base.json_values import Json, Record, records
 from memory_anchor.context.context import ContextBuilder, Decision, Gathered, token_estimates
 from memory_anchor.context.profiles import Shown, narrow, read_tools
 from memory_anchor.context.sections import RETRIEVED, Body
 from memory_anchor.context.transcript import Message, Result, Transcript, content_text, cost_of, last_user_text, read
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, Record, records
 from memory_anchor.language.tokens import count_tokens, cut_to_tokens
 from memory_anchor.model import Citation, ContextCostReport, Section
 from memory_anchor.requests import TASK_MAX

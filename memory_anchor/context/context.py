@@ -19,6 +19,7 @@ from itertools import zip_longest
 from typing import Protocol
 
 from memory_anchor import inputs
+from memory_anchor.base.json_values import Json
 from memory_anchor.context.parallel_calls import CircuitBreaker, Returned, call_in_parallel
 from memory_anchor.context.sections import (
     LORE,
@@ -33,7 +34,6 @@ from memory_anchor.context.sections import (
     with_rules_within,
 )
 from memory_anchor.errors import MemoryAnchorError, report
-from memory_anchor.json_values import Json
 from memory_anchor.language.fences import neutralise
 from memory_anchor.language.tokens import count_tokens, cut_to_tokens
 from memory_anchor.model import (

@@ -16,9 +16,20 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from memory_anchor.base.json_values import (
+    Json,
+    Record,
+    number,
+    one_of,
+    optional_text,
+    record,
+    records,
+    text,
+    texts,
+    whole,
+)
 from memory_anchor.errors import BadInput, NotFound, StoreDamaged
 from memory_anchor.files import file_error, make_private, read_bounded, write_atomic
-from memory_anchor.json_values import Json, Record, number, one_of, optional_text, record, records, text, texts, whole
 from memory_anchor.model import (
     CITATION_KINDS,
     FRESHNESS,

@@ -15,8 +15,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from memory_anchor.base.json_values import Json, Record, items, kind_of, record, records, text
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, Record, items, kind_of, record, records, text
 from memory_anchor.language.tokens import count_tokens
 
 MESSAGES_MAX = 20_000

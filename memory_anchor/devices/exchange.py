@@ -26,6 +26,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memory_anchor.base.json_values import Json
 from memory_anchor.care.transfer import stored_versions
 from memory_anchor.devices import membership, sealing
 from memory_anchor.devices.chains import Chains
@@ -38,7 +39,6 @@ from memory_anchor.devices.segments import LAYERS, about_line, purge_statement, 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import make_private, remove_durably, write_atomic
 from memory_anchor.identity import keys
-from memory_anchor.json_values import Json
 from memory_anchor.where import OneOf, Where
 
 if TYPE_CHECKING:

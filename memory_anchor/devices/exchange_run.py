@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.projects import DEFAULT, REMOTE, ROOT
+from memory_anchor.base.json_values import items
+from memory_anchor.base.json_values import record as record_of
 from memory_anchor.care.purge import PURGE
 from memory_anchor.devices import membership
 from memory_anchor.devices.folder import FolderListing, SegmentNumber
@@ -15,8 +17,6 @@ from memory_anchor.devices.ledger import Ledger, LedgerRow
 from memory_anchor.devices.membership import Device, Members
 from memory_anchor.devices.segments import LAYERS, Segment, SegmentVersion, content_digest, shared_fields, version_name
 from memory_anchor.errors import Refused
-from memory_anchor.json_values import items
-from memory_anchor.json_values import record as record_of
 from memory_anchor.model import Memory, Visibility
 from memory_anchor.ports import AuditLog
 

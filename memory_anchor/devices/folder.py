@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from memory_anchor.base.json_values import Json
 from memory_anchor.devices.sealing import InvalidFile
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, Unavailable
 from memory_anchor.files import SHARED, read_bounded, write_atomic
-from memory_anchor.json_values import Json
 
 NAME = "memory-anchor-sync"
 FORMAT = 1

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
+from memory_anchor.base.json_values import Json, Record, items, record, text, texts, whole
 from memory_anchor.devices import sealing
 from memory_anchor.devices.folder import DEVICES_MAX, FolderHead, FolderListing, SyncFolder
 from memory_anchor.devices.ledger import ChainPosition
@@ -23,7 +24,6 @@ from memory_anchor.devices.sealing import Authority, DeviceKeys, InvalidFile
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import file_lock, make_private, read_bounded, write_atomic
 from memory_anchor.identity import keys
-from memory_anchor.json_values import Json, Record, items, record, text, texts, whole
 
 FOLDER = "sync"
 DEVICE_FILE = "device.json"

@@ -33,9 +33,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import BadInput
 from memory_anchor.identity import keys
-from memory_anchor.json_values import Json
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64

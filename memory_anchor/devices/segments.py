@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypedDict
 
-from memory_anchor import json_values
 from memory_anchor.adapters.payload import from_payload, time_text, to_payload
+from memory_anchor.base import json_values
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json, Record, text, texts
 from memory_anchor.care.transfer import CONTENT_MAX, ID_MAX, VERSION_MAX, Codec, is_exported_version, read_version
 from memory_anchor.devices.ordering import PARENTS_MAX
 from memory_anchor.devices.sealing import InvalidFile
 from memory_anchor.errors import BadInput
-from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.keys import canonical
-from memory_anchor.json_values import Json, Record, text, texts
 from memory_anchor.model import FOREVER, Layer, Memory
 
 FORMAT = 1

@@ -24,11 +24,11 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory_anchor import nofollow
 from memory_anchor.adapters import git
+from memory_anchor.base import nofollow
+from memory_anchor.base.json_values import Json, Record, items, parsed, record, records, text
 from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.identity.identity_schema import IdentitySchema
-from memory_anchor.json_values import Json, Record, items, parsed, record, records, text
 from memory_anchor.layers.operational_knowledge import DEPTH_MAX, FILE_BYTES_MAX, FILES_MAX, FOLDER
 
 if TYPE_CHECKING:

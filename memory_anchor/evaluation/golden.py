@@ -28,13 +28,13 @@ import yaml
 
 from memory_anchor import inputs, shapes
 from memory_anchor.app import build_core, loaded_settings, open_store
+from memory_anchor.base.json_values import Json, Record, kind_of, number, texts, whole
 from memory_anchor.care import backup
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation.questions import Question
 from memory_anchor.evaluation.runner import ASKED_DEPTH, SHOWN, Answered, ranked_names
 from memory_anchor.files import file_lock, read_bounded, write_atomic
-from memory_anchor.json_values import Json, Record, kind_of, number, texts, whole
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor

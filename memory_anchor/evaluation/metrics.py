@@ -26,9 +26,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json, Record, number, parsed, record, records, text
 from memory_anchor.files import make_private, read_bounded, write_atomic
-from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Json, Record, number, parsed, record, records, text
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Embedder, Matrix

@@ -21,8 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from memory_anchor.base.json_values import Json, Record, items, record, records, texts
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, Record, items, record, records, texts
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import LAYER_OF_TYPE, Layer, MemoryType
 

@@ -34,12 +34,12 @@ from typing import NamedTuple
 from memory_anchor import shapes
 from memory_anchor.adapters.system import ManualClock
 from memory_anchor.app import build_core
+from memory_anchor.base.json_values import Json, Record
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation import metrics
 from memory_anchor.evaluation.demo import approve
 from memory_anchor.evaluation.questions import Case, Question
-from memory_anchor.json_values import Json, Record
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor

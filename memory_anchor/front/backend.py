@@ -33,7 +33,7 @@ from memory_anchor.team.keys import KeyFile
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
-    from memory_anchor.json_values import Record
+    from memory_anchor.base.json_values import Record
     from memory_anchor.runtime.recording import ClientConnection
 
 log = logging.getLogger("memory_anchor.engine")

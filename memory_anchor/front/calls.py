@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from memory_anchor import inputs, shapes
 from memory_anchor.adapters.system import clock_set_to
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json, Record, items, kind_of, optional_text, text
 from memory_anchor.context.context_reports import owner_of
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.front.callers import actor_from
 from memory_anchor.front.table import ROWS, Row
-from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof, SignedCall
-from memory_anchor.json_values import Json, Record, items, kind_of, optional_text, text
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.requests import AssemblePrompt, CreateBackup, ReadStats
 from memory_anchor.runtime.wire import Preamble

@@ -18,8 +18,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory_anchor import quarantine
 from memory_anchor.adapters.system import SystemClock
+from memory_anchor.base import json_values, quarantine
+from memory_anchor.base.json_values import Json, Record, items, one_of, optional_text, record, records, text, texts
 from memory_anchor.errors import (
     TABLE,
     BadInput,
@@ -47,7 +48,6 @@ from memory_anchor.front.doctor_machine import (
     settings_found,
 )
 from memory_anchor.identity.constitution_text import FILE_NAME
-from memory_anchor.json_values import Json, Record, items, one_of, optional_text, record, records, text, texts, whole
 from memory_anchor.runtime import engine, wire
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ def _store(settings: Settings, data_dir: Path, serving: bool, deep: Tick | None)
 
 
 def _check(row: Record) -> Check:
-    fix = text(row.get("fix"), "")
-    return Check(text(row["name"]), one_of(row["state"], STATES), text(row["told"]), fix, whole(row["exit_code"]))
+    code = json_values.whole(row["exit_code"])
+    return Check(text(row["name"]), one_of(row["state"], STATES), text(row["told"]), text(row.get("fix"), ""), code)
 
 
 def _asked_of_engine(data_dir: Path, **arguments: Json) -> Record:
@@ -215,7 +215,7 @@ def _vectors(step: Callable[[Sequence[str | None]], Record], tick: Tick) -> Chec
     count, odd, start = 0, list[str](), list[str | None]()
     while True:
         looked = step(start)
-        count, odd = count + whole(looked["count"]), odd + texts(looked["odd"])
+        count, odd = count + json_values.whole(looked["count"]), odd + texts(looked["odd"])
         tick(count)
         if looked["left"] is None:
             break
@@ -242,7 +242,7 @@ def _counted(core: Core) -> str:
 
 def _every_memory(core: Core) -> str:
     """Read every version of every collection once. Raises StoreDamaged."""
-    from memory_anchor.hashing import content_hash
+    from memory_anchor.base.hashing import content_hash
     from memory_anchor.model import COLLECTIONS
     from memory_anchor.where import Where
 
@@ -550,8 +550,8 @@ def _last_approval(schema: IdentitySchema, data_dir: Path) -> str:
 
 def _watched(data_dir: Path) -> Iterator[Check]:
     """Yield each source of knowledge that is polled instead of watched, and why."""
+    from memory_anchor.base.terminal import visible
     from memory_anchor.knowledge.watching import polled_sources
-    from memory_anchor.terminal import visible
 
     for name, why in polled_sources(data_dir).items():
         which = "every source" if name == "*" else f"source {name}"

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
 
+from memory_anchor.base.json_values import Record
 from memory_anchor.errors import MemoryAnchorError, report
 from memory_anchor.files import file_error
-from memory_anchor.json_values import Record
 from memory_anchor.runtime import environment, wire
 from memory_anchor.runtime.wire import VERSION, is_newer
 

@@ -30,6 +30,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
 from memory_anchor import shapes
+from memory_anchor.base.json_values import Record, text
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, TooMany, report
 from memory_anchor.fields import BaseRequest, sentence
 from memory_anchor.front import http_limits
@@ -51,7 +52,6 @@ from memory_anchor.front.http_v1 import (
 )
 from memory_anchor.front.mcp_server import build_server
 from memory_anchor.front.variants import VariantChoice
-from memory_anchor.json_values import Record, text
 from memory_anchor.model import point_id
 from memory_anchor.requests import AddAccessKey, PromptOverHttp, RevokeAccessKey
 from memory_anchor.rights import Action, check

@@ -20,6 +20,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from memory_anchor import rights
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json, Record, record, texts
 from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, NotFound, StoreBusy, Unavailable
 from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_access import error_body
@@ -37,9 +39,7 @@ from memory_anchor.front.http_v1 import (
 )
 from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import VariantChoice
-from memory_anchor.hashing import stable_hash
 from memory_anchor.inputs import REQUEST_ID_MAX
-from memory_anchor.json_values import Json, Record, record, texts
 from memory_anchor.language.safety import cleaned
 from memory_anchor.model import Actor, Scope
 from memory_anchor.rights import Action

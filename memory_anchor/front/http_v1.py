@@ -29,19 +29,19 @@ from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 
 from memory_anchor import rights
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json, Record, kind_of, record, text
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.fields import BaseRequest, schema_of
 from memory_anchor.front.callers import PROJECT_HEADER, REVIEWER, actor_from, credential_of
 from memory_anchor.front.mcp_server import project_for
 from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import DEFAULT_VARIANT, VariantChoice
-from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.keys import Approver
 from memory_anchor.identity.proposals import answer
 from memory_anchor.identity.remote_approval import Vote, basis_record
 from memory_anchor.identity.signed_requests import Proof, SignedCall
 from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX
-from memory_anchor.json_values import Json, Record, kind_of, record, text
 from memory_anchor.model import Actor, Proposal, ProposalStatus
 from memory_anchor.requests import ApproveProposal, DecideProposal, RejectProposal
 from memory_anchor.rights import Action, Who

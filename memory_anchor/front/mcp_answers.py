@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from memory_anchor import inputs, shapes
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json, Record, record, records
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.fields import BaseRequest
 from memory_anchor.front.table import ROWS, Row
 from memory_anchor.front.tool_specs import TOOLS
-from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Json, Record, record, records
 from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor

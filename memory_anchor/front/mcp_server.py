@@ -30,17 +30,17 @@ from mcp.server.lowlevel import Server
 from mcp.shared.message import ServerMessageMetadata
 
 from memory_anchor import shapes
+from memory_anchor.base.json_values import Json, Record
+from memory_anchor.base.sampling import AsksClient, ClientQuestion, sampling_client
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
 from memory_anchor.front import mcp_answers, tool_specs
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
 from memory_anchor.front.mcp_answers import instructions_for
-from memory_anchor.json_values import Json, Record
 from memory_anchor.model import Actor
 from memory_anchor.requests import RememberConversation, SearchMemory
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.recording import ClientConnection
 from memory_anchor.runtime.wire import PREAMBLE, VERSION, WITHOUT_MEMORY
-from memory_anchor.sampling import AsksClient, ClientQuestion, sampling_client
 from memory_anchor.settings import Profile
 
 if TYPE_CHECKING:

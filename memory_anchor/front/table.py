@@ -15,21 +15,21 @@ from memory_anchor import knowledge_requests as wanted
 from memory_anchor import moving_requests as moved
 from memory_anchor import requests as asks
 from memory_anchor import shapes
+from memory_anchor.base.json_values import Json, Record, parsed
 from memory_anchor.fields import BaseRequest
-from memory_anchor.json_values import Json, Record, parsed
 from memory_anchor.language.perspective import worded_for
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Memory, RetrievedSnippet, SearchAnswer, WriteMode, WriteOutcome
 
 if TYPE_CHECKING:
     from memory_anchor.context.context_reports import RecordedReport
-    from memory_anchor.curation import ReviewItem
-    from memory_anchor.due import DueMemory
     from memory_anchor.ingest.remembering import Extracted
     from memory_anchor.knowledge.catalogue import SourceState
     from memory_anchor.knowledge.sources import Source
     from memory_anchor.upkeep.history import Step
     from memory_anchor.upkeep.upkeep import JobReport
+    from memory_anchor.use_cases.curation import ReviewItem
+    from memory_anchor.use_cases.due import DueMemory
 
 A = TypeVar("A")
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from memory_anchor.base.json_values import Json, Record, kind_of, record, texts
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import BaseRequest, Schema, tool_schema
 from memory_anchor.front.table import ROWS
-from memory_anchor.json_values import Json, Record, kind_of, record, texts
 from memory_anchor.settings import Profile
 
 STANDARD_TOKENS_MAX = 1_500

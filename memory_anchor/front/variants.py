@@ -15,10 +15,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from memory_anchor import shapes
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json, Record, records
 from memory_anchor.errors import BadInput
 from memory_anchor.front.callers import VARIANT_HEADER
-from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Json, Record, records
 from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Actor

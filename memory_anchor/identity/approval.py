@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from memory_anchor.base.json_values import Json
 from memory_anchor.identity.keys import (
     MAX_CONFIRMATIONS_READ,
     REQUIRED_CONFIRMATIONS,
@@ -20,7 +21,6 @@ from memory_anchor.identity.keys import (
     signed_by,
     signer_of,
 )
-from memory_anchor.json_values import Json
 from memory_anchor.model import Confirmation, Proposal
 
 # --- what is signed --------------------------------------------------------------------------------------------

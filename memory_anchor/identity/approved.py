@@ -24,14 +24,14 @@ from pathlib import Path
 
 import yaml
 
-from memory_anchor import nofollow
-from memory_anchor.bounded_yaml import LOADER
-from memory_anchor.bounded_yaml import check as check_yaml
+from memory_anchor.base import nofollow
+from memory_anchor.base.bounded_yaml import LOADER
+from memory_anchor.base.bounded_yaml import check as check_yaml
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import Refused
 from memory_anchor.files import file_lock, make_private, move_aside, read_bounded, write_atomic
 from memory_anchor.identity.constitution_text import MAX_BYTES
 from memory_anchor.identity.keys import Approver, Signs, digest_of, signed_by, signer_of
-from memory_anchor.json_values import Json
 from memory_anchor.ports import AuditRecord
 
 TRAIL_FILE = "approved.yaml"

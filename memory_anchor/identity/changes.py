@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 
+from memory_anchor.base.terminal import visible, visible_lines
 from memory_anchor.errors import BadInput
 from memory_anchor.identity import constitution_text as splice
 from memory_anchor.identity.constitution_text import FILE_NAME, Document
@@ -15,7 +16,6 @@ from memory_anchor.identity.keys import digest_of
 from memory_anchor.inputs import NAME_MAX
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.model import ConstitutionEntry, Proposal, ProposalAction
-from memory_anchor.terminal import visible, visible_lines
 
 
 def shown_diff(text: str, proposal: Proposal) -> str:

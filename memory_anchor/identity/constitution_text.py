@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 
 import yaml
 
-from memory_anchor.bounded_yaml import TooMuchYaml
-from memory_anchor.bounded_yaml import check as check_yaml
+from memory_anchor.base.bounded_yaml import TooMuchYaml
+from memory_anchor.base.bounded_yaml import check as check_yaml
+from memory_anchor.base.terminal import is_hidden, named
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.inputs import CONTENT_MAX
 from memory_anchor.model import ConstitutionEntry
-from memory_anchor.terminal import is_hidden, named
 
 FILE_NAME = "constitution.yaml"
 MAX_ENTRIES = 20

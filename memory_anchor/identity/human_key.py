@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 
+from memory_anchor.base.json_values import Record, whole
 from memory_anchor.errors import Refused
 from memory_anchor.identity.keys import KeyRing, Rules, Signer
-from memory_anchor.json_values import Record, whole
 from memory_anchor.ports import AuditLog, AuditRecord, Clock
 
 RULES = "constitution.rules"

@@ -21,7 +21,8 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from memory_anchor import nofollow
+from memory_anchor.base import nofollow
+from memory_anchor.base.json_values import Record
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import file_error, file_lock
 from memory_anchor.identity import constitution_text as splice
@@ -64,7 +65,6 @@ from memory_anchor.identity.served import TextInForce
 from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, stored
 from memory_anchor.inputs import project_id as project_folder
 from memory_anchor.inputs import text as checked_text
-from memory_anchor.json_values import Record
 from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.model import Constitution, ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.ports import AuditLog, Clock, Sharing

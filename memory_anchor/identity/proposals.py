@@ -17,9 +17,10 @@ from pathlib import Path, PurePath
 
 import yaml
 
-from memory_anchor import json_values, nofollow
-from memory_anchor.bounded_yaml import LOADER
-from memory_anchor.bounded_yaml import check as check_yaml
+from memory_anchor.base import json_values, nofollow
+from memory_anchor.base.bounded_yaml import LOADER
+from memory_anchor.base.bounded_yaml import check as check_yaml
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.files import make_private, read_bounded, write_atomic
 from memory_anchor.identity.approval import rejected_statement, stamp
@@ -32,7 +33,6 @@ from memory_anchor.identity.keys import (
     canonical,
     signer_of,
 )
-from memory_anchor.json_values import Json
 from memory_anchor.model import Confirmation, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.ports import AuditRecord
 

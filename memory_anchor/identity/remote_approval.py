@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 
+from memory_anchor.base.json_values import Json, items, text, whole
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.identity.approval import (
     KeyPlace,
@@ -35,7 +36,6 @@ from memory_anchor.identity.changes import apply_proposal, replaced_digest
 from memory_anchor.identity.constitution_text import parse
 from memory_anchor.identity.keys import REQUIRED_CONFIRMATIONS, Approver, Rules, Signs, signed_by, signer_of
 from memory_anchor.identity.proposals import ProposalFile, proposal_file_of, record_of
-from memory_anchor.json_values import Json, items, text, whole
 from memory_anchor.model import Proposal
 
 KEY_RECORD = "memory-anchor/key/1"

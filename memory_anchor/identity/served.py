@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from memory_anchor import nofollow
+from memory_anchor.base import nofollow
 from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.files import make_private, write_atomic
 from memory_anchor.identity.approved import (

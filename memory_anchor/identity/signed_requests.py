@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import ChangedMeanwhile, Refused
 from memory_anchor.identity.keys import Approver, Signer, digest_of, signed_by
-from memory_anchor.json_values import Json
 from memory_anchor.ports import SharedRecords
 
 CHALLENGE_CALL = "human_challenge"

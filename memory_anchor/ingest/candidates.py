@@ -12,9 +12,9 @@ from typing import Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from memory_anchor.base.json_values import Json, number
 from memory_anchor.ingest.messages import fold
 from memory_anchor.ingest.reconcile import Relation, relation
-from memory_anchor.json_values import Json, number
 from memory_anchor.language.slots import contrast, read
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import MemoryType

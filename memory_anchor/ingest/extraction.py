@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from memory_anchor.base.json_values import Json
 from memory_anchor.ingest.candidates import (
     MIN_GAP,
     TYPE_OF,
@@ -45,7 +46,6 @@ from memory_anchor.ingest.worth import (
     other_choices,
     worth_model,
 )
-from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.fences import instruction_like
 from memory_anchor.language.perspective import title, with_speaker

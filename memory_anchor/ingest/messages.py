@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from memory_anchor.base.json_values import Json, kind_of
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, kind_of
 from memory_anchor.language.fences import split_fenced, strip_fenced
 from memory_anchor.language.safety import strip_private
 

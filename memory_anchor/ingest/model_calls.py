@@ -22,8 +22,9 @@ from typing import Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
+from memory_anchor.base.hashing import content_hash
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import Unavailable
-from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.candidates import (
     Candidate,
     ModelMemory,
@@ -45,7 +46,6 @@ from memory_anchor.ingest.reconcile import (
     similar_to,
     why_not_replace,
 )
-from memory_anchor.json_values import Json
 from memory_anchor.language.fences import FENCE_RULE, fence, instruction_like
 from memory_anchor.language.perspective import Perspective
 from memory_anchor.language.safety import cleaned, only_secrets, redact

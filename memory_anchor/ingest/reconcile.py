@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.hashing import content_hash
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.coverage import contains, covers, words
 from memory_anchor.language.slots import Reading, contrast, read

@@ -25,8 +25,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from memory_anchor.base.hashing import stable_hash
 from memory_anchor.errors import BadInput
-from memory_anchor.hashing import stable_hash
 from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.extraction import Rows
 from memory_anchor.ingest.messages import Message

@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import BadInput
 from memory_anchor.files import read_own_file
 from memory_anchor.ingest.messages import Message, Role, ToolCall, arguments_of, conversation
-from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 
 MAX_BYTES = 64 * 1024 * 1024

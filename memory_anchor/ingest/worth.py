@@ -26,8 +26,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memory_anchor.base.json_values import Record, items, number, parsed, record, text
 from memory_anchor.ingest.messages import Message
-from memory_anchor.json_values import Record, items, number, parsed, record, text
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import is_chinese
 

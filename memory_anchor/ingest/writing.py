@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from memory_anchor.activation import HasImportance, Weight, first_priority, merged_priority, with_highest_importance
+from memory_anchor.base.hashing import content_hash
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import BadInput, Refused, retry_on_conflict
-from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.reconcile import Decision, Relation
-from memory_anchor.json_values import Json
 from memory_anchor.layers.gate import ConfidenceGate, Verdict
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
 from memory_anchor.model import (

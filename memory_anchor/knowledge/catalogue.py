@@ -18,10 +18,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memory_anchor import nofollow
+from memory_anchor.base import nofollow
+from memory_anchor.base.json_values import Json, Record
 from memory_anchor.errors import DiskFull, StoreDamaged
 from memory_anchor.files import file_error, make_private, sync_folder, write_atomic
-from memory_anchor.json_values import Json, Record
 from memory_anchor.knowledge.sources import Source, SourceKind, SyncProgress
 from memory_anchor.model import Scope, Trust, Visibility
 

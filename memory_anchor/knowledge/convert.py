@@ -15,8 +15,8 @@ import sys
 import zipfile
 from html.parser import HTMLParser
 
+from memory_anchor.base.json_values import Record, parsed, record, texts
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Record, parsed, record, texts
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 TIMEOUT_S = 60

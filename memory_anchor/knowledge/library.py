@@ -22,6 +22,9 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from memory_anchor.base.hashing import content_hash
+from memory_anchor.base.json_values import Json
+from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.errors import (
     TRIES,
     BadInput,
@@ -33,8 +36,6 @@ from memory_anchor.errors import (
     StoreDamaged,
     Unavailable,
 )
-from memory_anchor.hashing import content_hash
-from memory_anchor.json_values import Json
 from memory_anchor.knowledge.catalogue import (
     QUEUE_MAX,
     SOURCES_MAX,
@@ -63,7 +64,6 @@ from memory_anchor.knowledge.sources import Listing, Source, SourceDocument, Sou
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import Scope, Status, Trust, Visibility, audiences
 from memory_anchor.ports import AuditLog, Clock, Embedder, Entry, MemoryStore
-from memory_anchor.quarantine import Quarantine
 from memory_anchor.where import HasVector, OneOf, Where
 
 if TYPE_CHECKING:

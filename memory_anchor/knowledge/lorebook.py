@@ -22,9 +22,9 @@ from typing import Literal, TypeVar
 
 import yaml
 
-from memory_anchor import bounded_yaml
+from memory_anchor.base import bounded_yaml
+from memory_anchor.base.json_values import Json, Record, kind_of
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, Record, kind_of
 
 BOOK_BYTES_MAX = 10 * 1024 * 1024
 """In base64 it fits into one line between a command and the engine."""

@@ -21,10 +21,10 @@ from typing import Any
 
 from cachetools import LRUCache
 
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json, Record
 from memory_anchor.errors import BadInput, NotFound, StoreDamaged, Unavailable
 from memory_anchor.files import make_private, read_bounded, remove_durably, write_atomic
-from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Json, Record
 from memory_anchor.knowledge.lorebook import BOOK_BYTES_MAX, Lorebook, read_lorebook
 from memory_anchor.knowledge.lorebook_scan import LoreScanner, ScanSettings
 from memory_anchor.model import Scope, Trust

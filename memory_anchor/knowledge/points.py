@@ -17,7 +17,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from memory_anchor.hashing import content_hash
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.knowledge.catalogue import PassagePlace
 from memory_anchor.knowledge.index import ACTIVE, COLLECTION, PassageIndex
 from memory_anchor.knowledge.sources import Source, SourceDocument, SourceKind
@@ -38,8 +38,8 @@ from memory_anchor.model import (
 from memory_anchor.where import HasVector, OneOf, Where
 
 if TYPE_CHECKING:
+    from memory_anchor.base.quarantine import Quarantine
     from memory_anchor.ports import Embedder, Matrix, MemoryStore
-    from memory_anchor.quarantine import Quarantine
 
 TAG = "knowledge"
 PASSAGE_CITATION_KINDS: frozenset[CitationKind] = frozenset(("knowledge_chunk", "url"))

@@ -25,8 +25,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from memory_anchor import nofollow
 from memory_anchor.adapters import git
+from memory_anchor.base import nofollow
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.knowledge import convert
 from memory_anchor.knowledge.catalogue import BLOB_BYTES_MAX, PassagePlace

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from memory_anchor.base.json_values import Record
 from memory_anchor.errors import MemoryAnchorError, NotFound
-from memory_anchor.json_values import Record
 from memory_anchor.knowledge.catalogue import PassagePlace
 from memory_anchor.knowledge.index import COLLECTION, counted_for
 from memory_anchor.knowledge.library import Library

@@ -26,8 +26,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memory_anchor.base.hashing import stable_hash
 from memory_anchor.errors import ChangedMeanwhile, NotFound, StoreDamaged, Unavailable, retry_on_conflict
-from memory_anchor.hashing import stable_hash
 from memory_anchor.knowledge.catalogue import (
     TRIES_MAX,
     Catalogue,

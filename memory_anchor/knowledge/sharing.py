@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from memory_anchor.adapters.system import SystemClock, new_token
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import MemoryAnchorError, Unavailable
-from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Json
 from memory_anchor.knowledge.catalogue import PassagePlace, Row, insert_document, source_row
 from memory_anchor.knowledge.sources import Source
 from memory_anchor.upkeep.leases import RUNNER_FILE, Lease, NoLease, StoreLease, runner_id

@@ -18,10 +18,10 @@ from pathlib import Path
 from memory_anchor import inputs, rights
 from memory_anchor import knowledge_requests as requests
 from memory_anchor.adapters import git
+from memory_anchor.base.json_values import Json
 from memory_anchor.care.purge import WholeFile
 from memory_anchor.care.waiting import WholeRecord
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, Unavailable
-from memory_anchor.json_values import Json
 from memory_anchor.knowledge import convert
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.library import Library

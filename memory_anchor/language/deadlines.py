@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
-from memory_anchor.json_values import text as as_text
+from memory_anchor.base.json_values import text as as_text
 from memory_anchor.language import timespans as spans
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import terms

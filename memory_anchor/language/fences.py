@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
-from memory_anchor.json_values import text
+from memory_anchor.base.json_values import text
 from memory_anchor.language.words import any_phrase, table
 from memory_anchor.model import Trust
 

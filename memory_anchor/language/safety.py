@@ -26,7 +26,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from memory_anchor.json_values import Json
+from memory_anchor.base.json_values import Json
 from memory_anchor.language.secret_context import Span, contextual
 from memory_anchor.language.secret_rules import RULES, is_reference
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from operator import ne
 
-from memory_anchor.json_values import records, text
+from memory_anchor.base.json_values import records, text
 from memory_anchor.language.randomness import classes, machine_made_chance
 from memory_anchor.language.words import any_phrase, filled, table
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from memory_anchor.json_values import optional_text, record, records, text
+from memory_anchor.base.json_values import optional_text, record, records, text
 from memory_anchor.language.randomness import machine_made_chance
 from memory_anchor.language.secret_context import LIKELY_MADE, Span, in_order, is_wordy
 from memory_anchor.language.words import filled, listed, table

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta
 from math import ceil, floor
 
-from memory_anchor.json_values import Record, items, record, records, text, whole
+from memory_anchor.base.json_values import Record, items, record, records, text, whole
 from memory_anchor.language import timespans as spans
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.timespans import Span

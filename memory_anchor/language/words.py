@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from memory_anchor.json_values import Json, record, text, texts
+from memory_anchor.base.json_values import Json, record, text, texts
 
 LETTERS = (r"(?<![a-z])", r"(?![a-z])")
 """The edges of an English phrase that may touch Chinese: for `\\b` both are word characters."""

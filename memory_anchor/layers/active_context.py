@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 
 from cachetools import TTLCache
 
+from memory_anchor.base.json_values import Json, parsed
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, parsed
 from memory_anchor.model import Scope
 from memory_anchor.ports import Clock
 from memory_anchor.requests import L1_TTL_S_MAX

@@ -14,7 +14,7 @@ from datetime import date, datetime, timedelta
 from cachetools import LRUCache
 
 from memory_anchor.activation import HasImportance, Weight, first_priority, with_highest_importance
-from memory_anchor.hashing import content_hash
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.language.indexing import conversation_context
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, with_receipt
 from memory_anchor.model import (

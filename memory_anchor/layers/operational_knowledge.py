@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from memory_anchor import nofollow
+from memory_anchor.base import nofollow
+from memory_anchor.base.nofollow import FoundFile
+from memory_anchor.base.quarantine import DEATHS, Quarantine
 from memory_anchor.errors import NotFound
 from memory_anchor.language.passages import HEADING_CHARS, PASSAGE_BYTES, cut, format_of, plain
 from memory_anchor.language.terms import is_chinese, terms
 from memory_anchor.model import Locator, OperationPassage
-from memory_anchor.nofollow import FoundFile
-from memory_anchor.quarantine import DEATHS, Quarantine
 
 FOLDER = PurePosixPath(".ai/operations")
 SUFFIXES = frozenset({".md", ".markdown", ".yaml", ".yml", ".json", ".txt"})

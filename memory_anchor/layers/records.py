@@ -17,9 +17,9 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json, number, optional_text, records, text, texts
 from memory_anchor.errors import BadInput, NotFound, Unavailable
-from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Json, number, optional_text, records, text, texts
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.model import (
     FOREVER,

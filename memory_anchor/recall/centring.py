@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.hashing import stable_hash
+from memory_anchor.base.hashing import stable_hash
 from memory_anchor.language.terms import is_chinese
 
 if TYPE_CHECKING:

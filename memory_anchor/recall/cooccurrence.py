@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice
 
-from memory_anchor.json_values import Json, items, record, text, whole
+from memory_anchor.base.json_values import Json, items, record, text, whole
 from memory_anchor.language.terms import is_compound, terms
 from memory_anchor.model import Tag
 

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
 from memory_anchor.model import SEARCHABLE_STATES, Memory, Status
 from memory_anchor.ports import DENSE
-from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.embedding import document_rows
 from memory_anchor.recall.request import SEARCHED_LAYERS
 from memory_anchor.where import HasVector, OneOf, Where

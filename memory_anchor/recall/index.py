@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memory_anchor.base.json_values import Json
+from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
-from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.model import SEARCHABLE_STATES, Layer, Memory, Status
 from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, SparseVector
-from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.candidates import points_to_read
 from memory_anchor.recall.centring import Centring
 from memory_anchor.recall.embedding import awaited_text, is_long

@@ -23,7 +23,7 @@ from uuid import UUID
 
 import numpy as np
 
-from memory_anchor.hashing import stable_hash
+from memory_anchor.base.hashing import stable_hash
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.language.shape import shape_of
 from memory_anchor.language.terms import normal

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from cachetools import LRUCache
 
+from memory_anchor.base.quarantine import Quarantine, text_key
 from memory_anchor.errors import Unavailable
-from memory_anchor.quarantine import Quarantine, text_key
 from memory_anchor.recall.centring import Centring, script_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.json_values import Json
+from memory_anchor.base.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.coverage import alike
 from memory_anchor.language.shape import wants_number, wants_time

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
-from memory_anchor.json_values import Json
+from memory_anchor.base.json_values import Json
+from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.questions import end_asked
 from memory_anchor.language.terms import holds, phrases
@@ -33,7 +34,6 @@ from memory_anchor.language.timewords import TimeWords
 from memory_anchor.model import Actor, Layer, Memory, Scope, SearchAnswer
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
-from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall import candidates, linked, scoring
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours

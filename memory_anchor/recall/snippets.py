@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from memory_anchor.activation import GREATEST, ActivationSettings, relative_importance, strength_of, strength_word
-from memory_anchor.json_values import Json
+from memory_anchor.base.json_values import Json
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.perspective import worded_for
 from memory_anchor.language.terms import holds, normal, terms

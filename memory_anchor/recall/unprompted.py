@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.hashing import stable_hash
+from memory_anchor.base.hashing import stable_hash
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.terms import normal
 from memory_anchor.model import Actor, Memory, RetrievedSnippet

@@ -29,11 +29,22 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from memory_anchor.base.json_values import (
+    Json,
+    Record,
+    items,
+    number,
+    one_of,
+    optional_text,
+    parsed,
+    record,
+    records,
+    text,
+)
 from memory_anchor.context.context_reports import located
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, Unavailable
 from memory_anchor.fields import BaseRequest, Moment
 from memory_anchor.files import make_private, read_bounded, remove_durably, write_atomic
-from memory_anchor.json_values import Json, Record, items, number, one_of, optional_text, parsed, record, records, text
 from memory_anchor.model import (
     CITATION_KINDS,
     FRESHNESS,

@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memory_anchor.json_values import Record
+    from memory_anchor.base.json_values import Record
 
 HOLD_S = 1.5
 """How long a handshake request waits for an engine that serves; for one that is loading it does not wait."""

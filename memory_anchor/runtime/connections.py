@@ -22,7 +22,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from memory_anchor.json_values import parsed
+from memory_anchor.base.json_values import parsed
 from memory_anchor.runtime import wire
 from memory_anchor.runtime.recording import parse_message
 from memory_anchor.runtime.relay import INVALID_REQUEST, LISTEN, error_line

@@ -17,8 +17,8 @@ import sys
 import time
 from pathlib import Path
 
+from memory_anchor.base.json_values import whole
 from memory_anchor.errors import MemoryAnchorError, StoreBusy, Unavailable, report
-from memory_anchor.json_values import whole
 from memory_anchor.runtime import environment, wire
 from memory_anchor.runtime.listening import tcp_listener
 from memory_anchor.runtime.lock import DirectoryLock
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import TypeVar
 
-    from memory_anchor.json_values import Json, Record
+    from memory_anchor.base.json_values import Json, Record
     from memory_anchor.runtime.service import Backend
 
     B = TypeVar("B", bound=Backend)

@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memory_anchor.json_values import Record
+    from memory_anchor.base.json_values import Record
 
 PREFIX = "MEMORY_ANCHOR_"
 CONFIG_FILE = "MEMORY_ANCHOR_CONFIG_FILE"

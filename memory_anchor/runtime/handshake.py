@@ -16,7 +16,7 @@ import os
 from binascii import crc32
 from contextlib import suppress
 
-from memory_anchor.json_values import parsed, record
+from memory_anchor.base.json_values import parsed, record
 from memory_anchor.runtime import wire
 
 TYPE_CHECKING = False
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TypedDict, TypeGuard
 
-    from memory_anchor.json_values import Json, Record
+    from memory_anchor.base.json_values import Json, Record
 
     class Handshake(TypedDict):
         """A server's answers. versions: protocol version -> method -> index in results."""

@@ -22,7 +22,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from memory_anchor.json_values import Json, text
+from memory_anchor.base.json_values import Json, text
 from memory_anchor.model import Actor
 from memory_anchor.runtime import handshake
 

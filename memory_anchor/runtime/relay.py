@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import re
 
-from memory_anchor.json_values import kind_of, parsed, record
+from memory_anchor.base.json_values import kind_of, parsed, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn, TypeGuard
 
-    from memory_anchor.json_values import Json, Record
+    from memory_anchor.base.json_values import Json, Record
     from memory_anchor.runtime.handshake import Handshake
 
 MAX_SENDS = 3

@@ -27,13 +27,13 @@ from memory_anchor.adapters.edge_shards import MIGRATIONS, RECORD_FILE, PointCou
 from memory_anchor.adapters.payload import checksum_matches, from_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
+from memory_anchor.base.hashing import content_hash
+from memory_anchor.base.json_values import Record, parsed, record, records, text, texts, whole
 from memory_anchor.care import backup
 from memory_anchor.care.backup_manifest import Manifest
 from memory_anchor.care.purge import PURGE, PURGE_BEGUN
 from memory_anchor.errors import BadInput, MemoryAnchorError, StoreDamaged
 from memory_anchor.files import file_error, write_atomic
-from memory_anchor.hashing import content_hash
-from memory_anchor.json_values import Record, parsed, record, records, text, texts, whole
 from memory_anchor.language.indexing import is_same_vector, searched_words
 from memory_anchor.model import COLLECTIONS, Layer, Memory, Status, point_id
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry

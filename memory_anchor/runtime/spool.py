@@ -11,7 +11,7 @@ import os
 import time
 from contextlib import suppress
 
-from memory_anchor.json_values import parsed, record
+from memory_anchor.base.json_values import parsed, record
 from memory_anchor.runtime import wire
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from memory_anchor.json_values import Json, Record
+    from memory_anchor.base.json_values import Json, Record
 
 FOLDER = "spool"
 MAX_FILES = 1000

@@ -20,14 +20,14 @@ from collections import namedtuple
 from contextlib import suppress
 from contextvars import ContextVar
 
-from memory_anchor.json_values import parsed
-from memory_anchor.switches import parse_switch
+from memory_anchor.base.json_values import parsed
+from memory_anchor.base.switches import parse_switch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from memory_anchor.json_values import Json, Record
+    from memory_anchor.base.json_values import Json, Record
 
 WIRE = 1
 """Number of this protocol; greetings with another number are refused."""

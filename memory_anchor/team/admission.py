@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Protocol
 
+from memory_anchor.base.json_values import Record
 from memory_anchor.errors import NoCredential, TooMany
-from memory_anchor.json_values import Record
 from memory_anchor.team.credential import Credential, Role
 from memory_anchor.team.keys import PREFIX, KeyFile, digest_of
 from memory_anchor.team.limits import Bucket, RefusedCredentials

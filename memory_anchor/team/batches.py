@@ -22,10 +22,10 @@ from pathlib import Path, PurePosixPath
 
 from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.system import SystemClock, new_token
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Record, parsed, record, records, text
 from memory_anchor.care.waiting import BATCHES, PURGED_ITEM
 from memory_anchor.errors import BadInput, ChangedMeanwhile, NotFound, TooMany, Unavailable, retry_on_conflict
-from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Record, parsed, record, records, text
 from memory_anchor.ports import MemoryStore, SharedRecord, SharedRecords
 from memory_anchor.upkeep.leases import RUNNER_FILE, Lease, NoLease, StoreLease, runner_id
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json, Record, items, parsed, record
 from memory_anchor.errors import BadInput, NoCredential, Unavailable
-from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Json, Record, items, parsed, record
 from memory_anchor.settings import JwtSettings
 from memory_anchor.team.credential import Credential, Role
 from memory_anchor.team.keys import checked_name

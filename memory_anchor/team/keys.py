@@ -24,6 +24,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from memory_anchor.adapters.file_records import FileRecords
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import (
     BadInput,
     MemoryAnchorError,
@@ -36,7 +37,6 @@ from memory_anchor.errors import (
 from memory_anchor.files import file_lock, read_bounded, write_atomic
 from memory_anchor.identity.keys import Approver, KeyRing, Signer, is_public, signed_by, signer_of
 from memory_anchor.identity.remote_approval import KEY_RECORD, credential_of
-from memory_anchor.json_values import Json
 from memory_anchor.ports import AuditLog, Clock, SharedRecords, Sharing
 from memory_anchor.team.credential import Credential, Role
 

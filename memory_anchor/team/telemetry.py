@@ -19,12 +19,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memory_anchor.base.json_values import Json, Record, items, number, parsed, record, text, whole
 from memory_anchor.errors import extra_missing
 from memory_anchor.files import make_private, read_bounded, write_atomic
 from memory_anchor.hooks import used_in
 from memory_anchor.ingest.messages import conversation as read_messages
-from memory_anchor.json_values import Json, Record, items, number, parsed, record, text, whole
-from memory_anchor.used_memories import ShownMemory, traces_in
+from memory_anchor.use_cases.used_memories import ShownMemory, traces_in
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from memory_anchor.json_values import Json, Record
+from memory_anchor.base.json_values import Json, Record
 
 log = logging.getLogger("memory_anchor.traces")
 WAITING_MAX = 2_048

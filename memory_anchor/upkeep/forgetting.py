@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from memory_anchor.activation import FADING, age_days, last_used_at, strength_of, with_highest_importance
-from memory_anchor.hashing import content_hash
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.model import Caller, Citation, Layer, Memory, MemoryType, Origin, Status, Trust, WriteMode
 from memory_anchor.rights import HUMAN_AUTHOR, Action, may
 from memory_anchor.upkeep.upkeep import (

@@ -26,8 +26,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 from itertools import pairwise
 
+from memory_anchor.base.json_values import Json, items, text, texts
 from memory_anchor.errors import NotFound
-from memory_anchor.json_values import Json, items, text, texts
 from memory_anchor.model import Memory, Origin, Scope, Status, audiences
 from memory_anchor.ports import MemoryStore
 from memory_anchor.rights import HUMAN_AUTHOR, pinned_by_human

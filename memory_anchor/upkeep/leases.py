@@ -21,9 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from memory_anchor.base.foreground import FairLock
 from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.files import write_atomic
-from memory_anchor.foreground import FairLock
 from memory_anchor.ports import Clock, MemoryStore
 
 JOBS = "jobs"

@@ -24,11 +24,11 @@ from typing import Protocol
 from pydantic import BaseModel, Field
 
 from memory_anchor.activation import with_highest_importance
+from memory_anchor.base.hashing import content_hash
+from memory_anchor.base.json_values import record, text
 from memory_anchor.errors import Unavailable
-from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.candidates import gap_size
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
-from memory_anchor.json_values import record, text
 from memory_anchor.language.fences import fence
 from memory_anchor.language.safety import redact
 from memory_anchor.language.slots import contrast, read

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from memory_anchor.activation import age_days, confidence_of, needs_verifying
+from memory_anchor.base.json_values import optional_text, record, text, whole
 from memory_anchor.errors import retry_on_conflict
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
-from memory_anchor.json_values import optional_text, record, text, whole
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.model import Caller, Layer, Memory, Outcome, Status, Tag

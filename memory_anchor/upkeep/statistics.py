@@ -23,8 +23,8 @@ from datetime import datetime, time, timedelta
 from pathlib import Path
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of, strength_word
+from memory_anchor.base.json_values import Json
 from memory_anchor.files import write_atomic
-from memory_anchor.json_values import Json
 from memory_anchor.model import HISTORY, SEARCHABLE_STATES, USAGE_KEPT, Layer, Memory, Scope, Usage, audiences
 from memory_anchor.ports import Clock, MemoryStore
 from memory_anchor.upkeep.upkeep import current_where

@@ -17,10 +17,10 @@ from itertools import islice
 from pathlib import Path
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings
+from memory_anchor.base.foreground import FairLock
+from memory_anchor.base.json_values import Json, Record, parsed
 from memory_anchor.errors import retry_on_conflict
 from memory_anchor.files import make_private, remove_durably, write_atomic
-from memory_anchor.foreground import FairLock
-from memory_anchor.json_values import Json, Record, parsed
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.layers.records import audit_of
 from memory_anchor.model import HISTORY, Memory, MemoryType, Status

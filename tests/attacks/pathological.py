@@ -323,7 +323,7 @@ ROOMS = (
     "recall",
     "context",
     "inputs",
-    "terminal",
+    "base.terminal",
     "observation",
     "layers",
     "identity",

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from doors import House, answer
 
-from memory_anchor.quarantine import DEATHS, FOLDER, MARKER, RECORD, text_key
+from memory_anchor.base.quarantine import DEATHS, FOLDER, MARKER, RECORD, text_key
 
 POISON = " ".join(f"word{number:x}{'一二三四五六七八九十'[number % 10]}" for number in range(700))
 

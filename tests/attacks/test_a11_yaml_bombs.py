@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.bounded_yaml import MAX_DEPTH, TooMuchYaml, check
+from memory_anchor.base.bounded_yaml import MAX_DEPTH, TooMuchYaml, check
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.identity.constitution_text import parse

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memory_anchor import nofollow
+from memory_anchor.base import nofollow
 from memory_anchor.core import Core
 from memory_anchor.errors import NotFound, Refused
 from memory_anchor.front import doctor, mcp_answers

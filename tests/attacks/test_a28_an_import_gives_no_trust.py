@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.care.transfer_files import ALIASES, ImportResult, export_lines, import_file
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused
 from memory_anchor.front import calls
-from memory_anchor.hashing import content_hash
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Status
 from memory_anchor.runtime.wire import Preamble

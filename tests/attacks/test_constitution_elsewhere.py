@@ -16,6 +16,7 @@ from approver_seat import ACCOUNT, Seat
 from serving import Served, bearer, key_for
 from typer.testing import CliRunner
 
+from memory_anchor.base.terminal import visible
 from memory_anchor.core import Core
 from memory_anchor.front.cli import passphrase
 from memory_anchor.front.cli.app import app
@@ -31,7 +32,6 @@ from memory_anchor.identity.remote_approval import kept_approval
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.team.credential import Role
 from memory_anchor.team.keys import KeyFile
-from memory_anchor.terminal import visible
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, human_of
 
 TEXT = 'version: "1"\nentries:\n  - id: goal\n    content: "Keep the greenhouse at 21 degrees"\n    priority: 0\n'

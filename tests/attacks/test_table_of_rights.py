@@ -26,8 +26,8 @@ from agent import Agent
 from figures import figure
 from human_seat import Engine, Seat
 
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.front.cli import link
-from memory_anchor.hashing import content_hash
 from memory_anchor.model import Caller
 from memory_anchor.rights import KEY_COLUMNS, RIGHTS, Action, Right, Who, refusal, version_stamp
 from memory_anchor.testing import PASSPHRASE, human_of

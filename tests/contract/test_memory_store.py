@@ -18,8 +18,8 @@ from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.qdrant_layout import Layout
 from memory_anchor.adapters.qdrant_link import Access, addresses
 from memory_anchor.adapters.qdrant_store import QdrantStore
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.errors import BadInput, ChangedMeanwhile, WrongEmbedder
-from memory_anchor.hashing import content_hash
 from memory_anchor.model import (
     COLLECTIONS,
     HISTORY,

@@ -43,8 +43,8 @@ def stored(store: Any) -> list[list[Any]]:
 
 def mortal(lock: Any) -> Any:
     """Return the memory's own backend; deaths are put where a power button would be."""
+    from memory_anchor.base.repeats import FirstAnswers
     from memory_anchor.hooks import Hooks
-    from memory_anchor.repeats import FirstAnswers
 
     backend: Any = product.memory(lock)
     death = Death(lock.directory, backend.core)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.hashing import content_hash
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.language.indexing import conversation_context
 from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope, SearchAnswer
 from memory_anchor.ports import DENSE, CollectionSpec

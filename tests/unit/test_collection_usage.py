@@ -9,7 +9,7 @@ import pytest
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused
 from memory_anchor.model import Actor, Origin
-from memory_anchor.writes import WRITERS, check_writer
+from memory_anchor.use_cases.writes import WRITERS, check_writer
 
 MATRIX = {
     ("memory", Origin.HUMAN): True,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.core import Core
-from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.reconcile import Decision, decide
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.language.tokens import estimate_tokens

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from memory_anchor import nofollow
+from memory_anchor.base import nofollow
 from memory_anchor.care import backup
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused, StoreDamaged

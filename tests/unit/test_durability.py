@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.durability import Durability, SyncedLock
+from memory_anchor.base.durability import Durability, SyncedLock
 from memory_anchor.errors import Unavailable
 from memory_anchor.files import write_atomic
 from memory_anchor.model import Actor, Caller, Scope
@@ -25,7 +25,7 @@ ACTOR = Actor(Caller.AGENT, Scope(agent="tester", conversation="c1"), client="te
 
 FORKED = """
 import os, sys
-from memory_anchor.durability import Durability, SyncedLock
+from memory_anchor.base.durability import Durability, SyncedLock
 
 def save():
     durability = Durability()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cases import by_result
 
-from memory_anchor import services
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, NotFound, Refused, VersionConflict
@@ -20,6 +19,7 @@ from memory_anchor.rights import version_stamp
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ephemeral_core
+from memory_anchor.use_cases import services
 from memory_anchor.where import Where
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from timekit import a_memory, current, day, put, upkeep
 
-from memory_anchor.foreground import FairLock, RequestGate
+from memory_anchor.base.foreground import FairLock, RequestGate
 from memory_anchor.model import Status
 from memory_anchor.testing import ephemeral_core
 from memory_anchor.upkeep.forgetting import forget

@@ -17,12 +17,12 @@ import pytest
 from cases import words
 
 from memory_anchor.adapters.payload import to_payload
+from memory_anchor.base.repeats import FOLDER
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.front import calls, mcp_answers
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import COLLECTIONS, RECEIPTS_KEPT, Actor, Caller
-from memory_anchor.repeats import FOLDER
 from memory_anchor.runtime import wire
 from memory_anchor.testing import ManualClock, ephemeral_core
 from memory_anchor.where import Where

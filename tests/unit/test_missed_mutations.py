@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from memory_anchor import nofollow
 from memory_anchor.adapters import git
 from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.base import nofollow
 from memory_anchor.care import backup
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused, StoreDamaged

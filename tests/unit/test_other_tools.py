@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import Result
 
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.care import other_tools, transfer_files
 from memory_anchor.care.other_tools import TOOLS, ReadItem, parse_time
 from memory_anchor.care.transfer_files import export_lines, import_file
@@ -29,7 +30,6 @@ from memory_anchor.core import Core
 from memory_anchor.front import calls
 from memory_anchor.front.cli import link, moving
 from memory_anchor.front.cli.moving import TOOL_NAMES
-from memory_anchor.hashing import content_hash
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import ephemeral_core

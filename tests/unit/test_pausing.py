@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from memory_anchor.base.pausing import FLAG, parse_duration, pause_of
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Refused, Unavailable
 from memory_anchor.hooks import Hooks
 from memory_anchor.model import Actor, Scope
-from memory_anchor.pausing import FLAG, parse_duration, pause_of
 from memory_anchor.testing import ManualClock, ephemeral_core
 
 

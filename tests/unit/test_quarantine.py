@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.quarantine import FOLDER, MARKER, RECORD, Quarantine, Suspect, suspects_of, text_key
+from memory_anchor.base.quarantine import FOLDER, MARKER, RECORD, Quarantine, Suspect, suspects_of, text_key
 
 COST_S = 0.001
 

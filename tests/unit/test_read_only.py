@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from memory_anchor.base.switches import OFF, ON
 from memory_anchor.errors import BadInput
 from memory_anchor.front import http_access
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.clients import hooks
 from memory_anchor.runtime import wire
 from memory_anchor.settings import load_settings
-from memory_anchor.switches import OFF, ON
 
 NAME = "MEMORY_ANCHOR_READ_ONLY"
 ODD = ("", " ", "2", "yess", "enabled", "maybe", "null", "[]", "-1", "真")

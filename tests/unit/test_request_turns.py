@@ -14,9 +14,9 @@ from pairs import Replicas, member, replicas
 
 from memory_anchor.adapters import file_records
 from memory_anchor.adapters.file_records import RequestTurns
+from memory_anchor.base.json_values import Record
 from memory_anchor.errors import Unavailable
 from memory_anchor.front import mcp_answers
-from memory_anchor.json_values import Record
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.where import Where
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.hashing import content_hash, stable_hash
+from memory_anchor.base.hashing import content_hash, stable_hash
 from memory_anchor.language.terms import K1, is_chinese, phrases, query_terms, term_id, terms, weighted
 
 

@@ -12,7 +12,7 @@ from memory_anchor.core import Core
 from memory_anchor.hooks import Hooks
 from memory_anchor.model import Actor, Scope
 from memory_anchor.testing import ephemeral_core
-from memory_anchor.used_memories import (
+from memory_anchor.use_cases.used_memories import (
     UNUSED_SHOWINGS_MAX,
     USED_MEMORIES_FILE,
     ShownMemory,

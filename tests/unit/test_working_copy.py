@@ -16,6 +16,7 @@ from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.system import new_token
 from memory_anchor.adapters.working_copy import CHANGING_FILE, NAME, NOTE_FILE, WorkingCopy
+from memory_anchor.base.repeats import FirstAnswers
 from memory_anchor.care.waiting import BATCHES
 from memory_anchor.errors import (
     BadInput,
@@ -32,7 +33,6 @@ from memory_anchor.identity.keys import KeyRing
 from memory_anchor.identity.signed_requests import CALLER_FIELDS, GOOD_FOR, Challenges, Proof, SignedCall, sign_request
 from memory_anchor.model import ProposalAction
 from memory_anchor.ports import ListedRecord, SharedRecord
-from memory_anchor.repeats import FirstAnswers
 from memory_anchor.settings import StoreSettings
 from memory_anchor.team import batches
 from memory_anchor.team.batches import Batches

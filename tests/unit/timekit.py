@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.hashing import content_hash
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.model import COLLECTIONS, LAYER_OF_TYPE, Memory, MemoryType, Origin, Scope, Status, Usage
 from memory_anchor.ports import DENSE, CollectionSpec, Entry

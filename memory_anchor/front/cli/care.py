@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from memory_anchor import requests as asks
+from memory_anchor.base.json_values import Record, items, number, record, records, text, texts
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.devices import sign_purges
@@ -32,7 +33,6 @@ from memory_anchor.front.cli.output import (
 from memory_anchor.front.cli.passphrase import ask_hidden, ask_human, ask_human_on_tty
 from memory_anchor.front.cli.review import review
 from memory_anchor.front.cli.shorthand import full_id, full_project_id
-from memory_anchor.json_values import Record, items, number, record, records, text, texts
 
 EXTRACT_AT_ONCE = 400
 """Messages of one call, beyond which the next message of the user begins another."""

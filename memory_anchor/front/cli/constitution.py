@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 
+from memory_anchor.base.json_values import Record, whole
+from memory_anchor.base.terminal import visible, visible_json, visible_lines
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, report
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.passphrase import wait_after_refusals, warn
-from memory_anchor.json_values import Record, whole
 from memory_anchor.model import Proposal, ProposalAction, ProposalStatus
-from memory_anchor.terminal import visible, visible_json, visible_lines
 
 if TYPE_CHECKING:
     from memory_anchor.identity.identity_schema import IdentitySchema

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memory_anchor.base.json_values import Record, items, record, records, text, texts, whole
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
@@ -25,7 +26,6 @@ from memory_anchor.front.cli.output import (
     show_json,
 )
 from memory_anchor.front.cli.passphrase import ask_hidden, ask_human
-from memory_anchor.json_values import Record, items, record, records, text, texts, whole
 
 if TYPE_CHECKING:
     from memory_anchor.devices.membership import Device

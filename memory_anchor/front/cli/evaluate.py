@@ -22,13 +22,13 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from memory_anchor.base.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, err, handle_errors, out, print_dim, show_json
 from memory_anchor.front.cli.shorthand import full_id
-from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
 
 if TYPE_CHECKING:
     from memory_anchor.evaluation.golden import Variant

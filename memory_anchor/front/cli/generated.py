@@ -18,6 +18,7 @@ from typing import Annotated, get_args
 import typer
 from pydantic.fields import FieldInfo
 
+from memory_anchor.base.json_values import Json, Record, optional_text, text
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import BaseRequest, Moment
 from memory_anchor.front.cli import completing
@@ -26,7 +27,6 @@ from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import AtOption, HumanOption, JsonOption, handle_errors, show_json
 from memory_anchor.front.cli.passphrase import human_signer
 from memory_anchor.front.cli.shorthand import ask_with_full_ids, parse_time
-from memory_anchor.json_values import Json, Record, optional_text, text
 from memory_anchor.requests import ENTRY_FIELDS
 
 Values = dict[str, Json]

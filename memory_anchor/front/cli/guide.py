@@ -18,8 +18,8 @@ from rich.markup import escape
 from typer.main import get_command_name
 from typer.models import CommandInfo
 
+from memory_anchor.base.json_values import Record, items, text, texts
 from memory_anchor.front.cli.output import SHOWN_IDS, print_dim
-from memory_anchor.json_values import Record, items, text, texts
 
 GROUP_EXAMPLES = 3
 P = ParamSpec("P")

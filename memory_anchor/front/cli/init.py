@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from memory_anchor import nofollow
+from memory_anchor.base import nofollow
+from memory_anchor.base.json_values import Json, Record, items, record, records, texts
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, report
 from memory_anchor.files import file_error, replace_durably
 from memory_anchor.front.cli.completing import words
@@ -29,7 +30,6 @@ from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, err, escaped, handle_errors, out, print_dim, show_json
 from memory_anchor.front.cli.passphrase import ask_human, key_ring
 from memory_anchor.inputs import text as checked_text
-from memory_anchor.json_values import Json, Record, items, record, records, texts
 from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from memory_anchor.base.json_values import Json, Record, record, whole
 from memory_anchor.errors import TABLE, BadInput, Refused, StoreBusy, StoreDamaged, Unavailable
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir, read_key
@@ -37,7 +38,6 @@ from memory_anchor.front.cli.output import (
     show_json,
 )
 from memory_anchor.front.cli.passphrase import PROMPT, ask_hidden, ask_human, key_ring, unlock
-from memory_anchor.json_values import Json, Record, record, whole
 from memory_anchor.runtime import engine
 from memory_anchor.runtime.lock import DirectoryLock
 

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from memory_anchor import knowledge_requests as asks
+from memory_anchor.base.json_values import Record, items, number, record, records, text, texts
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import completing, generated, lorebooks
 from memory_anchor.front.cli.generated import Command, Values
@@ -32,7 +33,6 @@ from memory_anchor.front.cli.output import (
     show_json,
 )
 from memory_anchor.front.cli.passphrase import human_signer
-from memory_anchor.json_values import Record, items, number, record, records, text, texts
 
 HELP = "What others wrote: documents, code and Git history, with citations that open."
 NO_SOURCE = "no source yet; `memory-anchor knowledge add .` reads this checkout's documents"

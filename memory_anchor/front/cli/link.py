@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memory_anchor.base.json_values import Json, Record, parsed, record
 from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, StoreBusy, Unavailable
 from memory_anchor.files import read_bounded
 from memory_anchor.front.cli.spinner import Spinner
-from memory_anchor.json_values import Json, Record, parsed, record
 from memory_anchor.runtime import env_names, wire
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ def check_writable() -> None:
     """Raise Refused: read-only, or paused; for commands that write files without a `call`."""
     from memory_anchor.adapters.projects import locate
     from memory_anchor.app import settings_of
+    from memory_anchor.base.pausing import pause_of
     from memory_anchor.core import project_settings
-    from memory_anchor.pausing import pause_of
-    from memory_anchor.writes import check_may_write
+    from memory_anchor.use_cases.writes import check_may_write
 
     caller, settings = preamble(), settings_of(os.environ)
     project = project_settings(settings, locate(Path(caller.project_dir)).root if caller.project_dir else "")

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from memory_anchor import requests as asks
+from memory_anchor.base.json_values import Record, items, record, records, text, texts, whole
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values, option
@@ -22,7 +23,6 @@ from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.memories import read_prompt
 from memory_anchor.front.cli.output import JsonOption, block, clipped, escaped, handle_errors, out, print_dim, show_json
 from memory_anchor.front.cli.passphrase import human_signer
-from memory_anchor.json_values import Record, items, record, records, text, texts, whole
 from memory_anchor.requests import FILE_CONTENT_MAX
 
 FILE_BYTES_MAX = FILE_CONTENT_MAX // 4 * 3

@@ -26,6 +26,7 @@ from rich.markup import escape
 
 from memory_anchor import inputs
 from memory_anchor import requests as asks
+from memory_anchor.base.json_values import Json, Record, items, kind_of, parsed, record, records, text
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.fields import sentence, without_titles
 from memory_anchor.front.cli import completing, generated
@@ -49,7 +50,6 @@ from memory_anchor.front.cli.output import (
     show_outcome,
 )
 from memory_anchor.front.cli.shorthand import only_match
-from memory_anchor.json_values import Json, Record, items, kind_of, parsed, record, records, text
 from memory_anchor.model import LAYER_OF_TYPE, Layer
 
 

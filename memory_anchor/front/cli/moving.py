@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from memory_anchor.base.json_values import Json, Record
 from memory_anchor.care.transfer_files import WrongLine
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreBusy
 from memory_anchor.files import file_error, replace_durably
@@ -36,7 +37,6 @@ from memory_anchor.front.cli.output import (
 from memory_anchor.front.cli.passphrase import human_signer
 from memory_anchor.front.cli.spinner import Spinner
 from memory_anchor.inputs import project_id
-from memory_anchor.json_values import Json, Record
 
 if TYPE_CHECKING:
     from memory_anchor.identity.keys import Signer

@@ -23,12 +23,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from memory_anchor.base.json_values import Json, Record, optional_text, records, text, texts
+from memory_anchor.base.terminal import visible, visible_json, visible_lines
 from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, report
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.link import Failed, has_called
-from memory_anchor.json_values import Json, Record, optional_text, records, text, texts
 from memory_anchor.runtime.wire import InvalidSetting, local_zone
-from memory_anchor.terminal import visible, visible_json, visible_lines
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from memory_anchor.base.json_values import Json, Record, items, number, record, records, text, whole
+from memory_anchor.base.terminal import visible, visible_lines
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
 from memory_anchor.front.cli.completing import choice, pending
 from memory_anchor.front.cli.link import call, read_key, via_server
@@ -42,9 +44,7 @@ from memory_anchor.front.cli.output import (
 )
 from memory_anchor.front.cli.passphrase import ask_human, check_keyboard
 from memory_anchor.front.cli.shorthand import full_id
-from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.rights import version_stamp
-from memory_anchor.terminal import visible, visible_lines
 
 if TYPE_CHECKING:
     from memory_anchor.identity.identity_schema import IdentitySchema

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memory_anchor.base.json_values import Record, optional_text, record, records, text, whole
+from memory_anchor.base.terminal import visible, visible_lines
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound
 from memory_anchor.front.callers import REVIEWER
 from memory_anchor.front.cli import completing
@@ -40,9 +42,7 @@ from memory_anchor.front.cli.output import (
     show_json,
 )
 from memory_anchor.front.cli.passphrase import ask_human, audit_trail, shared_records
-from memory_anchor.json_values import Record, optional_text, record, records, text, whole
 from memory_anchor.requests import AddAccessKey
-from memory_anchor.terminal import visible, visible_lines
 
 if TYPE_CHECKING:
     from memory_anchor.identity.keys import Signer

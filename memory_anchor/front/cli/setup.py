@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from memory_anchor.base.json_values import Json, Record, records, text
 from memory_anchor.errors import BadInput
 from memory_anchor.files import make_private
 from memory_anchor.front.cli import completing, init
@@ -18,7 +19,6 @@ from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, handle_errors, out, print_dim, show_json
 from memory_anchor.inputs import project_id as checked_project_id
-from memory_anchor.json_values import Json, Record, records, text
 from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
     from memory_anchor.front.cli.passphrase import audit_trail, shared_records
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.model import Scope
-    from memory_anchor.services import rules_folder
     from memory_anchor.team.keys import KeyFile, checked_name
+    from memory_anchor.use_cases.services import rules_folder
 
     clock = SystemClock()
     home = data_dir()

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
+from memory_anchor.base.json_values import Json, Record, records, text
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli.link import call, preamble
-from memory_anchor.json_values import Json, Record, records, text
 from memory_anchor.language.timewords import time_range
 
 END_OF_RANGE = frozenset({"until"})

@@ -14,7 +14,7 @@ import select
 import sys
 import time
 
-from memory_anchor.json_values import Record, kind_of
+from memory_anchor.base.json_values import Record, kind_of
 from memory_anchor.runtime import launch, spool, wire
 
 TYPE_CHECKING = False

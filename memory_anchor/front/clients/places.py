@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from memory_anchor.base.json_values import Json, Record, record
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, Record, record
 
 DEPTH_MAX = 100
 Steps = tuple[str | int, ...]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 
-from memory_anchor.json_values import Record
+from memory_anchor.base.json_values import Record
 from memory_anchor.runtime.cleanlog import log_bug
 
 if TYPE_CHECKING:

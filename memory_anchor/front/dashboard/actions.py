@@ -19,6 +19,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from memory_anchor.base.json_values import Json, Record, items, record, records, text
+from memory_anchor.base.pausing import pause_of
 from memory_anchor.care import nightly
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, Unavailable
 from memory_anchor.files import make_private
@@ -30,8 +32,6 @@ from memory_anchor.front.cli.setup import identity
 from memory_anchor.front.dashboard.access import Session
 from memory_anchor.front.dashboard.wording import Words
 from memory_anchor.identity import proposals
-from memory_anchor.json_values import Json, Record, items, record, records, text
-from memory_anchor.pausing import pause_of
 from memory_anchor.runtime import engine, launch
 
 if TYPE_CHECKING:

@@ -28,13 +28,13 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from memory_anchor.base.json_values import Record, items
 from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, NotFound, Refused, Unavailable, report
 from memory_anchor.front.cli import link
 from memory_anchor.front.dashboard import actions, pages, wording
 from memory_anchor.front.dashboard.access import OPEN, SESSION, STATIC, Session, SessionGuard, Sessions, cookie_of
 from memory_anchor.front.dashboard.pages import Page
 from memory_anchor.front.dashboard.wording import LANGUAGES, Words
-from memory_anchor.json_values import Record, items
 
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from memory_anchor.activation import strength_word
+from memory_anchor.base.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.front.cli.review import version_stamps, word_diff
 from memory_anchor.front.dashboard import actions, wording
 from memory_anchor.front.dashboard.wording import Words
-from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.language.fences import FENCE_TAG
 from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.model import SEARCHABLE_STATES

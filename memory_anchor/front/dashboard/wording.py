@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from memory_anchor.base.json_values import Json, Record, record
+from memory_anchor.base.terminal import visible, visible_lines
 from memory_anchor.front.cli.review import word_diff
-from memory_anchor.json_values import Json, Record, record
-from memory_anchor.terminal import visible, visible_lines
 
 WORDS = Path(__file__).parent / "words"
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}

@@ -22,8 +22,8 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from memory_anchor.base.hashing import stable_hash
 from memory_anchor.files import write_atomic
-from memory_anchor.hashing import stable_hash
 
 FOLDER = "quarantine"
 RECORD = "set_aside.json"

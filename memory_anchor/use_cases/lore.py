@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TypedDict
 
 from memory_anchor import inputs, requests, rights
+from memory_anchor.base.json_values import Json, kind_of
 from memory_anchor.context.context import LorebookHits
 from memory_anchor.context.transcript import content_text
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, kind_of
 from memory_anchor.knowledge.lorebook import Lorebook, read_lorebook
 from memory_anchor.knowledge.lorebook_scan import (
     LoreMessage,
@@ -33,7 +33,7 @@ from memory_anchor.language.fences import strip_fenced
 from memory_anchor.language.safety import cleaned
 from memory_anchor.model import Citation, Layer, Locator, RetrievedSnippet, Tag, Trust
 from memory_anchor.rights import HUMAN_AUTHOR, Action
-from memory_anchor.writes import Writes
+from memory_anchor.use_cases.writes import Writes
 
 SPEAKERS = ("user", "assistant", "system")
 ROWS_KEPT = 50

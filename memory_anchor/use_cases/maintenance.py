@@ -18,10 +18,14 @@ from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 
-from memory_anchor import inputs, json_values, moving_requests, requests, rights
+from memory_anchor import inputs, moving_requests, requests, rights
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.projects import DEFAULT, PATH, REMOTE, ROOT
+from memory_anchor.base import json_values
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json, Record, items, parsed, record
+from memory_anchor.base.pausing import FLAG, Pause, parse_duration, pause_of, save_pause
 from memory_anchor.care import backup, transfer
 from memory_anchor.care import purge as purging
 from memory_anchor.care.rebuild import Reindex
@@ -29,8 +33,6 @@ from memory_anchor.care.transfer import MOVED, Merges
 from memory_anchor.context.context_reports import RecordedReport, owner_of
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
 from memory_anchor.files import remove_durably
-from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Json, Record, items, parsed, record
 from memory_anchor.knowledge.index import COLLECTION as KNOWLEDGE
 from memory_anchor.knowledge.lorebooks import ProjectBooks
 from memory_anchor.knowledge.use_cases import ProjectSources
@@ -38,13 +40,12 @@ from memory_anchor.knowledge.use_cases import text_holders as knowledge_holders
 from memory_anchor.language import safety
 from memory_anchor.layers.records import audit_record
 from memory_anchor.model import COLLECTIONS, HISTORY, Caller, Citation, Memory, Origin, Outcome, account_of, audiences
-from memory_anchor.pausing import FLAG, Pause, parse_duration, pause_of, save_pause
 from memory_anchor.rights import Action
-from memory_anchor.services import Process, Services
 from memory_anchor.upkeep import history as undoing
 from memory_anchor.upkeep.upkeep import JobReport, Limits
+from memory_anchor.use_cases.services import Process, Services
+from memory_anchor.use_cases.writes import IMPORT, Line, Writes
 from memory_anchor.where import OneOf, Where
-from memory_anchor.writes import IMPORT, Line, Writes
 
 PREVIEW_MAX, PREVIEW_CHARS = 200, 120
 AUDIENCES_MAX = 100_000

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import yaml
 
-from memory_anchor import nofollow
+from memory_anchor.base import nofollow
+from memory_anchor.base.json_values import Json, kind_of
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, kind_of
 
 LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 """Ten times quicker where PyYAML was built with libyaml; plain strings, no objects."""

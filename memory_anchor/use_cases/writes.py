@@ -19,10 +19,11 @@ from datetime import datetime
 from typing import TypeVar
 
 from memory_anchor import inputs, rights
+from memory_anchor.base.hashing import content_hash, stable_hash
+from memory_anchor.base.json_values import Json
+from memory_anchor.base.pausing import Pause, pause_of
 from memory_anchor.errors import BadInput, Refused, VersionConflict
-from memory_anchor.hashing import content_hash, stable_hash
 from memory_anchor.ingest.writing import FactDraft
-from memory_anchor.json_values import Json
 from memory_anchor.language import safety
 from memory_anchor.layers.event_log import EventDraft
 from memory_anchor.layers.gate import DEFAULT_CONFIDENCE
@@ -45,7 +46,6 @@ from memory_anchor.model import (
     WriteMode,
     WriteOutcome,
 )
-from memory_anchor.pausing import Pause, pause_of
 from memory_anchor.requests import (
     EndSession,
     ForgetMemory,
@@ -57,7 +57,7 @@ from memory_anchor.requests import (
     WriteRequest,
 )
 from memory_anchor.rights import Action
-from memory_anchor.services import Project, Services
+from memory_anchor.use_cases.services import Project, Services
 from memory_anchor.versions import revise
 
 HOME_OF = {

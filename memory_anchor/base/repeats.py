@@ -19,10 +19,10 @@ from typing import TypeVar, cast
 
 from cachetools import LRUCache
 
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import ChangedMeanwhile, MemoryAnchorError, retry_on_conflict
 from memory_anchor.files import read_bounded, write_atomic
-from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Json
 from memory_anchor.ports import SharedRecords
 
 A = TypeVar("A")

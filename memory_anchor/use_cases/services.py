@@ -20,10 +20,12 @@ from cachetools import LRUCache
 
 from memory_anchor.activation import DECAY_RATES, ActivationSettings, named, rate_of_half_life
 from memory_anchor.adapters.projects import Projects
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.pausing import SaveHealth
+from memory_anchor.base.repeats import FirstAnswers
 from memory_anchor.context.context_reports import ContextReports
 from memory_anchor.errors import BadInput
 from memory_anchor.freshness import FreshnessChecker
-from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.ingest.reconcile import Policy, Resolution
 from memory_anchor.ingest.remembering import ConversationLearner
@@ -36,14 +38,12 @@ from memory_anchor.layers.gate import ConfidenceGate
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
 from memory_anchor.model import MemoryType, Scope
-from memory_anchor.pausing import SaveHealth
 from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, SharedRecords
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.query_embedder import QueryEmbedder
 from memory_anchor.recall.ranking import RankingWeights, SearchOptions
 from memory_anchor.recall.search import Searcher
-from memory_anchor.repeats import FirstAnswers
 from memory_anchor.settings import AgentLifecycle, AgentSettings, RetrievalSettings, Settings
 from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.jobs import Scheduler

@@ -21,8 +21,8 @@ from functools import partial
 
 from memory_anchor import inputs, rights
 from memory_anchor.activation import merged_priority
+from memory_anchor.base.hashing import content_hash, stable_hash
 from memory_anchor.errors import BadInput
-from memory_anchor.hashing import content_hash, stable_hash
 from memory_anchor.ingest.messages import conversation
 from memory_anchor.ingest.model_calls import Style
 from memory_anchor.ingest.profile import ProfileLine, profile_of
@@ -56,9 +56,9 @@ from memory_anchor.requests import (
     ResolveConflict,
 )
 from memory_anchor.rights import Action
+from memory_anchor.use_cases.writes import STORED_LAYERS, Writes
 from memory_anchor.versions import Revision, expired_by, revise
 from memory_anchor.where import Condition, OneOf, Where
-from memory_anchor.writes import STORED_LAYERS, Writes
 
 PROFILED_MAX = 1_000
 """The newest live facts that a profile is made from."""
