@@ -146,7 +146,7 @@ class VersionWriter:
             by_point = {entry.memory.point_id: entry for entry in stored_entries}
             for version in ordered:
                 memory = version.memory
-                if memory.is_current and current is not None:  # they belong to the memory, not to a version
+                if memory.is_current and current is not None:  # uses and receipts are of the memory
                     memory = replace(memory, usage=current.usage, receipts=current.receipts)
                 stored_version = stored_by_name.get(version.name)
                 if stored_version is None:

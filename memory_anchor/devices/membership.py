@@ -28,6 +28,7 @@ from memory_anchor.identity import keys
 FOLDER = "sync"
 DEVICE_FILE = "device.json"
 FILE_BYTES = 1 << 20
+NAME_MAX = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +347,7 @@ def join(
     projects: shared id -> aliases of those in the folder -> (id here -> shared id, shared id -> aliases to publish).
     as_new_device: do not renew an earlier membership. Raises Refused, BadInput: see the sentences.
     """
-    sealing.check_name(name)
+    _check_name(name)
     head, authority = unlock(sync_folder, passphrase, new_token=new_token)
     members = members_by_passphrase(sync_folder, head, authority)
     earlier = None if as_new_device else _earlier_membership(data_dir, head)
@@ -383,6 +384,12 @@ def join(
     )
     save(data_dir, joined)
     return joined
+
+
+def _check_name(name: str) -> None:
+    """Raise BadInput unless a device may have this name."""
+    if not (1 <= len(name) <= NAME_MAX and all(char.isalnum() or char in "-_." for char in name)):
+        raise BadInput(f"the device's name is {name[:NAME_MAX]!r}; allowed are 1 to {NAME_MAX} letters, digits, - _ .")
 
 
 def _check_may_join(members: Members, device: str, name: str, account: str, user: str) -> None:

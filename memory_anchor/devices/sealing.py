@@ -34,7 +34,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from memory_anchor.base.json_values import Json
-from memory_anchor.errors import BadInput
 from memory_anchor.identity import keys
 
 KEY_BYTES = 32
@@ -239,9 +238,3 @@ class DeviceKeys:
         """Return the public keys for its card: X25519, Ed25519."""
         recipient = X25519PrivateKey.from_private_bytes(self.opening).public_key()
         return to_base64(recipient.public_bytes_raw()), to_base64(self.signer.public_key().public_bytes_raw())
-
-
-def check_name(name: str, *, most: int = 40) -> None:
-    """Raise BadInput unless a device may have this name."""
-    if not (1 <= len(name) <= most and all(char.isalnum() or char in "-_." for char in name)):
-        raise BadInput(f"the device's name is {name[:most]!r}; allowed are 1 to {most} letters, digits, - _ .")

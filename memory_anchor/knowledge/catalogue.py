@@ -400,7 +400,12 @@ class Catalogue:
 
     def to_empty(self, source: str, *, limit: int) -> list[str]:
         """Return retired passages whose text may still be in the store."""
-        rows = self._rows("SELECT passage FROM retired WHERE source=? AND emptied=0 LIMIT ?", source, limit)
+        rows = self._rows(
+            "SELECT passage FROM retired WHERE source=? AND emptied=0 AND NOT EXISTS"
+            " (SELECT 1 FROM place WHERE place.source=retired.source AND place.passage=retired.passage) LIMIT ?",
+            source,
+            limit,
+        )
         return [str(row[0]) for row in rows]
 
     def mark_emptied(self, passages: Iterable[str]) -> None:

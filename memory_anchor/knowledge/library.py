@@ -436,7 +436,7 @@ class Library:
             why = str(error)
         except MemoryAnchorError:
             raise
-        except Exception:  # a parser's bug on a stranger's text must not end the thread that embeds memories
+        except Exception:  # a parser's bug must not end the thread that embeds memories
             log.exception("a document of source %s could not be parsed", source.id)
             why = f"{ascii(ref)[1:-1][:120]} is left out: it cannot be parsed; save it as plain text"
         return _ReadDocument(stamp, SourceDocument(ref, "", "", title=why), [])  # see `Catalogue.problems_of`

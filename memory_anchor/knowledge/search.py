@@ -180,7 +180,7 @@ def _distinct(
     weak, page = 0, limit + SPARE
     for start in range(0, len(order), page):
         ranks = {scored.mirror.points[int(scored.rows[rank])]: int(rank) for rank in order[start : start + page]}
-        for entry in library.store.get(COLLECTION, list(ranks), with_vectors=True):  # words come with them
+        for entry in library.store.get(COLLECTION, list(ranks), with_vectors=True):  # with their words
             memory, bag = entry.memory, frozenset(entry.words.indices if entry.words else ())
             if not may_read(memory):
                 continue

@@ -493,16 +493,6 @@ class SharedCatalogue(Catalogue):
 
         retry_on_conflict(write)
 
-    def to_empty(self, source: str, *, limit: int) -> list[str]:
-        rows = self._rows(
-            "SELECT passage FROM retired WHERE source=? AND emptied=0 AND passage NOT IN"
-            " (SELECT passage FROM place WHERE source=?) LIMIT ?",
-            source,
-            source,
-            limit,
-        )
-        return [str(row[0]) for row in rows]
-
     def mark_emptied(self, passages: Iterable[str]) -> None:
         by_source: dict[str, list[str]] = {}
         for passage, source in self._rows_in("SELECT passage, source FROM retired WHERE passage IN ", passages):
