@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from memory_anchor.knowledge.lorebook import read_lorebook
-from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScanner, ScanInput, ScanSettings
+from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScanner, ScanInput
+from memory_anchor.settings import LorebookSettings
 
 SYLLABLES = ("ka", "lo", "mi", "ren", "tos", "vel", "dra", "zi", "nor", "pha")
 HAN = "龙城港雪塔林海火山河桥门剑书影星月风雷云"
@@ -69,7 +70,7 @@ def main() -> None:
         "bytes": len(content),
         "read_ms": round(read_ms, 1),
     }
-    for name, settings in (("scan", ScanSettings()), ("scan_recursive", ScanSettings(recursive=True))):
+    for name, settings in (("scan", LorebookSettings()), ("scan_recursive", LorebookSettings(recursive=True))):
         index_ms, scanner = timed(lambda settings=settings: LoreScanner([book], settings))  # type: ignore[misc]
         took, admitted = [], 0
         messages = [LoreMessage(message(entries, chance), "Ada") for _ in range(2)]

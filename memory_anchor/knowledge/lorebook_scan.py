@@ -19,6 +19,7 @@ from functools import lru_cache
 from memory_anchor.knowledge.lorebook import Logic, Lorebook, LoreEntry
 from memory_anchor.knowledge.lorebook_keys import KeyIndex, substituted
 from memory_anchor.language.tokens import count_tokens
+from memory_anchor.settings import LorebookSettings
 
 TEXT_CHARS_MAX = 100_000
 """Characters of one message; the rest is not scanned."""
@@ -55,34 +56,6 @@ class Why(StrEnum):
 class LoreMessage:
     content: str
     name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ScanSettings:
-    """How books without settings of their own are scanned. budget_tokens: 0 for `budget_percent` of the window.
-    budget_cap, min_activations_depth: 0 for none. max_recursion_steps: passes, 1 for no recursion, 0 for no limit."""
-
-    scan_depth: int = 2
-    include_names: bool = True
-    case_sensitive: bool = False
-    match_whole_words: bool = True
-    recursive: bool = False
-    max_recursion_steps: int = 0
-    min_activations: int = 0
-    min_activations_depth: int = 0
-    group_scoring: bool = False
-    budget_percent: int = 25
-    budget_tokens: int = 0
-    budget_cap: int = 0
-
-    def budget(self, window_tokens: int) -> int:
-        """Return how many tokens of a window entries may take.
-
-        >>> ScanSettings(budget_percent=10, budget_cap=50).budget(400), ScanSettings(budget_cap=50).budget(4_000)
-        (40, 50)
-        """
-        tokens = self.budget_tokens or window_tokens * self.budget_percent // 100
-        return min(tokens, self.budget_cap) if self.budget_cap else tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +137,29 @@ class LoreScan:
         return sorted((verdict for verdict in self.admitted if verdict.text), key=key)
 
 
+def budget_for(settings: LorebookSettings, window_tokens: int) -> int:
+    """Return how many tokens of a window entries may take.
+
+    >>> budget_for(LorebookSettings(budget_tokens=0, budget_percent=10, budget_cap=50), 400)
+    40
+    >>> budget_for(LorebookSettings(budget_tokens=0, budget_cap=50), 4_000)
+    50
+    """
+    tokens = settings.budget_tokens or window_tokens * settings.budget_percent // 100
+    return min(tokens, settings.budget_cap) if settings.budget_cap else tokens
+
+
 class LoreScanner:
     """Scans some books; built once, used for each message. count: tokens of a text."""
 
     def __init__(
         self,
         books: Sequence[Lorebook],
-        settings: ScanSettings | None = None,
+        settings: LorebookSettings | None = None,
         *,
         count: Callable[[str], int] = count_tokens,
     ) -> None:
-        self.settings = settings or ScanSettings()
+        self.settings = settings or LorebookSettings()
         self.books = tuple(books)
         self.entries = tuple(entry for book in books for entry in book.entries)
         self.book_of = tuple(book for book in books for _ in book.entries)

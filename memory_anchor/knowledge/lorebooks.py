@@ -26,9 +26,10 @@ from memory_anchor.base.json_values import Json, Record
 from memory_anchor.errors import BadInput, NotFound, StoreDamaged, Unavailable
 from memory_anchor.files import make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.knowledge.lorebook import BOOK_BYTES_MAX, Lorebook, read_lorebook
-from memory_anchor.knowledge.lorebook_scan import LoreScanner, ScanSettings
+from memory_anchor.knowledge.lorebook_scan import LoreScanner
 from memory_anchor.model import Scope, Trust
 from memory_anchor.ports import Sharing
+from memory_anchor.settings import LorebookSettings
 
 BOOKS_MAX = 64
 """Books of one project."""
@@ -143,7 +144,7 @@ class LorebookStore:
         return content
 
     def scanner(
-        self, home: Path, records: Sequence[BookRecord], settings: ScanSettings
+        self, home: Path, records: Sequence[BookRecord], settings: LorebookSettings
     ) -> tuple[LoreScanner, list[str]]:
         """Return a (cached) scanner of these books, and a sentence for each that cannot be read."""
         key = (home, settings, tuple((record.id, record.sha) for record in records))

@@ -25,8 +25,8 @@ from memory_anchor.knowledge.lorebook_scan import (
     LoreScanner,
     LoreVerdict,
     ScanInput,
-    ScanSettings,
     Why,
+    budget_for,
 )
 from memory_anchor.knowledge.lorebooks import BookRecord, ConversationTurn, book_name, home_of
 from memory_anchor.language.fences import strip_fenced
@@ -52,7 +52,7 @@ class LorebookUseCases:
         self._writes, self._services, self._actor = writes, writes.services, writes.actor
         self._store = writes.services.lorebooks
         self._home = home_of(writes.services.data_dir, writes.actor.scope)
-        self._settings = ScanSettings(**writes.project.settings.lorebook.model_dump())
+        self._settings = writes.project.settings.lorebook
 
     def add(self, request: requests.AddLorebook) -> dict[str, Json]:
         """Add a book; return its size and format, and problems in it."""
@@ -128,7 +128,7 @@ class LorebookUseCases:
             names={name: value for name, value in (("user", request.user), ("char", request.character)) if value},
             started=turn.started,
         )
-        budget = request.budget_tokens or self._settings.budget(request.context_window_tokens)
+        budget = request.budget_tokens or budget_for(self._settings, request.context_window_tokens)
         scan = scanner.scan(scanned, budget_tokens=budget)
         if request.keep:
             self._writes.check_writable()
@@ -164,7 +164,7 @@ class LorebookUseCases:
         turn = self._store.turn(self._home, conversation)
         count = 0 if is_prompt else turn.count
         scanned = ScanInput(spoken_messages(messages), conversation, count, started=turn.started)
-        scan = scanner.scan(scanned, budget_tokens=self._settings.budget(window_tokens))
+        scan = scanner.scan(scanned, budget_tokens=budget_for(self._settings, window_tokens))
         report = _report(scanner, scan, problems, whole=False)
         if is_prompt and conversation and self._writes.may_write:
             self._store.save_turn(self._home, conversation, ConversationTurn(scanned.at, scan.started, report))

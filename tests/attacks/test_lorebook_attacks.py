@@ -12,7 +12,8 @@ import pytest
 
 from memory_anchor.knowledge import lorebook_keys, lorebook_scan
 from memory_anchor.knowledge.lorebook import Lorebook, read_lorebook
-from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScanner, ScanInput, ScanSettings
+from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScanner, ScanInput
+from memory_anchor.settings import LorebookSettings
 
 MANY = 2_000
 
@@ -22,7 +23,7 @@ def book(entries: list[dict[str, Any]]) -> Lorebook:
 
 
 def scanned(lore: Lorebook, text: str, **settings: Any) -> lorebook_scan.LoreScan:
-    scanner = LoreScanner([lore], ScanSettings(**settings), count=lambda text: len(text.split()))
+    scanner = LoreScanner([lore], LorebookSettings(**settings), count=lambda text: len(text.split()))
     return scanner.scan(ScanInput([LoreMessage(text)] * 3, conversation="c"), budget_tokens=100)
 
 

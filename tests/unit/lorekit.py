@@ -13,8 +13,8 @@ from memory_anchor.knowledge.lorebook_scan import (
     LoreScanner,
     LoreVerdict,
     ScanInput,
-    ScanSettings,
 )
+from memory_anchor.settings import LorebookSettings
 
 FIXTURES = Path(__file__).parents[1] / "corpora" / "lorebook"
 
@@ -40,7 +40,7 @@ def scan(
     books: Lorebook | list[Lorebook],
     *texts: str,
     budget: int = 1_000,
-    settings: ScanSettings | None = None,
+    settings: LorebookSettings | None = None,
     said_by: tuple[str, ...] = (),
     **given: Any,
 ) -> LoreScan:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.knowledge.lorebook_scan import ScanSettings
+from memory_anchor.settings import LorebookSettings
 from tests.unit.lorekit import admitted, fixture, scan, verdict, why
 
 ADDS: list[tuple[str, tuple[str, ...], dict[str, Any], list[str]]] = [
@@ -115,7 +115,7 @@ def test_the_dragon_stays_for_its_messages() -> None:
 
 def test_recursion_settings_each_do_what_they_say() -> None:
     """Rule lore.fixtures: called by an entry, excluded from being called, calling nobody, only when called."""
-    lore, recursive = fixture("recursion_settings"), ScanSettings(recursive=True)
+    lore, recursive = fixture("recursion_settings"), LorebookSettings(recursive=True)
 
     assert admitted(scan(lore, "a recursion test", settings=recursive)) == ["0", "1"]
     assert admitted(scan(lore, "a recursion test")) == ["0"]

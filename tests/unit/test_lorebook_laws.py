@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.knowledge.lorebook import read_lorebook
 from memory_anchor.knowledge.lorebook_keys import KeyIndex
-from memory_anchor.knowledge.lorebook_scan import ScanSettings
+from memory_anchor.settings import LorebookSettings
 from tests.unit.lorekit import admitted, scan
 
 WORDS = ("a1", "b1", "c1", "d1", "龙", "red door", "Rose", "/a./", "{{user}}")
@@ -42,7 +42,7 @@ book = st.lists(entry, max_size=12).map(
     lambda entries: read_lorebook(json.dumps({"entries": entries}).encode(), "book", book_id="book")
 )
 ways = st.builds(
-    ScanSettings,
+    LorebookSettings,
     recursive=st.booleans(),
     min_activations=st.integers(0, 4),
     max_recursion_steps=st.integers(0, 4),
@@ -71,7 +71,7 @@ said = st.lists(text, min_size=1, max_size=5)
 @settings(max_examples=60, deadline=None)
 @given(book, said, ways, st.integers(0, 20))
 def test_the_same_input_gives_the_same_output_and_no_budget_is_exceeded(
-    lore: Any, texts: list[str], way: ScanSettings, budget: int
+    lore: Any, texts: list[str], way: LorebookSettings, budget: int
 ) -> None:
     """Rule lore.laws: determinism; the budget; each entry has one verdict."""
     found = scan(lore, *texts, settings=way, budget=budget)
@@ -86,7 +86,7 @@ def test_the_same_input_gives_the_same_output_and_no_budget_is_exceeded(
 @settings(max_examples=50, deadline=None)
 @given(book, said, ways, st.integers(1, 6))
 def test_timed_effects_are_the_same_when_a_message_is_scanned_twice(
-    lore: Any, texts: list[str], way: ScanSettings, turns: int
+    lore: Any, texts: list[str], way: LorebookSettings, turns: int
 ) -> None:
     """Rule lore.laws: a scan repeated over its own state answers alike, and its state stays."""
     started: dict[str, int] = {}

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.knowledge.lorebook_scan import ScanSettings
+from memory_anchor.knowledge.lorebook_scan import budget_for
+from memory_anchor.settings import LorebookSettings
 from tests.unit.lorekit import admitted, book, scan, verdict, why
 
-RECURSIVE = ScanSettings(recursive=True)
+RECURSIVE = LorebookSettings(recursive=True)
 
 
 # --- scan text ---------------------------------------------------------------------------------------------------
@@ -44,7 +45,7 @@ def test_the_speakers_name_is_scanned_when_names_are_included() -> None:
     lore = book({"key": ["Ada"]})
 
     assert admitted(scan(lore, "hello", said_by=("Ada",))) == ["0"]
-    assert admitted(scan(lore, "hello", said_by=("Ada",), settings=ScanSettings(include_names=False))) == []
+    assert admitted(scan(lore, "hello", said_by=("Ada",), settings=LorebookSettings(include_names=False))) == []
 
 
 def test_no_key_is_found_across_two_messages() -> None:
@@ -61,7 +62,7 @@ def test_case_counts_only_where_it_is_set() -> None:
 
     assert admitted(scan(lore, "a rose")) == ["0"]
     assert admitted(scan(lore, "a Rose")) == ["0", "1"]
-    assert admitted(scan(lore, "a rose", settings=ScanSettings(case_sensitive=True))) == []
+    assert admitted(scan(lore, "a rose", settings=LorebookSettings(case_sensitive=True))) == []
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_an_entry_or_the_settings_take_words_anywhere() -> None:
     lore = book({"key": ["cat"]}, {"key": ["cat"], "matchWholeWords": False})
 
     assert admitted(scan(lore, "category")) == ["1"]
-    assert admitted(scan(lore, "category", settings=ScanSettings(match_whole_words=False))) == ["0", "1"]
+    assert admitted(scan(lore, "category", settings=LorebookSettings(match_whole_words=False))) == ["0", "1"]
 
 
 @pytest.mark.parametrize(
@@ -265,9 +266,9 @@ def test_texts_beside_the_conversation_count_for_entries_that_ask_for_them() -> 
 
 def test_the_budget_is_a_share_of_the_window_or_tokens_and_capped() -> None:
     """Rule lore.budget."""
-    assert ScanSettings(budget_percent=25).budget(1_000) == 250
-    assert ScanSettings(budget_percent=25, budget_cap=100).budget(1_000) == 100
-    assert ScanSettings(budget_tokens=70, budget_cap=0).budget(1_000) == 70
+    assert budget_for(LorebookSettings(budget_tokens=0, budget_percent=25), 1_000) == 250
+    assert budget_for(LorebookSettings(budget_tokens=0, budget_percent=25, budget_cap=100), 1_000) == 100
+    assert budget_for(LorebookSettings(budget_tokens=70, budget_cap=0), 1_000) == 70
 
 
 def test_the_higher_order_is_admitted_first_while_it_fits_and_the_first_that_does_not_stops_the_rest() -> None:
@@ -373,7 +374,7 @@ def test_an_excluded_entry_never_sees_what_entries_said() -> None:
     """Rule lore.recursion: also not when the scan goes deeper after it."""
     lore = book({"key": ["go"], "content": "b1"}, {"key": ["b1"], "excludeRecursion": True}, {"key": ["deep"]})
 
-    found = scan(lore, "deep", "x", "go", settings=ScanSettings(recursive=True, min_activations=3))
+    found = scan(lore, "deep", "x", "go", settings=LorebookSettings(recursive=True, min_activations=3))
 
     assert admitted(found) == ["0", "2"]
     assert why(found, 1) in ("no key matched", "excluded from recursion")
@@ -384,7 +385,7 @@ def test_recursion_ends_after_its_steps_and_with_the_budget() -> None:
     chain = [{"key": [f"k{at}"], "content": f"k{at + 1}"} for at in range(9)]
 
     for steps in (1, 2, 3):
-        settings = ScanSettings(recursive=True, max_recursion_steps=steps)
+        settings = LorebookSettings(recursive=True, max_recursion_steps=steps)
         assert len(scan(book(*chain), "k0", settings=settings).admitted) == steps
     assert len(scan(book(*chain), "k0", settings=RECURSIVE, budget=4).admitted) == 4
 
@@ -423,9 +424,9 @@ def test_too_few_entries_deepen_the_scan_by_one_message_a_pass() -> None:
     lore = book({"key": ["one"]}, {"key": ["two"]}, {"key": ["three"]}, {"key": ["four"]})
     said = ("four", "three", "two", "one", "zero")
 
-    few = scan(lore, *said, settings=ScanSettings(min_activations=2))
-    capped = scan(lore, *said, settings=ScanSettings(min_activations=4, min_activations_depth=4))
-    every = scan(lore, *said, settings=ScanSettings(min_activations=9))
+    few = scan(lore, *said, settings=LorebookSettings(min_activations=2))
+    capped = scan(lore, *said, settings=LorebookSettings(min_activations=4, min_activations_depth=4))
+    every = scan(lore, *said, settings=LorebookSettings(min_activations=9))
 
     assert ([(verdict.entry.uid, verdict.pass_number) for verdict in few.admitted], few.passes) == (
         [("0", 1), ("1", 2)],
@@ -551,7 +552,7 @@ def test_of_a_group_the_one_with_more_keys_wins_where_scores_count() -> None:
         {"key": ["go", "now", "here"], "group": "g"},
         {"key": ["go"], "keysecondary": ["now", "here", "too"], "selective": True, "selectiveLogic": 3, "group": "g"},
     )
-    scoring = ScanSettings(group_scoring=True)
+    scoring = LorebookSettings(group_scoring=True)
 
     assert admitted(scan(lore, "go now here", settings=scoring)) == ["1"]
     assert admitted(scan(lore, "go now here too", settings=scoring)) == ["2"]
