@@ -181,7 +181,7 @@ def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
         if not isinstance(fields, Mapping):
             problems.add(f"entry {_short(key)} is {kind_of(fields)} and was left out; allowed is an object")
             continue
-        entry = _entry(fields, str(key), selective=syntax == "yaml" or not is_list, cards=kind, problems=problems)
+        entry = _entry(fields, str(key), selective=syntax == "yaml" or not is_list, kind=kind, problems=problems)
         if entry is not None:
             uids[entry.uid] += 1
             count = uids[entry.uid]
@@ -299,8 +299,8 @@ def _chunk_text(kind: bytes, rest: bytes, name: str) -> bytes:
 def _book_in(value: Json, name: str) -> tuple[Record, list[tuple[int | str, Json]], str]:
     """Return the object that has entries, its entries by number or name, and its format. Raises BadInput."""
     if not isinstance(value, Mapping):
-        what = "is a list" if isinstance(value, list) else f"holds {kind_of(value)}"
-        raise BadInput(f"{name} {what}; allowed is an object with entries")
+        problem = "is a list" if isinstance(value, list) else f"holds {kind_of(value)}"
+        raise BadInput(f"{name} {problem}; allowed is an object with entries")
     spec = str(value.get("spec", ""))
     book: Json = value
     kind = ""
@@ -320,7 +320,7 @@ def _book_in(value: Json, name: str) -> tuple[Record, list[tuple[int | str, Json
 # --- from an object to an entry ----------------------------------------------------------------------------------
 
 
-def _entry(entry: Record, key: str, *, selective: bool, cards: str, problems: Problems) -> LoreEntry | None:
+def _entry(entry: Record, key: str, *, selective: bool, kind: str, problems: Problems) -> LoreEntry | None:
     """Return an entry; None where its content is no text. selective: whether secondary keys count by default."""
     extensions = entry.get("extensions")
     fields = (_snake(extensions) if isinstance(extensions, Mapping) else {}) | _snake(entry)
@@ -329,10 +329,10 @@ def _entry(entry: Record, key: str, *, selective: bool, cards: str, problems: Pr
     reader = _Reader(fields, f"entry {uid}", problems)
     content = fields.get("content", fields.get("text", ""))
     if not isinstance(content, str) or len(content) > ENTRY_CHARS_MAX:
-        what = f"has {len(content)} characters" if isinstance(content, str) else f"is {kind_of(content)}"
-        problems.add(f"entry {uid}: content {what} and was left out; allowed is text of up to {ENTRY_CHARS_MAX}")
+        problem = f"has {len(content)} characters" if isinstance(content, str) else f"is {kind_of(content)}"
+        problems.add(f"entry {uid}: content {problem} and was left out; allowed is text of up to {ENTRY_CHARS_MAX}")
         return None
-    decorators, content = _decorated(content, reader) if cards == "v3" else ({}, content)
+    decorators, content = _decorated(content, reader) if kind == "v3" else ({}, content)
     as_regex = reader.flag("use_regex", False)
     keys = reader.keys("keys", "key", as_regex=as_regex) + reader.keys("regex", as_regex=True)
     secondary = reader.keys("secondary_keys", "keysecondary", as_regex=as_regex)
