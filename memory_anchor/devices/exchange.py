@@ -101,14 +101,16 @@ class Exchange:
                 write_atomic(self._home / LAST, content, durable=False)
             return result
 
-    def _exchange(self, device: Device, ledger: Ledger, result: ExchangeResult, stop: Callable[[], bool]) -> None:
+    def _exchange(
+        self, device: Device, ledger: Ledger, result: ExchangeResult, should_stop: Callable[[], bool]
+    ) -> None:
         if ledger.meta("card") != f"{device.device}/{device.card_number}":
             ledger.clear()
             with ledger.changing():
                 ledger.set_meta("card", f"{device.device}/{device.card_number}")
         for is_rebuilt in (False, True):
             try:
-                self._run_once(ExchangeRun(self._ports, device, ledger, stop, result))
+                self._run_once(ExchangeRun(self._ports, device, ledger, should_stop, result))
                 return
             except LedgerMismatch as error:
                 if is_rebuilt:
@@ -132,7 +134,7 @@ class Exchange:
         incoming.receive()
         if run.ledger.count_to_send() or run.ledger.purges_to_send():
             outgoing.send()
-        run.result.left = run.result.left or run.stop()
+        run.result.left = run.result.left or run.should_stop()
 
     def status(self) -> dict[str, Json]:
         """Return the state of sync on this device, without an exchange."""
@@ -328,7 +330,7 @@ class Outgoing:
         make_private(run.own_folder)
         segments = run.own_segments()
         generation = max([ledger.generation, *(number[0] for number in segments)])
-        while not run.stop():
+        while not run.should_stop():
             run.ports.upkeep.yield_to_requests()
             versions, purges = ledger.to_send(SENT_AT_ONCE), ledger.purges_to_send()
             begins = bool(segments) and generation not in {number[0] for number in segments}

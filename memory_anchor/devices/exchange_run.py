@@ -55,13 +55,13 @@ class ExchangeRun:
     """The state that the steps of one exchange share."""
 
     def __init__(
-        self, ports: DeviceSync, device: Device, ledger: Ledger, stop: Callable[[], bool], result: ExchangeResult
+        self, ports: DeviceSync, device: Device, ledger: Ledger, should_stop: Callable[[], bool], result: ExchangeResult
     ) -> None:
         self.ports = ports
         self.store = ports.upkeep.store
         self.device = device
         self.ledger = ledger
-        self.stop = stop
+        self.should_stop = should_stop
         self.result = result
         self.folder = device.sync_folder
         self.own_folder = ports.data_dir / membership.FOLDER / OWN / device.device

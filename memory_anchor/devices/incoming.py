@@ -204,9 +204,9 @@ class Incoming:
         for _ in range(ROUNDS_MAX):
             waiting.clear()
             received = [self._receive_from(device, waiting) for device in [*rereads, *self._run.others()]]
-            if not any(received) or self._run.stop():
+            if not any(received) or self._run.should_stop():
                 break
-        if rereads and own not in waiting and not self._run.stop():
+        if rereads and own not in waiting and not self._run.should_stop():
             with self._run.ledger.changing():
                 self._run.ledger.set_meta("own", "read")
         for device, sentence in sorted(waiting.items()):
@@ -227,7 +227,7 @@ class Incoming:
         position, has_received = self._run.ledger.position(device), False
         try:
             for number in self._chains.chain(device, position):
-                if self._run.stop():
+                if self._run.should_stop():
                     self._run.result.left = True
                     break
                 self._run.ports.upkeep.yield_to_requests()

@@ -294,7 +294,7 @@ class Library:
             return False
         has_read = False
         try:
-            while self._may_read() and self._next():
+            while self._may_read() and self._read_batch():
                 has_read = True
                 if not goes_on():
                     break
@@ -325,7 +325,7 @@ class Library:
         reading = self._reading
         return reading[2] if reading is not None else self._last_progress
 
-    def _next(self) -> bool:
+    def _read_batch(self) -> bool:
         """Read one batch of what is queued; return whether there was any."""
         if self._reading is None:
             for source in self.catalogue.unfinished_removals(self.clock.now()):
@@ -370,7 +370,7 @@ class Library:
                 {upload["name"]: f"{upload['sha']}:{upload['mime']}"},
                 lambda _: pushed(partial(self.catalogue.queued_bytes, work), upload),
             )
-            yield from self._read(source, listing, [upload["name"]], progress)
+            yield from self._read_documents(source, listing, [upload["name"]], progress)
             self._note_sync(source, progress)
         elif source.kind in SCANS:  # what is pushed cannot be scanned again
             mark = f"{INDEX_VERSION}:{source.trust.value}:"  # both are part of a passage's point
@@ -382,16 +382,16 @@ class Library:
                 stamps = self.catalogue.stamps(source.id)
                 changed = [ref for ref, stamp in listing.stamps.items() if stamps.get(ref) != stamp]
                 progress.documents = len(listing.stamps)
-                yield from self._read(source, listing, changed, progress)
+                yield from self._read_documents(source, listing, changed, progress)
                 removed = [ref for ref in self.catalogue.stamps(source.id) if ref not in listing.stamps]
                 for start in range(0, len(removed), BATCH_DOCUMENTS):
-                    self._put(source, {}, removed=removed[start : start + BATCH_DOCUMENTS])
+                    self._store_batch(source, {}, removed=removed[start : start + BATCH_DOCUMENTS])
                     yield
                 progress.removed = len(removed)
                 self._note_sync(source, progress, cursor=mark + listing.cursor)
         else:
             return
-        yield from self._tidy(source)
+        yield from self._clean_up(source)
 
     def _note_sync(self, source: Source, progress: SyncProgress, *, cursor: str = "") -> None:
         """Record the result of a sync, with every document that is left out, also those read before."""
@@ -400,7 +400,9 @@ class Library:
         now, counted = self.clock.now(), dict(progress.counted)
         self.catalogue.note_sync(source.id, now=now, cursor=cursor, skipped=progress.skipped, counted=counted)
 
-    def _read(self, source: Source, listing: Listing, refs: Sequence[str], progress: SyncProgress) -> Iterator[None]:
+    def _read_documents(
+        self, source: Source, listing: Listing, refs: Sequence[str], progress: SyncProgress
+    ) -> Iterator[None]:
         """Read documents in batches, a transaction each. One that cannot be read is left out with its sentence."""
         batch: dict[str, _ReadDocument] = {}
         for ref in refs:
@@ -409,11 +411,11 @@ class Library:
             progress.passages += len(result.passages)
             progress.bytes += len(result.document.text)
             if sum(len(read.passages) for read in batch.values()) >= BATCH_PASSAGES or len(batch) >= BATCH_DOCUMENTS:
-                self._put(source, batch)
+                self._store_batch(source, batch)
                 batch = {}
                 yield
         if batch:
-            self._put(source, batch)
+            self._store_batch(source, batch)
             yield
 
     def _read_document(self, source: Source, listing: Listing, ref: str) -> _ReadDocument:
@@ -441,7 +443,7 @@ class Library:
             why = f"{ascii(ref)[1:-1][:120]} is left out: it cannot be parsed; save it as plain text"
         return _ReadDocument(stamp, SourceDocument(ref, "", "", title=why), [])  # see `Catalogue.problems_of`
 
-    def _put(self, source: Source, batch: Mapping[str, _ReadDocument], *, removed: Sequence[str] = ()) -> None:
+    def _store_batch(self, source: Source, batch: Mapping[str, _ReadDocument], *, removed: Sequence[str] = ()) -> None:
         """Store the new passages of these documents, and retire those that are in no document any more."""
         self.catalogue.begin_changes(source.id)
         before = self.catalogue.places(source.id, refs=[*batch, *removed])
@@ -532,7 +534,7 @@ class Library:
             self.put([Entry(emptied(entry.memory)) for entry in entries])
             self.catalogue.mark_emptied(passages)
 
-    def _tidy(self, source: Source) -> Iterator[None]:
+    def _clean_up(self, source: Source) -> Iterator[None]:
         """Empty retired passages that a kill left with their text, and erase empty points once there are many."""
         while passages := self.catalogue.to_empty(source.id, limit=BATCH_PASSAGES):
             self._empty(passages)

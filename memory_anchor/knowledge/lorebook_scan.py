@@ -202,12 +202,12 @@ class _Run:
         self.recursed: frozenset[int] = frozenset()
         """The keys in the texts of admitted entries."""
         self.sources = {name: self._keys_in(text) for name, text in scanned.sources.items()}
-        self.touched: set[int] = set(scanner.always)
-        self.touched |= {scanner.index_of[id] for id in scanned.forced if id in scanner.index_of}
+        self.candidates: set[int] = set(scanner.always)
+        self.candidates |= {scanner.index_of[id] for id in scanned.forced if id in scanner.index_of}
         started = (scanner.index_of[id] for id in scanned.started if id in scanner.index_of)
-        self.touched |= {index for index in started if self._sticks(index)}
+        self.candidates |= {index for index in started if self._sticks(index)}
         for keys in self.sources.values():
-            self._touch(keys)
+            self._add_candidates(keys)
         last = scanned.messages[-1].content if scanned.messages else ""
         seed = f"{scanned.conversation}\0{scanned.at}\0{last}"
         self.seed = hashlib.blake2b(seed.encode("utf-8", "surrogatepass")).hexdigest()
@@ -232,7 +232,7 @@ class _Run:
             passes=self.pass_number,
             overflowed=self.overflowed,
             notes=(*self.notes, *self.scanner.keys.problems.all()),
-            others=self._untouched,
+            others=self._unexamined,
         )
 
     # --- passes --------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class _Run:
     def _pass(self) -> None:
         """Examine every entry with a key in a text; admit those that pass checks, groups, probability and budget."""
         matched: list[tuple[int, Why, str]] = []
-        for index in sorted(self.touched - self.admitted.keys()):
+        for index in sorted(self.candidates - self.admitted.keys()):
             why, key = self._reason(index)
             if why in (Why.FORCED, Why.CONSTANT, Why.STICKY, Why.KEY):
                 matched.append((index, why, key))
@@ -248,7 +248,7 @@ class _Run:
                 self._drop(index, why, key=key)
         matched.sort(key=lambda m: (not self._sticks(m[0]), m[1] is Why.KEY, -self.scanner.entries[m[0]].priority))
         drawn = [match for match in self._group_winners(matched) if self._is_drawn(match[0])]
-        self.fresh = self._within_budget(drawn)
+        self.new = self._within_budget(drawn)
 
     def _next(self) -> bool:
         """Prepare another pass: recursion, else one message more, else the next level. Return whether there is one."""
@@ -257,11 +257,11 @@ class _Run:
             return False
         limit = self.settings.max_recursion_steps
         may_recurse = not self.overflowed and not (limit and self.pass_number >= limit)
-        scannable = [index for index in self.fresh if self._is_scannable(index)]
+        scannable = [index for index in self.new if self._is_scannable(index)]
         self.is_recursion = False
         if may_recurse and scannable:
             for index in scannable:
-                self.recursed |= self._touch(self._keys_in(self.admitted[index].text))
+                self.recursed |= self._add_candidates(self._keys_in(self.admitted[index].text))
             self.is_recursion = True
         elif not self.overflowed and self._read_deeper():
             self.deeper += 1
@@ -301,16 +301,16 @@ class _Run:
                 self.notes.append(f"a message has {len(message.content)} characters; {TEXT_CHARS_MAX} were scanned")
             if self.settings.include_names and message.name:
                 text = f"{message.name}: {text}"
-            keys = self._touch(self._keys_in(text, most=None))
+            keys = self._add_candidates(self._keys_in(text, most=None))
             self.messages.append(keys | self.messages[-1] if self.messages else keys)
 
     def _keys_in(self, text: str, *, most: int | None = TEXT_CHARS_MAX) -> frozenset[int]:
         return self.scanner.keys.keys_in(text[:most], self.scanned.names)
 
-    def _touch(self, keys: frozenset[int]) -> frozenset[int]:
+    def _add_candidates(self, keys: frozenset[int]) -> frozenset[int]:
         """Have the next pass examine the entries with one of these keys; return the keys."""
         for key in keys:
-            self.touched.update(self.scanner.keys.entries_of.get(key, ()))
+            self.candidates.update(self.scanner.keys.entries_of.get(key, ()))
         return keys
 
     # --- one entry -----------------------------------------------------------------------------------------------
@@ -411,7 +411,7 @@ class _Run:
         entry, book = self.scanner.entries[index], self.scanner.book_of[index].id
         self.dropped[index] = LoreVerdict(book, entry, False, why, key, self.pass_number, detail=detail)
 
-    def _untouched(self) -> Iterator[LoreVerdict]:
+    def _unexamined(self) -> Iterator[LoreVerdict]:
         """Yield the verdict on each entry that no pass examined."""
         for index, entry in enumerate(self.scanner.entries):
             if index not in self.admitted and index not in self.dropped:
@@ -421,13 +421,13 @@ class _Run:
     # --- timed effects, probability -------------------------------------------------------------------------------
 
     def _sticks(self, index: int) -> bool:
-        return self._runs(index, self.scanner.entries[index].sticky)
+        return self._is_running(index, self.scanner.entries[index].sticky)
 
     def _sticks_or_cools(self, index: int) -> bool:
         """Return whether an entry is sticky, or in the cooldown after that or after it was admitted."""
-        return self._runs(index, self.scanner.entries[index].sticky + self.scanner.entries[index].cooldown)
+        return self._is_running(index, self.scanner.entries[index].sticky + self.scanner.entries[index].cooldown)
 
-    def _runs(self, index: int, messages: int) -> bool:
+    def _is_running(self, index: int, messages: int) -> bool:
         start = self.scanned.started.get(self.scanner.ids[index])
         return start is not None and start < self.scanned.at < start + messages
 
@@ -489,7 +489,7 @@ class _Run:
 
     def _within_budget(self, new: list[tuple[int, Why, str]]) -> list[int]:
         """Admit the entries that fit, and return them; entries with a weight share what the others leave."""
-        fresh: list[int] = []
+        new_indexes: list[int] = []
         weighted: list[tuple[LoreVerdict, int]] = []
         for index, why, key in new:
             entry, book = self.scanner.entries[index], self.scanner.book_of[index]
@@ -501,17 +501,17 @@ class _Run:
                 weighted.append((verdict, index))
             elif entry.ignore_budget or (not self.overflowed and tokens <= self._tokens_left(index)):
                 self._admit(index, verdict)
-                fresh.append(index)
+                new_indexes.append(index)
             else:
                 self.overflowed = True
                 self._drop(index, Why.BUDGET, key=key, detail="" if is_late else f"{tokens} tokens")
         for verdict, index in self._shares(weighted):
             if verdict.tokens <= self._tokens_left(index) and (verdict.text or not verdict.whole_tokens):
                 self._admit(index, verdict)
-                fresh.append(index)
+                new_indexes.append(index)
             else:
                 self._drop(index, Why.BUDGET, key=verdict.key, detail=f"{verdict.whole_tokens} tokens")
-        return fresh
+        return new_indexes
 
     def _tokens_left(self, index: int) -> int:
         """Return the tokens left for an entry, by the whole budget and by its book's."""

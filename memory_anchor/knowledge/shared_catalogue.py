@@ -240,7 +240,7 @@ class SharedCatalogue(Catalogue):
 
         Raises Unavailable: the source is being removed at this moment.
         """
-        stored = retry_on_conflict(lambda: self._stored(source))
+        stored = retry_on_conflict(lambda: self._add_record(source))
         if content is None:
             return stored
         head = json.dumps({"what": task, "at": now.isoformat()}, ensure_ascii=False).encode()
@@ -266,7 +266,7 @@ class SharedCatalogue(Catalogue):
                 return content["state"] == "live" and content["source"]["id"] == source
         return False
 
-    def _stored(self, source: Source) -> Source:
+    def _add_record(self, source: Source) -> Source:
         """Return a source as stored, after writing its record where there is none.
 
         Raises ChangedMeanwhile, Unavailable.

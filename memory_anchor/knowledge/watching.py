@@ -70,7 +70,7 @@ Changes = set[tuple[int, str]] | str
 """(kind, path) of each change; a word when watching was stopped or timed out."""
 
 
-class Notify(Protocol):
+class FolderWatch(Protocol):
     """Folders that are watched."""
 
     def watch(self, debounce_ms: int, step_ms: int, timeout_ms: int, stop_event: threading.Event) -> Changes: ...
@@ -78,11 +78,11 @@ class Notify(Protocol):
     def close(self) -> None: ...
 
 
-Notifier = Callable[[Sequence[str]], Notify]
+StartWatch = Callable[[Sequence[str]], FolderWatch]
 
 
-def notifier() -> Notifier | None:
-    """Return what watches folders, None where watchfiles is not installed."""
+def load_watchfiles() -> StartWatch | None:
+    """Return a function that watches folders, None where watchfiles is not installed."""
     try:
         rust_notify = importlib.import_module("watchfiles._rust_notify").RustNotify
     except (ImportError, AttributeError):
@@ -123,12 +123,12 @@ class _Plan:
 
 
 class SourceWatcher:
-    """Thread-safe. load: returns what watches folders (raising OSError or RuntimeError), None: there is nothing."""
+    """Thread-safe. load: see `load_watchfiles`; the function it returns may raise OSError or RuntimeError."""
 
     def __init__(
         self,
         library: Library,
-        load: Callable[[], Notifier | None] = notifier,
+        load: Callable[[], StartWatch | None] = load_watchfiles,
         *,
         monotonic: Callable[[], float],
         trees: bool = TREES,
@@ -210,15 +210,15 @@ class SourceWatcher:
     def _watch(self) -> float | None:
         """Queue what changes until other folders are to be watched; return how long to rest, None: nothing to watch."""
         began = self._monotonic()
-        notifies = self._load()
+        start_watch = self._load()
         plan = self._plan()
         if not plan.sources:
             self._note({})
             return None
-        if notifies is None:
+        if start_watch is None:
             self._note(dict.fromkeys(plan.roots, MISSING))
             return None
-        notify = notifies(plan.watched) if plan.watched else None
+        watch = start_watch(plan.watched) if plan.watched else None
         try:
             self._note(plan.polled)
             listing_s = self._monotonic() - began
@@ -227,11 +227,11 @@ class SourceWatcher:
                 now = self._monotonic()
                 wait_s = min([ROOTS_S, *(at - now for at in self._due.values())])
                 changes: Changes = "none"
-                if notify is None:
+                if watch is None:
                     self._sources_changed.wait(max(0.001, wait_s))
                 else:
                     wait_ms = max(1, int(1000 * wait_s))
-                    changes = notify.watch(GATHER_MS, STEP_MS, wait_ms, self._sources_changed)
+                    changes = watch.watch(GATHER_MS, STEP_MS, wait_ms, self._sources_changed)
                 if self._sources_changed.is_set():
                     break
                 if isinstance(changes, str):
@@ -240,17 +240,17 @@ class SourceWatcher:
                 else:
                     paths = {path for _, path in changes}
                     changed = plan.concerned(paths)
-                    must_relist = any(self._is_new(plan, path) for path in paths)
+                    must_relist = any(self._must_relist(plan, path) for path in paths)
                 for name in changed:
                     self._due.setdefault(name, self._queued_at.get(name, -REST_MAX_S) + self._rest_s(name))
                 if must_relist:  # queued once new folders are watched: changes in them before that are not notified
                     return min(REST_MAX_S, REST_SHARE * listing_s)
         finally:
-            if notify is not None:
-                notify.close()
+            if watch is not None:
+                watch.close()
         return 0.0
 
-    def _is_new(self, plan: _Plan, path: str) -> bool:
+    def _must_relist(self, plan: _Plan, path: str) -> bool:
         """Return whether folders have to be listed anew for this path."""
         if path in plan.folders:
             return not self._trees or not Path(path).is_dir()

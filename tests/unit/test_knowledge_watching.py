@@ -359,7 +359,7 @@ def test_a_folder_that_goes_away_while_it_is_named_is_no_failure(
 def test_the_system_refuses_aloud(docs: Path) -> None:
     """Rule Knowledge.watch: what cannot be watched raises; watchfiles can be asked to keep silent over it."""
     pytest.importorskip("watchfiles")
-    made = watching.notifier()
+    made = watching.load_watchfiles()
     assert made is not None
     with pytest.raises(OSError):
         made([str(docs / "nowhere")])
@@ -371,7 +371,7 @@ def test_without_watchfiles_sources_are_looked_at_as_ever(
     """Rule Knowledge.watch: a missing package is a sentence; no thread is left, and a search has sources looked at."""
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     monkeypatch.setitem(sys.modules, "watchfiles._rust_notify", None)
-    assert watching.notifier() is None
+    assert watching.load_watchfiles() is None
     source = anchor.knowledge_add(str(docs), "files")
     read_all(anchor)
     core.watcher.start()
