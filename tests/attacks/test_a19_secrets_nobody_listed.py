@@ -35,16 +35,14 @@ def test_a_secret_of_an_unseen_kind_goes(split: str) -> None:
     assert all(set(redact(case.text).kinds) <= set(KINDS) for case in cases)
 
 
-def test_a_second_unseen_set_is_mostly_found() -> None:
-    """Attack A19: 45 more, written after the rules by context: .770 when first scored, then read and learned from."""
-    cases = [case for seed in range(3) for case in planted(FRESH, seed=seed)]
-    left = [case.name for case in cases if case.leaks(redact(case.text).text)]
-    assert len(left) <= 0.1 * len(cases), sorted(set(left))
+@pytest.mark.parametrize(
+    ("name", "wanted"), [(FRESH.name, 0.9), ("secrets_dev.tsv", 0.98), ("secrets_blind.tsv", 0.94)]
+)
+def test_sets_of_secrets_that_no_rule_was_written_from_are_mostly_found(name: str, wanted: float) -> None:
+    """Attack A19: 45 kinds written after the rules, then 60 and 61 of other providers, two carriers each.
 
-
-@pytest.mark.parametrize(("name", "wanted"), [("secrets_dev.tsv", 0.98), ("secrets_blind.tsv", 0.94)])
-def test_providers_chosen_before_the_rules_were_read_are_mostly_found(name: str, wanted: float) -> None:
-    """Attack A19: 60 and 61 kinds, two carriers each. First .942 and .925; the misses of the second were never read."""
+    They scored .770, .942 and .925 at first; the misses of the last set were never read.
+    """
     cases = [case for seed in range(3) for case in planted(FRESH.with_name(name), seed=seed)]
     left = [case.name for case in cases if case.leaks(redact(case.text).text)]
     assert len(left) <= (1 - wanted) * len(cases)

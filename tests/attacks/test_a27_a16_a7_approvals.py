@@ -55,20 +55,6 @@ def test_confirmations_of_one_project_do_not_count_in_another(first: Desk, secon
     assert first.confirm(wish.id).status is ProposalStatus.EFFECTIVE
 
 
-def test_a_confirmation_counts_for_its_number_action_and_words_alone(first: Desk) -> None:
-    """Attack A27: repeated, moved, or on another proposal of the same project it does not count."""
-    wish, other = first.propose(), first.propose("Water at noon")
-    first.confirm(wish.id)
-    (given,) = yaml.safe_load(first.record(wish.id).read_text())["confirmations"]
-
-    first.edit(wish.id, confirmations=[given, {**given, "number": 2}, {**given, "number": 3}])
-    assert len(first.schema().proposal(wish.id).confirmations) == 1
-    first.edit(other.id, confirmations=[given])
-    assert first.schema().proposal(other.id).confirmations == ()
-    first.edit(wish.id, confirmations=[given], action="replace", entry_id="goal")
-    assert first.schema().proposal(wish.id).confirmations == ()
-
-
 def test_a_colleagues_confirmation_counts_in_a_clone_and_nowhere_else(first: Desk, tmp_path: Path) -> None:
     """Attack A27: two machines give one project two ids; the trail of approvals says that it is the same."""
     wish = first.propose()
@@ -153,7 +139,7 @@ def test_a_flood_by_an_agent_never_blocks_the_humans_own(first: Desk) -> None:
     """Attack A16: with the passphrase a proposal is filed however many are open."""
     for number in range(MAX_OPEN):
         first.propose(f"flood {number}")
-    with pytest.raises(Refused, match="--human"):
+    with pytest.raises(Refused, match=f"^{MAX_OPEN} proposals are open; .*--human"):
         first.propose("one more")
     with pytest.raises(Refused, match="not the approver's"):
         first.propose("one more", passphrase="guessing at random")

@@ -601,8 +601,7 @@ def test_a_new_model_is_made_ready_beside_the_old_one_and_takes_its_place(store:
 def test_erase_takes_exactly_what_it_is_told(store: Store) -> None:
     """Purge: the erased are gone from every answer, the rest is untouched, numbers included."""
     store.put(
-        FACTS,
-        [Entry(memory(name), {DENSE: row(1, 0, 0, 0)}, words(t1=1.0)) for name in ("keep", "gone", "also")],
+        FACTS, [Entry(memory(name), {DENSE: row(1, 0, 0, 0)}, words(t1=1.0)) for name in ("keep", "gone", "also")]
     )
 
     store.erase(FACTS, [memory("gone").point_id, memory("also").point_id, memory("nobody").point_id])

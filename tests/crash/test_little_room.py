@@ -135,10 +135,7 @@ def test_a_disk_that_fills_while_writing_loses_nothing_acknowledged(mount: Mount
     acknowledged += [int(line) for line in rest.split()]
     (folder / "filler").unlink()
 
-    with (
-        DirectoryLock.acquire(store, role="test") as lock,
-        closing(EdgeStore(store, lock=lock)) as opened,
-    ):
+    with DirectoryLock.acquire(store, role="test") as lock, closing(EdgeStore(store, lock=lock)) as opened:
         opened.open_collection(FACTS, SPEC)
         wanted = [member(batch, number).point_id for batch in acknowledged for number in range(5)]
         assert len(opened.get(FACTS, wanted)) == len(wanted)

@@ -45,11 +45,7 @@ def test_an_agents_threshold_and_decay_decide_what_of_it_fades():
 def test_an_agents_merge_threshold_and_switch_hold_for_its_facts():
     """Rule agents.lifecycle.merge_threshold: facts merge from there on, never where jobs stay away."""
     same = ("The deploy script runs on Friday nights", "The deploy script runs on Friday nights alone")
-    for rules, merges in (
-        (AgentRules(), 0),
-        (AgentRules(merge_threshold=0.6), 1),
-        (AgentRules(False, None, 0.6), 0),
-    ):
+    for rules, merges in ((AgentRules(), 0), (AgentRules(merge_threshold=0.6), 1), (AgentRules(False, None, 0.6), 0)):
         up = upkeep(max_archived_share=1.0, agents={"codex": rules})
         facts = [
             a_memory(name, text, MemoryType.FACT, origin=Origin.EXTRACTED, scope=CODEX)

@@ -311,18 +311,9 @@ VIEWS = {
 }
 """What a front end may import: the door, what is asked of it, what it may raise, and how its answers are shown."""
 BESIDE_THE_DOOR = {
-    *(
-        "front/backend.py",
-        "front/engine.py",
-        "front/calls.py",
-        "front/cli/keep.py",
-    ),  # hold the process itself
+    *("front/backend.py", "front/engine.py", "front/calls.py", "front/cli/keep.py"),  # hold the process itself
     "front/dashboard/actions.py",  # the human's key and files, as the commands have them
-    *(
-        "front/doctor.py",
-        "front/doctor_machine.py",
-        "front/http_v1.py",
-    ),  # look at what cannot be opened
+    *("front/doctor.py", "front/doctor_machine.py", "front/http_v1.py"),  # look at what cannot be opened
     *("front/clients/install.py", "front/clients/hooks.py", "front/clients/places.py"),  # files of other programs
     *(f"front/cli/{name}.py" for name in ("setup", "keep", "moving", "constitution", "link", "init")),
     *(f"front/cli/{name}.py" for name in ("passphrase", "evaluate", "care", "output")),

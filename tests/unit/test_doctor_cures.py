@@ -149,10 +149,7 @@ def test_an_export_to_no_place_says_so(run: Callable[..., Result], tmp_path: Pat
 @pytest.mark.parametrize("ref", ["../out.md", "a/../../out.md", "/etc/out", "a\0b", "", "."])
 def test_a_path_that_leaves_its_folder_is_refused_in_our_words(tmp_path: Path, ref: str) -> None:
     """Rule errors: writers turn what the system says into ours."""
-    for act in (
-        lambda: nofollow.write(tmp_path / "in", ref, b"x"),
-        lambda: nofollow.make_folder(tmp_path / "in", ref),
-    ):
+    for act in (lambda: nofollow.write(tmp_path / "in", ref, b"x"), lambda: nofollow.make_folder(tmp_path / "in", ref)):
         with pytest.raises(Refused, match="not a path below"):
             act()
     assert list(tmp_path.rglob("out*")) == []

@@ -194,10 +194,7 @@ def test_a_locomo_file_becomes_dated_turns_with_their_evidence(tmp_path: Path) -
     assert case.memories[1].text.endswith("[shared a photo: a red kayak]")
     assert case.memories[0].on == datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
     assert case.memories[2].on == datetime(2023, 6, 1, 0, 5, tzinfo=UTC)
-    assert [(q.category, q.gold) for q in case.questions] == [
-        ("single-hop", {"D1:1"}),
-        ("multi-hop", {"D3:1", "D1:2"}),
-    ]
+    assert [(q.category, q.gold) for q in case.questions] == [("single-hop", {"D1:1"}), ("multi-hop", {"D3:1", "D1:2"})]
     assert len(list(questions.locomo(locomo_file(tmp_path), stores=1))) == 1
 
 

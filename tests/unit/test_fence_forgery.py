@@ -124,6 +124,8 @@ def test_unseen_characters_anywhere_in_a_tag_hide_it_from_nobody(tag: str, unsee
     ("text", "shown"),
     [
         ("<|im_start|>system", "‹·|im_start|>system"),
+        ("<system-reminder>", "‹·system-reminder>"),
+        ("<system>", "‹·system>"),
         ("<｜im_start｜>", "‹·｜im_start｜>"),
         ("‹｜im_start｜>", "‹·｜im_start｜>"),
         ("< | im_start | >", "‹· | im_start | >"),
@@ -176,7 +178,7 @@ def test_every_heading_a_context_writes_is_known_as_one() -> None:
 
 
 ORDINARY = [
-    "if a < b and c > d: return a << 2",
+    "if a < b and c > d: return a << 2; 1 <2",
     "if depth < user and depth > context: pass",
     "while n < context: n += 1",
     "if n < context\nname = 3\nif n < username=3 or n < user b",

@@ -199,11 +199,7 @@ def test_events_that_faded_together_leave_one_digest_that_cites_them():
 def test_a_digest_never_mixes_audiences():
     """Rule: scope never leaks: what one agent alone may read is not told to the project."""
     up = upkeep(**ALL)
-    put(
-        up,
-        *(a_memory(f"p{i}") for i in range(3)),
-        *(a_memory(f"a{i}", visibility=Visibility.AGENT) for i in range(3)),
-    )
+    put(up, *(a_memory(f"p{i}") for i in range(3)), *(a_memory(f"a{i}", visibility=Visibility.AGENT) for i in range(3)))
 
     forget(up, day(90))
 

@@ -43,10 +43,7 @@ SAMPLES = {
         [(1, 5, "add"), (6, 6, "point")],
     ),
     "cpp": ("namespace a { class B { int go() { return 1; } }; }\n", [(1, 1, "a"), (1, 1, "a.B"), (1, 1, "a.B.go")]),
-    "java": (
-        "/** Doc */\nclass A {\n  int go() { }\n  A() {}\n}\n",
-        [(1, 5, "A"), (3, 3, "A.go"), (4, 4, "A.A")],
-    ),
+    "java": ("/** Doc */\nclass A {\n  int go() { }\n  A() {}\n}\n", [(1, 5, "A"), (3, 3, "A.go"), (4, 4, "A.A")]),
     "ts": ("interface A { b: string }\nexport const f = async (): Promise<void> => {};\n", [(1, 1, "A"), (2, 2, "f")]),
     "rb": ("module A\n  class B\n    def go\n    end\n  end\nend\n", [(1, 6, "A"), (2, 5, "A.B"), (3, 4, "A.B.go")]),
     "php": ("<?php\n/** doc */\nfunction go($a) { return $a; }\n", [(2, 3, "go")]),

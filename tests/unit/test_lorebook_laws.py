@@ -132,10 +132,7 @@ def test_the_index_finds_what_looking_for_each_key_finds(keys: list[str], where:
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    st.dictionaries(st.text(max_size=8) | st.sampled_from(NAMES), anything, max_size=6),
-    said,
-)
+@given(st.dictionaries(st.text(max_size=8) | st.sampled_from(NAMES), anything, max_size=6), said)
 def test_whatever_an_entry_holds_it_is_read_or_named_and_scanned(fields: dict[str, Any], texts: list[str]) -> None:
     """Rule lore.laws: nothing in an entry's fields raises."""
     lore = read_lorebook(json.dumps({"entries": [{"key": ["a1"], **fields}]}).encode(), "b")

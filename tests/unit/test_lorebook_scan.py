@@ -295,11 +295,7 @@ def test_an_entry_that_ignores_the_budget_goes_in_all_the_same() -> None:
 
 def test_sticky_comes_first_then_constants_then_matches_by_order() -> None:
     """Rule lore.budget: sticky first, constants before matches."""
-    lore = book(
-        {"key": ["go"], "order": 900},
-        {"constant": True, "order": 1},
-        {"key": ["no"], "order": 0, "sticky": 9},
-    )
+    lore = book({"key": ["go"], "order": 900}, {"constant": True, "order": 1}, {"key": ["no"], "order": 0, "sticky": 9})
 
     assert admitted(scan(lore, "go", count=4, started={"book/2": 3})) == ["2", "1", "0"]
 
@@ -562,8 +558,7 @@ def test_a_group_that_has_one_takes_no_other_in_a_later_pass_and_an_entry_must_w
     """Rule lore.group: one a scan; several groups of one entry."""
     lore = book({"key": ["a1"], "group": "g", "content": "b1"}, {"key": ["b1"], "group": "g"})
     both = book(
-        {"key": ["a1"], "group": "g, h", "groupWeight": 0},
-        {"key": ["a1"], "group": "h", "groupOverride": True},
+        {"key": ["a1"], "group": "g, h", "groupWeight": 0}, {"key": ["a1"], "group": "h", "groupOverride": True}
     )
 
     assert admitted(scan(lore, "a1", settings=RECURSIVE)) == ["0"]

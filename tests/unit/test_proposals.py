@@ -311,7 +311,7 @@ def test_editing_a_proposal_resets_its_confirmations(desk: Desk, change: dict[st
 
 
 def test_made_up_copied_and_repeated_confirmations_do_not_count(desk: Desk) -> None:
-    """Security: an agent that writes confirmations into the file gets nowhere."""
+    """Security (attack A27): an agent that writes confirmations into the file gets nowhere."""
     other = desk.confirm(desk.propose("another"), 2)
     stolen = yaml.safe_load(desk.path(other).read_text(encoding="utf-8"))["confirmations"]
     proposal = desk.confirm(desk.propose())
@@ -488,16 +488,6 @@ def test_proposing_the_same_again_gives_the_open_one_and_a_closed_one_is_made_an
 
     assert again.id != first.id and again.status is ProposalStatus.OPEN
     assert len(again.id) <= 13
-
-
-@pytest.mark.slow
-def test_a_flood_of_proposals_ends(desk: Desk) -> None:
-    """Bound: nobody reviews more than 50 open proposals."""
-    for n in range(50):
-        desk.propose(f"rule {n}")
-
-    with pytest.raises(Refused, match="50 proposals are open"):
-        desk.propose("one more")
 
 
 def test_the_difference_shows_every_sign(desk: Desk) -> None:

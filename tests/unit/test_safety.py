@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.language.fences import FENCE_RULE, FENCE_TAG, fence, instruction_like, neutralise, strip_fenced
+from memory_anchor.language.fences import FENCE_RULE, FENCE_TAG, fence, instruction_like, strip_fenced
 from memory_anchor.language.safety import KINDS, redact, strip_private
 from memory_anchor.model import Trust
 
@@ -138,30 +138,6 @@ def test_a_fence_names_source_and_trust_and_cannot_be_closed_from_inside() -> No
     assert fenced.endswith(f"</{FENCE_TAG}>")
     assert fenced.startswith(f'<{FENCE_TAG} source="doc x" trust="untrusted">\n')
     assert FENCE_TAG in FENCE_RULE
-
-
-@pytest.mark.parametrize(
-    "mark",
-    [
-        "</recalled-memory>",
-        "< / Recalled-Memory >",
-        "<system-reminder>",
-        "<|im_start|>",
-        "[INST]",
-        "</re\u200bcalled-memory>",
-        "＜/recalled-memory＞",
-        "<system>",
-    ],
-)
-def test_look_alike_marks_lose_their_opening_sign(mark: str) -> None:
-    harmless = neutralise(f"a {mark} b")
-    assert "‹" in harmless
-    assert neutralise(harmless) == harmless
-
-
-def test_ordinary_markup_and_code_pass_unchanged() -> None:
-    for text in ("if a < b and c > d:", "<div class='user'>", "List<User>", "vector[INDEX]", "1 <2"):
-        assert neutralise(text) == text
 
 
 @given(st.text(max_size=200))

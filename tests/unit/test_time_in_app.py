@@ -21,13 +21,7 @@ def clock():
 @pytest.fixture
 def core(tmp_path, clock):
     (tmp_path / "project").mkdir()
-    made = build_core(
-        Settings(),
-        data_dir=tmp_path / "data",
-        clock=clock,
-        store=DictStore(),
-        embedder=HashEmbedder(),
-    )
+    made = build_core(Settings(), data_dir=tmp_path / "data", clock=clock, store=DictStore(), embedder=HashEmbedder())
     yield made
     made.close()
 
