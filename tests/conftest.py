@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from figures import figure
@@ -30,6 +30,9 @@ from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, ephemeral_core, human_of
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+if TYPE_CHECKING:
+    from pairs import Replicas
 
 settings.register_profile(
     "unhurried",
@@ -121,6 +124,28 @@ def approve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., MemoryAnchor]:
         return anchors[0]
 
     return approved
+
+
+@pytest.fixture(name="cheap_keys")
+def _cheap_keys() -> Iterator[None]:
+    """Keys of this process are sealed at next to no cost."""
+    with cheap_keys():
+        yield
+
+
+@pytest.fixture
+def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for no disk: kills and power cuts are tried in `tests/crash`."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
+    """Replicas of one service, in this process."""
+    from pairs import replicas
+
+    with replicas(tmp_path, monkeypatch) as made:
+        yield made
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,12 @@ from memory_anchor.errors import Refused
 from memory_anchor.front import calls
 from memory_anchor.front.cli import keep
 from memory_anchor.runtime.wire import Preamble
-from memory_anchor.testing import PASSPHRASE, cheap_keys, ephemeral_core, human_of
+from memory_anchor.testing import PASSPHRASE, ephemeral_core, human_of
 
 CALLER = Preamble(client="cli")
 
 
-@pytest.fixture(autouse=True)
-def _cheap() -> Iterator[None]:
-    with cheap_keys():
-        yield
+pytestmark = pytest.mark.usefixtures("cheap_keys")
 
 
 def backed_up(core: Core, folder: Path) -> Path:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,16 +15,13 @@ from desk import Desk
 from memory_anchor.identity.approved import HEADS
 from memory_anchor.identity.keys import KeyRing
 from memory_anchor.model import ProposalStatus
-from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys
+from memory_anchor.testing import PASSPHRASE, ManualClock
 
 GOAL, WISH = "Keep the greenhouse at 21 degrees", "Water at dawn"
 HUGE = 100_000_000
 
 
-@pytest.fixture(autouse=True)
-def _cheap() -> Iterator[None]:
-    with cheap_keys():
-        yield
+pytestmark = pytest.mark.usefixtures("cheap_keys")
 
 
 @pytest.fixture
@@ -40,44 +37,19 @@ def head(desk: Desk) -> Path:
     return desk.data / HEADS / f"{desk.name}.json"
 
 
-def highest(desk: Desk) -> None:
-    (folder(desk) / "999999.json").write_text("{}")
-
-
-def thirty(desk: Desk) -> None:
+def thirty_files(desk: Desk) -> None:
     for number in range(999_970, 1_000_000):
         shutil.copy(folder(desk) / "000001.json", folder(desk) / f"{number}.json")
 
 
-def pipe(desk: Desk) -> None:
-    os.mkfifo(folder(desk) / "999999.json")
-
-
-def link(desk: Desk) -> None:
-    (folder(desk) / "999999.json").symlink_to("/dev/zero")
-
-
-def a_folder(desk: Desk) -> None:
-    (folder(desk) / "999999.json").mkdir()
-
-
-def huge(desk: Desk) -> None:
+def huge_file(desk: Desk) -> None:
     with (folder(desk) / "999999.json").open("wb") as file:
         file.truncate(HUGE)
 
 
-def the_next_number(desk: Desk) -> None:
-    (folder(desk) / "000002.json").mkdir()
-
-
-def head_is_a_folder(desk: Desk) -> None:
+def head_made_anew(desk: Desk, make: Callable[[Path], None]) -> None:
     head(desk).unlink()
-    (head(desk) / "in").mkdir(parents=True)
-
-
-def head_is_a_pipe(desk: Desk) -> None:
-    head(desk).unlink()
-    os.mkfifo(head(desk))
+    make(head(desk))
 
 
 def another_projects_archive(desk: Desk) -> None:
@@ -87,43 +59,38 @@ def another_projects_archive(desk: Desk) -> None:
     shutil.copytree(folder(other), folder(desk))
 
 
-PLANTED = [
-    highest,
-    thirty,
-    pipe,
-    link,
-    a_folder,
-    huge,
-    the_next_number,
-    head_is_a_folder,
-    head_is_a_pipe,
-    another_projects_archive,
-]
+PLANTED: dict[str, Callable[[Desk], object]] = {
+    "highest number": lambda desk: (folder(desk) / "999999.json").write_text("{}"),
+    "thirty files": thirty_files,
+    "pipe": lambda desk: os.mkfifo(folder(desk) / "999999.json"),
+    "link": lambda desk: (folder(desk) / "999999.json").symlink_to("/dev/zero"),
+    "folder": lambda desk: (folder(desk) / "999999.json").mkdir(),
+    "huge file": huge_file,
+    "the next number": lambda desk: (folder(desk) / "000002.json").mkdir(),
+    "the head a folder": lambda desk: head_made_anew(desk, lambda path: (path / "in").mkdir(parents=True)),
+    "the head a pipe": lambda desk: head_made_anew(desk, os.mkfifo),
+    "another project's archive": another_projects_archive,
+}
 
 
-@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
-def test_what_is_planted_stalls_nothing_and_is_named(desk: Desk, plant: Callable[[Desk], None]) -> None:
+@pytest.mark.parametrize("planted", PLANTED)
+def test_what_is_planted_stalls_nothing_and_is_named(desk: Desk, planted: str) -> None:
     """Attack A26: the approved text is served, the fault told, and three confirmations still make a text."""
-    plant(desk)
+    PLANTED[planted](desk)
     began = time.process_time()
     assert desk.served() == [GOAL]
     assert desk.schema().faults()
-    wish = desk.propose(WISH)
-    for _ in range(3):
-        done = desk.confirm(wish.id)
-    assert done.status is ProposalStatus.EFFECTIVE
+    assert desk.approve(WISH).status is ProposalStatus.EFFECTIVE
     assert desk.served() == [GOAL, WISH]
     assert time.process_time() - began < 2
 
-    again = desk.propose("Water at noon")
-    for _ in range(3):
-        desk.confirm(again.id)
+    desk.approve("Water at noon")
     assert desk.served() == [GOAL, WISH, "Water at noon"]
 
 
 def test_reading_a_planted_folder_leaves_no_descriptor_open(desk: Desk) -> None:
     """Attack A26: a folder where a file belongs cost a descriptor a read, until the engine had none."""
-    a_folder(desk)
+    PLANTED["folder"](desk)
     schema = desk.schema()
     schema.faults()
     fds = Path("/proc/self/fd")
@@ -137,9 +104,7 @@ def test_forged_numbers_in_the_audit_trail_use_up_no_numbers(desk: Desk) -> None
     """Attack A26: a record that tells of approved text 999998 leaves room for every later one."""
     forged = {"project": desk.name, "archive": desk.name, "approved": 999_998}
     desk.audit.append("constitution.effective", forged, by="evil", at=desk.clock.now())
-    wish = desk.propose(WISH)
-    for _ in range(3):
-        desk.confirm(wish.id)
+    desk.approve(WISH)
     assert sorted(one.name for one in folder(desk).iterdir()) == ["000001.json", "000002.json"]
 
 
@@ -170,9 +135,7 @@ def test_a_copied_trail_of_another_project_is_no_lasting_denial(desk: Desk, tmp_
     copy = Desk(tmp_path, "copy", desk.clock, init=False)
     shutil.copytree(desk.root, copy.root, dirs_exist_ok=True)
     copy.schema().init(passphrase=PASSPHRASE, approver="alice", old_passphrase=None)
-    wish = desk.propose(WISH)
-    for _ in range(3):
-        desk.confirm(wish.id)
+    desk.approve(WISH)
     proposals = copy.root / ".ai" / "proposals"
     shutil.copy(desk.root / ".ai" / "proposals" / "approved.yaml", proposals / "approved.yaml")
     assert copy.served() == [GOAL]
@@ -194,8 +157,6 @@ def test_texts_of_the_first_key_stay_in_force_under_a_second_it_vouched_for(desk
     shutil.copy(tmp_path / "second" / "identity" / "approver.json", desk.data / "identity" / "approver.json")
 
     assert desk.served() == [GOAL]
-    wish = desk.propose(WISH)
-    for _ in range(3):
-        desk.confirm(wish.id)
+    desk.approve(WISH)
     assert desk.served() == [GOAL, WISH]
     assert desk.schema().faults() == []

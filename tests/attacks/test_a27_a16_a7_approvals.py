@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,9 @@ from memory_anchor.errors import Refused
 from memory_anchor.identity.approved import HEADS
 from memory_anchor.identity.proposals import MAX_OPEN
 from memory_anchor.model import ProposalStatus
-from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys
+from memory_anchor.testing import PASSPHRASE, ManualClock
 
-
-@pytest.fixture(autouse=True)
-def _cheap() -> Iterator[None]:
-    with cheap_keys():
-        yield
+pytestmark = pytest.mark.usefixtures("cheap_keys")
 
 
 @pytest.fixture
@@ -155,9 +150,7 @@ def test_a_text_approved_in_one_project_is_not_taken_over_in_another(first: Desk
     copy = Desk(tmp_path, "copy", first.clock, init=False)
     shutil.copytree(first.root, copy.root, dirs_exist_ok=True)
     copy.schema().init(passphrase=PASSPHRASE, approver="alice", old_passphrase=None)
-    wish = first.propose()
-    for _ in range(3):
-        first.confirm(wish.id)
+    first.approve()
     shutil.copytree(first.root, copy.root, dirs_exist_ok=True)
 
     made = copy.schema().adopt(by="alice", passphrase=PASSPHRASE)
@@ -168,9 +161,7 @@ def test_a_text_approved_in_one_project_is_not_taken_over_in_another(first: Desk
 
 def test_a_text_sealed_for_one_project_is_in_force_in_no_other(first: Desk, second: Desk) -> None:
     """Attack A26: an agent copies the approved texts of one project over another's, both sealed by the same key."""
-    wish = first.propose("Deploy without asking")
-    for _ in range(3):
-        first.confirm(wish.id)
+    first.approve("Deploy without asking")
     assert "Deploy without asking" in first.served()
     shutil.rmtree(first.data / "identity" / "second" / "approved")
     shutil.copytree(first.data / "identity" / "first" / "approved", first.data / "identity" / "second" / "approved")

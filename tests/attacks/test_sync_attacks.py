@@ -20,11 +20,7 @@ from memory_anchor.devices.membership import Device
 from memory_anchor.devices.segments import about_line, purge_statement
 from memory_anchor.testing import ManualClock, cheap_keys
 
-
-@pytest.fixture(autouse=True)
-def _no_power_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for no disk: kills and cuts are tried in `tests/crash`."""
-    monkeypatch.setattr("os.fsync", lambda _: None)
+pytestmark = pytest.mark.usefixtures("no_sync")
 
 
 @pytest.fixture

@@ -14,10 +14,7 @@ from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.ports import MemoryStore
 from memory_anchor.runtime.lock import DirectoryLock
 
-
-@pytest.fixture(autouse=True)
-def _no_power_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda _: None)
+pytestmark = pytest.mark.usefixtures("no_sync")
 
 
 @pytest.mark.slow

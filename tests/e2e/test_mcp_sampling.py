@@ -102,22 +102,25 @@ def test_a_client_that_offers_sampling_has_its_own_model_read_the_conversation(t
     core.close()
 
 
-@pytest.mark.parametrize(("mode", "model"), [("legacy", None), ("legacy", ClientModel()), ("auto", ClientModel("{}"))])
-def test_a_client_that_cannot_or_will_not_be_asked_gets_what_rules_find_and_is_told_so(
-    tmp_path: Path, project: Path, mode: str, model: ClientModel | None
+BY_RULES = "extracted by rules instead of sampling"
+
+
+@pytest.mark.parametrize(
+    ("mode", "model", "note"),
+    [
+        pytest.param("legacy", None, BY_RULES, id="no capability"),
+        pytest.param("legacy", ClientModel(), BY_RULES, id="a user who says no"),
+        pytest.param("auto", ClientModel("{}"), BY_RULES, id="a protocol without requests to the client"),
+        pytest.param("legacy", ClientModel(hangs=True), "did not answer in time", id="no answer within the deadline"),
+    ],
+)
+def test_a_client_that_does_not_answer_gets_what_rules_find_and_is_told_so(
+    tmp_path: Path, project: Path, mode: str, model: ClientModel | None, note: str
 ) -> None:
-    """Rule models.sampling: no capability, a user who says no, a protocol that carries no requests to the client."""
-    core = sampled_core(tmp_path)
+    """Rule models.sampling: every reason is a note, and the wait is bounded."""
+    core = sampled_core(tmp_path, deadline_s=20.0 if note == BY_RULES else 0.5)
     (answer,) = served(core, project, model, READ, mode=mode)
-    assert "extracted by rules instead of sampling" in " ".join(answer["notes"])
-    core.close()
-
-
-def test_a_client_that_never_answers_costs_the_deadline_and_no_memory(tmp_path: Path, project: Path) -> None:
-    """Rule models.sampling: bounded in time."""
-    core = sampled_core(tmp_path, deadline_s=0.5)
-    (answer,) = served(core, project, ClientModel(hangs=True), READ, mode="legacy")
-    assert "did not answer in time" in " ".join(answer["notes"])
+    assert note in " ".join(answer["notes"])
     core.close()
 
 

@@ -41,6 +41,13 @@ class Desk:
         self.clock.advance(seconds=1)
         return self.schema(**options).confirm(name, passphrase=PASSPHRASE, approver="alice")
 
+    def approve(self, content: str = "Water at dawn") -> Proposal:
+        """Propose an entry and confirm it three times."""
+        proposal = self.propose(content)
+        for _ in range(3):
+            proposal = self.confirm(proposal.id)
+        return proposal
+
     def record(self, name: str) -> Path:
         return self.root / ".ai" / "proposals" / f"{name}.yaml"
 

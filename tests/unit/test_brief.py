@@ -15,7 +15,7 @@ from memory_anchor.hooks import Hooks
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Actor, Scope
 from memory_anchor.runtime.wire import UNTIL
-from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.testing import ManualClock
 
 MONDAY = datetime(2026, 11, 23, 9, tzinfo=UTC)
 
@@ -23,11 +23,6 @@ MONDAY = datetime(2026, 11, 23, 9, tzinfo=UTC)
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(MONDAY)
-
-
-@pytest.fixture
-def core(tmp_path: Path, clock: ManualClock) -> Core:
-    return ephemeral_core(tmp_path / "data", clock=clock)
 
 
 def anchor(core: Core, conversation: str = "c1") -> Any:

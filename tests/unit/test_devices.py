@@ -25,10 +25,7 @@ from memory_anchor.testing import ManualClock, cheap_keys
 SECRETISH = "The vault of Ostrava opens at nine."
 
 
-@pytest.fixture(autouse=True)
-def _no_power_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for no disk: kills and cuts are tried in `tests/crash`."""
-    monkeypatch.setattr("os.fsync", lambda _: None)
+pytestmark = pytest.mark.usefixtures("no_sync")
 
 
 @pytest.fixture

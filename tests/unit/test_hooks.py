@@ -25,11 +25,6 @@ from memory_anchor.testing import ManualClock, ephemeral_core
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def core(tmp_path: Path) -> Core:
-    return ephemeral_core(tmp_path / "data")
-
-
 def anchor(core: Core, conversation: str = "c1", nonce: str = ""):
     return core.anchor(Actor(scope=Scope(conversation=conversation, agent="tester"), nonce=nonce))
 

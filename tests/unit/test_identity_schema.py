@@ -43,9 +43,7 @@ entries:
 FIRST = '  - id: goal\n    content: "项目目标：为 AI 提供跨会话持久化记忆系统"\n    priority: 0\n'
 
 
-@pytest.fixture(autouse=True)
-def cheap_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "SCRYPT_COST", 2**4)
+pytestmark = pytest.mark.usefixtures("cheap_keys")
 
 
 class Project:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,30 +21,11 @@ MAY = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
 
 
 def event(content: str, **more: Any) -> Memory:
-    return Memory(
-        id="e1",
-        content=content,
-        layer=Layer.EVENT_LOG,
-        type=MemoryType.EVENT,
-        scope=Scope(),
-        recorded_at=MAY,
-        valid_from=MAY,
-        when=MAY,
-        **more,
-    )
+    return fact(content, **{"layer": Layer.EVENT_LOG, "type": MemoryType.EVENT, "when": MAY, **more})
 
 
 def fact(content: str, **more: Any) -> Memory:
-    return Memory(
-        id="f1",
-        content=content,
-        layer=Layer.VERIFIED_FACT,
-        type=MemoryType.FACT,
-        scope=Scope(),
-        recorded_at=MAY,
-        valid_from=MAY,
-        **more,
-    )
+    return replace(Memory("m1", content, Layer.VERIFIED_FACT, MemoryType.FACT, Scope(), MAY, MAY), **more)
 
 
 def weight(memory: Memory, term: str) -> float:

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from pairs import Replicas, member, replicas
+from pairs import Replicas, member
 
 from memory_anchor.errors import Refused
 from memory_anchor.model import Caller
 from memory_anchor.upkeep import leases
 from memory_anchor.where import Where
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
-    with replicas(tmp_path, monkeypatch) as made:
-        yield made
 
 
 def test_a_purge_waits_for_the_item_that_another_replica_writes_and_finds_it(service: Replicas) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,6 @@ from memory_anchor.where import Where
 
 WHALES = "# Whales\n\n## Blue\nThe blue whale sings at dusk.\n\n## Fin\nThe fin whale is fast.\n"
 SHIPS = "# Ships\n\n## Masts\nThe brig has two masts.\n"
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
-    with replicas(tmp_path, monkeypatch) as made:
-        yield made
 
 
 def read_all(core: Core, anchor: MemoryAnchor) -> None:

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from memory_anchor.core import Core
 from memory_anchor.front.table import ROWS
 from memory_anchor.layers.links import EACH_MAX, LINKS_MAX
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Scope
-from memory_anchor.testing import ManualClock, ephemeral_core
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def core(tmp_path: Path, clock: ManualClock) -> Core:
-    return ephemeral_core(tmp_path / "data", clock=clock)
+from memory_anchor.testing import ManualClock
 
 
 def reader(core: Core, conversation: str = "c1", agent: str = "tester", **scope: str) -> MemoryAnchor:

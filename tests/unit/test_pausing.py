@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,17 +12,7 @@ from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Refused, Unavailable
 from memory_anchor.hooks import Hooks
 from memory_anchor.model import Actor, Scope
-from memory_anchor.testing import ManualClock, ephemeral_core
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def core(tmp_path: Path, clock: ManualClock) -> Core:
-    return ephemeral_core(tmp_path / "data", clock=clock)
+from memory_anchor.testing import ManualClock
 
 
 def anchor(core: Core, conversation: str = "c1") -> Any:

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.front import mcp_answers
 from memory_anchor.hooks import Hooks
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.settings import Settings
-from memory_anchor.testing import HashEmbedder, ManualClock
 
 EXPERIENCE = "I broke the release build by tagging before the tests had run"
-
-
-@pytest.fixture
-def core(tmp_path: Path) -> Core:
-    return build_core(
-        Settings(), data_dir=tmp_path / "core", clock=ManualClock(), store=DictStore(), embedder=HashEmbedder()
-    )
 
 
 def anchor(core: Core, agent: str) -> MemoryAnchor:

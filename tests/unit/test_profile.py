@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +12,6 @@ from memory_anchor.front.table import ROWS, shaped_memory
 from memory_anchor.ingest.profile import LINE_CHARS, PAGE_LINES
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Scope
-from memory_anchor.testing import ephemeral_core
-
-
-@pytest.fixture
-def core(tmp_path: Path) -> Core:
-    return ephemeral_core(tmp_path / "data")
 
 
 @pytest.fixture

@@ -47,9 +47,7 @@ other: kept
 """
 
 
-@pytest.fixture(autouse=True)
-def cheap_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "SCRYPT_COST", 2**4)
+pytestmark = pytest.mark.usefixtures("cheap_keys")
 
 
 class Desk:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from pairs import Replicas, member, replicas
+from pairs import Replicas, member
 
 from memory_anchor.adapters import file_records
 from memory_anchor.adapters.file_records import RequestTurns
@@ -21,12 +19,6 @@ from memory_anchor.memory import MemoryAnchor
 from memory_anchor.where import Where
 
 ROUNDS = 12
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
-    with replicas(tmp_path, monkeypatch) as made:
-        yield made
 
 
 def test_a_request_sent_to_three_replicas_at_once_is_done_once(service: Replicas) -> None:

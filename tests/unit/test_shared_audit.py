@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,6 @@ from memory_anchor.core import Core
 from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.front.doctor_machine import replicas_found
 from memory_anchor.ports import AuditRecord, SharedRecord
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
-    with replicas(tmp_path, monkeypatch) as made:
-        yield made
 
 
 def trail_of(core: Core) -> SharedAudit:

@@ -11,7 +11,6 @@ import pytest
 from memory_anchor.core import Core
 from memory_anchor.hooks import Hooks
 from memory_anchor.model import Actor, Scope
-from memory_anchor.testing import ephemeral_core
 from memory_anchor.use_cases.used_memories import (
     UNUSED_SHOWINGS_MAX,
     USED_MEMORIES_FILE,
@@ -22,11 +21,6 @@ from memory_anchor.use_cases.used_memories import (
 )
 
 RULE = "Deploys of the shop go through tools/ship.sh with --canary"
-
-
-@pytest.fixture
-def core(tmp_path: Path) -> Core:
-    return ephemeral_core(tmp_path / "data")
 
 
 def anchor(core: Core, conversation: str = "c1") -> Any:
