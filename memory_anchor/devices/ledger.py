@@ -59,7 +59,7 @@ class ChainPosition:
 
 
 class Ledger:
-    """Used by one thread at a time."""
+    """The ledger of one device, for one thread at a time."""
 
     def __init__(self, folder: Path) -> None:
         make_private(folder)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memory_anchor.base import nofollow
-from memory_anchor.base.json_values import Json, Record
+from memory_anchor.base.json_values import Json, Record, record, text
 from memory_anchor.errors import DiskFull, StoreDamaged
 from memory_anchor.files import file_error, make_private, sync_folder, write_atomic
 from memory_anchor.knowledge.sources import Source, SourceKind, SyncProgress
@@ -111,7 +111,7 @@ class SourceState:
 
 
 class Catalogue:
-    """Thread-safe; one connection, opened on first use. more: further tables.
+    """The catalogue of one process. Thread-safe; one connection, opened on first use. more: further tables.
 
     Methods that only several replicas need (`refresh`, `sweep`, ...) do nothing here; see `SharedCatalogue`.
     """
@@ -553,16 +553,16 @@ def source_row(fields: Record) -> Row:
     return [json.dumps(fields[name]) if name == "options" else fields[name] for name in _COLUMNS]
 
 
-def source_from(fields: Mapping[str, Any]) -> Source:
+def source_from(fields: Record) -> Source:
     return Source(
-        id=fields["id"],
-        kind=SourceKind(fields["kind"]),
-        ref=fields["ref"],
-        trust=Trust(fields["trust"]),
-        scope=Scope(fields["account"], fields["project"], fields["user"], fields["agent"]),
-        added_at=datetime.fromisoformat(fields["added_at"]),
-        visibility=Visibility(fields["visibility"]),
-        options=fields["options"],
+        id=text(fields["id"]),
+        kind=SourceKind(text(fields["kind"])),
+        ref=text(fields["ref"]),
+        trust=Trust(text(fields["trust"])),
+        scope=Scope(text(fields["account"]), text(fields["project"]), text(fields["user"]), text(fields["agent"])),
+        added_at=datetime.fromisoformat(text(fields["added_at"])),
+        visibility=Visibility(text(fields["visibility"])),
+        options={name: text(value) for name, value in record(fields["options"]).items()},
     )
 
 

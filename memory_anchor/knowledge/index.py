@@ -55,7 +55,7 @@ class _Passages(Mirror):
 
 
 class PassageIndex:
-    """Thread-safe; the store is called without holding the lock."""
+    """The rows of all passages. Thread-safe; the store is called without holding the lock."""
 
     def __init__(self, store: MemoryStore, identities: Mapping[str, EmbedderIdentity]) -> None:
         self._store, self._identities = store, identities
@@ -73,7 +73,7 @@ class PassageIndex:
 
     # --- changes ---------------------------------------------------------------------------------------------------
 
-    def note(self, entries: Sequence[Entry]) -> None:
+    def update(self, entries: Sequence[Entry]) -> None:
         """Replace the rows of passages that were stored; nothing is loaded before the first search."""
         with self._lock:
             self.drop(entry.memory.point_id for entry in entries)
@@ -87,7 +87,7 @@ class PassageIndex:
             self._note_changed(dropped)
             self._mirror.drop(dropped)
 
-    def embedded(self, using: str, vectors: Mapping[str, Matrix]) -> None:
+    def set_vectors(self, using: str, vectors: Mapping[str, Matrix]) -> None:
         """Set the vectors of passages."""
         with self._lock:
             self._note_changed(vectors)

@@ -75,8 +75,6 @@ log = logging.getLogger("memory_anchor")
 BATCH_PASSAGES = 200
 BATCH_DOCUMENTS = 64
 EMBEDDED_AT_ONCE = 4
-TO_READ = ""
-"""The stamp of a document that the next sync reads in any case."""
 EMPTIED_AT_ONCE = 500
 RESCAN_S = 30.0
 RESCAN_SHARE = 50
@@ -95,10 +93,7 @@ class _ReadDocument:
 
 
 class Library:
-    """Thread-safe. on_waiting: called when there is something to read or to embed. on_sources: when sources come or go.
-
-    scan_seconds: source -> how long its last scan took. has_worker: whether a thread of its own reads and embeds.
-    """
+    """The knowledge of one process. Thread-safe. has_worker: whether a thread of its own reads and embeds."""
 
     def __init__(
         self,
@@ -115,7 +110,10 @@ class Library:
         records: SharedRecords | None = None,
         monotonic: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """records: of the replicas that share sources, see `shared_catalogue`. monotonic: a clock in seconds."""
+        """on_waiting: called when there is something to read or to embed. on_sources: when sources come or go.
+
+        records: of the replicas that share sources, see `shared_catalogue`. monotonic: a clock in seconds.
+        """
         self.data_dir = data_dir
         self.catalogue, self.turn = Catalogue(data_dir), ReadingTurn(None, monotonic)
         if records is not None:
@@ -131,6 +129,7 @@ class Library:
         self._audit, self._new_id = audit, new_id
         self._on_waiting, self._on_sources = on_waiting, on_sources
         self.scan_seconds: dict[str, float] = {}
+        """Source -> how long its last scan took."""
         self._quarantine = quarantine or Quarantine()
         self._work_lock, self._blob_lock = threading.Lock(), threading.Lock()
         self._reading: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None
@@ -426,7 +425,7 @@ class Library:
         try:
             document = listing.open(ref)
             if self._quarantine.is_quarantined(document.text):
-                stamp = TO_READ
+                stamp = ""  # so that the next sync reads it again
                 raise BadInput(f"{ref!r} is left out: the engine ended while it read it")
             with self._quarantine.reading({ref: document.text}):
                 passages = [
@@ -525,7 +524,7 @@ class Library:
     def put(self, entries: Sequence[Entry]) -> None:
         """Store passages, for the next search on."""
         self.store.put(COLLECTION, entries)
-        self.index.note(entries)
+        self.index.update(entries)
 
     def _empty(self, passages: Sequence[str]) -> None:
         """Remove the text of retired passages from the store."""

@@ -181,6 +181,6 @@ def embed_passages(
                 rows = document_rows(embedder, group, whole=True, headed=True)
             vectors = {memory.point_id: {name: row} for memory, row in zip(group, rows, strict=True)}
             store.set_vectors(COLLECTION, vectors)
-            index.embedded(name, {point: by_name[name] for point, by_name in vectors.items()})
+            index.set_vectors(name, {point: by_name[name] for point, by_name in vectors.items()})
             count += len(vectors)
     return count

@@ -78,7 +78,7 @@ NAMES_MAX = 8
 
 
 class SharedCatalogue(Catalogue):
-    """Thread-safe. on_changed: called with the passages that another replica may have changed."""
+    """The catalogue of one replica. Thread-safe. on_changed: called with passages that another may have changed."""
 
     is_shared = True
 

@@ -33,7 +33,7 @@ WAIT_S, PAUSE_S = 30.0, 0.05
 
 
 class ReadingTurn:
-    """Thread-safe. on_taken: called when another replica may have had the turn before."""
+    """The turn to read the queue. Thread-safe. on_taken: called when another replica may have had the turn before."""
 
     def __init__(
         self, lease: Lease | None, monotonic: Callable[[], float], on_taken: Callable[[], None] = lambda: None

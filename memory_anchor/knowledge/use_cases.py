@@ -195,7 +195,7 @@ class ProjectSources:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceNames:
+class CatalogueTexts:
     """Headings, titles and sentences about documents left out, in the catalogue."""
 
     library: Library
@@ -214,7 +214,7 @@ class PushedRecord(WholeRecord):
         return "\n".join((_with_text(_upload, content), head.decode(errors="replace"), _with_text(_upload, body)))
 
 
-def text_holders(library: Library, data_dir: Path) -> tuple[WholeFile | PlaceNames | PushedRecord, ...]:
+def text_holders(library: Library, data_dir: Path) -> tuple[WholeFile | CatalogueTexts | PushedRecord, ...]:
     """Return the parts of knowledge outside of the store that may hold a text."""
 
     def files(paths: Iterable[Path], read: Callable[[bytes], str]) -> Iterator[WholeFile]:
@@ -225,7 +225,7 @@ def text_holders(library: Library, data_dir: Path) -> tuple[WholeFile | PlaceNam
         *files((data_dir / "lorebooks").glob("*/*.book"), text_of),
         *files(library.catalogue.blobs.glob("*"), _upload),
         *(PushedRecord(records, name) for records, name in library.catalogue.pushed_records()),
-        PlaceNames(library),
+        CatalogueTexts(library),
     )
 
 

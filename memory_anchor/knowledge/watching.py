@@ -123,7 +123,7 @@ class _Plan:
 
 
 class SourceWatcher:
-    """Thread-safe. load: see `load_watchfiles`; the function it returns may raise OSError or RuntimeError."""
+    """Queues sources as they change. Thread-safe. load: see `load_watchfiles`."""
 
     def __init__(
         self,

@@ -100,7 +100,7 @@ UNTYPED: dict[str, int] = {
     "fields": 3,
     "front": 8,
     "base": 1,
-    "knowledge": 5,
+    "knowledge": 4,
     "settings": 1,
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""
