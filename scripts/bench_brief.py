@@ -1,4 +1,4 @@
-"""Measure the brief of a conversation's first prompt: which share of its lines is about the task, and how large it is.
+"""Measure the brief for a conversation's first prompt: the share of its lines about the task, and its size.
 
     python scripts/bench_brief.py [--cache FOLDER] [--lines]
 

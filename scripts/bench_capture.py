@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # ruff: noqa: E501
-"""Score what `remember_conversation` keeps of working sessions that nobody tuned it for, and of MemoryCode's dialogues.
+"""Score what `remember_conversation` stores of working sessions it was not tuned for, and of MemoryCode's dialogues.
 
     python scripts/bench_capture.py                       every bundled session (memory_anchor/evaluation/data)
     python scripts/bench_capture.py --half held           those that train nothing

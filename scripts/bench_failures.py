@@ -1,11 +1,11 @@
-"""Measure what the hook behind a failed command tells: the fix where one is stored, nothing where none is.
+"""Measure the hook after a failed command: it should show the fix if one is stored, and nothing otherwise.
 
     python scripts/bench_failures.py [--cache FOLDER] [--data FILE] [--half first|second] [--json FILE] [--misses]
 
-Twenty failures whose fix is stored and twenty that nothing stored mends, both languages, what was printed being that of
-many tools (`scripts/data/failures.yaml`, our own). Asked over thirty fixes among sixty other memories, and once more
-over the fixes alone, each failure in a conversation of its own. Printed: how many get their fix, how many of those get
-a line beside it, and how many that nothing mends are told something; CPU milliseconds a failure beside an embedding.
+Twenty failures whose fix is stored and twenty that nothing stored fixes, in both languages, with the output of many
+tools (`scripts/data/failures.yaml`, our own). Asked over thirty fixes among sixty other memories, and again over the
+fixes alone, each failure in its own conversation. Prints how many get their fix, how many of those also get another
+line, how many unfixable ones get any line, and CPU milliseconds per failure next to those of an embedding.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def halved(cases: list[dict[str, str]], half: str) -> list[dict[str, str]]:
 
 
 def payload(case: dict[str, str]) -> dict[str, Any]:
-    """Return what Claude Code hands its hook behind a failed command."""
+    """Return what Claude Code passes to its hook after a failed command."""
     given = {"command": case["command"]}
     printed = f"Exit code 1\n{case['output']}"
     return {"hook_event_name": EVENT, "tool_name": "Bash", "tool_input": given, "error": printed}

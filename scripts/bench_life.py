@@ -1,14 +1,14 @@
-"""How long memories live against the life that their shown strength promises, through the doors that agents use.
+"""Compare how long memories live with what their displayed strength promises, through the tools that agents use.
 
     python scripts/bench_life.py            # the defaults, then other rates, noise, intervals and policies
     python scripts/bench_life.py --days 45  # a quick look
 
-A clock moved by hand over a whole memory on the reference store: events and notes are written four times a day beside
+A simulated clock over a whole memory on the reference store: events and notes are written four times a day among
 facts that stay, half of them are recalled (`get_memory`, which renews them), and `flush_usage` and `forget` run when
-they are due by the settings. The life of a memory is the days until it was archived; the life shown is when the
-strength of its formula, with its own uses and without noise, falls below `lifecycle.forget_below`, to the hour. Those
-whose life shown ends in the last days are left out: they had no time to go. Printed: the medians by group and their
-ratio, the median of single ratios (`each`, which mixes no types), and how many live.
+the settings say so. A memory's life is the days until it was archived; its promised life ends when the formula's
+strength, with its own uses and without noise, falls below `lifecycle.forget_below`, to the hour. Memories whose promised
+life ends in the last days are left out: they had no time to be archived. Prints the medians by group and their ratio,
+the median of single ratios (`each`, which mixes no types), and how many are still alive.
 """
 
 from __future__ import annotations

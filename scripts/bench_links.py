@@ -1,12 +1,13 @@
-"""Whether what is linked with a hit is told with it: questions whose answer hardly shares a word with them.
+"""Measure linked memories in answers: questions whose answer shares hardly a word with them.
 
     python scripts/bench_links.py                # both halves, by kind
     python scripts/bench_links.py --half seen --misses
     python scripts/bench_links.py --cost 10000   # CPU of a search at so many memories, with links and without
 
-One store a half, written through the doors that agents use, each talk on a day of its own, thirty other memories around
-them (`scripts/data/link_questions.toml`). Counted: is the wanted text in the answer of `search_memory` (limit 5), is it
-in the text of `build_context`, and how many tokens both cost. Misses of the half `unseen` are never printed.
+One store per half, written through the tools that agents use, each conversation on its own day, thirty other memories
+around them (`scripts/data/link_questions.toml`). Counts whether the expected text is in the answer of `search_memory`
+(limit 5), whether it is in the text of `build_context`, and what both cost in tokens. Misses of the half `unseen` are
+never printed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure what a search answers to all that is asked of it, not questions alone: what is said, typed, or fails.
+"""Measure searches by every kind of query, not only questions: statements, keywords, errors, commands.
 
     python scripts/bench_relevance.py [--reminding FILE ...] [--cache FOLDER] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""What consolidation does to answers: their tokens and what they tell, before and after, in three settings.
+"""Measure what consolidation does to answers: their tokens and their content, before and after, in three settings.
 
     python scripts/bench_stories.py              # JSON
     python scripts/bench_stories.py --held       # another month, whose misses nobody read

@@ -1,4 +1,4 @@
-"""Measure what the prompt hook brings up unasked: memories that decide the task, and noise where nothing does.
+"""Measure unprompted recall by the prompt hook: memories that decide the task, and noise where nothing does.
 
     python scripts/bench_unasked.py [--cache FOLDER] [--data FILE] [--json FILE] [--misses]
 

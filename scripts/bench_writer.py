@@ -1,12 +1,12 @@
-"""What becomes of a second statement beside a first one: each pair saved through the real door, its outcome counted.
+"""Measure what happens to a second statement after a first one: each pair is saved and its outcome counted.
 
     python scripts/bench_writer.py                        scripts/data/writer_pairs.tsv and writer_hedges.tsv, as JSON
     python scripts/bench_writer.py --pairs FILE           other pairs (language or split, kind, first, second)
     python scripts/bench_writer.py --split test --wrong   also the pairs that went wrong
     python scripts/bench_writer.py --embedder none        by words alone
 
-Each pair has a store of its own. right: the outcome that docs/contracts of the project ask for. silent: a contradiction
-that was added or dropped without a word. lost: a text of which something is in no live memory.
+Each pair has its own store. right: the outcome that docs/write-path.md promises. silent: a contradiction that was added
+or dropped without notice. lost: a text of which a part is in no live memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A simulated year: does forgetting keep the store small without losing what is still needed?
+"""Simulate a year: does forgetting keep the store small without losing what is still needed?
 
     python scripts/bench_year.py                 # 365 days, with and without forgetting; then one night over 15,000
     python scripts/bench_year.py --days 60       # a quick look

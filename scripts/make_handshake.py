@@ -1,4 +1,4 @@
-"""Write the packaged handshake: what a server of this version answers before any engine has run for a project.
+"""Write the packaged handshake: the answers of this version before any engine has run for a project.
 
 Run it after a change of tools, instructions or version: `.venv/bin/python scripts/make_handshake.py`; a test fails
 while the packaged file and the server differ. The bridge gives these answers on the very first start only.

@@ -1,4 +1,4 @@
-"""Writes docs/openapi.json: the paths of `memory-anchor serve`, as the server itself tells them. No store is opened."""
+"""Write docs/openapi.json, the paths of `memory-anchor serve` as the server describes them. No store is opened."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Writes docs/reference/: every command, setting, tool and path, as parser, settings, tool table and server tell them.
+"""Write docs/reference/: every command, setting, tool and path, generated from parser, settings, tool table and server.
 
-A test compares what stands there with what this would write; nothing in those pages is typed by hand.
+A test compares these pages with what this script would write; nothing in them is typed by hand.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 # ruff: noqa: SIM905, E501 - word lists read better as prose
 """Make `memory_anchor/recall/vector_means.npz`: the mean vector of everyday memories per language.
 
-e5's vectors share one large direction, so unrelated texts have cosines of 0.75 to 0.9, at another level for each
-language and role. Search subtracts these means first. The sentences are our own, put together from the lists below
-(no data set, so no licence to carry), half about work on software and half about life, of nobody's conversation in
-particular; seeded, so a run repeats itself.
+e5's vectors share one large direction, so unrelated texts have cosines of 0.75 to 0.9, at a different level for each
+language and role. Search subtracts these means first. The sentences are generated from the lists below (no data set, so
+no licence to carry), half about software work and half about life; seeded, so runs are reproducible.
 Larger and more varied sources were tried and gained nothing (docs/retrieval.md).
 
     python scripts/make_vector_means.py --count 600

@@ -1,4 +1,4 @@
-"""What the training of moments reads: memories, the prompts they decide, near misses and prompts that need nothing."""
+"""Training data of `train_moments.py`: memories, prompts they decide, near misses, and prompts that need nothing."""
 
 from __future__ import annotations
 

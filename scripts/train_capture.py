@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # ruff: noqa: E501
-"""Train the numbers by which `ingest/worth.py` says whether a sentence is worth remembering, and as what.
+"""Train the model of `ingest/worth.py`: is a sentence worth remembering, and as what type.
 
 Sources: our own working sessions (memory_anchor/evaluation/data/sessions_{en,zh}, labels from what a careful reader keeps), our own lines
 (scripts/data/capture_lines_{en,zh}.txt, capture_chat_lines_{en,zh}.txt), and MemoryCode's dialogues (Apache-2.0, `--memorycode FILE`; a sentence counts

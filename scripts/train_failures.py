@@ -1,10 +1,10 @@
-"""Train the numbers by which `recall/fixes.py` says which stored fix mends a failed command; print how they do.
+"""Train the model of `recall/fixes.py`, which stored fix solves a failed command, and print its scores.
 
     python scripts/train_failures.py [--cache FOLDER]
 
-Learned from `scripts/data/failures_train.yaml` (our own; no tool of it is in `failures.yaml`, the test). Each failure
-is asked over stores of all fixes and of some, alone and among the bundled memories, also without its own fix: then
-nothing mends it. Printed: in five parts, each judged by numbers learned from the other four.
+Training data: `scripts/data/failures_train.yaml` (our own; none of its tools is in `failures.yaml`, the test). Each
+failure is asked over stores of all fixes and of some, alone and among the bundled memories, also without its own fix,
+so that nothing solves it. Prints scores of five-fold cross-validation.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Train the numbers by which `recall/unprompted.py` says which memories a prompt should bring up; print how they do.
+"""Train the models of `recall/unprompted.py`, which memories a prompt needs, and print their scores.
 
     python scripts/train_moments.py [--cache FOLDER]
 
-Learned from `scripts/data/unasked_train_*.txt` and `prompts_train.yaml` (our own). Whether a prompt needs any memory
-is learned first, by parts, so that what the pairs see of it comes from numbers that never saw it. Printed: in five
-parts, each judged by numbers learned from the other four; memories and their prompts stay together.
+Training data: `scripts/data/unasked_train_*.txt` and `prompts_train.yaml` (our own). Whether a prompt needs any memory
+is learned first, by cross-validation, so that its output, a feature of the second model, never comes from a model that
+saw the prompt. Prints scores of five-fold cross-validation; a memory and its prompts are in the same fold.
 """
 
 from __future__ import annotations

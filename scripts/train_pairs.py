@@ -1,11 +1,10 @@
-"""Train the numbers by which `ingest/reconcile.py` tells repeats, contradictions and different facts apart.
+"""Train the model of `ingest/reconcile.py`: are two statements a repeat, a contradiction, or different facts.
 
-From our own pairs alone: tests/corpora/pairs.tsv, the dev half of scripts/data/writer_pairs.tsv,
+Training data, all our own: tests/corpora/pairs.tsv, the dev half of scripts/data/writer_pairs.tsv,
 scripts/data/writer_train.tsv, writer_near.tsv (other facts in shared words) and writer_moved.tsv (changes of something
-else), what scripts/pair_slots.py makes, and neighbours in our own stores that have nothing to do with each other, which
-is what a save meets most. The test parts of
-writer_pairs.tsv and writer_near.tsv and the neighbours of the bundled evaluation are scored at the end and never
-learned from. Needs scikit-learn, which nothing at run time does.
+else), the output of scripts/pair_slots.py, and unrelated neighbours in our own stores, which a save meets most often.
+The test parts of writer_pairs.tsv and writer_near.tsv and the neighbours of the bundled evaluation are only scored at
+the end. Needs scikit-learn, which nothing needs at run time.
 
     .venv/bin/python scripts/train_pairs.py            print the scores
     .venv/bin/python scripts/train_pairs.py --write    write memory_anchor/ingest/pair_model.json too

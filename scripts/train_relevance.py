@@ -1,13 +1,12 @@
-"""Train the numbers by which `recall/relevance.py` says how likely a snippet is right; print how they do.
+"""Train the models of `recall/relevance.py`, how likely a snippet is right, and print their scores.
 
     python scripts/train_relevance.py [--reminding FILE_ZH FILE_EN] [--cache FOLDER] [--check]
 
-Learned from: `scripts/data/relevance_train.yaml`, `prompts_train.yaml` and the bundled evaluation (all our own), and,
-where they are given, the two files of MADial-Bench (MIT) in which somebody just says something. Each store is used
-whole, cut to a few memories, and all together, and is asked its own queries and those of the others, to which nothing
-in it is right.
-`relevance_test.yaml` is never learned from: its figures are printed first for a model that saw neither its queries nor
-its memories. --check: learn from all but one source, and print the figures on that one, for each in turn.
+Training data: `scripts/data/relevance_train.yaml`, `prompts_train.yaml` and the bundled evaluation (all our own), and,
+if given, the two files of MADial-Bench (MIT), in which somebody just says something. Each store is used whole, cut to a
+few memories, and combined with the others, and is asked its own queries and those of the others, which nothing in it
+answers. `relevance_test.yaml` is only scored, first, by a model that saw neither its queries nor its memories.
+--check: for each source, train on all others and print the scores on it.
 """
 
 from __future__ import annotations

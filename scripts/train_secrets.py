@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Train the numbers by which `language/randomness.py` tells a token made by a machine from a name.
+"""Train the model of `language/randomness.py`: is a token machine-made or a name.
 
-Names are the tokens of the source of the installed packages (every fifth is held back), random tokens are made
-here, in eight alphabets and 8 to 64 characters, with and without a short prefix. Two steps: how often a sign follows
-another in names, in 36 grades; then a logistic regression over the six figures of `randomness.figures`. Prints the
-share of held-back names and of fresh random tokens on the right side of each threshold, and writes the file.
+Names are the tokens in the source of the installed packages (every fifth is held back); random tokens are generated
+here, in eight alphabets and 8 to 64 characters, with and without a short prefix. Two steps: how often one character
+follows another in names, in 36 grades; then a logistic regression over the six features of `randomness.figures`. Prints
+the share of held-back names and of fresh random tokens on the right side of each threshold, and writes the file.
 
     .venv/bin/python scripts/train_secrets.py
 """
