@@ -3,12 +3,12 @@
     python scripts/bench_life.py            # the defaults, then other rates, noise, intervals and policies
     python scripts/bench_life.py --days 45  # a quick look
 
-A simulated clock over a whole memory on the reference store: events and notes are written four times a day among
-facts that stay, half of them are recalled (`get_memory`, which renews them), and `flush_usage` and `forget` run when
-the settings say so. A memory's life is the days until it was archived; its promised life ends when the formula's
-strength, with its own uses and without noise, falls below `lifecycle.forget_below`, to the hour. Memories whose promised
-life ends in the last days are left out: they had no time to be archived. Prints the medians by group and their ratio,
-the median of single ratios (`each`, which mixes no types), and how many are still alive.
+A simulated clock over a whole memory on the reference store: events and notes are written four times a day among facts
+that stay, half of them are recalled (`get_memory`, which renews them), and `flush_usage` and `forget` run when the
+settings say so. A memory's life is the days until it was archived; its promised life ends when the formula's strength,
+with its own uses and without noise, falls below `lifecycle.forget_below`, to the hour. Memories whose promised life
+ends in the last days are left out: they had no time to be archived. Prints the medians by group and their ratio, the
+median of single ratios (`each`, which mixes no types), and how many are still alive.
 """
 
 from __future__ import annotations
