@@ -120,15 +120,7 @@ def _remote(settings: Settings, data_dir: Path) -> RemoteMemory | None:
         return None
     from memory_anchor.remote.memory import RemoteMemory
 
-    return RemoteMemory(
-        *(remote.url, remote.key.get_secret_value(), data_dir),
-        connect_s=remote.connect_s,
-        search_s=remote.search_s,
-        write_s=remote.write_s,
-        project=remote.project,
-        new_token=new_token,
-        monotonic=time.monotonic,
-    )
+    return RemoteMemory(remote, data_dir, new_token=new_token, monotonic=time.monotonic)
 
 
 def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> MemoryStore:

@@ -61,6 +61,7 @@ from memory_anchor.model import (
     Trust,
     WriteOutcome,
 )
+from memory_anchor.settings import RemoteSettings
 
 FAILURES_TO_OPEN = 3
 OPEN_FOR_S = 15.0
@@ -348,29 +349,20 @@ class RemoteMemory:
 
     def __init__(
         self,
-        url: str,
-        key: str,
+        settings: RemoteSettings,
         data_dir: Path,
         *,
-        connect_s: float,
-        search_s: float,
-        write_s: float,
-        project: str,
         new_token: Callable[[], str],
         monotonic: Callable[[], float],
     ) -> None:
-        """project: the id of this folder's project on the server, "" for the key's own.
-
-        Raises BadInput: `url` is no address of a server, or there is no key.
-        """
+        """Raises BadInput: the URL is no address of a server, or there is no key."""
+        key = settings.key.get_secret_value()
         if not key:
             raise BadInput(
                 "remote.url is set and remote.key is empty; put there what `memory-anchor keys create` printed"
             )
-        self._link = RemoteLink(url, key, connect_s=connect_s, monotonic=monotonic)
-        self._search_s = search_s
-        self._write_s = write_s
-        self._project = project
+        self._link = RemoteLink(settings.url, key, connect_s=settings.connect_s, monotonic=monotonic)
+        self._settings = settings
         self._monotonic = monotonic
         self._closed = threading.Event()
         self._sender_lock = threading.Lock()
@@ -390,7 +382,7 @@ class RemoteMemory:
         Raises BadInput: the server does not take the request.
         """
         try:
-            answer = _search_answer(self._ask("memory/search", self._body(actor, request), self._search_s))
+            answer = _search_answer(self._ask("memory/search", self._body(actor, request), self._settings.search_s))
         except (RemoteUnavailable, RemoteKeyRefused) as error:
             return self._with_note(local(request), error)
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -417,7 +409,7 @@ class RemoteMemory:
             return self.queue(actor, "memory/forget", request, local(request))
         except NotFound as unknown:
             try:
-                answer = self._ask("memory/forget", self._body(actor, request), self._write_s)
+                answer = self._ask("memory/forget", self._body(actor, request), self._settings.write_s)
                 return WriteOutcome(
                     outcome=Outcome(text(answer["outcome"])),
                     id=str(answer["id"]),
@@ -449,7 +441,7 @@ class RemoteMemory:
 
     def send_waiting(self) -> tuple[int, str]:
         """Send the queue; return how many were sent and why it stopped, "" if all were."""
-        return self.outbox.send(lambda path, body: self._ask(path, body, self._write_s), self._note_id)
+        return self.outbox.send(lambda path, body: self._ask(path, body, self._settings.write_s), self._note_id)
 
     def status(self) -> dict[str, Json]:
         return {
@@ -490,7 +482,7 @@ class RemoteMemory:
         scope = actor.scope
         caller: dict[str, Json] = {
             **{"conversation_id": scope.conversation, "agent_id": scope.agent, "zone": actor.zone},
-            "project_id": self._project,
+            "project_id": self._settings.project,
         }
         return {**sent, **{name: value for name, value in caller.items() if value}}
 
