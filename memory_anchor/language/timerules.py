@@ -75,10 +75,7 @@ def expression(source: str) -> str:
     return filled(source, _PARTS)
 
 
-FRONT, HAN_NUMBER, HAN_WEEK, INSIDE, MONTH, NOT_WEEKDAY, NUMBER, ORDINAL, SEASON, WEEKDAY, YEAR = (
-    expression(f"{{{name}}}")
-    for name in "front han_number han_week inside month not_weekday number ordinal season weekday year".split()  # noqa: SIM905
-)
+FRONT, HAN_NUMBER, INSIDE, MONTH, YEAR = map(expression, ("{front}", "{han_number}", "{inside}", "{month}", "{year}"))
 HOLIDAYS = tuple(
     (text(row["name"]), [whole(number) for number in items(row["days"])]) for row in records(table("times")["holidays"])
 )

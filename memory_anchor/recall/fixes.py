@@ -48,7 +48,6 @@ STORE_LEAST = 100
 """A word is as rare in a smaller store as in one of so many memories: of three, none is rare."""
 RUNS = (2, 3, 4, 6)
 """Words in a row that are looked for."""
-EVIDENCE = 6
 _NAME = bounded(r"[A-Za-z_][A-Za-z0-9_./-]{3,80}")
 _NAMES = bounded(r"[a-z][A-Z]|_|[A-Z]{4}|\d|[./]\w")
 """What makes a token one that no prose has: an error's code, an identifier, a path, a setting."""
