@@ -57,6 +57,11 @@ def new_token() -> str:
     return secrets.token_hex(16)
 
 
+def encode_id(number: int) -> str:
+    """Return the lowest 65 bits of a number as an id: 13 digits in base 32."""
+    return "".join(ALPHABET[number >> (5 * digit) & 31] for digit in reversed(range(ID_LENGTH)))
+
+
 class Ids:
     """Ids of 13 characters that sort by time: 45 bits of milliseconds, 20 random bits, never twice in one process."""
 
@@ -72,7 +77,7 @@ class Ids:
             if number <= self._last:
                 number = self._last + 1
             self._last = number
-            return "".join(ALPHABET[number >> (5 * place) & 31] for place in reversed(range(ID_LENGTH)))
+            return encode_id(number)
 
 
 START = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)

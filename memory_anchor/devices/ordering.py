@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from memory_anchor.adapters.system import ALPHABET, ID_LENGTH
+from memory_anchor.adapters.system import encode_id
 from memory_anchor.model import Layer, Memory, Status, Usage
 from memory_anchor.versions import same_meaning
 
@@ -127,11 +127,10 @@ def merged(versions: Sequence[SyncedVersion], overwritten: Iterable[str] = ()) -
 def _as_separate(memory: Memory) -> Memory:
     """Return a version as a separate memory, with an id that is the same on every device."""
     digest = hashlib.sha256(f"{memory.id} beside {memory.content_hash}".encode()).digest()
-    number = int.from_bytes(digest[:9], "big")
     is_fact = memory.layer is Layer.VERIFIED_FACT and memory.status in SEARCHABLE
     return replace(
         memory,
-        id="".join(ALPHABET[number >> (5 * digit) & 31] for digit in reversed(range(ID_LENGTH))),
+        id=encode_id(int.from_bytes(digest[:9], "big")),
         version=1,
         previous_version_id=None,
         is_current=True,

@@ -17,6 +17,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from memory_anchor.adapters.system import encode_id
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.knowledge.catalogue import PassagePlace
 from memory_anchor.knowledge.index import ACTIVE, COLLECTION, PassageIndex
@@ -51,7 +52,6 @@ CITED_MAX = 8
 """Places of a passage that its point cites; the catalogue has all of them."""
 SERIES_CHARS = 400
 """A quarter of a passage: two neighbours up to this length are a series."""
-ID_LENGTH = 13
 SPARE = 200
 """Passages read beyond the texts asked for: a text may be in several sources."""
 
@@ -59,8 +59,7 @@ SPARE = 200
 def passage_id(source: str, text: str) -> str:
     """Return the id of a text in a source: the same for as long as the text is."""
     digest = hashlib.sha256(f"{source}\n{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}".encode())
-    number = int.from_bytes(digest.digest()[:9], "big")
-    return "".join("0123456789abcdefghjkmnpqrstvwxyz"[number >> (5 * digit) & 31] for digit in range(ID_LENGTH))
+    return encode_id(int.from_bytes(digest.digest()[:9], "big"))[::-1]
 
 
 def citation_of(source: Source, place: PassagePlace) -> Citation:
