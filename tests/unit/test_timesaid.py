@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from cases import each_query
+from cases import cases, each_query
 
 from memory_anchor.language.terms import phrases
 from memory_anchor.language.timespans import unquoted
@@ -24,48 +24,77 @@ def filters(query: str) -> bool:
     return found is not None and found.is_hard
 
 
-def only_ranks(query: str) -> bool:
+READINGS = [
+    # time.within: "within N units" filters only where the query says that something happened.
+    ("ranks", """
+        may customers return goods within 30 days | refund for goods returned within 30 days |
+        session expires within 2 hours | what must be done within 24 hours | 7天内无理由退货 |
+        7天内拆封了还能退货吗 | SLA 24小时内 | 24小时内发生故障怎么赔 | 24小时内超过几次登录失败会锁定 |
+        "ship it" within 30 days
+    """),
+    # time.within: a verb of the past, or nothing else being asked, says that the duration is meant.
+    ("filters", """
+        what happened within 2 hours | what did we change in the router within 2 hours |
+        what have we fixed within a week | 一周内做了什么 | 24小时内谁改过路由器 | within a week |
+        一个月内的进展
+    """),
+    # time.weekday: "on Friday" in the present tense is every Friday.
+    ("ranks", """
+        which backups run on Sunday | why do we deploy on Tuesday | what do we do on Friday |
+        what happens on Friday | is the sync allowed on Monday | the meeting on Friday |
+        release on the last Friday of each month | Friday | 周五的会议
+    """),
+    # time.weekday: a verb of the past or 上, 这, last, this say which one is meant.
+    ("filters", """
+        what did we do on Friday | what did we do about the router on Friday | who deployed on Friday |
+        which tests failed on Friday | what Anna said on Tuesday |
+        can you tell me who broke the build on Friday | the release last Friday | this Friday's release |
+        上周五的发布 | 这周一的会议 | on Friday
+    """),
+    # time.last: what is kept, deleted or allowed for a span is no event of it.
+    ("ranks", """
+        keep the last 7 days of backups | the last 7 days of metrics | how long do we retain the past 3 days |
+        can customers return goods bought in the last 30 days | 保留最近7天的备份 | 清理30天前的日志 |
+        how do we delete logs older than 30 days ago | how long are logs kept in the last 30 days |
+        近30天活跃用户的定义 | 过去24小时内登录失败3次锁定
+    """),
+    # time.last: "the last 3 days" hangs on now.
+    ("filters", """
+        what happened within the last 2 hours | 过去24小时发生了什么 | 最近三天改了什么 | 最近三天的错误 |
+        errors in the last 3 days | anything about the router in the last 30 days |
+        give me the last 7 days of activity | 3天前删除了什么 | who kept the backups of 3 days ago | past 3 days
+    """),
+    # time.name: a word written together with others by . _ / - or = is part of a name.
+    ("none", """
+        today.py | where is today.py | docs/today/notes.md | the use-yesterday flag | show_yesterday |
+        git log --since=yesterday | date.today() is naive | the /today command | #today | @yesterday |
+        昨天.md 在哪 | 2023-05-08.log
+    """),
+    # time.name: some names hold a time word.
+    ("none", """
+        今日头条 | 今日头条怎么抓取 | 今日说法 | 昨日重现的歌词 | 最近邻搜索 | least recently used
+    """),
+    # time.hard: what hangs on now excludes the rest.
+    ("filters", """
+        Yesterday we fixed what? | what did we do yesterday and what is planned for tomorrow | 昨天的代码 |
+        the build today
+    """),
+    # time.quoted: a quoted part of a query is text to be found.
+    ("none", """
+        "on Friday" | what does "yesterday never comes back" mean | “昨天的代码” | 「昨天」的意思 |
+        『上周的事』在哪 | «yesterday» | 《昨天》是谁写的 | the `yesterday` helper | the 'yesterday' flag |
+        ‘last week’
+    """),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"), [(query, expected) for expected, table in READINGS for query in cases(table)]
+)
+def test_a_time_filters_only_ranks_or_is_not_read(query: str, expected: str) -> None:
+    """Rules time.within, time.weekday, time.last, time.name, time.hard, time.quoted: see the comments."""
     found = read(query)
-    return found is not None and not found.is_hard
-
-
-@each_query("""
-    may customers return goods within 30 days | refund for goods returned within 30 days |
-    session expires within 2 hours | what must be done within 24 hours | 7天内无理由退货 | 7天内拆封了还能退货吗 |
-    SLA 24小时内 | 24小时内发生故障怎么赔 | 24小时内超过几次登录失败会锁定 | "ship it" within 30 days
-""")
-def test_a_duration_that_may_be_a_rule_only_ranks(query: str) -> None:
-    """Rule time.within: "within N units" filters only where the query says that something happened."""
-    assert only_ranks(query)
-
-
-@each_query("""
-    what happened within 2 hours | what did we change in the router within 2 hours |
-    what have we fixed within a week | 一周内做了什么 | 24小时内谁改过路由器 | within a week | 一个月内的进展
-""")
-def test_a_duration_filters_where_something_happened_in_it(query: str) -> None:
-    """Rule time.within: a verb of the past, or nothing else being asked, says that the duration is meant."""
-    assert filters(query)
-
-
-@each_query("""
-    which backups run on Sunday | why do we deploy on Tuesday | what do we do on Friday | what happens on Friday |
-    is the sync allowed on Monday | the meeting on Friday | release on the last Friday of each month | Friday |
-    周五的会议
-""")
-def test_a_weekday_that_may_recur_only_ranks(query: str) -> None:
-    """Rule time.weekday: "on Friday" in the present tense is every Friday."""
-    assert only_ranks(query)
-
-
-@each_query("""
-    what did we do on Friday | what did we do about the router on Friday | who deployed on Friday |
-    which tests failed on Friday | what Anna said on Tuesday | can you tell me who broke the build on Friday |
-    the release last Friday | this Friday's release | 上周五的发布 | 这周一的会议 | on Friday
-""")
-def test_a_weekday_filters_in_the_past_or_with_last_and_this(query: str) -> None:
-    """Rule time.weekday: a verb of the past or 上, 这, last, this say which one is meant."""
-    assert filters(query)
+    assert expected == ("none" if found is None else "filters" if found.is_hard else "ranks")
 
 
 @pytest.mark.parametrize("query", ["what do we do on Friday", "what happens on Friday", "7天内可以做什么"])
@@ -73,37 +102,6 @@ def test_a_habit_is_something_asked_for(query: str) -> None:
     """Rule time.rest: what always happens on Fridays is not answered by all of last Friday."""
     found = read(query)
     assert found is not None and found.rest
-
-
-@each_query("""
-    keep the last 7 days of backups | the last 7 days of metrics | how long do we retain the past 3 days |
-    can customers return goods bought in the last 30 days | 保留最近7天的备份 | 清理30天前的日志 |
-    how do we delete logs older than 30 days ago | how long are logs kept in the last 30 days | 近30天活跃用户的定义 |
-    过去24小时内登录失败3次锁定
-""")
-def test_a_span_until_now_only_ranks_in_a_rule(query: str) -> None:
-    """Rule time.last: what is kept, deleted or allowed for a span is no event of it."""
-    assert only_ranks(query)
-
-
-@each_query("""
-    what happened within the last 2 hours | 过去24小时发生了什么 | 最近三天改了什么 | 最近三天的错误 |
-    errors in the last 3 days | anything about the router in the last 30 days | give me the last 7 days of activity |
-    3天前删除了什么 | who kept the backups of 3 days ago | past 3 days
-""")
-def test_a_span_until_now_filters_otherwise(query: str) -> None:
-    """Rule time.last: "the last 3 days" hangs on now."""
-    assert filters(query)
-
-
-@each_query("""
-    today.py | where is today.py | docs/today/notes.md | the use-yesterday flag | show_yesterday |
-    git log --since=yesterday | date.today() is naive | the /today command | #today | @yesterday | 昨天.md 在哪 |
-    2023-05-08.log
-""")
-def test_a_time_word_in_an_identifier_is_not_read(query: str) -> None:
-    """Rule time.name: a word written together with others by . _ / - or = is part of a name."""
-    assert read(query) is None
 
 
 @pytest.mark.parametrize(
@@ -115,14 +113,6 @@ def test_time_words_written_together_are_read(query: str) -> None:
     assert read(query) is not None
 
 
-@pytest.mark.parametrize(
-    "query", ["今日头条", "今日头条怎么抓取", "今日说法", "昨日重现的歌词", "最近邻搜索", "least recently used"]
-)
-def test_a_name_that_begins_with_a_time_word_is_not_read(query: str) -> None:
-    """Rule time.name: some names hold a time word."""
-    assert read(query) is None
-
-
 @each_query("""
     the song Yesterday | who wrote the song yesterday | the USA Today crawler | a variable named today |
     口号：告别昨天，拥抱明天 | 拥抱明天，告别昨天 | compare today and tomorrow | the last week column |
@@ -131,29 +121,6 @@ def test_a_name_that_begins_with_a_time_word_is_not_read(query: str) -> None:
 def test_names_and_titles_never_filter(query: str) -> None:
     """Rule time.name: a capital within a sentence, "song" before it or "column" behind it, a past by a future."""
     assert not filters(query)
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "Yesterday we fixed what?",
-        "what did we do yesterday and what is planned for tomorrow",
-        "昨天的代码",
-        "the build today",
-    ],
-)
-def test_a_day_filters_otherwise(query: str) -> None:
-    """Rule time.hard: what hangs on now excludes the rest."""
-    assert filters(query)
-
-
-@each_query("""
-    "on Friday" | what does "yesterday never comes back" mean | “昨天的代码” | 「昨天」的意思 | 『上周的事』在哪 |
-    «yesterday» | 《昨天》是谁写的 | the `yesterday` helper | the 'yesterday' flag | ‘last week’
-""")
-def test_what_is_quoted_is_no_time(query: str) -> None:
-    """Rule time.quoted: a quoted part of a query is text to be found."""
-    assert read(query) is None
 
 
 @pytest.mark.parametrize(
