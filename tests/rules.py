@@ -110,7 +110,6 @@ RULES = (
             "test_events::test_an_event_without_days_to_live_stays",
             "test_search::test_an_expired_event_is_not_an_answer",
             "test_as_of::test_an_expired_event_was_there_until_it_expired",
-            "test_time_in_app::test_expiry_archives_an_event_and_never_erases_it",
         ),
     ),
     Rule(

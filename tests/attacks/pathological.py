@@ -29,6 +29,8 @@ from re import _parser  # type: ignore[attr-defined]
 from types import ModuleType
 from typing import Any
 
+from cases import words
+
 import memory_anchor
 
 LENGTH = 16_000
@@ -317,22 +319,11 @@ def long_texts(piece: str, length: int = LENGTH) -> Iterator[str]:
 
 # --- functions ----------------------------------------------------------------------------------------------------
 
-ROOMS = (
-    "language",
-    "ingest",
-    "recall",
-    "context",
-    "inputs",
-    "base.terminal",
-    "observation",
-    "layers",
-    "identity",
-    "upkeep",
-    "versions",
-    "front.prompts",
-    "front.instructions",
-    "conversations",
-    "hooks",
+ROOMS = tuple(
+    words("""
+    language ingest recall context inputs base.terminal observation layers identity upkeep versions
+    front.prompts front.instructions conversations hooks
+""")
 )
 """Where functions take a user's text and touch neither files nor processes."""
 ELSEWHERE = ("identity.constitution_text",)

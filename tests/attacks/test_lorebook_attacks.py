@@ -77,11 +77,11 @@ def test_keys_and_expressions_beyond_what_an_index_holds_are_left_out_and_told(m
 
 
 @pytest.mark.parametrize(
-    "key", ["/(a*)*b/", "/(a|aa)+$/", "/(.*a){20}/", "/^(([a-z])+.)+[A-Z]([a-z])+$/", "/(x+x+)+y/"]
+    "key", ["/(a*)*b/", "/(a|aa)+$/", "/(.*a){20}/", "/^(([a-z])+.)+[A-Z]([a-z])+$/", "/(x+x+)+y/", "/^(a+)+$/"]
 )
 def test_an_expression_that_explodes_elsewhere_is_linear_here(key: str) -> None:
     """Attack lore: catastrophic expressions over 100,000 letters."""
-    found = scanned(book([{"key": [key, "end"], "content": "x"}]), "a" * 99_000 + " end")
+    found = scanned(book([{"key": [key, "end"], "content": "x"}]), f"{'a' * 49_000} {'x' * 49_000} end")
 
     assert len(found.admitted) == 1
 

@@ -118,20 +118,6 @@ def test_stop_answers_what_is_in_work_and_leaves_nothing_behind(lab: Lab) -> Non
 
 
 @pytest.mark.slow
-def test_an_engine_hands_over_to_a_newer_bridge(lab: Lab) -> None:
-    """Rule engine.version: an older engine drains when a newer bridge comes, and the newer one's engine serves."""
-    pid = lab.start_engine()
-    newer = wire.Preamble(version="999.0.0")
-    link, state = wire.connect(str(lab.data))
-    with link:
-        link.sendall(wire.greeting("mcp", newer, state))
-        link.settimeout(20)
-        assert b'"retiring"' in link.recv(4096)
-
-    until(lambda: lab.log("ended") == [pid], "the old engine has ended")
-
-
-@pytest.mark.slow
 def test_a_hung_engine_is_noticed_and_replaced(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule bridge.heartbeat: an engine that is stopped dead is ended, and the waiting request answered by the next."""
     first = lab.start_engine()

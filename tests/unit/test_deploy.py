@@ -8,11 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
-from typer.testing import CliRunner
 
-from memory_anchor.front.cli.app import app
 from memory_anchor.front.http_access import BODY_BYTES_MAX
 from memory_anchor.runtime import env_names
 from memory_anchor.settings import HttpSettings
@@ -96,19 +93,3 @@ def test_the_unit_and_the_image_start_the_server() -> None:
     asked = re.search(r"127\.0\.0\.1:(\d+)(/v1/\w+)", image)
     assert asked is not None and int(asked[1]) == PORT and asked[2] in PATHS
     assert 'ENTRYPOINT ["memory-anchor"]' in image and '"serve", "--host", "0.0.0.0"' in image
-
-
-@pytest.mark.parametrize(
-    "words", [("keys", "create"), ("keys", "revoke"), ("backup", "create"), ("review",), ("doctor",)]
-)
-def test_every_command_of_the_page_exists(words: tuple[str, ...]) -> None:
-    """docs/team.md: what it tells to type can be typed, with these options."""
-    page = (ROOT / "docs" / "team.md").read_text(encoding="utf-8")
-    assert " ".join(words) in page
-    shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"})
-    assert shown.exit_code == 0
-    for line in (line for line in page.splitlines() if f"memory-anchor {' '.join(words)}" in line):
-        for option in re.findall(
-            r" (--[a-z-]+)", line.partition(f"memory-anchor {' '.join(words)}")[2].partition("`")[0]
-        ):
-            assert option in shown.stdout, (line, option)

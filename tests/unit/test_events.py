@@ -105,9 +105,10 @@ def test_an_expired_event_is_archived_and_never_erased(anchor: MemoryAnchor, cor
     done = anchor.log_event("CI flaked on test_edge", ttl_days=7)
     clock.advance(days=8)
 
-    core.scheduler.run("expire_events", clock.now())
+    assert core.scheduler.run("expire_events", clock.now()).changed == 1
 
     assert anchor.search_events(query="CI flaked") == []
+    assert anchor.search("CI flaked").snippets == ()
     assert anchor.get(done.id).status is Status.ARCHIVED
 
 

@@ -122,31 +122,6 @@ def test_another_origin_saying_the_same_raises_confidence(anchor: MemoryAnchor, 
     assert 0.95 < anchor.get(done.id).confidence <= 1.0
 
 
-def test_a_request_repeated_gets_its_first_answer(anchor: MemoryAnchor) -> None:
-    """Rule idempotence: one request_id is one write, also after others wrote."""
-    first = anchor.save_memory("Use uv for environments", request_id="r1")
-    anchor.save_memory("Use ruff for linting", request_id="r2")
-
-    assert anchor.save_memory("Use uv for environments", request_id="r1") == first
-
-
-def test_a_request_id_used_for_something_else_is_refused(anchor: MemoryAnchor) -> None:
-    """Rule idempotence: the same id with other content is an error."""
-    anchor.save_memory("Use uv for environments", request_id="r1")
-
-    with pytest.raises(BadInput, match="request_id was used before"):
-        anchor.save_memory("Use poetry", request_id="r1")
-
-
-def test_a_resent_call_without_request_id_is_recognised_by_its_nonce(core: Core, agent: Actor) -> None:
-    """Rule idempotence: the transport's nonce makes a resent write harmless."""
-    resent = core.anchor(replace(agent, nonce="bridge-7/12"))
-
-    ids = {resent.log_event("flaky test seen").id for _ in range(3)}
-
-    assert len(ids) == 1
-
-
 def test_replacing_ends_the_old_fact_and_keeps_it_readable(anchor: MemoryAnchor) -> None:
     """Rule L3.supersede: the new one stands, the old one is superseded, nothing is erased."""
     old = anchor.save_memory("The default timeout is 30 seconds")
@@ -159,25 +134,17 @@ def test_replacing_ends_the_old_fact_and_keeps_it_readable(anchor: MemoryAnchor)
     assert [s.id for s in anchor.search("default timeout seconds").snippets] == [new.id]
 
 
-def test_what_a_human_wrote_is_not_displaced_by_an_agent(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
-    """Rule human: an agent's replacement of a human's fact is a dispute until a human has looked."""
-    rule = human(core, agent).save_memory("Never deploy on Fridays", type="instruction")
-
-    done = anchor.save_memory("Deploying on Fridays is fine", type="instruction", replaces=rule.id)
-
-    assert done.outcome is Outcome.NEEDS_REVIEW
-    assert {anchor.get(rule.id).status, anchor.get(done.id).status} == {Status.DISPUTED}
-
-
 def seen(anchor: MemoryAnchor, *ids: str) -> list[str]:
     """Return what a human names who was shown these."""
     return [version_stamp(one.id, one.version, one.content) for one in map(anchor.get, ids)]
 
 
 def test_a_human_settles_what_waits_and_an_agent_cannot(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
-    """Rule review: an agent cannot settle what waits for the user; a human can, both ways."""
+    """Rule human, review: an agent's replacement of a human's fact is a dispute that only a human settles."""
     rule = human(core, agent).save_memory("Never deploy on Fridays", type="instruction")
     done = anchor.save_memory("Deploying on Fridays is fine", type="instruction", replaces=rule.id)
+    assert done.outcome is Outcome.NEEDS_REVIEW
+    assert {anchor.get(rule.id).status, anchor.get(done.id).status} == {Status.DISPUTED}
     with pytest.raises(Refused, match="waits for the user"):
         anchor.settle(done.id, "keep_new")
 

@@ -6,6 +6,7 @@ import json
 import random
 from typing import Any
 
+from cases import words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,17 +49,10 @@ ways = st.builds(
     max_recursion_steps=st.integers(0, 4),
     group_scoring=st.booleans(),
 )
-NAMES = (
-    "content",
-    "key",
-    "order",
-    "position",
-    "extensions",
-    "characterFilter",
-    "scanDepth",
-    "group",
-    "triggers",
-    "uid",
+NAMES = tuple(
+    words("""
+    content key order position extensions characterFilter scanDepth group triggers uid
+""")
 )
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -22,17 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import Result
 
-from memory_anchor.base.hashing import content_hash
-from memory_anchor.care import other_tools, transfer_files
+from memory_anchor.care import other_tools
 from memory_anchor.care.other_tools import TOOLS, ReadItem, parse_time
-from memory_anchor.care.transfer_files import export_lines, import_file
 from memory_anchor.core import Core
-from memory_anchor.front import calls
 from memory_anchor.front.cli import link, moving
 from memory_anchor.front.cli.moving import TOOL_NAMES
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.testing import ephemeral_core
 
 STORES = Path(__file__).resolve().parents[1] / "other_tools"
 Run = Callable[..., Result]
@@ -290,52 +285,6 @@ def test_no_date_is_made_up(value: object) -> None:
     """Rule moving.in: a time of another tool is one between 1980 and 2100, with a zone, or none."""
     at = parse_time(value)
     assert at is None or (at.tzinfo is not None and 1980 <= at.year < 2100)
-
-
-ODD = [
-    "# not a heading\n- not an item",
-    "two\n\n\nparagraphs  \n",
-    "```\ncode\n```",
-    "  led by blanks",
-    "- a\n  - b",
-    "引号“与”—破折号",
-]
-
-
-@pytest.mark.parametrize("form", ["okf", "markdown"])
-def test_pages_are_equal_after_a_fresh_store_took_them_in(
-    run: Run, core: Core, mine: MemoryAnchor, tmp_path: Path, form: str
-) -> None:
-    """Rule moving.out: export, import into a fresh store, export again: the same files."""
-    for text in ODD:
-        mine.save_memory(text, tags=("odd", "notes"), key="An odd one")
-    mine.log_event("The lighthouse was painted", ttl_days=30)
-    mine.edit(mine.save_memory("The gate opens at nine").id, "The gate opens at ten")
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert run("export", str(one), "--to", form, "--human").exit_code == 0
-    lines = [found.line or {} for found in _read(form, one)]
-    assert all(line["content_hash"] == content_hash(line["content"]) for line in lines)
-
-    fresh = ephemeral_core(tmp_path / "fresh")
-
-    def ask(name: str, **given: Any) -> dict[str, Any]:
-        given = {name: value for name, value in given.items() if value is not None and name != "human"}
-        return calls.CALLS[name](fresh, fresh.anchor(mine.actor), given)
-
-    file = io.BytesIO("".join(f"{json.dumps(line)}\n" for line in lines).encode())
-    done = import_file(ask, file, fresh.data_dir, project_dir=str(tmp_path), tick=print, human=1, to={"": _home(lines)})
-    assert (done.added, done.failed) == (len(lines), 0), done.errors
-    lines_of = export_lines(ask, fresh.data_dir, versions=False, own_project=False, everything=True)
-    assert transfer_files.write_pages(form, lines_of, two) == len(lines) >= len(ODD)
-    fresh.close()
-    names = sorted(path.relative_to(one).as_posix() for path in one.rglob("*") if path.is_file())
-    assert names == sorted(path.relative_to(two).as_posix() for path in two.rglob("*") if path.is_file())
-    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
-
-
-def _home(lines: list[dict[str, Any]]) -> str:
-    (home,) = {str(line["project"]) for line in lines}
-    return home
 
 
 def _read(form: str, folder: Path) -> list[ReadItem]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.activation import first_priority, merged_priority
-from memory_anchor.ingest.reconcile import Policy, Relation, Resolution, decide, relation
+from memory_anchor.ingest.reconcile import Relation, decide, relation
 from memory_anchor.language.quantities import numbers
 from memory_anchor.language.slots import contrast, read
 from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Scope
@@ -166,15 +166,6 @@ def test_what_may_not_displace_a_memory_asks(old: dict[str, object], new: dict[s
     """Rule: a pinned memory, a person's word against an extract, and anything against a document wait for a human."""
     decision = decide(fact("The limit is now 60.", **new), [(fact("The limit is 30.", "old", **old), 0.9)])
     assert decision.outcome is Outcome.NEEDS_REVIEW
-
-
-def test_the_policy_of_a_type_settles_contradictions() -> None:
-    old, new = fact("The limit is 30 MB.", "old"), fact("The limit is 60 MB.")
-    keep_new = Policy(by_type={MemoryType.FACT: Resolution.KEEP_NEW})
-    keep_old = Policy(by_type={MemoryType.FACT: Resolution.KEEP_OLD})
-    assert decide(new, [(old, 0.9)], policy=keep_new).outcome is Outcome.SUPERSEDED
-    assert decide(new, [(old, 0.9)], policy=keep_old).outcome is Outcome.SKIPPED
-    assert decide(new, [(old, 0.9)]).outcome is Outcome.NEEDS_REVIEW
 
 
 def test_across_languages_a_repeat_is_one_slot_unless_a_number_differs() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import words
 from figures import figure
 
 from memory_anchor.care import other_tools, transfer_files
@@ -24,28 +25,9 @@ from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import LAYER_OF_TYPE, Actor, Caller, Layer, Scope
 from memory_anchor.testing import ephemeral_core
 
-WORDS = [
-    "uv",
-    "pip",
-    "锅炉",
-    "温度",
-    "orchids",
-    "`make",
-    "check`",
-    "release",
-    "每周一",
-    '"quoted"',
-    "'single'",
-    "---",
-    "#",
-    "not",
-    "-",
-    "item",
-    "*",
-    "star",
-    "[link](x)",
-    "「引」",
-]
+WORDS = words("""
+    uv pip 锅炉 温度 orchids `make check` release 每周一 "quoted" 'single' --- # not - item * star [link](x) 「引」
+""")
 LINES = (
     "",
     "- item",
@@ -63,9 +45,16 @@ LINES = (
 KINDS = [kind for kind, home in LAYER_OF_TYPE.items() if home in (Layer.VERIFIED_FACT, Layer.EVENT_LOG)]
 
 
+ODD = (
+    *("# not a heading\n- not an item", "two\n\n\nparagraphs  \n", "```\ncode\n```"),
+    *("  led by blanks", "- a\n  - b", "引号“与”—破折号"),
+)
+
+
 def texts(count: int, seed: int = 7) -> Iterator[str]:
+    yield from ODD
     draw = random.Random(seed)
-    for number in range(count):
+    for number in range(count - len(ODD)):
         lines = [" ".join(draw.choices(WORDS, k=draw.randint(2, 9))) for _ in range(draw.choice((1, 1, 2, 4)))]
         lines[draw.randrange(len(lines) + 1) : 0] = draw.sample(LINES, k=draw.choice((0, 0, 1, 2)))
         yield "\n".join(lines).strip() + f" №{number}"
@@ -100,11 +89,12 @@ def filled(mine: MemoryAnchor, count: int) -> int:
             told = mine.save_memory(text, type=kind, key=text[: number % 40], tags=tags, importance=number % 11 / 10)
         if told.id is not None:
             kept.append(str(told.id))
+    mine.edit(kept[0], "The gate opens at ten")
     for id in kept[::17]:
         mine.pin(id)
     for id in kept[5::29]:
         mine.forget(id)
-    return len(kept)
+    return len(set(kept))
 
 
 @pytest.mark.parametrize("form", ["jsonl", "okf", "markdown"])

@@ -15,12 +15,11 @@ from searching import ACTOR, Bench, ids
 
 from memory_anchor.errors import Unavailable
 from memory_anchor.model import Actor, Layer, Scope, Status, Tag, Visibility
-from memory_anchor.ports import DENSE, Entry, Hit, SparseVector
+from memory_anchor.ports import DENSE, Entry
 from memory_anchor.recall.cooccurrence import TagNeighbours, count_tags
 from memory_anchor.recall.request import SearchRequest, admits, where_of
 from memory_anchor.recall.search import Searcher
 from memory_anchor.testing import START, HashEmbedder
-from memory_anchor.where import Where
 
 
 @pytest.fixture
@@ -130,22 +129,6 @@ def test_an_embedder_that_fails_costs_a_note_not_the_answer(bench: Bench, monkey
     answer = bench.search("retry limit")
     assert ids(answer) == [fact.id]
     assert "the model is gone" in answer.notes[0]
-
-
-def test_a_layer_that_fails_is_skipped_and_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule search.notes: the other layer still answers."""
-    fact = bench.fact("The retry limit is three")
-    matching = bench.store.matching
-
-    def flaky(collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
-        if collection == Layer.EVENT_LOG.value:
-            raise Unavailable("event_log is being repaired")
-        return matching(collection, words, where, limit=limit)
-
-    monkeypatch.setattr(bench.store, "matching", flaky)
-    answer = bench.search("retry limit")
-    assert ids(answer) == [fact.id]
-    assert any(note.startswith("event_log was skipped") for note in answer.notes)
 
 
 def test_the_answer_behind_a_question_is_found_through_its_conversation(bench: Bench) -> None:
