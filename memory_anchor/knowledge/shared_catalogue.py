@@ -232,7 +232,8 @@ class SharedCatalogue(Catalogue):
 
     def states(self) -> list[SourceState]:
         self._try_refresh()
-        waiting = Counter(map(source_of, self._queue))
+        with self._lock:
+            waiting = Counter(map(source_of, self._queue))
         return [replace(state, waiting=waiting[state.source.id]) for state in super().states()]
 
     def put_source(self, source: Source, task: str, *, now: datetime, content: bytes | None = None) -> Source:
@@ -245,16 +246,17 @@ class SharedCatalogue(Catalogue):
             return stored
         head = json.dumps({"what": task, "at": now.isoformat()}, ensure_ascii=False).encode()
         name = f"{QUEUE}/{stored.id}/{stable_hash(task)[:NAME_CHARS]}"
-        try:
+        revision = ""
+        with contextlib.suppress(ChangedMeanwhile):  # the same push, sent twice
             revision = self._records.write(name, head + b"\n" + content, before="")
-        except ChangedMeanwhile:  # the same push, sent twice
-            return stored
         if not self._is_live(stored.id):  # its removal may have deleted the queued records already
-            with contextlib.suppress(ChangedMeanwhile):
-                self._records.delete(name, before=revision)
+            if revision:
+                with contextlib.suppress(ChangedMeanwhile):
+                    self._records.delete(name, before=revision)
             raise Unavailable(f"the source {stored.ref!r} is being removed at this moment; push it again")
-        with self._lock:
-            self._queue[name] = now.timestamp()
+        if revision:
+            with self._lock:
+                self._queue[name] = now.timestamp()
         return stored
 
     def _is_live(self, source: str) -> bool:
@@ -325,8 +327,12 @@ class SharedCatalogue(Catalogue):
         """Return the sources that are being removed, and whether their removal is overdue."""
         cutoff = (now - timedelta(seconds=REMOVING_S)).isoformat()
         live = {source.id for source in self.sources()}
-        removing = [source for source in self.sources(live=False) if source.id not in live]
-        return [(source, self._copied(source.id)[1].get("removing_at", "") < cutoff) for source in removing]
+        removing: list[tuple[Source, bool]] = []
+        for source in self.sources(live=False):
+            with contextlib.suppress(NotFound):  # another thread has just finished its removal
+                if source.id not in live:
+                    removing.append((source, self._copied(source.id)[1].get("removing_at", "") < cutoff))
+        return removing
 
     def drop_source(self, source: str) -> int:
         """Delete everything about a source, its record last; return how many blobs there were."""
@@ -357,7 +363,7 @@ class SharedCatalogue(Catalogue):
         for folder in (QUEUE, BLOBS, DOCS):
             for record in self._records.listed(f"{folder}/{source}"):
                 self._delete(record.name)
-                self._queue.pop(record.name, None)
+                self._unqueue(record.name)
                 blobs += folder != DOCS
         return blobs
 
@@ -388,6 +394,10 @@ class SharedCatalogue(Catalogue):
 
     # --- the queue -------------------------------------------------------------------------------------------------
 
+    def _unqueue(self, name: str) -> None:
+        with self._lock:
+            self._queue.pop(name, None)
+
     def _waiting(self) -> list[tuple[str, tuple[int, str]]]:
         """Return the queued records of live sources, oldest first, with their tries and when each is due."""
         with self._lock:
@@ -403,7 +413,7 @@ class SharedCatalogue(Catalogue):
                 continue
             record = self._records.read(name)
             if record is None:
-                self._queue.pop(name, None)
+                self._unqueue(name)
                 continue
             head, _, content = record.content.partition(b"\n")
             self._last_queued = (name, content)
@@ -424,7 +434,7 @@ class SharedCatalogue(Catalogue):
             with contextlib.suppress(NotFound):
                 self._rewrite(work.source, change)
         self._delete(str(work.id))
-        self._queue.pop(str(work.id), None)
+        self._unqueue(str(work.id))
         self._last_queued = ("", b"")
 
     def mark_failed(self, work: QueuedWork, error: str, *, now: datetime) -> None:

@@ -435,6 +435,26 @@ def test_a_server_that_is_away_takes_no_push_and_loses_none(service: Replicas, m
     assert listed(here) == [("upload", 1, 2, 0)]
 
 
+def test_a_push_sent_again_while_its_source_is_being_removed_is_refused(
+    service: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule name: accepted or refused: a repeat is not called accepted when the removal takes its document along."""
+    one, two = service.core(), service.core()
+    one.anchor(member()).knowledge_push("late.md", "The brig is late.")
+    (state,) = one.anchor(member()).knowledge_sources()
+    write = service.records.write
+
+    def removed_first(name: str, *args: Any, **kinds: Any) -> Any:
+        if name.startswith("knowledge/queue/"):
+            one.knowledge.catalogue.mark_removing(state.source.id, now=service.clock.now())
+        return write(name, *args, **kinds)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service.records, "write", removed_first)
+        with pytest.raises(MemoryAnchorError, match="being removed"):
+            two.anchor(member()).knowledge_push("late.md", "The brig is late.")
+
+
 def test_a_lorebook_that_one_replica_takes_speaks_on_the_other_until_it_is_removed_anywhere(service: Replicas) -> None:
     """Rule name: lorebooks are the service's: added, listed, scanned, exported, purged and removed on any replica."""
     one, two = service.core(), service.core()
