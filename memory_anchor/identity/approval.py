@@ -146,14 +146,10 @@ def confirmed_elsewhere(proposal: Proposal, *, hashed: str, known: Sequence[Appr
     numbers = set()
     for number, confirmation in enumerate(proposal.confirmations[:REQUIRED_CONFIRMATIONS], start=1):
         statement = _statement_of(proposal, confirmation, hashed=hashed, number=number)
-        older = {
-            "what": "memory-anchor confirmation 1",
-            **{name: statement[name] for name in ("proposal", "number", "by", "at")},
-        }
-        forms = (statement, older)
-        if confirmation.proposal_hash == hashed and any(
-            signer_of(known, form, confirmation.signature) for form in forms
-        ):
+        older = {name: statement[name] for name in ("proposal", "number", "by", "at")}
+        forms = (statement, {"what": "memory-anchor confirmation 1", **older})
+        is_signed = any(signer_of(known, form, confirmation.signature) for form in forms)
+        if is_signed and confirmation.proposal_hash == hashed:
             numbers.add(number)
     return len(numbers) >= REQUIRED_CONFIRMATIONS
 
@@ -161,6 +157,6 @@ def confirmed_elsewhere(proposal: Proposal, *, hashed: str, known: Sequence[Appr
 def has_signed(approver: Approver, proposal: Proposal, hashed: str) -> bool:
     """Return whether one of a proposal's confirmations is this approver's."""
     return any(
-        signed_by(approver.public, _statement_of(proposal, one, hashed=hashed, number=number), one.signature)
-        for number, one in enumerate(proposal.confirmations, start=1)
+        signed_by(approver.public, _statement_of(proposal, earlier, hashed=hashed, number=number), earlier.signature)
+        for number, earlier in enumerate(proposal.confirmations, start=1)
     )

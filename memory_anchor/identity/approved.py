@@ -83,7 +83,7 @@ class Link:
 def sign_link(signer: Signs, *, digest: str, previous: str, proposal: str, by: str, at: str) -> Link:
     """Return a signed link."""
     unsigned = Link(digest, previous, proposal, by, at, "")
-    return Link(digest, previous, proposal, by, at, signer.sign(unsigned.statement))
+    return replace(unsigned, signature=signer.sign(unsigned.statement))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,9 @@ class SealedRevision:
 
     def statement(self, project: str) -> dict[str, Json]:
         chained = {"what": "memory-anchor sealed text 2", "previous": self.previous}
+        unchained = {"what": "memory-anchor sealed text 1"}
         return {
-            **(chained if self.previous else {"what": "memory-anchor sealed text 1"}),
+            **(chained if self.previous else unchained),
             "project": project,
             "number": self.number,
             "text": hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest(),
@@ -253,7 +254,7 @@ class Archive:
                 revisions[revision.number] = revision
         if unsealed > FAULTS_SHOWN:
             yield f"{unsealed} files of {self._folder} are damaged or carry no known approver's seal; delete them"
-        if links := [item for item in (self.home, self._folder, self.head_path.parent) if item.is_symlink()]:
+        if links := [path for path in (self.home, self._folder, self.head_path.parent) if path.is_symlink()]:
             yield f"{links[0]} is a link; the approved texts lie in folders of their own"
         head = _revision(self._bytes(self.head_path))
         if head is None and os.path.lexists(self.head_path):
@@ -264,7 +265,7 @@ class Archive:
         newest = max((0, *revisions, head.number if head is not None and sealed else 0))
         newest = max(newest, last_plausible(self._recorded(), after=newest))
         accounted_for = set(map(int, names)) | _never_there(revisions)
-        for number in islice((item for item in range(1, newest + 1) if item not in accounted_for), FAULTS_SHOWN):
+        for number in islice((n for n in range(1, newest + 1) if n not in accounted_for), FAULTS_SHOWN):
             yield f"approved text {number} of {newest} is gone"
         for number, revision in sorted(revisions.items()):
             earlier = revisions.get(number - 1)
@@ -272,7 +273,7 @@ class Archive:
                 yield f"approved text {number} does not follow on approved text {number - 1}"
         if sealed and head is not None and head.number < newest:
             yield f"the head {self.head_path} holds approved text {head.number}, the newest is {newest}"
-        if not sealed and any(item.previous for item in revisions.values()):
+        if not sealed and any(revision.previous for revision in revisions.values()):
             yield f"the head {self.head_path}, which holds the newest approved text, is gone or unreadable"
 
     def _assess(self, names: Sequence[str], head: SealedRevision | None, keys: Sequence[Approver]) -> ArchiveState:
@@ -287,11 +288,7 @@ class Archive:
             readable = readable or revision
             damaged.append(int(name))
         sealed_head = head if head and self._is_sealed(head, keys) else None
-        newest = max(
-            (candidate for candidate in (newest_file, sealed_head) if candidate),
-            key=lambda candidate: candidate.number,
-            default=None,
-        )
+        newest = max(filter(None, (newest_file, sealed_head)), key=lambda revision: revision.number, default=None)
         if newest is None:
             return ArchiveState(readable, False, tuple(damaged))
         why_older = ""
@@ -313,12 +310,11 @@ class Archive:
 
     def _names(self) -> list[str]:
         try:
-            with os.scandir(self._folder) as names:
-                return sorted(
-                    entry.name[:-5] for entry in islice(names, MAX_LISTED) if REVISION_FILE.fullmatch(entry.name)
-                )
+            with os.scandir(self._folder) as files:
+                names = [file.name for file in islice(files, MAX_LISTED)]
         except OSError:
             return []
+        return sorted(name.removesuffix(".json") for name in names if REVISION_FILE.fullmatch(name))
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
@@ -369,11 +365,10 @@ def last_plausible(numbers: Iterable[int], *, after: int) -> int:
 
 def took_effect_elsewhere(records: Iterable[AuditRecord], *, proposal: str, archive: str) -> bool:
     """Return whether, by the audit trail, a proposal took effect only in other projects of this machine."""
-    effective = [
-        record["what"] for record in records if record["kind"] in ("constitution.effective", "constitution.accepted")
-    ]
+    kinds = ("constitution.effective", "constitution.accepted")
+    effective = [record["what"] for record in records if record["kind"] in kinds]
     archives = {
-        record.get("archive", record.get("project")) for record in effective if record.get("proposal") == proposal
+        fields.get("archive", fields.get("project")) for fields in effective if fields.get("proposal") == proposal
     }
     return bool(archives) and archive not in archives
 
@@ -497,9 +492,8 @@ def _below_project(folder: Path) -> tuple[Path, str]:
 def continuation(trail: Sequence[Link], *, after: Link, digest: str, known: Sequence[Approver]) -> Link | None:
     """Return the last link that leads from `after` to a text with `digest`, every step signed by a known approver."""
     previous, last = after.id, None
-    start = (
-        [earlier.id for earlier in trail].index(after.id) + 1 if after.id in {earlier.id for earlier in trail} else 0
-    )
+    ids = [link.id for link in trail]
+    start = ids.index(after.id) + 1 if after.id in ids else 0
     for link in trail[start:]:
         if link.previous != previous or signer_of(known, link.statement, link.signature) is None:
             break

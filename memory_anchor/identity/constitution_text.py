@@ -119,7 +119,7 @@ def _entries(text: str, version: str, entries_node: yaml.Node | None, problems: 
     positions: list[Position] = []
     for position, node in enumerate(entries_node.value):
         entry, content, entry_problems = _entry(node, position)
-        if entry is not None and any(known.id == entry.id for known in entries):
+        if entry is not None and any(earlier.id == entry.id for earlier in entries):
             entry_problems.append(f"{_line(node)}: the id is there twice")
             entry = None
         problems += entry_problems
@@ -219,9 +219,9 @@ def by_priority(entries: Sequence[ConstitutionEntry]) -> tuple[ConstitutionEntry
     return tuple(sorted(entries, key=lambda entry: entry.priority))
 
 
-def changed_lines(approved: str, text_: str) -> str:
+def changed_lines(approved: str, text: str) -> str:
     """Return which lines of `text` differ, in words: "lines 4-6 differ"."""
-    old, new = approved.splitlines(), text_.splitlines()
+    old, new = approved.splitlines(), text.splitlines()
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
         head += 1
@@ -251,16 +251,13 @@ def add(text: str, entry: ConstitutionEntry) -> str:
             f"there would be {len(before.entries) + 1} entries; allowed are {MAX_ENTRIES}; replace or remove one"
         )
     newline = "\r\n" if "\r\n" in text else "\n"
-    if before.positions and before.positions[-1].flow:
-        last = before.positions[-1]
-        in_flow_list = _flow_list(text)
-        changed = (
-            text[: last.end] + ", " + _flow(entry) + text[last.end :] if in_flow_list else _below(text, entry, newline)
-        )
-    elif before.positions:
-        changed = _below(text, entry, newline)
-    else:
+    last = before.positions[-1] if before.positions else None
+    if last is None:
         changed = _first(text, entry, newline)
+    elif last.flow and _flow_list(text):
+        changed = text[: last.end] + ", " + _flow(entry) + text[last.end :]
+    else:
+        changed = _below(text, last, entry, newline)
     return _checked(before, changed, (*before.entries, entry))
 
 
@@ -302,13 +299,17 @@ def _position(document: Document, entry_id: str) -> int:
     for index, entry in enumerate(document.entries):
         if entry.id == entry_id:
             return index
-    ids = ", ".join(known.id for known in document.entries) or "none"
+    ids = ", ".join(entry.id for entry in document.entries) or "none"
     raise NotFound(f"entry_id is {entry_id!r:.70}; the entries are {ids}")
 
 
 def _checked(before: Document, changed: str, expected: tuple[ConstitutionEntry, ...]) -> str:
     after = parse(changed)
-    if after.version != before.version or _said(after.entries) != _said(expected) or after.problems != ():
+    if (
+        after.version != before.version
+        or _ids_and_contents(after.entries) != _ids_and_contents(expected)
+        or after.problems != ()
+    ):
         why = before.problems[0] if before.problems else "its layout does not allow it"
         raise BadInput(
             f"{FILE_NAME} cannot be changed in place ({why}); "
@@ -317,7 +318,7 @@ def _checked(before: Document, changed: str, expected: tuple[ConstitutionEntry, 
     return changed
 
 
-def _said(entries: Sequence[ConstitutionEntry]) -> list[tuple[str, str]]:
+def _ids_and_contents(entries: Sequence[ConstitutionEntry]) -> list[tuple[str, str]]:
     # A priority that was left out is the position, which a removal moves; those written out cannot change.
     return [(entry.id, entry.content) for entry in entries]
 
@@ -337,9 +338,8 @@ def _block(entry: ConstitutionEntry, indent: str, newline: str) -> str:
     return newline.join(indent + line for line in lines) + newline
 
 
-def _below(text: str, entry: ConstitutionEntry, newline: str) -> str:
-    position = parse(text).positions[-1]
-    start, end = _lines(text, position)
+def _below(text: str, last: Position, entry: ConstitutionEntry, newline: str) -> str:
+    start, end = _lines(text, last)
     line = text[start:]
     indent = line[: len(line) - len(line.lstrip(" "))]
     head = text[:end] if text[:end].endswith("\n") else text[:end] + newline

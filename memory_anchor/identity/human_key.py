@@ -114,5 +114,5 @@ class HumanKey:
         self._record(RULES, asdict(rules), by=signer.approver.name)
         return rules
 
-    def _record(self, kind: str, what: Record, *, by: str) -> None:
-        self._audit.append(kind, {"project": self._project_id, **what}, by=by, at=self._clock.now())
+    def _record(self, kind: str, fields: Record, *, by: str) -> None:
+        self._audit.append(kind, {"project": self._project_id, **fields}, by=by, at=self._clock.now())

@@ -41,7 +41,7 @@ from memory_anchor.identity.keys import (
     Signs,
     checked_name,
     checked_passphrase,
-    signed_by,
+    signer_of,
 )
 from memory_anchor.identity.proposals import (
     MAX_OPEN,
@@ -57,7 +57,7 @@ from memory_anchor.identity.remote_approval import (
     Electorate,
     KeyIsValid,
     Vote,
-    kept_approval,
+    approval_json,
     no_key_is_valid,
     voter,
 )
@@ -426,8 +426,8 @@ class IdentitySchema:
                 seal(keep=False)  # raises before anything is written
             if earlier < REQUIRED_CONFIRMATIONS:
                 self._book.write(ProposalFile(judged, before))
-                record: Record = {"proposal": judged.id, "number": earlier + 1, "hash": proposal_hash(judged, before)}
-                self._record("constitution.confirmed", record, by=by)
+                fields: Record = {"proposal": judged.id, "number": earlier + 1, "hash": proposal_hash(judged, before)}
+                self._record("constitution.confirmed", fields, by=by)
             return self._finish(judged, before, seal(keep=True), previous=revision, by=by) if is_last else judged
 
     def reject(
@@ -489,23 +489,23 @@ class IdentitySchema:
     def _file(self, proposal: Proposal, *, human: bool = False) -> Proposal:
         """Write a new proposal's file, unless an open one says the same. human: who proposes gave the passphrase."""
         existing = self.proposals()
-        still_open = [known for known in existing if known.status is ProposalStatus.OPEN]
-        for known in still_open:
-            if (known.action, known.content, known.entry_id) == (proposal.action, proposal.content, proposal.entry_id):
-                return known
+        still_open = [earlier for earlier in existing if earlier.status is ProposalStatus.OPEN]
+        change = (proposal.action, proposal.content, proposal.entry_id)
+        for earlier in still_open:
+            if (earlier.action, earlier.content, earlier.entry_id) == change:
+                return earlier
         if len(still_open) >= MAX_OPEN and not human:
             raise Refused(
                 f"{len(still_open)} proposals are open; allowed are {MAX_OPEN}: approve or reject some first, or "
                 "propose as a human (`memory-anchor constitution propose --human`)"
             )
-        taken_ids = {known.id for known in existing} | set(self._judge.applied())
+        taken_ids = {earlier.id for earlier in existing} | set(self._judge.applied())
         candidates = (new_id(proposal, again=n) for n in range(len(taken_ids) + 1))
-        proposal_id = next(known for known in candidates if known not in taken_ids)
-        named = replace(proposal, id=proposal_id)
-        self._book.write(ProposalFile(named))
-        what: Record = {"proposal": proposal_id, "action": named.action.value}
-        self._record("constitution.proposed", what, by=named.proposed_by)
-        return named
+        proposal = replace(proposal, id=next(new for new in candidates if new not in taken_ids))
+        self._book.write(ProposalFile(proposal))
+        fields: Record = {"proposal": proposal.id, "action": proposal.action.value}
+        self._record("constitution.proposed", fields, by=proposal.proposed_by)
+        return proposal
 
     # --- the steps of an approval --------------------------------------------------------------------------------
 
@@ -526,7 +526,7 @@ class IdentitySchema:
         def seal(*, keep: bool) -> SealedRevision:
             digest, previous = splice.parse(text).digest, revision.link.id
             link = sign_link(signer, digest=digest, previous=previous, proposal=judged.id, by=by, at=stamp(at))
-            approval = kept_approval(judged, before) if is_remote else ""
+            approval = approval_json(judged, before) if is_remote else ""
             applied = (*revision.applied, judged.id)
             return self._in_force.seal(signer, text=text, link=link, applied=applied, approval=approval, keep=keep)
 
@@ -572,20 +572,18 @@ class IdentitySchema:
 
     def _approved_elsewhere(self, link: Link) -> bool:
         """Return whether this machine's human approved the link in another project, which is no approval here."""
-        is_own = any(
-            signed_by(approver.public, link.statement, link.signature) for approver in self._keys.sealing_approvers()
-        )
-        return is_own and self._in_force.is_elsewhere(link)
+        own = signer_of(self._keys.sealing_approvers(), link.statement, link.signature)
+        return own is not None and self._in_force.is_elsewhere(link)
 
     def _check_limits(self, document: Document, error: type[MemoryAnchorError]) -> None:
         check_limits(document, error, budget_tokens=self._budget_tokens)
 
-    def _record_text(self, kind: str, sealed: SealedRevision, what: Record, *, by: str) -> None:
+    def _record_text(self, kind: str, sealed: SealedRevision, fields: Record, *, by: str) -> None:
         numbered: Record = {"approved": sealed.number, "archive": self._in_force.archive().home.name}
-        self._record(f"constitution.{kind}", {**what, **numbered}, by=by)
+        self._record(f"constitution.{kind}", {**fields, **numbered}, by=by)
 
-    def _record(self, kind: str, what: Record, *, by: str) -> None:
-        self._audit.append(kind, {"project": self.project_id, **what}, by=by, at=self._clock.now())
+    def _record(self, kind: str, fields: Record, *, by: str) -> None:
+        self._audit.append(kind, {"project": self.project_id, **fields}, by=by, at=self._clock.now())
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:

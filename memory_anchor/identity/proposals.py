@@ -136,21 +136,21 @@ class RejectedProposals:
             entry["id"]
             for entry in (*self._listed(), *self._audited())
             if entry["id"] in among
-            and signer_of(self._approvers_for(known, entry), self._said(entry), entry["signature"])
+            and signer_of(self._approvers_for(known, entry), self._statement(entry), entry["signature"])
         )
 
     def sealed(self, signer: Signs, proposal_id: str, at: datetime, credential: str) -> dict[str, str]:
         """Return a signed rejection as the audit trail and the list store it."""
         entry = {"id": proposal_id, "at": stamp(at)}
         optional = {"credential": credential} if credential else {}
-        return {**entry, "signature": signer.sign(self._said(entry)), **optional}
+        return {**entry, "signature": signer.sign(self._statement(entry)), **optional}
 
     def add(self, entry: Mapping[str, str]) -> None:
         """Store a rejection, and restore those that only the audit trail still has; durable on return."""
-        listed = {str(known): known for known in (*self._audited(), *self._listed(), *_entries([entry]))}
+        rejections = {str(item): item for item in (*self._audited(), *self._listed(), *_entries([entry]))}
         make_private(self._path.parent)
-        kept = [*listed.values()][-MAX_REJECTED:]
-        write_atomic(self._path, (json.dumps({"rejected": kept}, indent=1) + "\n").encode())
+        newest = [*rejections.values()][-MAX_REJECTED:]
+        write_atomic(self._path, (json.dumps({"rejected": newest}, indent=1) + "\n").encode())
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence if the audit trail has rejections that the list has lost."""
@@ -165,7 +165,7 @@ class RejectedProposals:
     def _approvers_for(self, known: Sequence[Approver], entry: Mapping[str, str]) -> Sequence[Approver]:
         return (*known, *self._voters(entry.get(CREDENTIAL, ""), entry["at"]))
 
-    def _said(self, entry: Mapping[str, str]) -> dict[str, Json]:
+    def _statement(self, entry: Mapping[str, str]) -> dict[str, Json]:
         return rejected_statement(project=self._project, proposal_id=entry["id"], at=entry["at"])
 
     def _audited(self) -> list[dict[str, str]]:
@@ -220,7 +220,7 @@ class ProposalFolder:
         """
         path = self.folder / f"{proposal_id}.yaml"
         if not PROPOSAL_ID.fullmatch(proposal_id) or path not in self._paths():
-            names = ", ".join(path_.stem for path_ in self._paths()[:MAX_OPEN]) or "none"
+            names = ", ".join(file.stem for file in self._paths()[:MAX_OPEN]) or "none"
             raise NotFound(f"proposal is {proposal_id[:40]!r}; the proposals are {names}")
         try:
             return self._parse(path)

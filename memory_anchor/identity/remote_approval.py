@@ -68,14 +68,9 @@ class ApprovalBasis:
     def of(cls, record: Mapping[str, Json]) -> ApprovalBasis:
         """Return the basis in a server's answer. Raises BadInput: it has none."""
         try:
-            texts = {
-                name: str(record[name]) for name in ("installation", "project", "origin", "text", "link", "follows")
-            }
-            return cls(
-                **texts,
-                number=whole(record["number"]),
-                applied=tuple(str(proposal_id) for proposal_id in items(record["applied"])),
-            )
+            names = ("installation", "project", "origin", "text", "link", "follows")
+            texts = {name: str(record[name]) for name in names}
+            return cls(**texts, number=whole(record["number"]), applied=tuple(map(str, items(record["applied"]))))
         except (KeyError, TypeError, ValueError):
             raise BadInput("the server's answer tells no ground for an approval; is it of another version?") from None
 
@@ -170,13 +165,11 @@ def sign_rejection(
     return seen, (signer.sign(statement), signer.sign(closing_statement))
 
 
-def credential_of(
-    record: Mapping[str, Json], signature: str, maker_record: tuple[Mapping[str, Json], str] | None
-) -> str:
+def credential_of(record: Mapping[str, Json], signature: str, maker: tuple[Mapping[str, Json], str] | None) -> str:
     """Return the signed record of an access key as a confirmation stores it. maker: the record of the key's creator."""
     credential: dict[str, Json] = {"said": dict(record), "signature": signature}
-    if maker_record is not None:
-        credential["maker"] = {"said": dict(maker_record[0]), "signature": maker_record[1]}
+    if maker is not None:
+        credential["maker"] = {"said": dict(maker[0]), "signature": maker[1]}
     return json.dumps(credential, sort_keys=True)
 
 
@@ -224,9 +217,8 @@ def without_ended_keys(proposal: Proposal, is_open: KeyIsValid) -> Proposal:
 
 def jointly_sealed(revision: SealedRevision, sealing: Sequence[Approver], project: str, *, account: str) -> bool:
     """Return whether a text was sealed by the last of enough approvers and carries their confirmations."""
-    try:
-        approval = proposal_file_of(json.loads(revision.approval))
-    except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
+    approval = _approval_in(revision)
+    if approval is None:
         return False
     proposal = approval.proposal
     if not sealing or not proposal.confirmations or revision.link.proposal != proposal.id:
@@ -246,16 +238,19 @@ def jointly_sealed(revision: SealedRevision, sealing: Sequence[Approver], projec
 
 def origin_in(revision: SealedRevision) -> str:
     """Return the origin that remote approvers signed with a text, "" if none did."""
-    if not revision.approval:
-        return ""
+    approval = _approval_in(revision)
+    return approval.proposal.confirmations[0].origin if approval and approval.proposal.confirmations else ""
+
+
+def _approval_in(revision: SealedRevision) -> ProposalFile | None:
+    """Return the approval that a sealed text stores, None if it has no readable one."""
     try:
-        confirmations = proposal_file_of(json.loads(revision.approval)).proposal.confirmations
+        return proposal_file_of(json.loads(revision.approval))
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
-        return ""
-    return confirmations[0].origin if confirmations else ""
+        return None
 
 
-def kept_approval(judged: Proposal, before: str) -> str:
+def approval_json(judged: Proposal, before: str) -> str:
     """Return the approval as a sealed text stores it."""
     return json.dumps(record_of(ProposalFile(judged, before)), ensure_ascii=False)
 

@@ -91,7 +91,7 @@ class SignedCall:
 def sign_request(
     signer: Signer, call: str, arguments: Mapping[str, Json], caller: Mapping[str, Json], challenge: Mapping[str, Json]
 ) -> dict[str, str]:
-    """Return the argument `human` for a call. told: the engine's answer to `CHALLENGE_CALL`."""
+    """Return the argument `human` for a call. challenge: the engine's answer to `CHALLENGE_CALL`."""
     proof = Proof.of({**challenge, "signature": ""})
     signature = signer.sign(SignedCall(call, arguments, caller, proof).statement())
     return {
@@ -120,7 +120,7 @@ class Challenges:
         """Return a challenge and when it expires."""
         challenge, until = self._new_token(), now + GOOD_FOR
         if self._records is not None:
-            self._keep(self._records, challenge, until)
+            self._store(self._records, challenge, until)
             return challenge, until.isoformat()
         with self._lock:
             self._open[challenge] = until
@@ -134,7 +134,7 @@ class Challenges:
         """Consume the challenge and verify that the request is this approver's. Raises Refused: it is not."""
         proof = signed.proof
         if self._records is not None:
-            until = self._taken(self._records, proof.challenge)
+            until = self._consume(self._records, proof.challenge)
         else:
             with self._lock:
                 until = self._open.pop(proof.challenge, None)
@@ -148,7 +148,7 @@ class Challenges:
                 "nothing was changed"
             )
 
-    def _keep(self, records: SharedRecords, challenge: str, until: datetime) -> None:
+    def _store(self, records: SharedRecords, challenge: str, until: datetime) -> None:
         records.write(f"{FOLDER}/{challenge}", until.isoformat().encode(), before="", durable=False)
         self._issued += 1
         if self._issued % SWEPT_EVERY == 1:
@@ -159,7 +159,7 @@ class Challenges:
                         records.delete(record.name, before=record.revision)
 
     @staticmethod
-    def _taken(records: SharedRecords, challenge: str) -> datetime | None:
+    def _consume(records: SharedRecords, challenge: str) -> datetime | None:
         """Consume a challenge that any replica issued; of two simultaneous callers only one gets its expiry."""
         if not challenge.isalnum() or len(challenge) > CHALLENGE_MAX:
             return None

@@ -28,7 +28,7 @@ from memory_anchor.identity.changes import apply_proposal
 from memory_anchor.identity.constitution_text import parse
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.proposals import REJECTED_FILE
-from memory_anchor.identity.remote_approval import kept_approval
+from memory_anchor.identity.remote_approval import approval_json
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.team.credential import Role
 from memory_anchor.team.keys import KeyFile
@@ -271,7 +271,7 @@ def test_one_approver_alone_seals_no_text(held: Core, seats: list[Seat], wish: s
     proposal, ground, _ = _read(told["proposals"][0], told)
     text, at, signer = apply_proposal(ground.text, proposal), stamp(clock.now()), bob.signer
     link = sign_link(signer, digest=parse(text).digest, previous=ground.link, proposal=wish, by="bob", at=at)
-    approval = kept_approval(schema_of(held).proposal(wish), "")
+    approval = approval_json(schema_of(held).proposal(wish), "")
     bare = SealedRevision(ground.number, text, link, (*ground.applied, wish), "", ground.follows, approval)
     forged = asdict(replace(bare, seal=signer.sign(bare.statement(ground.project))))
     for file in (
