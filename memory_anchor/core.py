@@ -35,7 +35,7 @@ from memory_anchor.base.repeats import FOLDER, FirstAnswers
 from memory_anchor.care.checks import repair_at_start
 from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of
-from memory_anchor.context.parallel_calls import CircuitBreaker
+from memory_anchor.context.parallel_calls import call_circuit
 from memory_anchor.devices.sync_job import DeviceSync
 from memory_anchor.errors import Refused, Unavailable
 from memory_anchor.files import remove_durably, write_atomic
@@ -165,7 +165,7 @@ class Core:
         self.projects = Projects(data_dir / "projects.json", self._ids.new, joined=self._joined)
         self.reports = ContextReports(data_dir / "contexts", now=self.clock.now, new_id=self._ids.new)
         self._challenges = Challenges(new_token, self.records if self.shared else None)
-        self._circuit = CircuitBreaker(time.monotonic)
+        self._circuit = call_circuit(time.monotonic)
         self.foreground = RequestGate(time.monotonic)
         self.quarantine = Quarantine(data_dir, release=_release(), run=self._ids.new())
         # Loaded before it is first waited for; an API has nothing to load.

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Literal
 
 from cachetools import LRUCache
 
-from memory_anchor.adapters.breaker import Breaker
 from memory_anchor.adapters.embedders import clean
+from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, items
 from memory_anchor.errors import BadInput, Unavailable, WrongEmbedder
@@ -139,7 +139,7 @@ class ApiEmbedder:
         self._own_server = bool(base_url) or self._provider.is_local
         self._sleep = sleep
         self._api = f"The embedding API {kind}"
-        self._breaker = Breaker(self._api, now)
+        self._circuit = CircuitBreaker(now)
         self._cache: LRUCache[str, Row] = LRUCache(CACHED_ROWS)
         self._lock = threading.Lock()
         self._client: httpx2.Client | None = None
@@ -147,7 +147,7 @@ class ApiEmbedder:
 
     def available(self) -> bool:
         """Return whether the API can be asked: there is a key, or another server, and it did not just fail."""
-        return bool(self._key or self._own_server) and not self._breaker.open
+        return bool(self._key or self._own_server) and not self._circuit.retry_in_s()
 
     def documents(self, texts: Sequence[str]) -> Matrix:
         """Return one row a text; waits and retries. Raises Unavailable, WrongEmbedder."""
@@ -192,7 +192,7 @@ class ApiEmbedder:
             raise Unavailable(
                 f"embedder.api_key is not set, so the embedding API {self._provider.name} cannot be asked."
             )
-        self._breaker.check()
+        self._circuit.check(self._api)
         tries = Retrying(
             stop=stop_after_attempt(attempts),
             wait=wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S),
@@ -203,9 +203,9 @@ class ApiEmbedder:
         try:
             rows = self._checked(tries(self._send, texts, role, timeout_s), len(texts))
         except _TransientError as failed:
-            self._breaker.record(ok=False)
+            self._circuit.note(ok=False)
             raise Unavailable(str(failed)) from None
-        self._breaker.record(ok=True)
+        self._circuit.note(ok=True)
         return rows
 
     def _send(self, texts: list[str], role: Role, timeout_s: float) -> list[Json]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from memory_anchor.adapters.breaker import Breaker
+from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.base.json_values import Json
 from memory_anchor.errors import BadInput, Unavailable, extra_missing
 from memory_anchor.files import write_atomic
@@ -153,7 +153,7 @@ class AnthropicModel:
         self._counter = counter or TokenCounter()
         self._now = now
         self._sleep = sleep
-        self._breaker = Breaker(f"The language model {self.name}", now)
+        self._circuit = CircuitBreaker(now)
         self._client: ModelServer | None = None
         self._lock = threading.Lock()
 
@@ -163,19 +163,19 @@ class AnthropicModel:
         Raises Unavailable: no key, no permission, no budget, circuit open, too late, or an answer that does not fit.
         """
         self._check_key()
-        self._breaker.check()
+        self._circuit.check(f"The language model {self.name}")
         self._check_budget()
         ends = self._now() + deadline_s
         question = ModelQuestion(self.name, system, prompt, _schema(shape))
         try:
             answer = self._with_retries(shape, question, ends)
         except Declined as declined:
-            self._breaker.record(ok=True)  # the server works; asking again would not help
+            self._circuit.note(ok=True)  # the server works; asking again would not help
             raise Unavailable(str(declined)) from declined.__cause__
         except Unavailable:
-            self._breaker.record(ok=False)
+            self._circuit.note(ok=False)
             raise
-        self._breaker.record(ok=True)
+        self._circuit.note(ok=True)
         return answer
 
     def state(self) -> str:

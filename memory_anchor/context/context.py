@@ -19,8 +19,9 @@ from itertools import zip_longest
 from typing import Protocol
 
 from memory_anchor import inputs
+from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.base.json_values import Json
-from memory_anchor.context.parallel_calls import CircuitBreaker, Returned, call_in_parallel
+from memory_anchor.context.parallel_calls import Returned, call_in_parallel
 from memory_anchor.context.sections import (
     LORE,
     RETRIEVED,

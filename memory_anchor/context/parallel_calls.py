@@ -1,9 +1,9 @@
 """Calls that may be late or fail without holding up a context: one deadline for all, and a circuit breaker over each.
 
 The calls run in parallel on daemon threads; one that is not back in time is left to finish by itself and its answer is
-thrown away. A thread cannot be stopped, so the breaker bounds how many can be stuck: after a few failures of one call
-in a row it is not made until a pause has passed, while the others go on. Failures of ours come back as values, bugs are
-raised in the caller.
+thrown away. A thread cannot be stopped, so the breaker (`base/circuit`) bounds how many can be stuck: after a few
+failures of one call in a row it is not made until a pause has passed, while the others go on. Failures of ours come
+back as values, bugs are raised in the caller.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
 
-FAILURES_TO_OPEN = 3
-PAUSE_S = 30.0
+FAILURES_TO_OPEN, OPEN_FOR_S = 3, 30.0
 _CALLERS_FAULT = (BadInput, NotFound, Refused)
 T = TypeVar("T")
 
@@ -35,35 +35,9 @@ class Returned(Generic[T]):
         return self.error is None and not self.late
 
 
-class CircuitBreaker:
-    """Remembers failures in a row by the name of the call; thread-safe, one per store.
-
-    monotonic: seconds that never go back.
-    """
-
-    def __init__(
-        self, monotonic: Callable[[], float], *, failures: int = FAILURES_TO_OPEN, pause_s: float = PAUSE_S
-    ) -> None:
-        self._monotonic = monotonic
-        self._most = failures
-        self._pause_s = pause_s
-        self._lock = threading.Lock()
-        self._failures: dict[str, int] = {}
-        self._closes_at: dict[str, float] = {}
-
-    def retry_in_s(self, name: str) -> float:
-        """Return the seconds until this call may be made again, 0 when it may now."""
-        with self._lock:
-            if self._failures.get(name, 0) < self._most:
-                return 0.0
-            return max(0.0, self._closes_at[name] - self._monotonic())
-
-    def note(self, name: str, *, ok: bool) -> None:
-        """Count one call; success closes the circuit, one more failure after the pause opens it again."""
-        with self._lock:
-            self._failures[name] = 0 if ok else self._failures.get(name, 0) + 1
-            if self._failures[name] >= self._most:
-                self._closes_at[name] = self._monotonic() + self._pause_s
+def call_circuit(monotonic: Callable[[], float]) -> CircuitBreaker:
+    """Return a circuit breaker for the calls of all contexts over one store, by name."""
+    return CircuitBreaker(monotonic, failures=FAILURES_TO_OPEN, open_for_s=OPEN_FOR_S)
 
 
 def call_in_parallel(

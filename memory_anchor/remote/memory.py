@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.base.json_values import (
     Json,
     Record,
@@ -120,12 +121,7 @@ class RemoteLink:
         self._path = parts.path.rstrip("/")
         self._key = key
         self._connect_s = connect_s
-        self._monotonic = monotonic
-        self._open_for_s = open_for_s
-        self._lock = threading.Lock()
-        self._failures = 0
-        self._open_until = 0.0
-        self._is_probing = False
+        self._circuit = CircuitBreaker(monotonic, failures=FAILURES_TO_OPEN, open_for_s=open_for_s)
 
     def ask(self, path: str, body: Record, *, limit_s: float) -> Record:
         """Return the answer of `/v1/PATH` within `limit_s`: connecting, sending, reading and parsing together.
@@ -133,7 +129,9 @@ class RemoteLink:
         Raises RemoteUnavailable: no answer, a failure, an invalid answer, or the circuit is open. RemoteKeyRefused.
         Refused, NotFound, BadInput: the server's answer to this request.
         """
-        self._check_circuit()
+        if not self._circuit.admits():
+            failed = f"{self.name} failed {self._circuit.failures()} times in a row; asked again soon"
+            raise RemoteUnavailable("km_open", failed)
         ok = False
         try:
             status, answer = self._within(path, json.dumps(dict(body)).encode(), limit_s * WAIT_SHARE)
@@ -143,30 +141,11 @@ class RemoteLink:
             ok = False
             raise
         finally:
-            self._note(ok=ok)
+            self._circuit.note(ok=ok)
 
     @property
     def is_open(self) -> bool:
-        with self._lock:
-            return self._failures >= FAILURES_TO_OPEN and self._monotonic() < self._open_until
-
-    def _check_circuit(self) -> None:
-        """Raise RemoteUnavailable while the circuit is open, or another call is the probe."""
-        with self._lock:
-            if self._failures < FAILURES_TO_OPEN:
-                return
-            if self._open_until > self._monotonic() or self._is_probing:
-                raise RemoteUnavailable(
-                    "km_open", f"{self.name} failed {self._failures} times in a row; asked again soon"
-                )
-            self._is_probing = True
-
-    def _note(self, *, ok: bool) -> None:
-        with self._lock:
-            self._is_probing = False
-            self._failures = 0 if ok else self._failures + 1
-            if self._failures >= FAILURES_TO_OPEN:
-                self._open_until = self._monotonic() + self._open_for_s
+        return self._circuit.retry_in_s() > 0
 
     def _within(self, path: str, body: bytes, limit_s: float) -> tuple[int, Json]:
         """Return status and parsed answer (None: no JSON) of a call that is cancelled after `limit_s`."""

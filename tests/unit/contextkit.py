@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.context.context import ContextBuilder, ContextSources
-from memory_anchor.context.parallel_calls import CircuitBreaker
+from memory_anchor.context.parallel_calls import call_circuit
 from memory_anchor.model import (
     Citation,
     Constitution,
@@ -102,7 +103,7 @@ class World:
         return ContextBuilder(
             self.sources(record),
             budget or BudgetSettings(),
-            circuit=circuit or CircuitBreaker(self.monotonic),
+            circuit=circuit or call_circuit(self.monotonic),
             monotonic=self.monotonic,
             deadline_s=deadline_s,
         )

@@ -50,7 +50,7 @@ RANKS = (
 """Each imports only those below it. Two rooms never share a rank."""
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names} | dict.fromkeys(BASE, len(RANKS))
 BUDGETS: dict[str, int] = {
-    "remote": 604,
+    "remote": 548,
     "devices": 2639,
     "moving_requests": 75,
     "front": 13206,
@@ -90,7 +90,7 @@ BUDGETS: dict[str, int] = {
     "errors": 124,
     "__main__": 76,
     "__init__": 10,
-    "base": 1478,
+    "base": 1545,
     "use_cases": 2317,
 }
 """Lines of Python a room may have, docstrings and blanks included; lowered to what was reached."""

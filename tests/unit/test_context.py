@@ -11,8 +11,8 @@ from contextkit import IDENTITY, NOON, World, actions, event, fact, passage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.context.context import ContextBuilder
-from memory_anchor.context.parallel_calls import CircuitBreaker
 from memory_anchor.errors import BadInput, DiskFull, StoreBusy, Unavailable
 from memory_anchor.language.fences import FENCE_RULE, FENCE_TAG
 from memory_anchor.language.tokens import count_tokens
@@ -253,7 +253,7 @@ def test_a_search_that_hangs_is_left_behind() -> None:
 def test_repeated_failures_open_the_circuit_and_a_pause_closes_it() -> None:
     """After three failures in a row a source is left alone for a while, then tried again; the others go on."""
     world = full_world(fails={"search": Unavailable("x")})
-    circuit = CircuitBreaker(world.monotonic, failures=3, pause_s=30)
+    circuit = CircuitBreaker(world.monotonic, failures=3, open_for_s=30)
     for _ in range(3):
         world.builder(circuit=circuit).build("why Qdrant")
     world.asked.clear()
@@ -274,7 +274,7 @@ def test_repeated_failures_open_the_circuit_and_a_pause_closes_it() -> None:
 
 def test_one_more_failure_after_the_pause_opens_the_circuit_again() -> None:
     """A store that is still down is asked once a pause."""
-    circuit = CircuitBreaker(lambda: 0.0, failures=2, pause_s=10)
+    circuit = CircuitBreaker(lambda: 0.0, failures=2, open_for_s=10)
     circuit.note("search", ok=False)
     assert circuit.retry_in_s("search") == 0
     circuit.note("search", ok=False)
