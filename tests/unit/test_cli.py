@@ -45,6 +45,14 @@ def test_what_is_added_is_found_listed_shown_and_forgotten(run: Run) -> None:
     assert len(answer(run("history", added["id"], "--json"))["versions"]) == 3
 
 
+def test_a_search_shows_how_likely_each_answer_is_right(run: Run) -> None:
+    """Rule commands: the figure beside an id is the one that decides what is weak, not the order's own score."""
+    run("add", "We use uv for environments", "--type", "decision")
+    shown = answer(run("search", "which tool for environments", "--json"))["snippets"][0]
+
+    assert f"{shown['id']} {shown['relevance']:.0%} " in run("search", "which tool for environments").stdout
+
+
 def test_text_comes_from_a_pipe_too(run: Run) -> None:
     """Rule commands: `-` and nothing read standard input."""
     logged = answer(run("log", "-", "--who", "Ana", "--ttl-days", "7", "--json", input="CI flaked on test_edge\n"))

@@ -59,7 +59,9 @@ def _search(answer: Record, _: Values) -> None:
         when = local_time(snippet.get("when", ""))
         status = "" if snippet.get("status", "active") == "active" else f" [yellow]{escaped(snippet['status'])}[/]"
         about = f"{layer_name(snippet['layer'])} {snippet['type']} {when}{' (weak)' * bool(snippet.get('weak'))}"
-        out.print(f"[cyan]{snippet['id']}[/] {snippet['score']:.3f} [dim]{escaped(about)}[/]{status}")
+        chance = snippet.get("relevance")  # the chance that it is right; none where nothing was asked
+        figure = f"{snippet['score']:.3f}" if chance is None else f"{chance:.0%}"
+        out.print(f"[cyan]{snippet['id']}[/] {figure} [dim]{escaped(about)}[/]{status}")
         print_paragraph(clipped(text(snippet["text"]), 1000))
         for name, value in (record(snippet.get("signals") or {})).items():
             out.print(f"    [dim]{name}:[/] {escaped(json.dumps(value, ensure_ascii=False))}")
