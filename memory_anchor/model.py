@@ -560,7 +560,7 @@ class ProposalStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """project, origin: where it was given, a `KeyPlace`. credential: the record of an approver's key elsewhere."""
+    """project, origin: what it is for, see `ProjectRef`. credential: the record of an approver's key elsewhere."""
 
     by: str
     at: datetime

@@ -21,7 +21,7 @@ HUMAN_AUTHOR = "human:"
 """The prefix of the author of every version that a human wrote."""
 
 
-class Who(StrEnum):
+class Principal(StrEnum):
     """A column of the table."""
 
     AGENT = "agent"
@@ -34,7 +34,11 @@ class Who(StrEnum):
     ADMIN_KEY = "of an admin"
 
 
-WHO_CALLS: Mapping[Caller, Who] = {Caller.AGENT: Who.AGENT, Caller.HUMAN: Who.TERMINAL, Caller.SYSTEM: Who.JOB}
+PRINCIPAL_OF_CALLER: Mapping[Caller, Principal] = {
+    Caller.AGENT: Principal.AGENT,
+    Caller.HUMAN: Principal.TERMINAL,
+    Caller.SYSTEM: Principal.JOB,
+}
 """A caller that is no agent has proved it: a human by the passphrase, a job by running inside the engine."""
 
 
@@ -122,42 +126,19 @@ class Action(StrEnum):
 
 _Y, _R, _N, _L = Right.YES, Right.READER, Right.NO, Right.LATER
 _READ = frozenset({Action.READ, Action.CONTEXT, Action.STATS})
-_WRITTEN = frozenset(
+_ADDED = frozenset(
     {
-        *(
-            Action.SAVE,
-            Action.SAVE_FOR_ACCOUNT,
-            Action.LOG,
-            Action.PROMOTE,
-            Action.NOTE,
-            Action.END_SESSION,
-            Action.LEARN,
-        ),
-        *(Action.PROPOSE, Action.DISPLACE, Action.FORGET, Action.SETTLE, Action.KNOWLEDGE),
+        *(Action.SAVE, Action.SAVE_FOR_ACCOUNT, Action.LOG, Action.PROMOTE, Action.NOTE),
+        *(Action.END_SESSION, Action.LEARN, Action.PROPOSE, Action.DISPLACE),
     }
 )
+_WRITTEN = _ADDED | {Action.FORGET, Action.SETTLE, Action.KNOWLEDGE}
 """What comes in over HTTP: as an agent's, whoever holds the key."""
 _DECIDED = frozenset({Action.ACCEPT, Action.REJECT, Action.MERGE, Action.APPROVE_PROPOSAL, Action.REJECT_PROPOSAL})
 NO_PAGE = frozenset(
     {
-        *(
-            Action.SAVE,
-            Action.SAVE_FOR_ACCOUNT,
-            Action.LOG,
-            Action.PROMOTE,
-            Action.NOTE,
-            Action.END_SESSION,
-            Action.LEARN,
-        ),
-        *(
-            Action.PROPOSE,
-            Action.DISPLACE,
-            Action.ADOPT,
-            Action.INIT,
-            Action.WRITE_PAUSED,
-            Action.REINDEX,
-            Action.BACKUP_RESTORE,
-        ),
+        *_ADDED,
+        *(Action.ADOPT, Action.INIT, Action.WRITE_PAUSED, Action.REINDEX, Action.BACKUP_RESTORE),
         *(Action.IMPORT, Action.IMPORT_IDENTITY, Action.IMPORT_PROJECTS, Action.EXPORT, Action.EXPORT_ALL),
         *(Action.PROJECTS, Action.LINK, Action.MERGE_PROJECTS, Action.MAKE_KEYS, Action.REVOKE_KEYS, Action.MIGRATE),
         *(Action.EXCHANGE, Action.JOIN_DEVICES),
@@ -166,7 +147,7 @@ NO_PAGE = frozenset(
 """What the dashboard has no page for; its human is else the one at the terminal, by the passphrase in the form."""
 
 
-def _of_keys(action: Action, agent: Right) -> tuple[Right, Right, Right, Right]:
+def _key_rights(action: Action, agent: Right) -> tuple[Right, Right, Right, Right]:
     """Return what keys may: a reader, a writer, an approver, an admin; each may what the one before it may."""
     if action in _READ:
         return agent, agent, agent, agent
@@ -179,10 +160,12 @@ def _of_keys(action: Action, agent: Right) -> tuple[Right, Right, Right, Right]:
     return _N, _N, _N, Right.OWN_ACCOUNT if action is Action.REVOKE_KEYS else _N
 
 
-RIGHTS: Mapping[Action, Mapping[Who, Right]] = {
-    action: dict(
-        zip(Who, (agent, human, _L if action in NO_PAGE else human, job, *_of_keys(action, agent)), strict=True)
-    )
+def _browser(action: Action, human: Right) -> Right:
+    return _L if action in NO_PAGE else human
+
+
+RIGHTS: Mapping[Action, Mapping[Principal, Right]] = {
+    action: dict(zip(Principal, (agent, human, _browser(action, human), job, *_key_rights(action, agent)), strict=True))
     for action, agent, human, job in (
         (Action.SAVE, Right.GATE, _Y, Right.GATE),
         (Action.SAVE_FOR_ACCOUNT, Right.REVIEW, _Y, Right.REVIEW),
@@ -239,7 +222,7 @@ RIGHTS: Mapping[Action, Mapping[Who, Right]] = {
     )
 }
 
-_HOW: Mapping[Action, str] = {
+_REFUSALS: Mapping[Action, str] = {
     Action.ACCEPT: "review needs a human: run `memory-anchor review` on a terminal with the passphrase",
     Action.REJECT: "review needs a human: run `memory-anchor review` on a terminal with the passphrase",
     Action.PURGE: "purge erases for good and is for humans: run `memory-anchor purge` on a terminal",
@@ -256,33 +239,33 @@ USERS_TYPES = frozenset({MemoryType.DECISION, MemoryType.INSTRUCTION, MemoryType
 """Types whose contradictions only a human settles; of the others an agent may settle one."""
 
 
-KEY_COLUMNS = frozenset({Who.READER_KEY, Who.WRITER_KEY, Who.APPROVER_KEY, Who.ADMIN_KEY})
-_ROLES = {one: one.value.rpartition(" ")[2] + "'s" for one in KEY_COLUMNS}
+KEY_PRINCIPALS = frozenset({Principal.READER_KEY, Principal.WRITER_KEY, Principal.APPROVER_KEY, Principal.ADMIN_KEY})
+_ROLES = {principal: principal.value.rpartition(" ")[2] + "'s" for principal in KEY_PRINCIPALS}
 
 
 def refusal(
     action: Action,
-    who: Caller | Who,
+    caller: Caller | Principal,
     touched: Sequence[Memory] = (),
     *,
     versions: Sequence[Memory] = (),
     asks_user: Collection[MemoryType] = (),
 ) -> str:
-    """Return why `who` may not do this, in one sentence; "" when it may.
+    """Return why `caller` may not do this, in one sentence; "" when it may.
 
     touched: the current versions of what the action would change. versions: of the one memory that is unpinned, in any
     order. asks_user: types whose contradictions the settings leave to the user (`conflicts.policy`).
     """
-    column = who if isinstance(who, Who) else WHO_CALLS[who]
-    match RIGHTS[action][column]:
+    principal = caller if isinstance(caller, Principal) else PRINCIPAL_OF_CALLER[caller]
+    match RIGHTS[action][principal]:
         case Right.YES | Right.READER | Right.GATE | Right.LOWERED | Right.SIGNED | Right.OWN_ACCOUNT:
             return ""
-        case Right.NO if column in KEY_COLUMNS:
-            return f"{action.value}: this {_ROLES[column]} key may not; ask whoever runs the server for another role"
+        case Right.NO if principal in KEY_PRINCIPALS:
+            return f"{action.value}: this {_ROLES[principal]} key may not; ask whoever runs the server for another role"
         case Right.NO | Right.REVIEW:
-            return _HOW.get(action, f"{action.value} is for humans: run it on a terminal with the passphrase")
+            return _REFUSALS.get(action, f"{action.value} is for humans: run it on a terminal with the passphrase")
         case Right.LATER:
-            return f"{action.value}: there is no door for a {column.value} yet"
+            return f"{action.value}: there is no door for a {principal.value} yet"
         case Right.BESIDE_HUMANS:
             owned = next((memory for memory in touched if is_human_owned(memory)), None)
             if owned is None:
@@ -306,38 +289,38 @@ def refusal(
 
 def check(
     action: Action,
-    who: Caller | Who,
+    caller: Caller | Principal,
     touched: Sequence[Memory] = (),
     *,
     versions: Sequence[Memory] = (),
     asks_user: Collection[MemoryType] = (),
 ) -> None:
     """Raise Refused, with the reason, unless `refusal` has none."""
-    if why := refusal(action, who, touched, versions=versions, asks_user=asks_user):
+    if why := refusal(action, caller, touched, versions=versions, asks_user=asks_user):
         raise Refused(why)
 
 
-def may(action: Action, who: Caller | Who, touched: Sequence[Memory] = ()) -> bool:
+def may(action: Action, caller: Caller | Principal, touched: Sequence[Memory] = ()) -> bool:
     """Return whether `refusal` has nothing to say."""
-    return not refusal(action, who, touched)
+    return not refusal(action, caller, touched)
 
 
-def is_human(who: Caller) -> bool:
+def is_human(caller: Caller) -> bool:
     """Return whether a human proved to be calling."""
-    return who is Caller.HUMAN
+    return caller is Caller.HUMAN
 
 
-def import_refusal(who: Caller, memory: Memory, current: Memory | None, *, reads: Collection[str]) -> str:
-    """Return why `who` may not bring in this version of an exported memory; "" when it may.
+def import_refusal(caller: Caller, memory: Memory, current: Memory | None, *, reads: Collection[str]) -> str:
+    """Return why `caller` may not bring in this version of an exported memory; "" when it may.
 
     current: the newest version under this id here. reads: the audiences the caller holds. A line may not claim what its
     caller could not do by any other door: speak or pin as a human, reach beyond what it reads, decide what waits for a
     human, or follow what a human said.
     """
-    if is_human(who):
+    if is_human(caller):
         return ""
     if memory.layer is Layer.IDENTITY_SCHEMA:
-        return f"{memory.id} {refusal(Action.IMPORT_IDENTITY, who)}"
+        return f"{memory.id} {refusal(Action.IMPORT_IDENTITY, caller)}"
     decides = current is not None and current.status in (Status.PENDING, Status.DISPUTED)
     claims = (
         (memory.origin is Origin.HUMAN or memory.author.startswith(HUMAN_AUTHOR), "speaks for a human"),
@@ -365,7 +348,7 @@ def waits_for_user(memories: Sequence[Memory], asks_user: Collection[MemoryType]
 
 def pinned_by_human(versions: Sequence[Memory]) -> bool:
     """Return whether a human set, or set again, the pin that the newest version has."""
-    for version in sorted(versions, key=lambda one: -one.version):
+    for version in sorted(versions, key=lambda memory: -memory.version):
         if not version.pinned:
             return False
         if version.author.startswith(HUMAN_AUTHOR):

@@ -147,7 +147,7 @@ def candidate(value: Candidate) -> Shown:
 
 def proposal(value: Proposal) -> Shown:
     """Return {proposal_id, status, confirmations, required, how_to_approve, ...}."""
-    return {name: field for name, field in proposals.answer(value).items() if field is not None}
+    return {name: field for name, field in proposals.as_json(value).items() if field is not None}
 
 
 # --- memories --------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from memory_anchor.front.http_ingest import BatchWorker, add_ingest
 from memory_anchor.front.http_v1 import (
     CLAIMS,
     ERRORS,
-    WHO_OF_ROLE,
+    PRINCIPAL_OF_ROLE,
     V1Handler,
     add_constitution,
     add_paths,
@@ -410,7 +410,7 @@ def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
     @app.get("/v1/keys", operation_id="keys_list", responses=ERRORS, summary="List the account's keys; no secret.")
     async def listed(request: Request) -> dict[str, object]:
         credential = credential_of(request)
-        check(Action.REVOKE_KEYS, WHO_OF_ROLE[credential.role])
+        check(Action.REVOKE_KEYS, PRINCIPAL_OF_ROLE[credential.role])
         return dict(await v1.places.run(partial(_listed, keys, credential.account, core.clock.now())))
 
     def create(credential: Credential, request: BaseRequest) -> Record:
@@ -438,7 +438,7 @@ def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
     def add(path: str, action: Action, model: type[BaseRequest], change: KeyChange) -> None:
         async def handle(request: Request) -> dict[str, object]:
             credential = credential_of(request)
-            check(action, WHO_OF_ROLE[credential.role])
+            check(action, PRINCIPAL_OF_ROLE[credential.role])
             if core.settings.read_only:
                 raise Refused("this memory is read-only; nothing was changed")
             checked = model.read(await v1.body(request), path)

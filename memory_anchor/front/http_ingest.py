@@ -29,8 +29,8 @@ from memory_anchor.front.http_v1 import (
     CLAIMS,
     CLAIMS_SCHEMA,
     ERRORS,
+    PRINCIPAL_OF_ROLE,
     REQUEST_ID,
-    WHO_OF_ROLE,
     V1Handler,
     body_schema,
     pop_claims,
@@ -207,7 +207,7 @@ def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
         if not isinstance(items, list) or not 1 <= len(items) <= ITEMS_MAX:
             raise BadInput(f"items is no list of 1 to {ITEMS_MAX} objects; allowed are {', '.join(KINDS)}")
         actor = v1.actor(request, claims, action=Action.LOG)
-        role = WHO_OF_ROLE[credential_of(request).role]
+        role = PRINCIPAL_OF_ROLE[credential_of(request).role]
 
         def accept(anchor: MemoryAnchor) -> Record:
             anchor.writes.check_writable()
@@ -220,7 +220,7 @@ def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
     @app.get("/v1/ingest/{batch}", operation_id="ingest_report", responses=ERRORS, summary="Tell how far a batch is.")
     async def report(request: Request, batch: str) -> dict[str, object]:
         credential = credential_of(request)
-        rights.check(Action.READ, WHO_OF_ROLE[credential.role])
+        rights.check(Action.READ, PRINCIPAL_OF_ROLE[credential.role])
         read = partial(worker.batches.report, batch, account=credential.account, user=credential.user)
         return dict(await v1.places.run(read))
 

@@ -10,8 +10,8 @@ good once (`identity/signed_requests`). So a key in an agent's configuration app
 part of the access key's record, which the server's human signed.
 
 `/v1/constitution`: open proposals for L0 with their diff, and approvals signed on other machines. The approver's
-machine makes what is shown, and every signed statement (`identity/elsewhere`), from the answer of `proposals`; the
-server only accepts signatures. Two must be valid: one over this request and its challenge, and one over the
+machine makes what is shown, and every signed statement (`identity/remote_approval`), from the answer of `proposals`;
+the server only accepts signatures. Two must be valid: one over this request and its challenge, and one over the
 confirmation, which is stored. A refused one is written to the audit trail with the approver's name.
 """
 
@@ -38,13 +38,13 @@ from memory_anchor.front.mcp_server import project_for
 from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import DEFAULT_VARIANT, VariantChoice
 from memory_anchor.identity.keys import Approver
-from memory_anchor.identity.proposals import answer
+from memory_anchor.identity.proposals import as_json
 from memory_anchor.identity.remote_approval import Vote, basis_record
 from memory_anchor.identity.signed_requests import Proof, SignedCall
 from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX
 from memory_anchor.model import Actor, Proposal, ProposalStatus
 from memory_anchor.requests import ApproveProposal, DecideProposal, RejectProposal
-from memory_anchor.rights import Action, Who
+from memory_anchor.rights import Action, Principal
 from memory_anchor.runtime.wire import PREAMBLE
 from memory_anchor.team.credential import Role
 from memory_anchor.team.keys import KeyFile
@@ -69,11 +69,11 @@ CLAIMS_SCHEMA: Mapping[str, Json] = {
     name: {"type": "string", "maxLength": NAME_MAX, "description": about} for name, about in CLAIMS.items()
 }
 REQUEST_ID = "request_id"
-WHO_OF_ROLE: Mapping[Role, Who] = {
-    Role.READER: Who.READER_KEY,
-    Role.WRITER: Who.WRITER_KEY,
-    Role.APPROVER: Who.APPROVER_KEY,
-    Role.ADMIN: Who.ADMIN_KEY,
+PRINCIPAL_OF_ROLE: Mapping[Role, Principal] = {
+    Role.READER: Principal.READER_KEY,
+    Role.WRITER: Principal.WRITER_KEY,
+    Role.APPROVER: Principal.APPROVER_KEY,
+    Role.ADMIN: Principal.ADMIN_KEY,
 }
 EVENT_FIELDS = frozenset({"when", "where", "who", "ttl_days"})
 """Fields that only an event has: a `store` with one of them logs an event."""
@@ -123,7 +123,7 @@ class V1Handler:
     def actor(self, request: Request, claims: Mapping[str, str], *, action: Action) -> Actor:
         """Return the caller. Raises Refused: its claims differ from the credential, or its role lacks the right."""
         credential = credential_of(request)
-        rights.check(action, WHO_OF_ROLE[credential.role])
+        rights.check(action, PRINCIPAL_OF_ROLE[credential.role])
         preamble = PREAMBLE.get()
         return actor_from(
             preamble._replace(zone=claims["zone"] or preamble.zone),
@@ -412,8 +412,8 @@ def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
             )
             if name == REJECT:
                 why = text(wanted["reason"])
-                return dict(answer(schema.reject_remote(proposal, vote, reason=why, seen=seen)))
-            return dict(answer(schema.confirm_remote(proposal, vote, seen=seen)))
+                return dict(as_json(schema.reject_remote(proposal, vote, reason=why, seen=seen)))
+            return dict(as_json(schema.confirm_remote(proposal, vote, seen=seen)))
         except MemoryAnchorError as error:
             refusal = {"proposal": str(body.get("id", ""))[:20], "why": str(error)[:200], "key": credential.key}
             core.audit.append(REFUSED, refusal, by=f"human:{approver.name}", at=core.clock.now())
@@ -454,7 +454,7 @@ def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
 
 def _row(schema: IdentitySchema, proposal: Proposal) -> Record:
     """Return a whole proposal, so that an approver can compute its hash and its diff again."""
-    row = dict(answer(proposal))
+    row = dict(as_json(proposal))
     row["confirmed_by"] = [confirmation.by for confirmation in proposal.confirmations]
     row["content"], row["from_id"] = proposal.content, proposal.from_id
     try:

@@ -52,16 +52,16 @@ def stamp(at: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPlace:
-    """The project a confirmation is for. project: its id on the machine that signs; origin: the id of the first link
-    of its trail of approvals, by which a colleague's clone is the same project ("" when the trail does not tell)."""
+class ProjectRef:
+    """The project a confirmation is for. id: on the machine that signs; origin: the id of the first link of its trail
+    of approvals, which a colleague's clone has too ("" if the trail has none)."""
 
-    project: str
+    id: str
     origin: str
 
 
 def confirmation_statement(
-    *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, place: KeyPlace
+    *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, project: ProjectRef
 ) -> dict[str, Json]:
     """Return what is signed for the `number`-th confirmation (1 to 3) of a proposal.
 
@@ -69,8 +69,8 @@ def confirmation_statement(
     """
     return {
         "what": "memory-anchor confirmation 2",
-        "project": place.project,
-        "origin": place.origin,
+        "project": project.id,
+        "origin": project.origin,
         "id": proposal.id,
         "action": proposal.action.value,
         "text": hashlib.sha256(proposal.content.encode("utf-8", "surrogatepass")).hexdigest(),
@@ -91,22 +91,28 @@ def rejected_statement(*, project: str, proposal_id: str, at: str) -> dict[str, 
 
 
 def confirm(
-    signer: Signs, *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, place: KeyPlace
+    signer: Signs, *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, project: ProjectRef
 ) -> Confirmation:
-    statement = confirmation_statement(proposal=proposal, hashed=hashed, number=number, by=by, at=at, place=place)
-    return Confirmation(by, at, hashed, signer.sign(statement), place.project, place.origin)
+    statement = confirmation_statement(proposal=proposal, hashed=hashed, number=number, by=by, at=at, project=project)
+    return Confirmation(by, at, hashed, signer.sign(statement), project.id, project.origin)
 
 
 def _statement_of(proposal: Proposal, confirmation: Confirmation, *, hashed: str, number: int) -> dict[str, Json]:
     """Return what this confirmation must have signed to be the `number`-th, for the project that it names."""
-    place = KeyPlace(confirmation.project, confirmation.origin)
+    project = ProjectRef(confirmation.project, confirmation.origin)
     return confirmation_statement(
-        proposal=proposal, hashed=hashed, number=number, by=confirmation.by, at=confirmation.at, place=place
+        proposal=proposal, hashed=hashed, number=number, by=confirmation.by, at=confirmation.at, project=project
     )
 
 
 def valid_confirmations(
-    proposal: Proposal, *, hashed: str, known: Sequence[Approver], own: Approver | None, distinct: bool, place: KeyPlace
+    proposal: Proposal,
+    *,
+    hashed: str,
+    known: Sequence[Approver],
+    own: Approver | None,
+    distinct: bool,
+    project: ProjectRef,
 ) -> tuple[Confirmation, ...]:
     """Return the confirmations of a proposal that count, in order.
 
@@ -126,11 +132,11 @@ def valid_confirmations(
         identities = {approver.public, approver.elsewhere and confirmation.by}
         if (distinct or approver.elsewhere) and identities & seen:
             continue
-        same_project, same_trail = confirmation.project == place.project, confirmation.origin == place.origin
+        same_project, same_trail = confirmation.project == project.id, confirmation.origin == project.origin
         if own is not None and approver.public == own.public:
             fits = same_project
         else:
-            fits = same_project and same_trail if approver.elsewhere else bool(place.origin) and same_trail
+            fits = same_project and same_trail if approver.elsewhere else bool(project.origin) and same_trail
         if not fits:
             continue
         seen |= {approver.public, confirmation.by} if approver.elsewhere else {approver.public}

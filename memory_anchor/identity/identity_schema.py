@@ -366,11 +366,11 @@ class IdentitySchema:
 
     def approval_basis(self) -> ApprovalBasis:
         """Return what an approver elsewhere signs over, beside the proposal. Raises Refused: never initialised."""
-        revision, place, keys = self._approved(), self._judge.place(), self._keys.sealing_approvers()
+        revision, project, keys = self._approved(), self._judge.project(), self._keys.sealing_approvers()
         number, follows = self._in_force.archive().next_number(keys)
         installation, link = self.key_fingerprint(), revision.link.id
         return ApprovalBasis(
-            installation, place.project, place.origin, revision.text, link, follows, number, revision.applied
+            installation, project.id, project.origin, revision.text, link, follows, number, revision.applied
         )
 
     def confirm_remote(self, proposal_id: str, vote: Vote, *, seen: str) -> Proposal:

@@ -13,7 +13,7 @@ from threading import RLock
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.identity.approval import (
-    KeyPlace,
+    ProjectRef,
     confirm,
     confirmed_elsewhere,
     has_signed,
@@ -79,11 +79,11 @@ class Judge:
         claimed = filed.proposal
         hashed = proposal_hash(claimed, filed.before)
         distinct = self._human.rules(rules).distinct_approvers
-        own, place = self._keys.own(), self.place()
+        own, project = self._keys.own(), self.project()
         confirming = (*known, *voters(claimed, self.electorate()))
         still_valid = claimed if claimed.id in applied else without_ended_keys(claimed, self._is_open)
         valid = valid_confirmations(
-            still_valid, hashed=hashed, known=confirming, own=own, distinct=distinct, place=place
+            still_valid, hashed=hashed, known=confirming, own=own, distinct=distinct, project=project
         )
         if claimed.id in applied:
             return replace(claimed, status=ProposalStatus.EFFECTIVE, confirmations=valid)
@@ -120,7 +120,7 @@ class Judge:
         hashed, number = proposal_hash(judged, before), len(earlier) + 1
         if (rules.distinct_approvers or credential) and has_signed(signer.approver, judged, hashed):
             raise Refused(f"{signer.approver.name} confirmed it already; another approver must")
-        added = confirm(signer, proposal=judged, hashed=hashed, number=number, by=by, at=at, place=self.place())
+        added = confirm(signer, proposal=judged, hashed=hashed, number=number, by=by, at=at, project=self.project())
         return replace(judged, confirmations=(*earlier, replace(added, credential=credential)))
 
     def before(self, proposal: Proposal) -> str:
@@ -134,16 +134,16 @@ class Judge:
         revision = self._in_force.archive_state().good
         return revision.applied if revision else ()
 
-    def place(self) -> KeyPlace:
+    def project(self) -> ProjectRef:
         """Return this project: its id here, and the first link of the trail that leads to the text in force."""
         archive = self._in_force.archive()
         revision = archive.current(self._keys.sealing_approvers()).revision
         if revision is None:
-            return KeyPlace(archive.home.name, "")
+            return ProjectRef(archive.home.name, "")
         if revision.approval:
-            return KeyPlace(archive.home.name, origin_in(revision))
+            return ProjectRef(archive.home.name, origin_in(revision))
         trail, known = read_trail(self._trail), self._keys.approvers()
-        return KeyPlace(archive.home.name, origin_of(trail, link=revision.link, known=known))
+        return ProjectRef(archive.home.name, origin_of(trail, link=revision.link, known=known))
 
 
 def check_limits(document: Document, error: type[MemoryAnchorError], *, budget_tokens: int) -> None:

@@ -90,7 +90,7 @@ def new_id(proposal: Proposal, *, again: int = 0) -> str:
     return f"p-{hashlib.sha256(statement).hexdigest()[:10]}"
 
 
-def answer(proposal: Proposal) -> dict[str, Json]:
+def as_json(proposal: Proposal) -> dict[str, Json]:
     """Return the proposal as tools and `--json` show it."""
     return {
         "proposal_id": proposal.id,

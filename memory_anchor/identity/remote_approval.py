@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from memory_anchor.base.json_values import Json, items, text, whole
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.identity.approval import (
-    KeyPlace,
+    ProjectRef,
     confirm,
     proposal_hash,
     rejected_statement,
@@ -51,8 +51,8 @@ SIGNED_WITHIN = timedelta(minutes=5)
 class ApprovalBasis:
     """What an approval is signed over, besides the proposal.
 
-    installation: fingerprint of the server's first key. project, origin: see `KeyPlace`. text: in force. link, follows:
-    the approval and the seal that the next one continues; number: its own. applied: ids of proposals in force.
+    installation: fingerprint of the server's first key. project, origin: see `ProjectRef`. text: in force. link,
+    follows: the approval and the seal that the next one continues; number: its own. applied: ids of proposals in force.
     """
 
     installation: str
@@ -142,9 +142,9 @@ def sign_approval(
     Raises BadInput, NotFound: the proposal does not fit the text.
     """
     hashed = proposal_hash(proposal, replaced_digest(parse(basis.text), proposal))
-    place = KeyPlace(basis.project, basis.origin)
+    project = ProjectRef(basis.project, basis.origin)
     text = apply_proposal(basis.text, proposal)
-    confirmation = confirm(signer, proposal=proposal, hashed=hashed, number=number, by=by, at=at, place=place)
+    confirmation = confirm(signer, proposal=proposal, hashed=hashed, number=number, by=by, at=at, project=project)
     if number < REQUIRED_CONFIRMATIONS:
         return hashed, (confirmation.signature,)
     signed_link = sign_link(
@@ -225,9 +225,11 @@ def jointly_sealed(revision: SealedRevision, sealing: Sequence[Approver], projec
         return False
     electorate = Electorate(sealing, account)
     known = (*sealing, *voters(proposal, electorate))
-    place = KeyPlace(project, proposal.confirmations[0].origin)
+    project_ref = ProjectRef(project, proposal.confirmations[0].origin)
     hashed = proposal_hash(proposal, approval.before)
-    valid = valid_confirmations(proposal, hashed=hashed, known=known, own=sealing[0], distinct=False, place=place)
+    valid = valid_confirmations(
+        proposal, hashed=hashed, known=known, own=sealing[0], distinct=False, project=project_ref
+    )
     last = voter(valid[-1].credential, electorate, valid[-1].at) if len(valid) == REQUIRED_CONFIRMATIONS else ()
     return any(
         signed_by(approver.public, revision.statement(project), revision.seal)

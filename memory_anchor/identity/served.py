@@ -85,12 +85,12 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundText:
-    """The project's file. document: None if it is missing or not text; wrong: why it cannot be used."""
+class ConstitutionFile:
+    """The project's file. document: None if it is missing or not text; problem: why it cannot be used."""
 
     content: bytes | None
     document: Document | None
-    wrong: str = ""
+    problem: str = ""
 
 
 class TextInForce:
@@ -118,7 +118,7 @@ class TextInForce:
         self._joint = partial(jointly_sealed, account=account)
         self._index = SealedIndex(home.parent)
         self._archives: dict[str, Archive] = {}
-        self._found: FoundText | None = None
+        self._cached_file: ConstitutionFile | None = None
         self._cached: tuple[tuple[object, ...], Served] | None = None
         self._parsed = NOTHING
 
@@ -179,7 +179,7 @@ class TextInForce:
         """Return the text in force with its warnings."""
         file, state = self.file(), self.archive_state()
         initialised = state.revision is not None or self.initialised
-        key = (file.content, file.wrong, state, initialised)
+        key = (file.content, file.problem, state, initialised)
         if self._cached is None or self._cached[0] != key:
             self._cached = (key, self._assess(file, state, initialised))
             if state.revision is not None:
@@ -224,15 +224,15 @@ class TextInForce:
             self._known_elsewhere.add(key)  # ids are unique, so what took effect there never will here
         return key in self._known_elsewhere
 
-    def file(self) -> FoundText:
+    def file(self) -> ConstitutionFile:
         """Return the project's file as it is now; parsed again only when its bytes changed."""
         try:
             content = nofollow.read(self.path.parent, self.path.name, most_bytes=MAX_BYTES)
         except OSError as error:
-            return FoundText(None, None, f"it cannot be read ({error.strerror})")
+            return ConstitutionFile(None, None, f"it cannot be read ({error.strerror})")
         if content is None:
-            return FoundText(None, None, MISSING)
-        if self._found is None or self._found.content != content:
+            return ConstitutionFile(None, None, MISSING)
+        if self._cached_file is None or self._cached_file.content != content:
             text, problem = decode(content)
             problem = problem or ("" if text.strip() else EMPTY)
             document = None if problem else parse(text)
@@ -240,8 +240,8 @@ class TextInForce:
                 problem = "; ".join(document.problems[:PROBLEMS_SHOWN])
                 more = len(document.problems) - PROBLEMS_SHOWN
                 problem += f"; and {more} more" if more > 0 else ""
-            self._found = FoundText(content, document, problem)
-        return self._found
+            self._cached_file = ConstitutionFile(content, document, problem)
+        return self._cached_file
 
     def readable_file(self) -> Document:
         """Return the project's file if all of it is valid.
@@ -249,8 +249,8 @@ class TextInForce:
         Raises BadInput: missing or broken; the message names the lines.
         """
         file = self.file()
-        if file.document is None or file.wrong:
-            raise BadInput(f"{self.path} cannot be used: {file.wrong}; mend it, or {RESTORE}")
+        if file.document is None or file.problem:
+            raise BadInput(f"{self.path} cannot be used: {file.problem}; mend it, or {RESTORE}")
         return file.document
 
     def bring_file(
@@ -263,10 +263,10 @@ class TextInForce:
         """
         file = self.file()
         expected = parse(sealed.text).digest
-        if file.wrong in (MISSING, EMPTY):
+        if file.problem in (MISSING, EMPTY):
             nofollow.write(self.path.parent, self.path.name, sealed.text.encode())
             return
-        if file.content is None or file.document is None or file.wrong or file.document.digest == expected:
+        if file.content is None or file.document is None or file.problem or file.document.digest == expected:
             return
         same_as_before = previous is not None and file.document.digest == parse(previous.text).digest
         if proposal.action is ProposalAction.ADOPT and not same_as_before:
@@ -289,7 +289,7 @@ class TextInForce:
 
         Raises BadInput: it is broken.
         """
-        if self.archive_state().good is not None or self.file().wrong in (MISSING, EMPTY):
+        if self.archive_state().good is not None or self.file().problem in (MISSING, EMPTY):
             return ""
         document = self.readable_file()
         is_unfilled = not document.entries or any(PLACEHOLDER in entry.content for entry in document.entries)
@@ -300,7 +300,7 @@ class TextInForce:
 
         Raises BadInput: it is broken.
         """
-        if self.file().wrong in (MISSING, EMPTY):
+        if self.file().problem in (MISSING, EMPTY):
             nofollow.write(self.path.parent, self.path.name, STARTER.encode())
         return self.readable_file()
 
@@ -310,9 +310,9 @@ class TextInForce:
         if served.revision is not None:
             return served.document.text
         file = self.file()
-        return file.document.text if file.document is not None and not file.wrong else NOTHING.text
+        return file.document.text if file.document is not None and not file.problem else NOTHING.text
 
-    def _assess(self, file: FoundText, state: ArchiveState, initialised: bool) -> Served:
+    def _assess(self, file: ConstitutionFile, state: ArchiveState, initialised: bool) -> Served:
         if state.good is not None:
             document = self._document(state.good.text)
             warnings = (*_about_damage(state), *_about_file(file, document))
@@ -323,10 +323,10 @@ class TextInForce:
             return Served(NOTHING, (UNSEALED,), None)
         if initialised:
             return Served(NOTHING, (GONE,), None)
-        if file.wrong in (MISSING, EMPTY):
-            situation = f"there is no {FILE_NAME}" if file.wrong == MISSING else f"{FILE_NAME} is empty"
+        if file.problem in (MISSING, EMPTY):
+            situation = f"there is no {FILE_NAME}" if file.problem == MISSING else f"{FILE_NAME} is empty"
             return Served(NOTHING, (f"no constitution is in force: {situation}; {MAKE}",), None)
-        broken = f" and cannot be read: {file.wrong}" if file.wrong else ""
+        broken = f" and cannot be read: {file.problem}" if file.problem else ""
         return Served(
             NOTHING,
             (f"no constitution is in force: {FILE_NAME} was never approved on this machine{broken}; {INIT}",),
@@ -355,9 +355,9 @@ def _about_damage(state: ArchiveState) -> tuple[str, ...]:
     return ()
 
 
-def _about_file(file: FoundText, approved: Document) -> tuple[str, ...]:
-    if file.document is None or file.wrong:
-        return (f"{FILE_NAME}: {file.wrong}; the approved text is served; mend it, or {RESTORE}",)
+def _about_file(file: ConstitutionFile, approved: Document) -> tuple[str, ...]:
+    if file.document is None or file.problem:
+        return (f"{FILE_NAME}: {file.problem}; the approved text is served; mend it, or {RESTORE}",)
     if file.document.digest != approved.digest:
         lines = changed_lines(approved.text, file.document.text)
         return (f"{FILE_NAME}: {lines} from the approved text, which is served; {ADOPT}, or {RESTORE}",)

@@ -22,7 +22,7 @@ from serving import Served, bearer, core_to_serve, key_for
 from memory_anchor.core import Core
 from memory_anchor.errors import NoCredential
 from memory_anchor.front.http_api import build_http
-from memory_anchor.front.http_v1 import PATHS, WHO_OF_ROLE
+from memory_anchor.front.http_v1 import PATHS, PRINCIPAL_OF_ROLE
 from memory_anchor.rights import RIGHTS, Action, Right
 from memory_anchor.settings import Settings
 from memory_anchor.team.credential import Role
@@ -171,7 +171,7 @@ def test_each_role_may_what_the_table_says_and_nothing_else(served: Served, held
         for path in PATHS:
             ask = {"headers": bearer(key)} | ({"json": NEEDS.get(path.path, {})} if path.method == "POST" else {})
             answer = served.ask(path.method, f"/v1/{path.path}", **ask)
-            may = RIGHTS[path.action][WHO_OF_ROLE[role]] is not Right.NO
+            may = RIGHTS[path.action][PRINCIPAL_OF_ROLE[role]] is not Right.NO
             assert (answer.status_code == 403) is (not may), (role, path, answer.text)
     assert not held.services.store.find("event_log", Where(), limit=9)[3:]
 
@@ -208,7 +208,7 @@ def test_each_role_may_decide_what_the_table_says_and_nothing_by_the_role_alone(
                 paths[path], f"/v1/{path}", headers=bearer(key), **({} if paths[path] == "GET" else {"json": {}})
             )
             by_role = answer.status_code == 403 and "may not" in answer.json()["message"]
-            may = RIGHTS[action][WHO_OF_ROLE[role]] is not Right.NO
+            may = RIGHTS[action][PRINCIPAL_OF_ROLE[role]] is not Right.NO
             assert by_role is (not may), (role, path, answer.text)
             assert path in HANDS_OUT or answer.status_code in (400, 403), (role, path, answer.text)
 

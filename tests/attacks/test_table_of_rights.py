@@ -29,7 +29,7 @@ from human_seat import Engine, Seat
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.front.cli import link
 from memory_anchor.model import Caller
-from memory_anchor.rights import KEY_COLUMNS, RIGHTS, Action, Right, Who, refusal, version_stamp
+from memory_anchor.rights import KEY_PRINCIPALS, RIGHTS, Action, Principal, Right, refusal, version_stamp
 from memory_anchor.testing import PASSPHRASE, human_of
 
 MODERN = {
@@ -60,10 +60,10 @@ class Desk:
         self.seat, self.mcp, self.human = seat, agent, human_of(seat.data)
         self.http = ""
 
-    def ask(self, who: Who, name: str, /, **given: Any) -> dict[str, Any]:
+    def ask(self, who: Principal, name: str, /, **given: Any) -> dict[str, Any]:
         """Return the engine's answer to a command of this caller, `refused` with its sentence where it is one."""
         try:
-            return link.call(name, human=self.human if who is Who.TERMINAL else None, **given)
+            return link.call(name, human=self.human if who is Principal.TERMINAL else None, **given)
         except link.Failed as error:
             return {"refused": str(error), "exit": error.exit_code}
 
@@ -95,39 +95,39 @@ class Desk:
 
     # --- subjects -----------------------------------------------------------------------------------------------
 
-    def fact(self, who: Who = Who.AGENT, **more: Any) -> dict[str, Any]:
+    def fact(self, who: Principal = Principal.AGENT, **more: Any) -> dict[str, Any]:
         """Return a fresh memory, told by no other."""
         done = self.ask(who, "add", content=f"Fact {word()}", **more)
         return self.show(done["id"])
 
     def show(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.ask(Who.AGENT, "show", id=name)["memory"]
+        found: dict[str, Any] = self.ask(Principal.AGENT, "show", id=name)["memory"]
         return found
 
     def held(self, *, guarded: bool) -> dict[str, Any]:
-        return self.fact(Who.TERMINAL if guarded else Who.AGENT)
+        return self.fact(Principal.TERMINAL if guarded else Principal.AGENT)
 
-    def pinned(self, who: Who) -> dict[str, Any]:
+    def pinned(self, who: Principal) -> dict[str, Any]:
         made = self.fact()
         assert "refused" not in self.ask(who, "pin", id=made["id"])
         return self.show(made["id"])
 
     def disputed(self, *, guarded: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         old = self.fact()
-        self.ask(Who.TERMINAL, "pin", id=old["id"])
-        new = self.ask(Who.AGENT, "add", content=f"Fact {word()}", replaces=old["id"])
+        self.ask(Principal.TERMINAL, "pin", id=old["id"])
+        new = self.ask(Principal.AGENT, "add", content=f"Fact {word()}", replaces=old["id"])
         assert new["outcome"] == "needs_review", new
         if not guarded:
-            self.ask(Who.TERMINAL, "unpin", id=old["id"])
+            self.ask(Principal.TERMINAL, "unpin", id=old["id"])
         return self.show(new["id"]), self.show(old["id"])
 
     def line(self, **claims: Any) -> list[list[Any]]:
         """Return a line of an import: of a memory that is not here."""
         name = self.fact()["id"]
-        page = self.ask(Who.AGENT, "export_page", collection="verified_fact", instant="2999-01-01T00:00:00+00:00")
+        page = self.ask(Principal.AGENT, "export_page", collection="verified_fact", instant="2999-01-01T00:00:00+00:00")
         while name not in [one["id"] for one in page["lines"]]:
             more = {"collection": "verified_fact", "instant": "2999-01-01T00:00:00+00:00", "after": page["after"]}
-            page = self.ask(Who.AGENT, "export_page", **more)
+            page = self.ask(Principal.AGENT, "export_page", **more)
         (found,) = [one for one in page["lines"] if one["id"] == name]
         text = f"Line {uuid.uuid4().hex}"
         given = {
@@ -151,7 +151,7 @@ def stamped(*memories: Mapping[str, Any]) -> list[str]:
     return [version_stamp(one["id"], one["version"], one["content"]) for one in memories]
 
 
-Try = Callable[[Desk, Who, bool], str]
+Try = Callable[[Desk, Principal, bool], str]
 TRIES: dict[Action, list[Try]] = {action: [] for action in Action}
 
 
@@ -170,8 +170,8 @@ def simple(action: Action, name: str, make: Callable[[Desk, bool], dict[str, Any
 def by_tool(action: Action, name: str, make: Callable[[Desk, bool], dict[str, Any]]) -> None:
     """An MCP tool: an agent's door alone."""
 
-    def tried(desk: Desk, who: Who, guarded: bool) -> str:
-        return outcome(desk.tool(name, **make(desk, guarded))) if who is Who.AGENT else ""
+    def tried(desk: Desk, who: Principal, guarded: bool) -> str:
+        return outcome(desk.tool(name, **make(desk, guarded))) if who is Principal.AGENT else ""
 
     TRIES[action].append(tried)
 
@@ -187,7 +187,7 @@ LORE = "eyJlbnRyaWVzIjogW119"
 """A lorebook without entries, in base64."""
 
 
-def lorebook(desk: Desk, who: Who) -> str:
+def lorebook(desk: Desk, who: Principal) -> str:
     """Return the name of a lorebook that this caller has just added."""
     name: str = desk.ask(who, "lorebook_add", file=f"{uuid.uuid4().hex}.json", content=LORE)["name"]
     return name
@@ -202,8 +202,10 @@ by_tool(
 )
 simple(Action.LOG, "log", lambda d, g: {"content": word()})
 by_tool(Action.LOG, "log_event", lambda d, g: {"content": word()})
-simple(Action.PROMOTE, "promote", lambda d, g: {"event_id": d.ask(Who.AGENT, "log", content=word())["id"]})
-by_tool(Action.PROMOTE, "promote_to_fact", lambda d, g: {"event_id": d.ask(Who.AGENT, "log", content=word())["id"]})
+simple(Action.PROMOTE, "promote", lambda d, g: {"event_id": d.ask(Principal.AGENT, "log", content=word())["id"]})
+by_tool(
+    Action.PROMOTE, "promote_to_fact", lambda d, g: {"event_id": d.ask(Principal.AGENT, "log", content=word())["id"]}
+)
 by_tool(Action.NOTE, "set_active_context", lambda d, g: {"key": "plan", "value": word()})
 by_tool(Action.END_SESSION, "end_session", lambda d, g: {"summary": word()})
 simple(Action.LEARN, "extract", lambda d, g: {"messages": [{"role": "user", "content": word()}], "apply": True})
@@ -214,18 +216,18 @@ by_tool(Action.DISPLACE, "save_memory", lambda d, g: {"content": word(), "replac
 simple(Action.EDIT, "edit", lambda d, g: {"id": d.held(guarded=g)["id"], "content": word()})
 simple(Action.JUDGE, "judge", lambda d, g: {"id": d.held(guarded=g)["id"], "epistemic": "hypothesis"})
 simple(Action.FORGET, "forget", lambda d, g: {"id": d.held(guarded=g)["id"]})
-simple(Action.FORGET, "forget", lambda d, g: {"id": (d.pinned(Who.TERMINAL) if g else d.fact())["id"]})
+simple(Action.FORGET, "forget", lambda d, g: {"id": (d.pinned(Principal.TERMINAL) if g else d.fact())["id"]})
 by_tool(Action.FORGET, "forget_memory", lambda d, g: {"id": d.held(guarded=g)["id"]})
 simple(Action.PIN, "pin", lambda d, g: {"id": d.held(guarded=g)["id"]})
-simple(Action.UNPIN, "unpin", lambda d, g: {"id": d.pinned(Who.TERMINAL if g else Who.AGENT)["id"]})
+simple(Action.UNPIN, "unpin", lambda d, g: {"id": d.pinned(Principal.TERMINAL if g else Principal.AGENT)["id"]})
 simple(Action.JOBS, "jobs_run", lambda d, g: {"name": "expire_events", "dry_run": True})
 simple(Action.JOBS, "jobs_switch", lambda d, g: {"on": True})
 simple(Action.REINDEX, "reindex", lambda d, g: {})
 simple(Action.BACKUP, "backup_create", lambda d, g: {"file": str(d.seat.root / f"{uuid.uuid4().hex}.tar.gz")})
 simple(Action.KNOWLEDGE, "lorebook_add", lambda d, g: {"file": f"{uuid.uuid4().hex}.json", "content": LORE})
-simple(Action.KNOWLEDGE, "lorebook_remove", lambda d, g: {"name": lorebook(d, Who.AGENT)})
-simple(Action.TRUST_KNOWLEDGE, "lorebook_remove", lambda d, g: {"name": lorebook(d, Who.TERMINAL)})
-simple(Action.TRUST_KNOWLEDGE, "lorebook_add", lambda d, g: {"file": lorebook(d, Who.TERMINAL), "content": LORE})
+simple(Action.KNOWLEDGE, "lorebook_remove", lambda d, g: {"name": lorebook(d, Principal.AGENT)})
+simple(Action.TRUST_KNOWLEDGE, "lorebook_remove", lambda d, g: {"name": lorebook(d, Principal.TERMINAL)})
+simple(Action.TRUST_KNOWLEDGE, "lorebook_add", lambda d, g: {"file": lorebook(d, Principal.TERMINAL), "content": LORE})
 simple(Action.EXPORT, "export_begin", lambda d, g: {})
 simple(Action.EXPORT_ALL, "export_begin", lambda d, g: {"everything": True})
 simple(
@@ -245,21 +247,21 @@ simple(Action.CONFIG, "doctor_probe", lambda d, g: {})
 
 
 @door(Action.RESTORE)
-def restored(desk: Desk, who: Who, guarded: bool) -> str:
+def restored(desk: Desk, who: Principal, guarded: bool) -> str:
     made = desk.fact()["id"]
-    desk.ask(Who.TERMINAL if guarded else Who.AGENT, "forget", id=made)
+    desk.ask(Principal.TERMINAL if guarded else Principal.AGENT, "forget", id=made)
     return outcome(desk.ask(who, "restore", id=made))
 
 
 def settled(action: Action, resolution: str) -> None:
     @door(action)
-    def by_command(desk: Desk, who: Who, guarded: bool) -> str:
+    def by_command(desk: Desk, who: Principal, guarded: bool) -> str:
         sides = desk.disputed(guarded=guarded)
         return outcome(desk.ask(who, "settle", id=sides[0]["id"], resolution=resolution, seen=stamped(*sides)))
 
     @door(action)
-    def by_the_tool(desk: Desk, who: Who, guarded: bool) -> str:
-        if who is not Who.AGENT:
+    def by_the_tool(desk: Desk, who: Principal, guarded: bool) -> str:
+        if who is not Principal.AGENT:
             return ""
         return outcome(desk.tool("resolve_conflict", id=desk.disputed(guarded=guarded)[0]["id"], resolution=resolution))
 
@@ -269,23 +271,23 @@ settled(Action.MERGE, "merge")
 
 
 @door(Action.UNDO)
-def undone(desk: Desk, who: Who, guarded: bool) -> str:
+def undone(desk: Desk, who: Principal, guarded: bool) -> str:
     made = desk.held(guarded=guarded)["id"]
     desk.ask(who, "undo", what="last", apply=True)
     return DONE if desk.show(made)["status"] == "archived" else REFUSED
 
 
 @door(Action.UNDO_HUMANS)
-def undone_a_humans(desk: Desk, who: Who, _: bool) -> str:
+def undone_a_humans(desk: Desk, who: Principal, _: bool) -> str:
     made = desk.fact()["id"]
-    desk.ask(Who.TERMINAL, "edit", id=made, content=word())
+    desk.ask(Principal.TERMINAL, "edit", id=made, content=word())
     desk.ask(who, "undo", what="last", apply=True)
     return DONE if desk.show(made)["version"] == 3 else REFUSED
 
 
 def decided(action: Action, name: str) -> None:
     @door(action)
-    def by_command(desk: Desk, who: Who, guarded: bool) -> str:
+    def by_command(desk: Desk, who: Principal, guarded: bool) -> str:
         waiting = desk.fact(confidence=0.8)
         return outcome(desk.ask(who, name, id=waiting["id"], seen=stamped(waiting)))
 
@@ -295,59 +297,59 @@ decided(Action.REJECT, "reject")
 
 
 @door(Action.PURGE)
-def purged(desk: Desk, who: Who, guarded: bool) -> str:
+def purged(desk: Desk, who: Principal, guarded: bool) -> str:
     made = desk.held(guarded=guarded)["id"]
-    seen = desk.ask(Who.TERMINAL, "purge_preview", ids=[made])["seen"]
+    seen = desk.ask(Principal.TERMINAL, "purge_preview", ids=[made])["seen"]
     shown = desk.ask(who, "purge_preview", ids=[made])
     assert outcome(shown) == outcome(desk.ask(who, "purge", ids=[made], seen=seen))
     return outcome(shown)
 
 
 @door(Action.PAUSE)
-def paused(desk: Desk, who: Who, _: bool) -> str:
+def paused(desk: Desk, who: Principal, _: bool) -> str:
     answer = desk.ask(who, "pause", off=False)
-    desk.ask(Who.TERMINAL, "pause", off=True)
+    desk.ask(Principal.TERMINAL, "pause", off=True)
     return outcome(answer)
 
 
 @door(Action.RESUME)
-def resumed(desk: Desk, who: Who, guarded: bool) -> str:
-    desk.ask(Who.TERMINAL if guarded else Who.AGENT, "pause", off=False)
+def resumed(desk: Desk, who: Principal, guarded: bool) -> str:
+    desk.ask(Principal.TERMINAL if guarded else Principal.AGENT, "pause", off=False)
     answer = desk.ask(who, "pause", off=True)
-    desk.ask(Who.TERMINAL, "pause", off=True)
+    desk.ask(Principal.TERMINAL, "pause", off=True)
     return outcome(answer)
 
 
 @door(Action.WRITE_PAUSED)
-def written_while_paused(desk: Desk, who: Who, guarded: bool) -> str:
-    desk.ask(Who.TERMINAL, "pause", off=False)
+def written_while_paused(desk: Desk, who: Principal, guarded: bool) -> str:
+    desk.ask(Principal.TERMINAL, "pause", off=False)
     try:
-        if who is Who.AGENT:
+        if who is Principal.AGENT:
             assert outcome(desk.tool("save_memory", content=word())) == REFUSED
             assert "paused" in str(desk.ask(who, "import_lines", lines=[[1, "{}"]]))
         return outcome(desk.ask(who, "add", content=word()))
     finally:
-        desk.ask(Who.TERMINAL, "pause", off=True)
+        desk.ask(Principal.TERMINAL, "pause", off=True)
 
 
 @door(Action.IMPORT)
-def imported(desk: Desk, who: Who, _: bool) -> str:
+def imported(desk: Desk, who: Principal, _: bool) -> str:
     lines = desk.line(origin="system", confidence=1.0)
     told = desk.ask(who, "import_lines", lines=lines)
-    if told.get("added") == 1 and who is Who.AGENT:
+    if told.get("added") == 1 and who is Principal.AGENT:
         name = json.loads(lines[0][1])["id"]
         assert (desk.show(name)["origin"], desk.show(name)["confidence"]) == ("agent", 0.95)
     return DONE if told.get("added") == 1 else REFUSED
 
 
 @door(Action.IMPORT_IDENTITY)
-def imported_identity(desk: Desk, who: Who, _: bool) -> str:
+def imported_identity(desk: Desk, who: Principal, _: bool) -> str:
     told = desk.ask(who, "import_lines", lines=desk.line(layer="identity_schema"))
     return DONE if told.get("added") == 1 else REFUSED
 
 
 @door(Action.IMPORT_PROJECTS)
-def imported_projects(desk: Desk, who: Who, _: bool) -> str:
+def imported_projects(desk: Desk, who: Principal, _: bool) -> str:
     folder = f"path:/nowhere/{uuid.uuid4().hex}"
     desk.ask(who, "import_projects", projects={f"p-{uuid.uuid4().hex[:8]}": [folder]})
     return DONE if folder in (desk.seat.data / "projects.json").read_text() else REFUSED
@@ -364,14 +366,14 @@ def another(desk: Desk) -> str:
 
 
 @door(Action.LINK)
-def linked(desk: Desk, who: Who, _: bool) -> str:
+def linked(desk: Desk, who: Principal, _: bool) -> str:
     folder = desk.seat.root / uuid.uuid4().hex
     folder.mkdir()
     return outcome(desk.ask(who, "projects_link", project=another(desk), folder=str(folder)))
 
 
 @door(Action.MERGE_PROJECTS)
-def merged(desk: Desk, who: Who, _: bool) -> str:
+def merged(desk: Desk, who: Principal, _: bool) -> str:
     return outcome(desk.ask(who, "projects_merge", source=another(desk), target=another(desk)))
 
 
@@ -379,8 +381,8 @@ def in_a_shell(action: Action, *words: str) -> None:
     """A command without a terminal: an agent's door alone."""
 
     @door(action)
-    def shell(desk: Desk, who: Who, _: bool) -> str:
-        if who is not Who.AGENT:
+    def shell(desk: Desk, who: Principal, _: bool) -> str:
+        if who is not Principal.AGENT:
             return ""
         return REFUSED if desk.seat.shell(*words).returncode == 4 else DONE
 
@@ -404,8 +406,8 @@ in_a_shell(Action.MIGRATE, "migrate", "--to", "qdrant://127.0.0.1:9")
 
 
 @door(Action.BACKUP_RESTORE)
-def restored_over(desk: Desk, who: Who, _: bool) -> str:
-    if who is not Who.AGENT:
+def restored_over(desk: Desk, who: Principal, _: bool) -> str:
+    if who is not Principal.AGENT:
         return ""
     file = desk.seat.root / f"{uuid.uuid4().hex}.tar.gz"
     desk.ask(who, "backup_create", file=str(file))
@@ -413,9 +415,9 @@ def restored_over(desk: Desk, who: Who, _: bool) -> str:
 
 
 @door(Action.LOG)
-def logged_by_a_hook(desk: Desk, who: Who, _: bool) -> str:
+def logged_by_a_hook(desk: Desk, who: Principal, _: bool) -> str:
     """A summary of a compaction becomes an event."""
-    if who is not Who.AGENT:
+    if who is not Principal.AGENT:
         return ""
     text = word()
     desk.hook("PostCompact", compact_summary=text)
@@ -423,17 +425,17 @@ def logged_by_a_hook(desk: Desk, who: Who, _: bool) -> str:
 
 
 @door(Action.WRITE_PAUSED)
-def logged_by_a_hook_while_paused(desk: Desk, who: Who, guarded: bool) -> str:
-    desk.ask(Who.TERMINAL, "pause", off=False)
+def logged_by_a_hook_while_paused(desk: Desk, who: Principal, guarded: bool) -> str:
+    desk.ask(Principal.TERMINAL, "pause", off=False)
     try:
         return logged_by_a_hook(desk, who, guarded)
     finally:
-        desk.ask(Who.TERMINAL, "pause", off=True)
+        desk.ask(Principal.TERMINAL, "pause", off=True)
 
 
 @door(Action.READ)
-def read_by_a_hook(desk: Desk, who: Who, _: bool) -> str:
-    if who is not Who.AGENT:
+def read_by_a_hook(desk: Desk, who: Principal, _: bool) -> str:
+    if who is not Principal.AGENT:
         return ""
     text = desk.fact()["content"]
     return DONE if text in desk.hook("SessionStart", source="startup").stdout else REFUSED
@@ -454,7 +456,7 @@ def served(seat: Seat) -> Iterator[str]:
         process.wait(60)
 
 
-def walked_by_hand(root: Path) -> set[tuple[Action, Who]]:
+def walked_by_hand(root: Path) -> set[tuple[Action, Principal]]:
     """Return the cells of the human whose door is a terminal of its own, each walked with the passphrase typed."""
     seat = Seat(root)
     typed = [("Passphrase", PASSPHRASE)]
@@ -491,7 +493,7 @@ def walked_by_hand(root: Path) -> set[tuple[Action, Who]]:
     text.write_text(text.read_text() + '  - id: dawn\n    content: "Water at dawn"\n    priority: 1\n')
     code, screen = seat.human("constitution", "adopt", answers=typed)
     assert code == 0, screen
-    return {(action, Who.TERMINAL) for action in (*cells, Action.ADOPT)}
+    return {(action, Principal.TERMINAL) for action in (*cells, Action.ADOPT)}
 
 
 @pytest.fixture(params=figure(["engine"], ["engine", "server"]))
@@ -518,7 +520,7 @@ def test_the_table_is_walked_through_every_door(desk: Desk, tmp_path: Path, caps
     """Issue 12, who may do what: cells tested = all cells, and each does what it says."""
     wrong, cells, tries = [], set(), 0
     for action in Action:
-        for who in (Who.AGENT, Who.TERMINAL):
+        for who in (Principal.AGENT, Principal.TERMINAL):
             for guarded in (False, True):
                 for number, tried in enumerate(TRIES[action]):
                     wanted, got = expected(RIGHTS[action][who], guarded=guarded), tried(desk, who, guarded)
@@ -528,33 +530,37 @@ def test_the_table_is_walked_through_every_door(desk: Desk, tmp_path: Path, caps
                         wrong += [(action.value, who.value, guarded, number, wanted, got)] if got != wanted else []
     assert not wrong
     # Jobs: every one that there is, over what humans guard; they do nothing that the table does not give them.
-    humans = [desk.fact(Who.TERMINAL), desk.pinned(Who.TERMINAL), *desk.disputed(guarded=True)]
+    humans = [desk.fact(Principal.TERMINAL), desk.pinned(Principal.TERMINAL), *desk.disputed(guarded=True)]
     guarded = [*humans, desk.fact(confidence=0.8)]
     before = [desk.show(one["id"]) for one in guarded]
-    for job in desk.ask(Who.AGENT, "jobs_list")["jobs"]:
-        assert "refused" not in desk.ask(Who.AGENT, "jobs_run", name=job["name"]), job
+    for job in desk.ask(Principal.AGENT, "jobs_list")["jobs"]:
+        assert "refused" not in desk.ask(Principal.AGENT, "jobs_run", name=job["name"]), job
     for was in before:
         now = desk.show(was["id"])
         assert {name: now.get(name) for name in ("content", "status", "pinned")} == {
             name: was.get(name) for name in ("content", "status", "pinned")
         }
     for action in Action:
-        cells |= {(action, Who.BROWSER)} if refusal(action, Who.BROWSER) else set()
+        cells |= {(action, Principal.BROWSER)} if refusal(action, Principal.BROWSER) else set()
         # The browser's human signs the terminal's calls: its forms are walked in test_dashboard_attacks.py.
-        cells |= {(action, Who.BROWSER)} if RIGHTS[action][Who.BROWSER] is RIGHTS[action][Who.TERMINAL] else set()
-        cells |= {(action, who) for who in KEY_COLUMNS}  # walked over HTTP: test_keys.py
-        right = RIGHTS[action][Who.JOB]
+        cells |= (
+            {(action, Principal.BROWSER)}
+            if RIGHTS[action][Principal.BROWSER] is RIGHTS[action][Principal.TERMINAL]
+            else set()
+        )
+        cells |= {(action, who) for who in KEY_PRINCIPALS}  # walked over HTTP: test_keys.py
+        right = RIGHTS[action][Principal.JOB]
         if right is Right.NO or right in FREE or right is Right.REVIEW:
             assert bool(refusal(action, Caller.SYSTEM)) == (right in (Right.NO, Right.REVIEW))
-        cells.add((action, Who.JOB))
+        cells.add((action, Principal.JOB))
     cells |= walked_by_hand(tmp_path / "by hand")
-    not_here = {(action, Who.TERMINAL) for action in NO_DOOR_FOR_A_HUMAN}
+    not_here = {(action, Principal.TERMINAL) for action in NO_DOOR_FOR_A_HUMAN}
     for action, who in not_here:
         assert not refusal(action, who)
-    told = f"{tries} tries; {len(Action) * len(Who)} cells: {len(cells - not_here)} walked"
+    told = f"{tries} tries; {len(Action) * len(Principal)} cells: {len(cells - not_here)} walked"
     with capsys.disabled():
         print(f"\n{told}, {len(not_here)} have no door")
-    assert cells | not_here == {(action, who) for action in Action for who in Who}
+    assert cells | not_here == {(action, who) for action in Action for who in Principal}
 
 
 # --- a decision and an agent that is quicker (A21) ------------------------------------------------------------------

@@ -318,9 +318,9 @@ def test_a_key_of_the_agents_own_does_not_count(desk: Desk, tmp_path: Path) -> N
     signer = ring.unlock("agent of its own")
     proposal = desk.propose()
     hashed = approval.proposal_hash(proposal, "")
-    at, place = desk.clock.now(), approval.KeyPlace("prj", "")
+    at, project = desk.clock.now(), approval.ProjectRef("prj", "")
     forged = [
-        approval.confirm(signer, proposal=proposal, hashed=hashed, number=n, by="alice", at=at, place=place)
+        approval.confirm(signer, proposal=proposal, hashed=hashed, number=n, by="alice", at=at, project=project)
         for n in (1, 2, 3)
     ]
     listed = [

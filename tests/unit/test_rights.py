@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 
 from memory_anchor.model import Caller
-from memory_anchor.rights import NO_PAGE, RIGHTS, WHO_CALLS, Action, Right, Who
+from memory_anchor.rights import NO_PAGE, PRINCIPAL_OF_CALLER, RIGHTS, Action, Principal, Right
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "security.md"
@@ -17,9 +17,9 @@ TELLS_WHO = {"rights.py", "model.py", "callers.py"}
 
 def table() -> list[str]:
     """Return the table as the page holds it."""
-    head = f"| use case | {' | '.join(who.value for who in Who)} |"
-    rows = [f"| {action.value} | {' | '.join(RIGHTS[action][who].value for who in Who)} |" for action in Action]
-    return [head, f"|{'---|' * (len(Who) + 1)}", *rows]
+    head = f"| use case | {' | '.join(who.value for who in Principal)} |"
+    rows = [f"| {action.value} | {' | '.join(RIGHTS[action][who].value for who in Principal)} |" for action in Action]
+    return [head, f"|{'---|' * (len(Principal) + 1)}", *rows]
 
 
 def test_the_page_holds_the_table_of_the_code() -> None:
@@ -33,13 +33,17 @@ def test_the_page_holds_the_table_of_the_code() -> None:
 def test_every_use_case_has_a_cell_for_everybody() -> None:
     """Issue 12: no cell is left to chance; who has no door yet may do nothing."""
     assert set(RIGHTS) == set(Action)
-    assert all(set(row) == set(Who) for row in RIGHTS.values())
-    assert set(WHO_CALLS) == set(Caller)
-    assert {RIGHTS[action][Who.BROWSER] for action in NO_PAGE} == {Right.LATER}
+    assert all(set(row) == set(Principal) for row in RIGHTS.values())
+    assert set(PRINCIPAL_OF_CALLER) == set(Caller)
+    assert {RIGHTS[action][Principal.BROWSER] for action in NO_PAGE} == {Right.LATER}
     assert all(
-        RIGHTS[action][Who.BROWSER] is RIGHTS[action][Who.TERMINAL] for action in Action if action not in NO_PAGE
+        RIGHTS[action][Principal.BROWSER] is RIGHTS[action][Principal.TERMINAL]
+        for action in Action
+        if action not in NO_PAGE
     )
-    for less, more in itertools.pairwise((Who.READER_KEY, Who.WRITER_KEY, Who.APPROVER_KEY, Who.ADMIN_KEY)):
+    for less, more in itertools.pairwise(
+        (Principal.READER_KEY, Principal.WRITER_KEY, Principal.APPROVER_KEY, Principal.ADMIN_KEY)
+    ):
         assert all(RIGHTS[action][more] is not Right.NO for action in Action if RIGHTS[action][less] is not Right.NO)
 
 

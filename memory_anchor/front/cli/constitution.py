@@ -70,7 +70,7 @@ def as_json_record(proposal: Proposal) -> Record:
     """Return a proposal as commands show it; L0 is imported by the first command that needs it."""
     from memory_anchor.identity import proposals
 
-    return dict(proposals.answer(proposal))
+    return dict(proposals.as_json(proposal))
 
 
 def make_app(

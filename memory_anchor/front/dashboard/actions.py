@@ -152,7 +152,7 @@ def constitution() -> Record:
             more = {"diff": schema.diff(proposal), "seen": schema.fingerprint(proposal), "wrong": ""}
         except MemoryAnchorError as error:
             more = {"diff": "", "seen": "", "wrong": str(error)}
-        shown.append({**proposals.answer(proposal), "content": proposal.content, **more})
+        shown.append({**proposals.as_json(proposal), "content": proposal.content, **more})
     return {
         "entries": [asdict(entry) for entry in served.entries],
         "warnings": list(served.warnings),
@@ -298,7 +298,7 @@ def proposal(form: Form, session: Session, words: Words) -> str:
     else:
         reason = form.get("reason", "") or words("proposal.no_reason")
         decided = schema.reject(id_, passphrase=typed, approver=name, reason=reason, seen=seen)
-    answer = proposals.answer(decided)
+    answer = proposals.as_json(decided)
     _notify(session, "good", words(f"proposal.{answer['status']}", n=answer["confirmations"], of=answer["required"]))
     return "/"
 
