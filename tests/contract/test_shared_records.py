@@ -63,7 +63,7 @@ def records(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Records]
 
 
 def test_what_is_written_is_read_back_whole(records: Records) -> None:
-    """Rule name: a record is what was written last."""
+    """Records: a record is what was written last."""
     assert records.read("team/keys.json") is None
     first = records.write("team/keys.json", b"\x00one\xff", before="")
     second = records.write("team/keys.json", b"", before=first)
@@ -76,7 +76,7 @@ def test_what_is_written_is_read_back_whole(records: Records) -> None:
 
 
 def test_a_write_over_what_was_not_read_is_refused_and_changes_nothing(records: Records) -> None:
-    """Rule name: compare and set."""
+    """Records: compare and set."""
     first = records.write("a", b"one", before="")
     second = records.write("a", b"two", before=first)
 
@@ -91,7 +91,7 @@ def test_a_write_over_what_was_not_read_is_refused_and_changes_nothing(records: 
 
 
 def test_a_write_to_what_was_deleted_meanwhile_does_not_bring_it_back(records: Records) -> None:
-    """Rule name: what is deleted stays deleted."""
+    """Records: what is deleted stays deleted."""
     first = records.write("a", b"one", before="")
     records.delete("a", before=first)
 
@@ -104,7 +104,7 @@ def test_a_write_to_what_was_deleted_meanwhile_does_not_bring_it_back(records: R
 
 
 def test_of_writers_at_once_each_acknowledged_write_counts_once(records: Records) -> None:
-    """Rule name: no write that was acknowledged is lost: a counter that eight threads raise."""
+    """Records: no write that was acknowledged is lost: a counter that eight threads raise."""
     records.write("counter", b"0", before="")
     lost = []
 
@@ -127,14 +127,14 @@ def test_of_writers_at_once_each_acknowledged_write_counts_once(records: Records
 def test_a_writer_who_is_overtaken_by_more_than_are_remembered_is_not_told_that_it_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule name: a write that counts is acknowledged: in local mode nobody comes between it and its writer's look."""
+    """Records: a write that counts is acknowledged: in local mode nobody comes between it and its writer's look."""
     monkeypatch.setattr(qdrant_records, "EARLIER_MAX", 1)
     for records in _local(tmp_path):
         test_of_writers_at_once_each_acknowledged_write_counts_once(records)
 
 
 def test_of_two_who_make_the_same_record_one_does(records: Records) -> None:
-    """Rule name: one maker of a record."""
+    """Records: one maker of a record."""
     made, refused = [], []
 
     def make(content: bytes) -> None:
@@ -151,7 +151,7 @@ def test_of_two_who_make_the_same_record_one_does(records: Records) -> None:
 
 
 def test_a_list_names_what_lies_below_a_folder_and_nothing_else(records: Records) -> None:
-    """Rule name: list by prefix."""
+    """Records: list by prefix."""
     for name in ("team/ingest/b.json", "team/ingest/a.json", "team/keys.json", "teams/c.json"):
         records.write(name, b"{}", before="")
 
@@ -169,7 +169,7 @@ def test_a_list_names_what_lies_below_a_folder_and_nothing_else(records: Records
 
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "x" * 201])
 def test_a_name_that_leads_elsewhere_is_refused(records: Records, name: str) -> None:
-    """Rule name: records stay below the data directory."""
+    """Records: records stay below the data directory."""
     with pytest.raises(BadInput):
         records.write(name, b"", before="")
     with pytest.raises(BadInput):
@@ -179,7 +179,7 @@ def test_a_name_that_leads_elsewhere_is_refused(records: Records, name: str) -> 
 def test_what_is_larger_than_a_request_comes_back_whole_and_leaves_nothing(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule name: large records lie in pieces: replaced, deleted, or of a writer that was killed, none is left."""
+    """Records: large records lie in pieces: replaced, deleted, or of a writer that was killed, none is left."""
     monkeypatch.setattr(qdrant_records, "PIECE_BYTES", 1_000)
     large = os.urandom(10_000)
     first = records.write("blob", large, before="")

@@ -56,7 +56,7 @@ def pair(place: Place, owner: Owner, tmp_path_factory: pytest.TempPathFactory) -
 def test_a_key_opens_every_replica_at_once_and_none_a_second_after_it_ended(
     pair: tuple[Replica, Replica], owner: Owner
 ) -> None:
-    """Rule name: a revoked key fails on every replica within 1 s."""
+    """Replicas: a revoked key fails on every replica within 1 s."""
     for _ in range(KEYS):
         key, made = owner.key()
         time.sleep(FRESH_S)
@@ -69,7 +69,7 @@ def test_a_key_opens_every_replica_at_once_and_none_a_second_after_it_ended(
 
 
 def test_what_a_key_wrote_on_one_replica_is_found_on_the_other(pair: tuple[Replica, Replica], owner: Owner) -> None:
-    """Rule name: one memory behind every replica."""
+    """Replicas: one memory behind every replica."""
     key, _ = owner.key()
     time.sleep(FRESH_S)
     saved = pair[0].ask("POST", "/v1/memory/store", key, json={"content": "Whales sing at the harbour"})
@@ -81,7 +81,7 @@ def test_what_a_key_wrote_on_one_replica_is_found_on_the_other(pair: tuple[Repli
 
 
 def test_an_admin_of_one_replica_lists_and_ends_the_keys_of_all(pair: tuple[Replica, Replica], owner: Owner) -> None:
-    """Rule name: keys are the service's; what was used where is told everywhere."""
+    """Replicas: keys are the service's; what was used where is told everywhere."""
     admin, _ = owner.key(role=Role.ADMIN)
     key, made = owner.key()
     time.sleep(FRESH_S)
@@ -97,7 +97,7 @@ def test_an_admin_of_one_replica_lists_and_ends_the_keys_of_all(pair: tuple[Repl
 def test_a_hundred_requests_cost_the_store_a_look_each_half_second(
     pair: tuple[Replica, Replica], owner: Owner, place: Place
 ) -> None:
-    """Rule name: checking keys puts no network call on each request."""
+    """Replicas: checking keys puts no network call on each request."""
     if place.local is None:
         pytest.skip("a real server does not tell how often it was asked")
     key, _ = owner.key(role=Role.READER)
@@ -140,7 +140,7 @@ def _finished(replica: Replica, id_: str, key: str) -> dict[str, Any]:
 
 
 def test_a_batch_is_one_whichever_replica_is_asked(pair: tuple[Replica, Replica], owner: Owner, place: Place) -> None:
-    """Rule name: a request id names one batch of the service, and its report is told by every replica."""
+    """Replicas: a request id names one batch of the service, and its report is told by every replica."""
     key, _ = owner.key()
     time.sleep(FRESH_S)
     items = [{"kind": "memory", "content": "Otterfield deploys need two reviews"}]
@@ -162,7 +162,7 @@ def test_a_batch_is_one_whichever_replica_is_asked(pair: tuple[Replica, Replica]
 def test_a_batch_whose_replica_is_killed_after_the_answer_is_finished_by_another_once(
     pair: tuple[Replica, Replica], owner: Owner, place: Place, tmp_path: Path
 ) -> None:
-    """Rule name: any replica finishes what one accepted: killed at random points after the 202, 0 lost, 0 doubled."""
+    """Replicas: any replica finishes what one accepted: killed at random points after the 202, 0 lost, 0 doubled."""
     del pair  # they stay and take over
     key, _ = owner.key()
     survivor = Replica(tmp_path / "survivor", place).start()
@@ -226,7 +226,7 @@ def _read(replica: Replica, key: str) -> dict[str, Any]:
 def test_what_was_pushed_to_a_replica_that_is_killed_is_read_by_another_once(
     pair: tuple[Replica, Replica], owner: Owner, place: Place, tmp_path: Path
 ) -> None:
-    """Rule name: killed at random points after it accepted documents: 0 lost, 0 doubled, 0 of another account."""
+    """Replicas: killed at random points after it accepted documents: 0 lost, 0 doubled, 0 of another account."""
     key, _ = owner.key()
     stranger, _ = owner.key(account="globex")
     doomed = Replica(tmp_path / "doomed", place)
@@ -268,7 +268,7 @@ def test_what_was_pushed_to_a_replica_that_is_killed_is_read_by_another_once(
 def test_a_request_sent_to_both_replicas_in_the_same_moment_is_done_once(
     pair: tuple[Replica, Replica], owner: Owner, place: Place
 ) -> None:
-    """Rule name: a request id names one write, whoever is asked and when."""
+    """Replicas: a request id names one write, whoever is asked and when."""
     key, _ = owner.key()
     time.sleep(FRESH_S)
     for number in range(figure(5, 50)):

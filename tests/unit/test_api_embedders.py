@@ -203,7 +203,7 @@ def test_what_settings_cannot_mean_is_refused_at_once() -> None:
 
 
 def test_ollama_is_asked_in_its_own_format_with_the_prompts_its_model_wants(server: Server) -> None:
-    """Rule name: a model that tells a question from a text by a prompt gets it; it stays loaded between questions."""
+    """Embedders: a model that tells a question from a text by a prompt gets it; it stays loaded between questions."""
     client = embedder(server, "ollama", model="embeddinggemma:300m", api_key="", base_url=server.http.url)
     stored, question = client.documents(["one"]), client.queries(["one"])
     first, second = server.requests
@@ -217,7 +217,7 @@ def test_ollama_is_asked_in_its_own_format_with_the_prompts_its_model_wants(serv
 
 
 def test_ollama_needs_no_key_and_its_models_are_as_long_as_they_are() -> None:
-    """Rule name: a model that is known needs nothing said; of another its rows' length must be said."""
+    """Embedders: a model that is known needs nothing said; of another its rows' length must be said."""
     usual = ApiEmbedder("ollama")
     assert usual.available()
     assert usual.identity.model == "ollama:embeddinggemma"

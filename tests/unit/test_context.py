@@ -274,12 +274,16 @@ def test_repeated_failures_open_the_circuit_and_a_pause_closes_it() -> None:
 
 def test_one_more_failure_after_the_pause_opens_the_circuit_again() -> None:
     """A store that is still down is asked once a pause."""
-    circuit = CircuitBreaker(lambda: 0.0, failures=2, open_for_s=10)
+    now = 0.0
+    circuit = CircuitBreaker(lambda: now, failures=2, open_for_s=10)
     circuit.note("search", ok=False)
     assert circuit.retry_in_s("search") == 0
     circuit.note("search", ok=False)
+    assert (circuit.retry_in_s("search"), circuit.retry_in_s("operations")) == (10, 0)
+    now = 10.0
+    assert circuit.retry_in_s("search") == 0
+    circuit.note("search", ok=False)
     assert circuit.retry_in_s("search") == 10
-    assert circuit.retry_in_s("operations") == 0
     circuit.note("search", ok=True)
     assert circuit.retry_in_s("search") == 0
 

@@ -72,7 +72,7 @@ def test_turns_of_one_conversation_keep_their_order_and_context(anchor: MemoryAn
 
 
 def test_what_was_logged_before_but_happened_on_another_day_is_no_context(anchor: MemoryAnchor, core: Core) -> None:
-    """Rule name: a talk is one conversation on one day; a connection in which months are told is many of them."""
+    """Events: a talk is one conversation on one day; a connection in which months are told is many of them."""
     anchor.log_event("We won the school's race.", when="2025-03-07")
     second = anchor.get(anchor.log_event("The bridge was closed.", when="2025-12-25").id)
     core.services.events.clear_cache()

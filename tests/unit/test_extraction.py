@@ -113,7 +113,7 @@ def test_what_is_not_worth_it_is_dropped(rows: Rows) -> None:
 
 
 def test_a_short_answer_is_judged_in_the_language_of_its_question() -> None:
-    """Rule name: worth.answer_language. "8443" has no script of its own; a long answer counts as it is written."""
+    """Rule worth.answer_language: "8443" has no script of its own; a long answer counts as it is written."""
     import numpy as np
 
     even = LinearModel(np.zeros((len(KINDS) + 1, 2)), keep=(0.9, 0.4, 0.9), join=(0.9, 0.4, 0.9), sure=(0.9, 0.4, 0.9))
@@ -128,7 +128,7 @@ def test_a_short_answer_is_judged_in_the_language_of_its_question() -> None:
 
 
 def test_what_is_handed_over_alone_is_told_by_its_length() -> None:
-    """Rule name: worth.few. One message alone was chosen by somebody; of a conversation of three or more none was."""
+    """Rule worth.few: one message alone was chosen by somebody; of a conversation of three or more none was."""
     read = [sentences_of(said(*[f"The gateway listens on port {n}." for n in range(count)])) for count in (1, 2, 3, 60)]
     assert [{sentence.said.brevity for sentence in each} for each in read] == [{1.0}, {0.5}, {0.0}, {0.0}]
 

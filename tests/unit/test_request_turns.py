@@ -22,7 +22,7 @@ ROUNDS = 12
 
 
 def test_a_request_sent_to_three_replicas_at_once_is_done_once(service: Replicas) -> None:
-    """Rule name: a request id names one write of the service; everybody who sends it gets the first answer."""
+    """Replicas: a request id names one write of the service; everybody who sends it gets the first answer."""
     anchors = [service.core().anchor(member()) for _ in range(3)]
     texts = ("The {} closes at nine.", "Nobody may moor at the {} without a permit.")
     for number in range(ROUNDS):
@@ -45,7 +45,7 @@ def test_a_request_sent_to_three_replicas_at_once_is_done_once(service: Replicas
 def test_a_turn_whose_replica_was_killed_goes_to_the_next_after_its_time(
     service: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule name: nobody waits for the dead for longer than a turn lasts, and nobody for ever."""
+    """Replicas: nobody waits for the dead for longer than a turn lasts, and nobody for ever."""
     monkeypatch.setattr(file_records, "HELD_S", 0.3)
     turns = RequestTurns(service.records)
     dead = turns.of("a")

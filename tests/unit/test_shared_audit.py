@@ -59,7 +59,7 @@ def save(core: Core, text: str) -> None:
 
 
 def test_every_replica_reads_and_verifies_the_trail_of_each(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule name: one trail, a chain a replica."""
+    """Replicas: one trail, a chain a replica."""
     monkeypatch.setattr(shared_audit, "SEGMENT_BYTES", 1_000)
     one, two = service.core(), service.core()
     for number in range(6):
@@ -75,7 +75,7 @@ def test_every_replica_reads_and_verifies_the_trail_of_each(service: Replicas, m
 
 
 def test_a_changed_line_on_the_server_is_named(service: Replicas) -> None:
-    """Rule name: a chain verifies by itself."""
+    """Replicas: a chain verifies by itself."""
     one, two = service.core(), service.core()
     for number in range(3):
         save(one, f"The lighthouse number {number} stands at pier {number}.")
@@ -93,7 +93,7 @@ def test_a_changed_line_on_the_server_is_named(service: Replicas) -> None:
 def test_killed_at_any_change_no_acknowledged_line_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    """Rule name: the folder of a replica may be lost with it: what was answered is in the chain on the server."""
+    """Replicas: the folder of a replica may be lost with it: what was answered is in the chain on the server."""
     for left in range(1, 100):
         with replicas(tmp_path / str(left), monkeypatch) as service:
             life = Life()
@@ -115,7 +115,7 @@ def test_killed_at_any_change_no_acknowledged_line_is_lost(
 
 
 def test_a_folder_that_went_back_in_time_begins_another_chain(service: Replicas, tmp_path: Path) -> None:
-    """Rule name: nothing on the server is written over by an older trail."""
+    """Replicas: nothing on the server is written over by an older trail."""
     one = service.core()
     save(one, "The lighthouse stands at pier one.")
     shutil.copytree(one.data_dir / "audit", tmp_path / "kept")
@@ -133,7 +133,7 @@ def test_a_folder_that_went_back_in_time_begins_another_chain(service: Replicas,
 def test_a_server_that_takes_no_lines_stops_writing_here_and_loses_none(
     service: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule name: lines wait on disk, writing waits for them, and it goes on by itself."""
+    """Replicas: lines wait on disk, writing waits for them, and it goes on by itself."""
     one = service.core()
     save(one, "The lighthouse stands at pier one.")
     real = service.records.write
@@ -156,7 +156,7 @@ def test_a_server_that_takes_no_lines_stops_writing_here_and_loses_none(
 def test_doctor_names_the_chain_of_another_replica_that_breaks(
     service: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule name: `doctor --audit` on one replica looks at all, and leaves them to read."""
+    """Replicas: `doctor --audit` on one replica looks at all, and leaves them to read."""
     one, two = service.core(), service.core()
     for place, core in enumerate((one, two)):
         save(core, f"The lighthouse {place} stands at pier {place}.")

@@ -120,7 +120,7 @@ def write(root: Path, name: str, text: str) -> None:
 def test_the_first_replica_brings_its_files_and_others_get_them(
     tmp_path: Path, replica: Callable[[str], WorkingCopy]
 ) -> None:
-    """Rule name: a single server becomes one of several by its own files."""
+    """Replicas: a single server becomes one of several by its own files."""
     write(tmp_path / "a", "identity/p/approved/000001.json", "one")
     write(tmp_path / "a", "team/keys.json", "{}")
     write(tmp_path / "a", "identity/refused_tries.json", "mine")
@@ -138,7 +138,7 @@ def test_the_first_replica_brings_its_files_and_others_get_them(
 def test_a_change_is_everywhere_or_nowhere(
     tmp_path: Path, replica: Callable[[str], WorkingCopy], records: Cuttable
 ) -> None:
-    """Rule name: one change of many files is one step: a failure, a cut store and a lost answer leave no half of it."""
+    """Replicas: one change of many files is one step: a failure, a cut store and a lost answer leave no half of it."""
     a, b = replica("a"), replica("b")
     with a.changing():
         write(tmp_path / "a", "identity/one", "1")
@@ -169,7 +169,7 @@ def test_a_change_is_everywhere_or_nowhere(
 
 
 def test_what_a_kill_left_of_a_change_is_taken_back(tmp_path: Path, replica: Callable[[str], WorkingCopy]) -> None:
-    """Rule name: a killed change never was."""
+    """Replicas: a killed change never was."""
     a = replica("a")
     with a.changing():
         write(tmp_path / "a", "identity/one", "1")
@@ -186,7 +186,7 @@ def test_what_a_kill_left_of_a_change_is_taken_back(tmp_path: Path, replica: Cal
 def test_two_who_change_at_once_wait_for_one_another_and_lose_nothing(
     tmp_path: Path, replica: Callable[[str], WorkingCopy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule name: a change begins from the newest; one that did not is refused whole."""
+    """Replicas: a change begins from the newest; one that did not is refused whole."""
     a, b = replica("a"), replica("b")
     for number in range(5):
         for name, one in (("a", a), ("b", b)):
@@ -207,7 +207,7 @@ def test_two_who_change_at_once_wait_for_one_another_and_lose_nothing(
 
 
 def test_another_service_s_keys_are_never_written_over(tmp_path: Path, replica: Callable[[str], WorkingCopy]) -> None:
-    """Rule name: a data directory belongs to one service."""
+    """Replicas: a data directory belongs to one service."""
     write(tmp_path / "a", "identity/approver.json", "a")
     replica("a").fresh()
     write(tmp_path / "b", "identity/approver.json", "b")
@@ -230,7 +230,7 @@ def test_another_service_s_keys_are_never_written_over(tmp_path: Path, replica: 
 def test_no_key_opens_while_what_others_revoked_cannot_be_known(
     tmp_path: Path, replica: Callable[[str], WorkingCopy], records: Cuttable
 ) -> None:
-    """Rule name: keys fail closed."""
+    """Replicas: keys fail closed."""
     a, b = replica("a"), replica("b")
     with a.changing():
         human = human_of(tmp_path / "a")
@@ -255,7 +255,7 @@ def test_no_key_opens_while_what_others_revoked_cannot_be_known(
 def test_a_look_is_asked_for_once_in_half_a_second(
     tmp_path: Path, replica: Callable[[str], WorkingCopy], records: Cuttable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule name: checking keys puts no network call on each request; a store that is away is asked no oftener."""
+    """Replicas: checking keys puts no network call on each request; a store that is away is asked no oftener."""
     a = replica("a")
     a.fresh()
     monkeypatch.setattr(working_copy, "FRESH_S", 60.0)
@@ -276,7 +276,7 @@ def test_a_look_is_asked_for_once_in_half_a_second(
 
 
 def test_sharing_without_a_server_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    """Rule name: store.records needs a server."""
+    """Replicas: store.records needs a server."""
     from memory_anchor.app import shared_of
 
     assert shared_of(StoreSettings(), tmp_path) is None
@@ -286,7 +286,7 @@ def test_sharing_without_a_server_is_refused_in_one_sentence(tmp_path: Path) -> 
 
 
 def test_a_challenge_of_one_replica_is_good_once_at_any_other(tmp_path: Path, records: Cuttable) -> None:
-    """Rule name: an approver's signed request may come to another replica than its challenge, and counts once."""
+    """Replicas: an approver's signed request may come to another replica than its challenge, and counts once."""
     human = human_of(tmp_path / "human")
     one, two = (Challenges(new_token, records) for _ in range(2))
     caller = dict.fromkeys(CALLER_FIELDS, "")
@@ -314,7 +314,7 @@ def test_a_challenge_of_one_replica_is_good_once_at_any_other(tmp_path: Path, re
 def test_the_constitution_that_one_replica_approved_is_served_by_the_other(
     tmp_path: Path, replica: Callable[[str], WorkingCopy], clock: ManualClock
 ) -> None:
-    """Rule name: L0 is one for the service: proposals, their confirmations and the sealed chain."""
+    """Replicas: L0 is one for the service: proposals, their confirmations and the sealed chain."""
     copies = {name: replica(name) for name in ("a", "b")}
     human_of(tmp_path / "a")
     copies["a"].fresh()
@@ -350,7 +350,7 @@ def test_the_constitution_that_one_replica_approved_is_served_by_the_other(
 def test_a_batch_that_one_replica_accepted_is_ended_by_another_and_told_by_both(
     tmp_path: Path, records: Cuttable
 ) -> None:
-    """Rule name: accepted batches are the service's: one id, one report, also after a kill in between."""
+    """Replicas: accepted batches are the service's: one id, one report, also after a kill in between."""
     one, two = (Batches(records, time.monotonic) for _ in range(2))
     owner = {"account": "acme", "user": "eve"}
     items = [{"kind": "event", "content": "a"}, {"kind": "event", "content": "b"}]
@@ -379,7 +379,7 @@ def test_a_batch_that_one_replica_accepted_is_ended_by_another_and_told_by_both(
 
 
 def test_what_waited_in_files_is_taken_over_by_the_server(tmp_path: Path, records: Cuttable) -> None:
-    """Rule name: a single server that becomes a replica loses no batch."""
+    """Replicas: a single server that becomes a replica loses no batch."""
     owner = {"account": "acme", "user": "eve"}
     alone = Batches(FileRecords(tmp_path / "a"), time.monotonic)
     made = alone.accept(owner, "r1", [{"kind": "event", "content": "a"}], NOW)
@@ -392,7 +392,7 @@ def test_what_waited_in_files_is_taken_over_by_the_server(tmp_path: Path, record
 
 
 def test_batches_that_wait_are_bounded_over_all_replicas(records: Cuttable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule name: an account's batches that wait are counted wherever they were accepted."""
+    """Replicas: an account's batches that wait are counted wherever they were accepted."""
     monkeypatch.setattr(batches, "WAITING_OF_ONE", 2)
     monkeypatch.setattr(batches, "LISTED_S", 0.0)
     one, two = (Batches(records, time.monotonic) for _ in range(2))
@@ -406,7 +406,7 @@ def test_batches_that_wait_are_bounded_over_all_replicas(records: Cuttable, monk
 
 
 def test_the_first_answer_of_a_deed_is_known_to_the_other_replica(records: Cuttable) -> None:
-    """Rule name: a request of many writes goes on at another replica where it was cut off."""
+    """Replicas: a request of many writes goes on at another replica where it was cut off."""
     one, two = (FirstAnswers(None, records) for _ in range(2))
     one.write_note({"from": 3}, "action", "nonce")
     assert two.read_note("action", "nonce") == {"from": 3}
