@@ -412,7 +412,7 @@ class PauseAgents(BaseRequest):
 
 
 class Undo(BaseRequest):
-    """Give back what was before: the last change, a conversation's, or an agent's since a time."""
+    """Undo changes: the last one, a conversation's, or an agent's since a time."""
 
     what: Name = arg("", "`last`, or nothing with --conversation or --agent.")
     conversation: Name = arg("")

@@ -57,7 +57,7 @@ class DeviceSync:
             return self._exchange
 
     def job(self) -> Job:
-        return Job(JOB, "exchange memories with the user's other devices, where that is set up", INTERVAL, self._run)
+        return Job(JOB, "exchange memories with the user's other devices, if set up", INTERVAL, self._run)
 
     def _run(self, up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         del up

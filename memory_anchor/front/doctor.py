@@ -192,7 +192,7 @@ def probe(core: Core) -> Iterator[Check]:
     yield _tried("language model", lambda: _model(core), "memory-anchor config shows llm.*; kind=none goes by rules")
     waiting = core.services.searcher.unembedded()
     if waiting:
-        yield Check("embedding", "warning", f"{waiting} memories wait for their meaning; words find them already")
+        yield Check("embedding", "warning", f"{waiting} memories wait for their vectors; words find them until then")
     yield from _purge_to_repeat(core)
     yield _tried("write, read, forget", lambda: _use_cases(core), "run it again; if it stays, report it")
     yield _tried("store loop", lambda: _store_loop(core), SALVAGE)
@@ -221,7 +221,7 @@ def _vectors(step: Callable[[Sequence[str | None]], Record], tick: Tick) -> Chec
             break
         start = [optional_text(place) for place in items(looked["left"])]
     if not odd:
-        return Check("vectors", "ok", f"{count} made anew, each as it is stored")
+        return Check("vectors", "ok", f"{count} computed again, each equal to the stored one")
     named = f"{', '.join(odd[:FAULTS_SHOWN])}{' and more' if len(odd) > FAULTS_SHOWN else ''}"
     finding = f"{len(odd)} of {count} vectors are not those of their texts, so that searches miss them: {named}"
     return Check("vectors", "failed", finding, "memory-anchor reindex --vectors", 6)
@@ -260,7 +260,7 @@ def _every_memory(core: Core) -> str:
             read += len(entries)
             if after is None:
                 break
-    return f"{read} versions read, each with its own text"
+    return f"{read} versions read, all intact"
 
 
 def _indexes(core: Core) -> Iterator[Check]:
@@ -281,7 +281,7 @@ def _indexes(core: Core) -> Iterator[Check]:
         )
         yield Check("indexes", "failed", finding, SALVAGE, 6)
     else:
-        yield Check("indexes", "ok", "lists and searches go by what the memories say")
+        yield Check("indexes", "ok", "match the stored memories")
 
 
 def _embeds(core: Core) -> str:
@@ -398,7 +398,7 @@ def _backups(data_dir: Path, settings: Settings) -> Check:
     if not backups:
         is_new = not (data_dir / "audit" / "audit.jsonl").exists() or settings.backup.every_h == 0
         state: State = "ok" if is_new else "warning"
-        return Check("backups", state, f"none was made yet; {often}", "" if is_new else "memory-anchor backup create")
+        return Check("backups", state, f"none yet; {often}", "" if is_new else "memory-anchor backup create")
     last = backups[-1]
     finding = f"{len(backups)}, the last {last['made_at']} at {last['file']}; {often}"
     age_h = (SystemClock().now() - datetime.fromisoformat(last["made_at"])).total_seconds() / 3600
@@ -475,7 +475,7 @@ def _human_key(data_dir: Path) -> Check:
         return failed("human key", error)
     if warning:
         return Check("human key", "failed", warning, _fix_of_key(data_dir, fingerprint), 4)
-    return Check("human key", "ok", f"fingerprint {fingerprint}" if fingerprint else "none was made yet")
+    return Check("human key", "ok", f"fingerprint {fingerprint}" if fingerprint else "not created yet")
 
 
 def _fix_of_key(data_dir: Path, fingerprint: str) -> str:
@@ -502,7 +502,7 @@ def _approvals() -> Check:
     except OSError as error:
         return failed("approvals", file_error(error, Path(error.filename or ".")))
     if not faults:
-        return Check("approvals", "ok", "every approved text is there and in its place")
+        return Check("approvals", "ok", "all approved texts are intact")
     fix = "restore them with a backup, or approve the file anew: memory-anchor init"
     return Check("approvals", "failed", "; ".join(faults[:FAULTS_SHOWN]), fix, 6)
 
@@ -525,7 +525,7 @@ def _constitution(data_dir: Path) -> Check:
     try:
         schema.first_text()
     except BadInput as error:
-        return Check("constitution", "warning", str(error), f"mend {schema.path}, then: memory-anchor init")
+        return Check("constitution", "warning", str(error), f"fix {schema.path}, then: memory-anchor init")
     named = COMMAND.search(served.warnings[0])
     fix = named[1].replace(f"> {FILE_NAME}", f"> {schema.path}") if named else "memory-anchor constitution show"
     return Check("constitution", "warning", served.warnings[0] + _last_approval(schema, data_dir), fix)
@@ -570,7 +570,7 @@ def _operations(data_dir: Path) -> Iterator[Check]:
     operations = OperationalKnowledge(Path(locate(Path(here)).root) if here else None, quarantine=left)
     left_out = operations.problems()
     for problem in left_out:
-        yield Check("operations", "warning", problem, "mend that file, or take it out of the folder")
+        yield Check("operations", "warning", problem, "fix that file, or remove it from the folder")
     if not left_out:
         yield Check("operations", "ok", f"{len(operations.names())} files in {FOLDER}")
 
@@ -588,12 +588,12 @@ def _clients(env: Mapping[str, str]) -> Iterator[Check]:
                     continue
                 again = install.install(client, scope=scope, dry_run=True, env=env)
             except MemoryAnchorError as error:
-                yield Check(f"client {client}", "warning", str(error), "mend that file")
+                yield Check(f"client {client}", "warning", str(error), "fix that file")
                 continue
             if any(change.before != change.after for change in again.changes):
                 fix = f"memory-anchor install {client} --scope {scope}"
-                yield Check(f"client {client}", "warning", f"{scope}: our part is incomplete or of another path", fix)
+                yield Check(f"client {client}", "warning", f"{scope}: our entry is incomplete or for another path", fix)
             else:
                 installed.append(f"{client} ({scope})")
-    finding = f"installed: {', '.join(installed)}" if installed else "none has us installed"
+    finding = f"installed: {', '.join(installed)}" if installed else "memory-anchor is installed in none"
     yield Check("clients", "ok", finding, "" if installed else "memory-anchor install claude-code")

@@ -226,7 +226,7 @@ def _key_state(client: Client, has_key: bool) -> Generator[Check, None, bool]:
         return False
     answer = client.get("/v1/knowledge/sources")
     if answer.status_code == 200:
-        yield Check("key", "ok", "opens")
+        yield Check("key", "ok", "accepted")
         return True
     fix = {
         401: "ask whoever runs the server: memory-anchor keys create",
@@ -242,7 +242,7 @@ def _mcp(client: Client) -> Check:
     accepted = {"Accept": "application/json, text/event-stream"}
     answer = client.post("/mcp", json=GREETING, headers=accepted)
     if answer.status_code == 200 and "serverInfo" in answer.text:
-        return Check("mcp", "ok", "greets")
+        return Check("mcp", "ok", "answers the handshake")
     return Check(
         "mcp", "failed", f"{answer.status_code} at /mcp", "does the proxy pass /mcp on, unbuffered?", UNREACHED
     )

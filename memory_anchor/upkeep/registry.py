@@ -446,22 +446,22 @@ def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
 
     jobs = (
         Job("flush_usage", "write counted uses of memories", MINUTE, flush_usage),
-        Job("finish_supersedes", "end memories whose successor was written and they were not", HOUR, finish_supersedes),
-        Job("renew_words", "index words anew after an update that cuts text otherwise", HOUR, renew),
-        Job("embed_pending", "embed what was stored without its meaning", HOUR, embed_pending),
-        Job("consolidate", "tell ended conversations as one story each", 15 * MINUTE, consolidate),
+        Job("finish_supersedes", "end memories whose successor is stored already", HOUR, finish_supersedes),
+        Job("renew_words", "index words again after an update that splits text differently", HOUR, renew),
+        Job("embed_pending", "embed memories that have no vector yet", HOUR, embed_pending),
+        Job("consolidate", "summarise each ended conversation as one story", 15 * MINUTE, consolidate),
         Job("merge_duplicates", "merge extracted facts that say the same, citing both", DAY, merge_duplicates),
         Job(
             "reconsolidate",
-            "find contradictions among recalled facts, settle what newer words decide",
+            "find contradictions among recalled facts, settle those that newer words decide",
             DAY,
             reconsolidate,
         ),
         Job("rebuild_tags", "count which tags occur together", DAY, rebuild_tags),
         Job("mark_to_verify", "mark facts whose confidence has faded", DAY, mark_to_verify),
-        Job("look_at_sources", "read what changed in the sources of knowledge", 15 * MINUTE, knowledge),
+        Job("look_at_sources", "read what changed in knowledge sources", 15 * MINUTE, knowledge),
         Job("expire_events", "archive events past their time to live", HOUR, expire_events),
-        Job("forget", "archive what faded, up to the night's cap", DAY, forget),
+        Job("forget", "archive faded memories, up to the nightly limit", DAY, forget),
     )
     return tuple(
         replace(job, every=timedelta(hours=intervals_h[job.name])) if job.name in intervals_h else job for job in jobs

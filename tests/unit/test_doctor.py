@@ -109,7 +109,7 @@ def test_clients_are_known_by_what_is_in_their_files(tmp_path, monkeypatch):
     """Rule doctor.clients: installed is fine, half taken out is told with the command that mends it."""
     monkeypatch.chdir(tmp_path)
     env = dict(os.environ)
-    assert "none has us" in list(doctor._clients(env))[-1].told
+    assert "installed in none" in list(doctor._clients(env))[-1].told
     install.install("claude-code", env=env)
     assert "claude-code (user)" in list(doctor._clients(env))[-1].told
     settings = Path(env["HOME"]) / ".claude" / "settings.json"

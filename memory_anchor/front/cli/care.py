@@ -216,7 +216,7 @@ def _due(answer: Record, _: Values) -> None:
 
 def _jobs(answer: Record, _: Values) -> None:
     if not answer["running"]:
-        print_dim("nothing runs by itself here: no engine serves, or `memory-anchor jobs stop` was said")
+        print_dim("no job runs by itself: no engine is running, or `memory-anchor jobs stop` was used")
     for job in records(answer["jobs"]):
         due = " [yellow]due[/]" if job["due"] else ""
         out.print(f"[cyan]{job['name']}[/]{due} [dim]{job['about']}[/]")

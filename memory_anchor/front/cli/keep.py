@@ -284,7 +284,7 @@ def _restore_key(home: Path, file: Path, as_json: bool) -> None:
 
     keys = key_ring(home)
     if not keys.warning():
-        raise Refused("the key of this installation is in its place, or none was made yet; nothing was changed")
+        raise Refused("the key of this installation is in its place, or none yet; nothing was changed")
     _require_passphrase(home, file)
     moved = backup.put_key_back(file, home)
     if as_json:
