@@ -99,7 +99,7 @@ class ActivationSettings:
 DEFAULTS = ActivationSettings()
 
 
-def named(name: Literal["seed", "act_r", "linear"]) -> ActivationSettings:
+def settings_named(name: Literal["seed", "act_r", "linear"]) -> ActivationSettings:
     """Return the settings behind the one word a user may choose; `linear` is ACT-R use with linear decay."""
     if name == "linear":
         return ActivationSettings(decay="linear")

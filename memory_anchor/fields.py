@@ -223,7 +223,7 @@ def _json(value: Json) -> Json:
     return parsed(json_value("value", value, most_bytes=L1_BYTES_MAX))
 
 
-def named(aliases: Mapping[str, StrEnum] | None = None) -> BeforeValidator:
+def enum_name(aliases: Mapping[str, StrEnum] | None = None) -> BeforeValidator:
     """Return a validator that takes an enum's name in any case, and its aliases."""
 
     def read(value: Raw) -> Raw:
@@ -289,13 +289,13 @@ TagNames = Annotated[tuple[TagName, ...], Listed(TAGS_MAX)]
 Files = Annotated[tuple[Annotated[str, Text(FILE_MAX), AsStored], ...], Listed(FILES_MAX)]
 People = Annotated[tuple[Annotated[str, Text(NAME_MAX)], ...], Listed(PEOPLE_MAX)]
 StoredPeople = Annotated[tuple[Annotated[str, Text(NAME_MAX), AsStored], ...], Listed(PEOPLE_MAX)]
-AnyLayer = Annotated[Layer, named(LAYER_ALIASES), WithJsonSchema({"type": "string"})]
-AnyType = Annotated[MemoryType, named(TYPE_ALIASES), WithJsonSchema({"type": "string"})]
-AnyVisibility = Annotated[Visibility, named(VISIBILITY_ALIASES), WithJsonSchema({"type": "string"})]
-AnyAction = Annotated[ProposalAction, named(), WithJsonSchema({"type": "string"})]
-AnyMode = Annotated[WriteMode, named(), WithJsonSchema({"type": "string"})]
-AnyStatus = Annotated[Status, named(), WithJsonSchema({"type": "string"})]
-AnyEpistemic = Annotated[Epistemic, named(), WithJsonSchema({"type": "string"})]
+AnyLayer = Annotated[Layer, enum_name(LAYER_ALIASES), WithJsonSchema({"type": "string"})]
+AnyType = Annotated[MemoryType, enum_name(TYPE_ALIASES), WithJsonSchema({"type": "string"})]
+AnyVisibility = Annotated[Visibility, enum_name(VISIBILITY_ALIASES), WithJsonSchema({"type": "string"})]
+AnyAction = Annotated[ProposalAction, enum_name(), WithJsonSchema({"type": "string"})]
+AnyMode = Annotated[WriteMode, enum_name(), WithJsonSchema({"type": "string"})]
+AnyStatus = Annotated[Status, enum_name(), WithJsonSchema({"type": "string"})]
+AnyEpistemic = Annotated[Epistemic, enum_name(), WithJsonSchema({"type": "string"})]
 Stamps = Annotated[tuple[Annotated[str, Text(STAMP_MAX)], ...], Listed(SEEN_MAX)]
 """Stamps of the versions that a human was shown."""
 AnyJson = Annotated[JsonValue, PlainValidator(_json), WithJsonSchema({})]

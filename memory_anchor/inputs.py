@@ -87,7 +87,7 @@ def project_id(value: Json) -> str:
     return name
 
 
-def public(what: str, text: str) -> Redacted:
+def without_private(what: str, text: str) -> Redacted:
     """Return checked text as it may be stored, and the kinds redacted. Raises BadInput: all of it is private."""
     from memory_anchor.language.safety import cleaned
 
@@ -101,7 +101,7 @@ def storable_content(what: str, text: str) -> Redacted:
     """Return checked text as it may be stored. Raises BadInput: nothing but placeholders is left."""
     from memory_anchor.language.safety import only_secrets
 
-    safe = public(what, text)
+    safe = without_private(what, text)
     if only_secrets(safe.text):
         raise BadInput(f"{what} {only_kinds(safe.kinds)}; nothing was stored")
     return safe
@@ -111,7 +111,7 @@ def only_kinds(kinds: Iterable[str]) -> str:
     return f"says nothing besides what is never stored ({', '.join(kinds)})"
 
 
-def stored(what: str, value: Json, *, most: int) -> str:
+def storable_text(what: str, value: Json, *, most: int) -> str:
     """Return an optional text as it may be stored, "" when nothing of it may be."""
     from memory_anchor.language.safety import cleaned
 

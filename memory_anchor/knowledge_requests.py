@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from memory_anchor.fields import BaseRequest, Flag, Identifier, Integer, Name, Query, Text, arg, named
+from memory_anchor.fields import BaseRequest, Flag, Identifier, Integer, Name, Query, Text, arg, enum_name
 from memory_anchor.inputs import REASON_MAX
 from memory_anchor.model import VISIBILITY_ALIASES, Trust, Visibility
 from memory_anchor.requests import PATH_MAX, SEARCH_LIMIT_MAX
@@ -14,12 +14,12 @@ from memory_anchor.requests import PATH_MAX, SEARCH_LIMIT_MAX
 AROUND_MAX = 50
 PUSHED_CHARS = 8 * 1024 * 1024
 SourceTrust = Annotated[
-    Literal[Trust.TRUSTED, Trust.SEMI_TRUSTED, Trust.UNTRUSTED], named(), WithJsonSchema({"type": "string"})
+    Literal[Trust.TRUSTED, Trust.SEMI_TRUSTED, Trust.UNTRUSTED], enum_name(), WithJsonSchema({"type": "string"})
 ]
 """How far a source can be trusted; `agent` is a memory's."""
 SourceAudience = Annotated[
     Literal[Visibility.PROJECT, Visibility.USER, Visibility.ACCOUNT],
-    named(VISIBILITY_ALIASES),
+    enum_name(VISIBILITY_ALIASES),
     WithJsonSchema({"type": "string"}),
 ]
 

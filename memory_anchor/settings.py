@@ -384,9 +384,9 @@ def load_settings(
     if user_file is not None:
         merge(merged, read_file(user_file), f"{user_file}", origins)
     if project_dir is not None:
-        own = read_file(project_dir / PROJECT_FILE, is_foreign=True)
-        _check_project(own, merged, project_dir / PROJECT_FILE)
-        merge(merged, own, f"{project_dir / PROJECT_FILE}", origins)
+        project_values = read_file(project_dir / PROJECT_FILE, is_foreign=True)
+        _check_project(project_values, merged, project_dir / PROJECT_FILE)
+        merge(merged, project_values, f"{project_dir / PROJECT_FILE}", origins)
     merge(merged, from_env(env), "environment", origins)
     merge(merged, dict(arguments or {}), "argument", origins)
     settings = _validated(merged, origins)
@@ -406,13 +406,13 @@ def masked_tokens(tokens: Iterable[str]) -> dict[str, str]:
 
 def with_project_file(settings: Settings, project_dir: Path) -> Settings:
     """Return the settings with one project's file applied."""
-    own = read_file(project_dir / PROJECT_FILE, is_foreign=True)
-    if not own:
+    project_values = read_file(project_dir / PROJECT_FILE, is_foreign=True)
+    if not project_values:
         return settings
-    _check_project(own, settings.model_dump(), project_dir / PROJECT_FILE)
+    _check_project(project_values, settings.model_dump(), project_dir / PROJECT_FILE)
     merged = settings.model_dump()
     origins: dict[str, str] = {}
-    merge(merged, own, str(project_dir / PROJECT_FILE), origins)
+    merge(merged, project_values, str(project_dir / PROJECT_FILE), origins)
     return _validated(merged, origins)
 
 
@@ -453,13 +453,13 @@ def _sentence(error: ErrorDetails, origins: Mapping[str, str]) -> str:
         return f"unknown setting {name!r} in {source}; known here: {known}"
     if error["loc"][-1] == "[key]" and "expected" in error.get("ctx", {}):
         return f"unknown setting {name!r} in {source}; known here: {error['ctx']['expected']}"
-    given = error.get("input")
+    value = error.get("input")
     if any(name == secret or name.startswith(f"{secret}.") for secret in SECRETS):
         value = "(hidden)"
-    elif isinstance(given, (Mapping, list)) and any(secret.startswith(f"{name}.") for secret in SECRETS):
-        value = kind_of(given)  # it may contain one
+    elif isinstance(value, (Mapping, list)) and any(secret.startswith(f"{name}.") for secret in SECRETS):
+        value = kind_of(value)  # it may contain one
     else:
-        value = repr(given)[:VALUE_SHOWN]
+        value = repr(value)[:VALUE_SHOWN]
     allowed = SHAPES.get(error["type"]) or error["msg"].partition(", unable")[0].replace("Input should", "it should")
     return f"setting {name!r} in {source} is {value}; {allowed[0].lower()}{allowed[1:]}"
 
@@ -474,30 +474,30 @@ def _names_in_group(location: tuple[int | str, ...]) -> list[str]:
     return list(getattr(model, "model_fields", Settings.model_fields))
 
 
-def _check_project(own: Mapping[str, Json], below: Mapping[str, Json], path: Path) -> None:
-    for name in own:
+def _check_project(project_values: Mapping[str, Json], below: Mapping[str, Json], path: Path) -> None:
+    for name in project_values:
         if name not in PROJECT_MAY_SET:
             raise BadInput(
                 f"project file {path} sets {name!r}; a project may only choose {', '.join(sorted(PROJECT_MAY_SET))}"
             )
-    gate = own.get("gate")
+    gate = project_values.get("gate")
     if not isinstance(gate, Mapping):
         return
     try:
         base = GateSettings.model_validate(below.get("gate", {}))
-        wanted = GateSettings.model_validate({**base.model_dump(), **gate})
+        stricter = GateSettings.model_validate({**base.model_dump(), **gate})
     except (ValidationError, TypeError):
         return  # validating the merged settings says what is wrong
     for name in ("active", "pending"):
-        if getattr(wanted, name) < getattr(base, name):
+        if getattr(stricter, name) < getattr(base, name):
             raise BadInput(
-                f"project file {path} lowers gate.{name} to {getattr(wanted, name)}; "
+                f"project file {path} lowers gate.{name} to {getattr(stricter, name)}; "
                 f"a project may only make it stricter (at least {getattr(base, name)})"
             )
     for name in GateCaps.model_fields:
-        if getattr(wanted.caps, name) > getattr(base.caps, name):
+        if getattr(stricter.caps, name) > getattr(base.caps, name):
             raise BadInput(
-                f"project file {path} raises gate.caps.{name} to {getattr(wanted.caps, name)}; "
+                f"project file {path} raises gate.caps.{name} to {getattr(stricter.caps, name)}; "
                 f"a project may only make it stricter (at most {getattr(base.caps, name)})"
             )
 

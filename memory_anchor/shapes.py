@@ -346,7 +346,9 @@ def lines(answer: Mapping[str, Json], *, now: datetime) -> str:
         if near := record(hit.get("beside")):
             first, last = items(near["lines"])
             shown.append(f"[{near['side']} it, {near['ref']}:{first}-{last}] {near['text']}")
-    shown += [f"{one} and {other} contradict each other." for one, other in map(texts, items(answer.get("conflicts")))]
+    shown += [
+        f"{first} and {second} contradict each other." for first, second in map(texts, items(answer.get("conflicts")))
+    ]
     return "\n".join([*shown, *(f"Note: {note}" for note in items(answer.get("notes")))]) or "Nothing is remembered."
 
 
@@ -486,11 +488,11 @@ def constitution(value: Constitution) -> Shown:
 def active(values: Mapping[str, tuple[Json, datetime]], *, now: datetime) -> Shown:
     """Return {values: {key: value}, expires_in_s: {key: seconds}}."""
     shown = {key: value for key, (value, _) in values.items()}
-    left = {key: max(0, round((expires_at - now).total_seconds())) for key, (_, expires_at) in values.items()}
-    if len(compact({"values": shown}).encode()) <= ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(left).encode()):
-        return {"values": shown, "expires_in_s": left}
+    seconds_left = {key: max(0, round((expires_at - now).total_seconds())) for key, (_, expires_at) in values.items()}
+    if len(compact({"values": shown}).encode()) <= ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(seconds_left).encode()):
+        return {"values": shown, "expires_in_s": seconds_left}
     note = f"{len(shown)} values exceed {ANSWER_BYTES_MAX} bytes; ask for one by its key"
-    return {"values": {}, "expires_in_s": left, "notes": [note]}
+    return {"values": {}, "expires_in_s": seconds_left, "notes": [note]}
 
 
 # --- context ---------------------------------------------------------------------------------------------------
@@ -508,9 +510,9 @@ def built_context(value: BuiltContext, *, reader: Scope) -> Shown:
         shaped["report_id"] = value.report_id
     notes = list(value.notes)
     shaped |= {"notes": notes} if notes else {}
-    left = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(shaped | {"text": "", "citations": []}).encode())
-    if len(_encoded(value.text)) > left:
-        shaped["text"] = _cut_after_quotation(value.text, left)
+    bytes_left = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(shaped | {"text": "", "citations": []}).encode())
+    if len(_encoded(value.text)) > bytes_left:
+        shaped["text"] = _cut_after_quotation(value.text, bytes_left)
         shaped["notes"] = [*notes, "the text was cut; ask again with a smaller budget_tokens"]
     return shortened(shaped, "citations", "the text has the memories' ids")
 
@@ -543,9 +545,9 @@ def shortened(answer: Shown, name: str, how: str) -> Shown:
     if len(compact(answer).encode()) <= ANSWER_BYTES_MAX:
         return answer
     entries = items(answer[name])
-    left = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(answer | {name: []}).encode())
+    bytes_left = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(answer | {name: []}).encode())
     sizes = accumulate(len(_encoded(entry)) + 1 for entry in entries)
-    shown = entries[: sum(size <= left for size in sizes)]
+    shown = entries[: sum(size <= bytes_left for size in sizes)]
     if not shown and isinstance(first := entries[0], dict):
         shown = [{key: value for key, value in first.items() if key != "citations"}]
     note = f"{len(shown)} of {len(entries)} {name} are shown, to stay under {ANSWER_BYTES_MAX} bytes; {how}"

@@ -81,8 +81,8 @@ class Durability:
         """Return when earlier writes to the group's other files are on disk; called before writing to `name`."""
         self.check()
         with self._changed:
-            others = any(file[0] == group and file[1] != name for file in (*self._due, *self._running))
-        if others:
+            has_others = any(file[0] == group and file[1] != name for file in (*self._due, *self._running))
+        if has_others:
             self.sync()
 
     def note_write(self, group: str, name: str, sync: Sync) -> None:
@@ -116,11 +116,11 @@ class Durability:
             else:
                 return
             self._busy = True
-            due, self._due, upto = self._due, {}, self.written
-            self._running = frozenset(due)
+            syncs, self._due, upto = self._due, {}, self.written
+            self._running = frozenset(syncs)
         failed = "stopped half-way"
         try:
-            failed = _all_synced(list(due.values()))
+            failed = _all_synced(list(syncs.values()))
         finally:
             with self._changed:
                 self._busy = False

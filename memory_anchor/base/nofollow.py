@@ -134,9 +134,9 @@ def make_folder(root: Path, ref: PurePath | str) -> bool:
     try:
         folder = _open_folder(root, parts[:-1], make=True)
         with _closing(folder):
-            made = _mkdir(folder, parts[-1])
+            is_new = _mkdir(folder, parts[-1])
             _close(_open_subfolder(folder, parts[-1]))
-            return made
+            return is_new
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise Refused(f"{path} was not made: {LINK}; put a folder of its own there") from None
@@ -222,13 +222,13 @@ def _link_error(error: OSError, folder: OpenFolder, name: str) -> OSError:
     return error
 
 
-def _walk(folder: OpenFolder, ref: str, left: list[int], depth: int) -> Iterator[FoundFile]:
+def _walk(folder: OpenFolder, ref: str, names_left: list[int], depth: int) -> Iterator[FoundFile]:
     names = []
     with os.scandir(folder) as entries:  # read to its bound before it is sorted: a folder may hold a million names
         for entry in entries:
-            if left[0] <= 0:
+            if names_left[0] <= 0:
                 break
-            left[0] -= 1
+            names_left[0] -= 1
             names.append(entry.name)
     for name in sorted(names):
         path = f"{ref}/{name}" if ref else name
@@ -247,7 +247,7 @@ def _walk(folder: OpenFolder, ref: str, left: list[int], depth: int) -> Iterator
             continue
         if stat.S_ISDIR(status.st_mode):
             with _closing(below):
-                yield from _walk(below, path, left, depth - 1)
+                yield from _walk(below, path, names_left, depth - 1)
             continue
         problem = LINK if stat.S_ISLNK(status.st_mode) else "" if stat.S_ISREG(status.st_mode) else _NOT_REGULAR
         yield FoundFile(path, status.st_mtime_ns, status.st_size, status.st_ino, problem)

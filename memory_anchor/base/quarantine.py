@@ -81,14 +81,14 @@ class Quarantine:
         *,
         release: str = "",
         run: str = "",
-        known: Mapping[str, Suspect] | None = None,
+        suspects: Mapping[str, Suspect] | None = None,
     ) -> None:
         self._folder = folder / FOLDER if folder else None
         self._release = release
         self._lock = threading.Lock()
         self._numbers, self._run = count(), run
         self._markers: set[Path] = set()
-        self._suspects = dict(known or {})
+        self._suspects = dict(suspects or {})
         if self._folder is not None:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._count(self._folder)

@@ -566,7 +566,7 @@ def _operations(data_dir: Path) -> Iterator[Check]:
     from memory_anchor.layers.operational_knowledge import FOLDER, OperationalKnowledge
 
     here = preamble().project_dir
-    left = quarantine.Quarantine(known=quarantine.suspects_of(data_dir))
+    left = quarantine.Quarantine(suspects=quarantine.suspects_of(data_dir))
     operations = OperationalKnowledge(Path(locate(Path(here)).root) if here else None, quarantine=left)
     left_out = operations.problems()
     for problem in left_out:

@@ -62,7 +62,7 @@ from memory_anchor.identity.remote_approval import (
     voter,
 )
 from memory_anchor.identity.served import TextInForce
-from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, stored
+from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, storable_text
 from memory_anchor.inputs import project_id as project_folder
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.language.tokens import estimate_tokens
@@ -257,7 +257,7 @@ class IdentitySchema:
         text = "" if action is ProposalAction.REMOVE else cleaned_text("content", content, most=CONTENT_MAX)
         if hidden := splice.first_hidden_character(text):
             raise BadInput(f"content holds {hidden}")
-        wanted_id = stored("entry_id", entry_id, most=NAME_MAX) if action is ProposalAction.ADD else entry_id
+        wanted_id = storable_text("entry_id", entry_id, most=NAME_MAX) if action is ProposalAction.ADD else entry_id
         proposal = Proposal(
             id="",
             action=action,
@@ -266,7 +266,7 @@ class IdentitySchema:
             proposed_by=cleaned_text("by", by, most=NAME_MAX),
             proposed_at=self._clock.now(),
             entry_id=target(action, wanted_id, text),
-            from_id=stored("from_id", from_id, most=NAME_MAX) or None,
+            from_id=storable_text("from_id", from_id, most=NAME_MAX) or None,
         )
         with self._lock, self._shared():
             current = splice.parse(self._in_force.text_to_change())

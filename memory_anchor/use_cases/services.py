@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cachetools import LRUCache
 
-from memory_anchor.activation import DECAY_RATES, ActivationSettings, named, rate_of_half_life
+from memory_anchor.activation import DECAY_RATES, ActivationSettings, rate_of_half_life, settings_named
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.pausing import SaveHealth
@@ -173,7 +173,7 @@ class Project:
 
 def asks_user(settings: Settings) -> frozenset[MemoryType]:
     """Return the types that `conflicts.policy` says to ask the user about."""
-    return frozenset(MemoryType(kind) for kind, how in settings.conflicts.policy.items() if how == "ask_user")
+    return frozenset(MemoryType(kind) for kind, policy in settings.conflicts.policy.items() if policy == "ask_user")
 
 
 def rules_folder(scope: Scope, root: str, *, local_account: str) -> str:
@@ -207,7 +207,7 @@ def activation(settings: Settings) -> ActivationSettings:
     rates = {MemoryType(kind): rate_of_half_life(days) for kind, days in chosen.half_life_days.items()}
     factors = {name: agent.lifecycle.decay_factor for name, agent in settings.agents.items()}
     return replace(
-        named(chosen.activation),
+        settings_named(chosen.activation),
         confidence_half_life_days=chosen.confidence_half_life_days,
         rates=dict(DECAY_RATES) | rates,
         noise=chosen.noise,
@@ -243,4 +243,4 @@ def gate(settings: Settings) -> ConfidenceGate:
 def policy(settings: Settings) -> Policy:
     """Return how contradictions are settled, by type."""
     chosen = settings.conflicts.policy
-    return Policy(by_type={MemoryType(kind): Resolution(how) for kind, how in chosen.items()})
+    return Policy(by_type={MemoryType(kind): Resolution(resolution) for kind, resolution in chosen.items()})

@@ -165,7 +165,7 @@ class Writes:
         """Store what happened; by words at once, by meaning as soon as it is embedded."""
         self.check_writable()
         now = self.services.clock.now()
-        safe = inputs.public("content", request.content)
+        safe = inputs.without_private("content", request.content)
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.EVENT_LOG, safe.kinds)
         days = self.services.settings.lifecycle.default_ttl_days if request.ttl_days is None else request.ttl_days
@@ -204,7 +204,7 @@ class Writes:
             if request.replaces:
                 raise BadInput("replaces is given for an event; allowed is only for facts")
             return self.log_event(LogEvent.like(request), line=line)
-        safe = inputs.public("content", request.content)
+        safe = inputs.without_private("content", request.content)
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
         claim, doubt = self.project.gate.assess(safe.text) if request.confidence is None else (request.confidence, "")
@@ -229,7 +229,7 @@ class Writes:
 
     def was_imported(self, content: str, line: Line) -> bool:
         """Return whether this line was imported before. Raises BadInput: the content."""
-        idempotency = self._of_line(line, inputs.public("content", content).text)
+        idempotency = self._of_line(line, inputs.without_private("content", content).text)
         return self.services.records.replayed(idempotency) is not None
 
     def promote(self, request: PromoteToFact) -> WriteOutcome:

@@ -147,7 +147,7 @@ def test_a_version_does_not_decide_or_follow_what_a_human_did(
         assert done.added == 0 and why in done.errors[0]["message"], done
 
 
-def test_a_copied_audit_line_leaves_a_record(ask: Ask, core: Core, line: dict[str, Any], tmp_path: Path) -> None:
+def test_a_copied_audit_line_leaves_a_record(ask: Ask, core: Core, line: dict[str, Any]) -> None:
     """Attack A28: the last line of the trail in the file says that the file brings the trail along."""
     last = list(core.audit.records())[-1]
 

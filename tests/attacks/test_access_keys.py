@@ -334,7 +334,7 @@ def test_other_addresses_than_loopback_need_a_key_or_a_token(held: Core) -> None
         build_http(held, everywhere)
 
 
-def test_commands_make_show_and_end_keys(tmp_path: Path, human: Any, run: Any) -> None:
+def test_commands_make_show_and_end_keys(human: Any, run: Any) -> None:
     """Issue 17: `keys create|list|revoke`, `--json`; the key is told once and whole."""
     made = json.loads(run("keys", "create", "--account", "acme", "--user", "eve", "--expires", "90d", "--json").stdout)
     assert len(made["key"]) == KEY_CHARS and made["role"] == "writer"

@@ -33,7 +33,6 @@ MEMORIES = 160
 ACCOUNTS, USERS = ("local", "acme"), ("me", "eve")
 AGENTS, TALKS = ("claude-code", "codex", "cli"), ("one", "two", "")
 FOLDERS = ("red", "blue", "")
-HOW_TOS = ("red", "blue")
 VISIBILITIES = ("conversation", "agent", "project", "user", "account")
 TOPICS = ("deploys", "caches", "reviews", "ports", "queues", "tokens")
 DOORS = 28

@@ -193,7 +193,7 @@ def test_a_memory_never_used_again_fades_by_its_types_half_life(formula: act.For
 
 def test_the_one_word_of_the_settings_chooses_formula_and_decay():
     """Rule: `lifecycle.activation` is seed, act_r or linear."""
-    chosen = [(act.named(n).formula, act.named(n).decay) for n in ("seed", "act_r", "linear")]
+    chosen = [(act.settings_named(n).formula, act.settings_named(n).decay) for n in ("seed", "act_r", "linear")]
 
     assert chosen == [("seed", "exponential"), ("act_r", "exponential"), ("act_r", "linear")]
 

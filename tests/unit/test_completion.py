@@ -65,7 +65,7 @@ def test_what_takes_one_of_few_words_is_completed(run: Run, core: Core, line: st
 
 
 def test_ids_projects_and_books_are_completed_by_their_beginning(
-    run: Run, core: Core, anchor: MemoryAnchor, project: Path, tmp_path: Path
+    run: Run, core: Core, anchor: MemoryAnchor, project: Path
 ) -> None:
     """Rule cli.completion: of the newest; with some of it typed also what is archived."""
     memory_id = str(anchor.save_memory("We use uv, not pip").id)

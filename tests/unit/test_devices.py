@@ -357,7 +357,7 @@ def test_a_revoked_device_counts_no_more_and_opens_nothing_new(laptops: Callable
     assert said == {"Written before the loss.", "Written after the loss."}
 
 
-def test_only_chosen_projects_and_no_constitution_travel(laptops: Callable[..., Laptop], tmp_path: Path) -> None:
+def test_only_chosen_projects_and_no_constitution_travel(laptops: Callable[..., Laptop]) -> None:
     """Rule sync.scope: a project that was not named stays here; L0 never travels."""
     one, other = laptops("laptop"), laptops("desktop")
     elsewhere = one.core.anchor(Actor(Caller.AGENT, Scope(agent="claude-code"), project="privateproject"))

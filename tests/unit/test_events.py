@@ -90,9 +90,7 @@ def test_the_date_that_the_event_before_opens_with_is_not_its_context(anchor: Me
     assert second.context == "Anna: Shall we use uv?"
 
 
-def test_a_new_process_goes_on_counting_where_the_conversation_stopped(
-    anchor: MemoryAnchor, core: Core, agent: Actor
-) -> None:
+def test_a_new_process_goes_on_counting_where_the_conversation_stopped(anchor: MemoryAnchor, core: Core) -> None:
     """Rule L2.sequence: the number comes from the store, not from a process's memory."""
     anchor.log_event("one")
     core.services.events._last.clear()

@@ -154,7 +154,7 @@ def test_a_file_without_a_question_is_bad_input(line, tmp_path: Path, option: st
 
 
 @pytest.mark.slow
-def test_two_settings_are_compared_on_the_users_own_questions(line, tmp_path: Path) -> None:
+def test_two_settings_are_compared_on_the_users_own_questions(line) -> None:
     """Rule eval.golden: under each variant, of a copy: the memories and the kept runs stay as they were."""
     home = Path(wire.data_dir(os.environ))
     fact = "The staging database listens on port 6543."

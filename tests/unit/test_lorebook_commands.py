@@ -187,7 +187,7 @@ def test_the_examples_of_the_docs_answer_as_they_say(run: Run, project: Path) ->
 # --- what is kept --------------------------------------------------------------------------------------------------
 
 
-def test_timed_effects_of_a_conversation_outlive_the_process(core: Core, agent: Actor, harbour: MemoryAnchor) -> None:
+def test_timed_effects_of_a_conversation_outlive_the_process(core: Core, harbour: MemoryAnchor) -> None:
     """Rule lore.timed: kept per conversation, in messages, on disk."""
     first = harbour.scan_lorebook(messages=turns("deploy"), conversation="c1", keep=True, count=10)
     core.services.lorebooks.__init__()  # type: ignore[misc]  # what a new process has in memory

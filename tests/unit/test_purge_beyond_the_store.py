@@ -195,7 +195,7 @@ def test_a_text_is_recognised_however_a_file_writes_it(tmp_path: Path) -> None:
 
 
 def test_a_waiting_batch_loses_what_was_purged_and_keeps_the_rest(
-    core: Core, agent: Actor, anchor: MemoryAnchor, purge: Purge
+    core: Core, anchor: MemoryAnchor, purge: Purge
 ) -> None:
     """Rule purge.everywhere: accepted over /v1 and not worked off yet; the other items are done as promised."""
     worker = BatchWorker(core, Batches(core.records, time.monotonic), VariantChoice(core))

@@ -191,7 +191,7 @@ def test_a_wrong_key_is_said_and_not_asked_with_again(opened: Opened, behind: Fa
 
 
 def test_a_write_is_sent_once_however_often_and_what_is_refused_is_kept(
-    opened: Opened, server: tuple[Core, Served], tmp_path: Path
+    opened: Opened, server: tuple[Core, Served]
 ) -> None:
     """Rule remote.outbox: a kill between sending and noting it sends again, and the server knows the request."""
     core, _ = opened()

@@ -209,7 +209,7 @@ def test_an_older_export_fills_in_history_and_a_newer_one_moves_on(full, empty):
         assert [line for line in out_of(other, versions=True) if '"kind"' not in line] == newer
 
 
-def test_text_that_no_export_vouches_for_goes_through_the_gate(empty, agent):
+def test_text_that_no_export_vouches_for_goes_through_the_gate(empty):
     """Rule import.gate: without our own hash it is a new write: a human's, or a document's."""
     lines = [
         json.dumps({"id": "x", "content": "Deploys happen at night", "origin": "human", "status": "active"}),

@@ -253,7 +253,7 @@ def test_no_key_opens_while_what_others_revoked_cannot_be_known(
 
 
 def test_a_look_is_asked_for_once_in_half_a_second(
-    tmp_path: Path, replica: Callable[[str], WorkingCopy], records: Cuttable, monkeypatch: pytest.MonkeyPatch
+    replica: Callable[[str], WorkingCopy], records: Cuttable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Replicas: checking keys puts no network call on each request; a store that is away is asked no oftener."""
     a = replica("a")
@@ -347,9 +347,7 @@ def test_the_constitution_that_one_replica_approved_is_served_by_the_other(
         assert schema(name).faults() == []
 
 
-def test_a_batch_that_one_replica_accepted_is_ended_by_another_and_told_by_both(
-    tmp_path: Path, records: Cuttable
-) -> None:
+def test_a_batch_that_one_replica_accepted_is_ended_by_another_and_told_by_both(records: Cuttable) -> None:
     """Replicas: accepted batches are the service's: one id, one report, also after a kill in between."""
     one, two = (Batches(records, time.monotonic) for _ in range(2))
     owner = {"account": "acme", "user": "eve"}
