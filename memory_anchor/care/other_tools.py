@@ -57,11 +57,11 @@ Line = dict[str, Json]
 
 @dataclass(frozen=True, slots=True)
 class ReadItem:
-    """One item that was read. place: such as `CLAUDE.md:12`. line: for the import; None if `wrong` says why not."""
+    """One item that was read. location: such as `CLAUDE.md:12`. line: for the import; None if there is a problem."""
 
-    place: str
+    location: str
     line: Line | None = None
-    wrong: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class OtherTool:
     """A tool that memories come from. read: yields the items at a path. home: its default place in the user's home."""
 
     read: Callable[[Path], Iterator[ReadItem]]
-    what: str
+    description: str
     home: str = ""
 
 
-def found(name: str, path: Path | None, *, home: Path) -> Iterator[ReadItem]:
+def read_items(name: str, path: Path | None, *, home: Path) -> Iterator[ReadItem]:
     """Yield the items of a tool of `TOOLS` at `path`, by default at its own place.
 
     Raises BadInput: no such tool, or it has no default place; NotFound: nothing is there.
@@ -82,11 +82,11 @@ def found(name: str, path: Path | None, *, home: Path) -> Iterator[ReadItem]:
     if tool is None:
         raise BadInput(f"--from is {name!r}; allowed are {', '.join(TOOLS)}")
     if path is None and not tool.home:
-        raise BadInput(f"--from {name} needs a path: {tool.what}")
-    place = path or home / tool.home
-    if not place.exists():
-        raise NotFound(f"there is no {place}; --from {name} reads {tool.what}")
-    return tool.read(place)
+        raise BadInput(f"--from {name} needs a path: {tool.description}")
+    source = path or home / tool.home
+    if not source.exists():
+        raise NotFound(f"there is no {source}; --from {name} reads {tool.description}")
+    return tool.read(source)
 
 
 # --- Markdown that people and agents keep by hand ---------------------------------------------------------------------
@@ -104,13 +104,13 @@ def blocks(text: str) -> Iterator[tuple[int, tuple[str, ...], str]]:
     lead = ""
     depth = 0
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
-    for at, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         if token.type in ("bullet_list_close", "ordered_list_close", "blockquote_close"):
             depth -= 1
             lead = "" if not depth else lead
         if token.type == "heading_open":
             level = int(token.tag[1:])
-            headings = [(n, name) for n, name in headings if n < level] + [(level, tokens[at + 1].content.strip())]
+            headings = [(n, name) for n, name in headings if n < level] + [(level, tokens[index + 1].content.strip())]
             lead = ""
         if token.type in ("bullet_list_open", "ordered_list_open", "blockquote_open"):
             depth += 1
@@ -163,7 +163,7 @@ def page_of(file: Path) -> ReadPage:
     return ReadPage(front, text[match.end() :], match[0].count("\n"))
 
 
-def pages(path: Path, wanted: Callable[[Path], bool]) -> Iterator[tuple[str, Path]]:
+def pages(path: Path, is_wanted: Callable[[Path], bool]) -> Iterator[tuple[str, Path]]:
     """Yield (name, file) of a file or of the files below a folder, in order; no link is followed."""
     if path.is_file():
         yield path.name, path
@@ -171,7 +171,7 @@ def pages(path: Path, wanted: Callable[[Path], bool]) -> Iterator[tuple[str, Pat
     paths = []
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(name for name in folders if name not in SKIPPED)
-        paths += [Path(folder, name) for name in files if wanted(Path(name)) and not Path(folder, name).is_symlink()]
+        paths += [Path(folder, name) for name in files if is_wanted(Path(name)) and not Path(folder, name).is_symlink()]
     for file in islice(sorted(paths), FILES_MAX):
         yield file.relative_to(path).as_posix(), file
 
@@ -188,17 +188,17 @@ def read_text(file: Path, *, most_bytes: int = FILE_BYTES_MAX) -> str:
         raise BadInput(f"it cannot be read ({error.strerror})") from None
 
 
-def _markdown(tool: str, wanted: Callable[[Path], bool], kind: str) -> Callable[[Path], Iterator[ReadItem]]:
+def _markdown(tool: str, is_wanted: Callable[[Path], bool], kind: str) -> Callable[[Path], Iterator[ReadItem]]:
     """Return a reader of rules and notes in Markdown: one memory an item, under its headings, citing its line."""
 
     def read(path: Path) -> Iterator[ReadItem]:
-        for name, file in pages(path, wanted):
+        for name, file in pages(path, is_wanted):
             try:
                 page = page_of(file)
             except BadInput as error:
-                yield ReadItem(name, wrong=str(error))
+                yield ReadItem(name, problem=str(error))
                 continue
-            type_ = TYPES.get(str(_in(page.front, "metadata").get("type") or page.front.get("type") or ""), kind)
+            type_ = TYPES.get(str(_dict_in(page.front, "metadata").get("type") or page.front.get("type") or ""), kind)
             title = str(page.front.get("name") or page.front.get("title") or "")
             for line, headings, block in blocks(page.body):
                 if (block.startswith("@") and " " not in block) or _is_only_links(block):
@@ -224,24 +224,24 @@ def _is_only_links(block: str) -> bool:
 def _server_memory(path: Path) -> Iterator[ReadItem]:
     """The reference server's knowledge graph: JSON lines of entities with observations, and relations."""
     file = path / "memory.jsonl" if path.is_dir() else path
-    for number, raw in _json_lines(file):
-        place = f"line {number}"
+    for line_number, raw in _json_lines(file):
+        where = f"line {line_number}"
         if isinstance(raw, str):
-            yield ReadItem(place, wrong=raw)
+            yield ReadItem(where, problem=raw)
         elif raw.get("type") == "entity" and isinstance(raw.get("observations"), list):
             name, kind = str(raw.get("name", "")), str(raw.get("entityType", ""))
-            for at, observation in enumerate(items(raw["observations"]), 1):
+            for number, observation in enumerate(items(raw["observations"]), 1):
                 text = str(observation.get("content", "") if isinstance(observation, Mapping) else observation)
                 since = (observation if isinstance(observation, Mapping) else raw).get("createdAt")
                 content = text if name.lower() in text.lower() else f"{name}: {text}"
-                cites = [f"server-memory:{name}#{at}"]
-                yield _item(f"{place}, observation {at}", content, key=name, tags=[kind], cites=cites, since=since)
+                cites = [f"server-memory:{name}#{number}"]
+                yield _item(f"{where}, observation {number}", content, key=name, tags=[kind], cites=cites, since=since)
         elif raw.get("type") == "relation" and {"from", "to", "relationType"} <= raw.keys():
             verb = str(raw["relationType"]).replace("_", " ")
             cites = [f"server-memory:{raw['from']}-{raw['to']}"]
-            yield _item(place, f"{raw['from']} {verb} {raw['to']}", key=str(raw["from"]), cites=cites)
+            yield _item(where, f"{raw['from']} {verb} {raw['to']}", key=str(raw["from"]), cites=cites)
         else:
-            yield ReadItem(place, wrong="it is neither an entity with observations nor a relation")
+            yield ReadItem(where, problem="it is neither an entity with observations nor a relation")
 
 
 def _json_lines(file: Path) -> Iterator[tuple[int, dict[str, Json] | str]]:
@@ -276,15 +276,17 @@ def _mem0(path: Path) -> Iterator[ReadItem]:
             raise BadInput(f"{file}: {error if isinstance(error, BadInput) else 'it is no JSON'}") from None
         names = ("results", "memories")
         memories = answer if isinstance(answer, list) else next((answer[n] for n in names if n in answer), [])
-        for at, one in enumerate(memories if isinstance(memories, list) else [], 1):
-            text = next((one[n] for n in ("memory", "text", "data") if one.get(n)), "") if isinstance(one, dict) else ""
+        for number, memory in enumerate(memories if isinstance(memories, list) else [], 1):
+            fields = memory if isinstance(memory, dict) else {}
+            text = next((fields[name] for name in ("memory", "text", "data") if fields.get(name)), "")
             if not text:
-                yield ReadItem(f"memory {at}", wrong="it has no text")
+                yield ReadItem(f"memory {number}", problem="it has no text")
                 continue
-            tags = one.get("categories") or []
-            since = one.get("updated_at") or one.get("created_at")
+            tags = fields.get("categories")
             tags = tags if isinstance(tags, list) else []
-            yield _item(f"memory {at}", str(text), tags=tags, cites=[f"mem0:{one.get('id', at)}"], since=since)
+            since = fields.get("updated_at") or fields.get("created_at")
+            cites = [f"mem0:{fields.get('id', number)}"]
+            yield _item(f"memory {number}", str(text), tags=tags, cites=cites, since=since)
         return
     newest = (
         "SELECT * FROM (SELECT *, COALESCE(updated_at, created_at) AS at, ROW_NUMBER() OVER ("
@@ -312,105 +314,104 @@ def _claude_mem(path: Path) -> Iterator[ReadItem]:
             continue
         since = row.get("created_at_epoch") or row.get("created_at")
         if "request" in row:
-            parts = [
-                (name, row.get(name)) for name in ("request", "investigated", "learned", "completed", "next_steps")
-            ]
-            content = "\n".join(f"{name.replace('_', ' ').capitalize()}: {text}" for name, text in parts if text)
-            place, kind, title, tags = f"summary {row['id']}", TYPES["summary"], str(row.get("request") or ""), []
+            names = ("request", "investigated", "learned", "completed", "next_steps")
+            parts = [f"{name.replace('_', ' ').capitalize()}: {row[name]}" for name in names if row.get(name)]
+            content = "\n".join(parts)
+            where, kind, title, tags = f"summary {row['id']}", TYPES["summary"], str(row.get("request") or ""), []
         else:
-            place, kind = f"observation {row['id']}", TYPES.get(str(row.get("type")), "fact")
-            title, tags = str(row.get("title") or ""), [str(row.get("type")), *_listed(row.get("concepts"))]
-            facts = "\n".join(f"- {fact}" for fact in _listed(row.get("facts")))
+            where, kind = f"observation {row['id']}", TYPES.get(str(row.get("type")), "fact")
+            title, tags = str(row.get("title") or ""), [str(row.get("type")), *_as_list(row.get("concepts"))]
+            facts = "\n".join(f"- {fact}" for fact in _as_list(row.get("facts")))
             texts = (title, row.get("narrative") or row.get("text") or row.get("subtitle"), facts)
             content = "\n".join(dict.fromkeys(str(text) for text in texts if text))
         if not content.strip():
-            yield ReadItem(place, wrong="it has no text")
+            yield ReadItem(where, problem="it has no text")
             continue
         tags = [f"project:{row['project']}", *tags] if row.get("project") else tags
-        cites = [f"claude-mem:{place.replace(' ', ':')}"]
-        yield _item(place, content, type=kind, key=title, tags=tags, cites=cites, since=since)
+        cites = [f"claude-mem:{where.replace(' ', ':')}"]
+        yield _item(where, content, type=kind, key=title, tags=tags, cites=cites, since=since)
 
 
 def _rows(file: Path, queries: Mapping[str, str]) -> Iterator[dict[str, Json] | ReadItem]:
     """Yield the rows of queries by table; a table that is not there has none, damage ends with a sentence."""
-    where = f"file:{quote(str(file.absolute()))}?mode=ro"
+    uri = f"file:{quote(str(file.absolute()))}?mode=ro"
     try:
-        with closing(sqlite3.connect(where, uri=True)) as base:
+        with closing(sqlite3.connect(uri, uri=True)) as base:
             base.row_factory = sqlite3.Row
             base.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            there = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if not there & queries.keys():
+            tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if not tables & queries.keys():
                 raise BadInput(f"{file} has none of the tables {', '.join(queries)}; is it this tool's?")
-            for table in [name for name in queries if name in there]:
+            for table in [name for name in queries if name in tables]:
                 try:
                     yield from (dict(row) for row in islice(base.execute(queries[table]), ROWS_MAX))
                 except sqlite3.Error as error:
-                    yield ReadItem(table, wrong=f"the rest of it cannot be read ({error}); `sqlite3 FILE .recover` may")
+                    cure = "`sqlite3 FILE .recover` may"
+                    yield ReadItem(table, problem=f"the rest of it cannot be read ({error}); {cure}")
     except sqlite3.Error as error:
-        raise BadInput(
-            f"{file} is no database that can be read ({error}); `sqlite3 FILE .recover` may save some"
-        ) from None
+        cure = "`sqlite3 FILE .recover` may save some"
+        raise BadInput(f"{file} is no database that can be read ({error}); {cure}") from None
 
 
 def _basic_memory(path: Path) -> Iterator[ReadItem]:
     """basic-memory: Markdown notes with observations (`- [tech] text #tag`), relations, and prose."""
-    for name, file in pages(path, lambda one: one.suffix == ".md"):
+    for name, file in pages(path, _is_page):
         try:
             page = page_of(file)
         except BadInput as error:
-            yield ReadItem(name, wrong=str(error))
+            yield ReadItem(name, problem=str(error))
             continue
         front = page.front
         title = str(front.get("title") or file.stem)
-        page_tags = [str(tag).removeprefix("#") for tag in _listed(front.get("tags"))]
+        page_tags = [str(tag).removeprefix("#") for tag in _as_list(front.get("tags"))]
         since = front.get("modified") or front.get("created") or file.stat().st_mtime
         for line, headings, block in blocks(page.body):
-            place = f"{name}:{line + page.above}"
+            where = f"{name}:{line + page.above}"
             cites = [f"basic-memory:{front.get('permalink') or name}"]
             relation = re.fullmatch(r"(.*?)\s*\[\[([^\]]+)\]\](.*)", block)
             noted = re.fullmatch(r"\[([^\]]+)\]\s+(.+)", block, re.DOTALL)
             tags = [*re.findall(r"(?<!\S)#([\w/-]+)", block), *page_tags]
             if noted is not None and relation is None:
                 text = re.sub(r"(?<!\S)#[\w/-]+", "", noted[2]).strip()
-                yield _item(place, f"{title}: {text}", key=title, tags=[noted[1], *tags], cites=cites, since=since)
+                yield _item(where, f"{title}: {text}", key=title, tags=[noted[1], *tags], cites=cites, since=since)
             elif relation is not None and len(block) <= KEY_MAX:
                 words = relation[1].strip().replace("_", " ") or "is related to"
                 text = f"{title} {words} {relation[2]}{relation[3]}"
-                yield _item(place, text, key=title, tags=page_tags, cites=cites, since=since)
+                yield _item(where, text, key=title, tags=page_tags, cites=cites, since=since)
             else:
                 key = " · ".join(dict.fromkeys((title, *headings)))
-                yield _item(place, block, key=key, tags=tags, cites=cites, since=since)
+                yield _item(where, block, key=key, tags=tags, cites=cites, since=since)
 
 
 def _okf(path: Path) -> Iterator[ReadItem]:
     """Open Knowledge Format 0.2: one concept a page; a page that `export --to okf` wrote is the memory it was."""
-    for name, file in pages(path, lambda one: one.suffix == ".md" and one.name not in ("index.md", "log.md")):
+    for name, file in pages(path, lambda file: _is_page(file) and file.name not in ("index.md", "log.md")):
         try:
             page = page_of(file)
         except BadInput as error:
-            yield ReadItem(name, wrong=str(error))
+            yield ReadItem(name, problem=str(error))
             continue
         front, body = page.front, page.body
-        if isinstance(ours := front.get(MEMORY_KEY), str):
+        if isinstance(memory := front.get(MEMORY_KEY), str):
             try:
-                yield ReadItem(name, {**json.loads(ours), "content": body.removeprefix("\n").removesuffix("\n")})
+                yield ReadItem(name, {**json.loads(memory), "content": body.removeprefix("\n").removesuffix("\n")})
             except (ValueError, TypeError, RecursionError):
-                yield ReadItem(name, wrong=f"its {MEMORY_KEY} is not what an export writes")
+                yield ReadItem(name, problem=f"its {MEMORY_KEY} is not what an export writes")
             continue
         if not front.get("type"):
-            yield ReadItem(name, wrong="its front matter has no type; OKF asks for one")
+            yield ReadItem(name, problem="its front matter has no type; OKF asks for one")
             continue
         if front.get("status") == "deprecated":
-            yield ReadItem(name, wrong="its status is deprecated: it was left out")
+            yield ReadItem(name, problem="its status is deprecated: it was left out")
             continue
         title = str(front.get("title") or file.stem)
-        sources = [source.get("resource") for source in _listed(front.get("sources")) if isinstance(source, dict)]
+        sources = [source.get("resource") for source in _as_list(front.get("sources")) if isinstance(source, dict)]
         item = partial(
             _item,
             type=TYPES.get(str(front["type"]).lower(), "fact"),
-            tags=[str(tag) for tag in _listed(front.get("tags"))],
+            tags=[str(tag) for tag in _as_list(front.get("tags"))],
             cites=[f"okf:{name.removesuffix('.md')}", *(str(source) for source in sources if source)],
-            since=_in(front, "generated").get("at") or front.get("timestamp"),
+            since=_dict_in(front, "generated").get("at") or front.get("timestamp"),
         )
         content = "\n\n".join(text for text in (str(front.get("description") or ""), body.strip()) if text)
         if len(content) <= CONTENT_MAX:
@@ -420,21 +421,21 @@ def _okf(path: Path) -> Iterator[ReadItem]:
             yield item(f"{name}:{line + page.above}", block, key=" · ".join((title, *headings)))
 
 
-def _mirrored(path: Path) -> Iterator[ReadItem]:
+def _mirror(path: Path) -> Iterator[ReadItem]:
     """Yield the memories of a mirror: an unchanged one as it was exported, an edited one as a new one of its type."""
     page = path / MIRROR if path.is_dir() else path
-    known: dict[str, int] = {}
+    offsets: dict[str, int] = {}
     with (page.parent / MIRROR_DATA).open("rb") if (page.parent / MIRROR_DATA).is_file() else nullcontext() as data:
-        while data is not None and (at := data.tell()) >= 0 and (raw := data.readline(LINE_BYTES_MAX)):
+        while data is not None and (offset := data.tell()) >= 0 and (raw := data.readline(LINE_BYTES_MAX)):
             try:
-                one = json.loads(raw)
-                known[f"{one['id']}@{one['version']}"] = at
+                memory = json.loads(raw)
+                offsets[f"{memory['id']}@{memory['version']}"] = offset
             except (ValueError, KeyError, TypeError, RecursionError):
-                yield ReadItem(f"{MIRROR_DATA}, byte {at}", wrong="it is not what an export writes")
-        yield from _mirror_items(page, known, data)
+                yield ReadItem(f"{MIRROR_DATA}, byte {offset}", problem="it is not what an export writes")
+        yield from _mirror_items(page, offsets, data)
 
 
-def _mirror_items(page: Path, known: Mapping[str, int], data: BinaryIO | None) -> Iterator[ReadItem]:
+def _mirror_items(page: Path, offsets: Mapping[str, int], data: BinaryIO | None) -> Iterator[ReadItem]:
     """known: id and version of each exported memory -> its position in `data`."""
     kind = MemoryType.FACT.value
     for number, item in _items(_mirror_lines(page)):
@@ -444,16 +445,17 @@ def _mirror_items(page: Path, known: Mapping[str, int], data: BinaryIO | None) -
         *lines, last = item
         mark = _MARK.fullmatch(last.strip())
         content = "\n".join(lines if mark else item).rstrip()
-        was = None
-        if mark and data is not None and (at := known.get(f"{mark[1]}@{mark[2]}")) is not None:
-            data.seek(at)
-            was = json.loads(data.readline(LINE_BYTES_MAX))
-        if was is not None and str(was["content"]).replace("\r\n", "\n").rstrip() == content:
-            yield ReadItem(f"{page.name}:{number}", was)
+        exported = None
+        if mark and data is not None and (offset := offsets.get(f"{mark[1]}@{mark[2]}")) is not None:
+            data.seek(offset)
+            exported = json.loads(data.readline(LINE_BYTES_MAX))
+        if exported is not None and str(exported["content"]).replace("\r\n", "\n").rstrip() == content:
+            yield ReadItem(f"{page.name}:{number}", exported)
         elif content:
-            kept = kind if LAYER_OF_TYPE[MemoryType(kind)] is LAYER_OF_TYPE[MemoryType.FACT] else MemoryType.FACT.value
+            is_fact = LAYER_OF_TYPE[MemoryType(kind)] is LAYER_OF_TYPE[MemoryType.FACT]
             cites = [f"memory-anchor:{mark[1]}"] if mark else []
-            yield ReadItem(f"{page.name}:{number}", {"content": content, "type": kept, "cites": cites})
+            type_ = kind if is_fact else MemoryType.FACT.value
+            yield ReadItem(f"{page.name}:{number}", {"content": content, "type": type_, "cites": cites})
 
 
 def _mirror_lines(page: Path) -> Iterator[str]:
@@ -502,7 +504,7 @@ MEMORY_KEY = "memory_anchor"
 
 
 def _item(
-    place: str,
+    where: str,
     content: str,
     *,
     type: str = "fact",
@@ -513,37 +515,39 @@ def _item(
 ) -> ReadItem:
     content = content.strip()
     if not content:
-        return ReadItem(place, wrong="it has no text")
+        return ReadItem(where, problem="it has no text")
     if len(content) > CONTENT_MAX:
-        return ReadItem(place, wrong=f"it is {len(content)} characters long; allowed are 1 to {CONTENT_MAX}: split it")
-    at = parse_time(since)
-    names = [name for one in tags if one and (name := str(one).strip()[:TAG_MAX])]
-    line: Line = {"content": content, "type": type, "cites": [one[:KEY_MAX] for one in cites if one]}
+        return ReadItem(
+            where, problem=f"it is {len(content)} characters long; allowed are 1 to {CONTENT_MAX}: split it"
+        )
+    time = parse_time(since)
+    names = [name for text in tags if text and (name := str(text).strip()[:TAG_MAX])]
+    line: Line = {"content": content, "type": type, "cites": [text[:KEY_MAX] for text in cites if text]}
     line |= {"key": key.strip()[:KEY_MAX]} if key.strip() else {}
     line |= {"tags": list(dict.fromkeys(names))[:TAGS_MAX]} if names else {}
-    line |= {"when": at.isoformat()} if at is not None else {}
-    return ReadItem(place, line)
+    line |= {"when": time.isoformat()} if time is not None else {}
+    return ReadItem(where, line)
 
 
 def parse_time(value: Json) -> datetime | None:
     """Return a time given as ISO 8601, a date, or seconds or milliseconds since 1970; None for what is none."""
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            at = EPOCH + timedelta(seconds=value / (1_000 if value > MILLISECONDS else 1))
+            time = EPOCH + timedelta(seconds=value / (1_000 if value > MILLISECONDS else 1))
         else:
-            at = datetime.fromisoformat(str(value).strip().replace(" UTC", "+00:00"))
+            time = datetime.fromisoformat(str(value).strip().replace(" UTC", "+00:00"))
     except (ValueError, OverflowError, OSError):
         return None
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return at if YEARS[0] <= at.year < YEARS[1] else None
+    time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return time if YEARS[0] <= time.year < YEARS[1] else None
 
 
-def _in(front: Mapping[str, Json], name: str) -> Mapping[str, Json]:
+def _dict_in(front: Mapping[str, Json], name: str) -> Mapping[str, Json]:
     value = front.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _listed(value: Json) -> list[Json]:
+def _as_list(value: Json) -> list[Json]:
     """Return a list that may be written as JSON, as words between commas, or be no list at all."""
     if isinstance(value, str):
         try:
@@ -553,22 +557,22 @@ def _listed(value: Json) -> list[Json]:
     return value if isinstance(value, list) else [value] if isinstance(value, dict) else []
 
 
-def _named(*names: str) -> Callable[[Path], bool]:
-    return lambda one: one.name in names
+def _has_name(*names: str) -> Callable[[Path], bool]:
+    return lambda path: path.name in names
 
 
-def _is_page(one: Path) -> bool:
-    return one.suffix == ".md"
+def _is_page(path: Path) -> bool:
+    return path.suffix == ".md"
 
 
 TOOLS: Mapping[str, OtherTool] = {
     "claude-md": OtherTool(
-        _markdown("claude-md", _named("CLAUDE.md", "CLAUDE.local.md"), "instruction"),
+        _markdown("claude-md", _has_name("CLAUDE.md", "CLAUDE.local.md"), "instruction"),
         "a CLAUDE.md, or a folder with some",
         ".claude/CLAUDE.md",
     ),
     "agents-md": OtherTool(
-        _markdown("agents-md", _named("AGENTS.md", "AGENTS.override.md", "GEMINI.md"), "instruction"),
+        _markdown("agents-md", _has_name("AGENTS.md", "AGENTS.override.md", "GEMINI.md"), "instruction"),
         "an AGENTS.md, or a folder with some",
         ".codex/AGENTS.md",
     ),
@@ -585,6 +589,6 @@ TOOLS: Mapping[str, OtherTool] = {
     "claude-mem": OtherTool(_claude_mem, "its claude-mem.db", ".claude-mem/claude-mem.db"),
     "basic-memory": OtherTool(_basic_memory, "its folder of notes", "basic-memory"),
     "okf": OtherTool(_okf, "a folder of Open Knowledge Format pages"),
-    "markdown": OtherTool(_mirrored, f"a folder with the {MIRROR} of an export"),
+    "markdown": OtherTool(_mirror, f"a folder with the {MIRROR} of an export"),
 }
 """The tools that are known, by the word for --from."""

@@ -59,7 +59,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class _Resume:
+class _StageState:
     """A collection's progress. after, done: within a stage that reads all its pages."""
 
     stage: Stage
@@ -93,15 +93,17 @@ class Reindex:
         self._second = {DENSE_LOCAL: local.identity} if local is not None else {}
         self._vectors = vectors
         self._identity = asdict(embedder.identity) if embedder is not None else None
-        self._at = self._taken_up() or {name: _Resume(self._first(name, vectors)) for name in COLLECTIONS}
+        self._at = self._saved_progress() or {
+            name: _StageState(self._first_stage(name, vectors)) for name in COLLECTIONS
+        }
 
     def steps(self) -> Iterator[Progress]:
         """Do the work; yield after each bounded step. Raises Unavailable: the embedder cannot run now."""
         for name in COLLECTIONS:
             while (stage := self._at[name].stage) != "done":
-                following = yield from self._stage(name, stage)
-                self._note(name, _Resume(following))
-                yield Progress(name, following, 1, 1)
+                next_stage = yield from self._stage(name, stage)
+                self._note(name, _StageState(next_stage))
+                yield Progress(name, next_stage, 1, 1)
         self._store.flush()
         self._file.unlink(missing_ok=True)
 
@@ -112,13 +114,13 @@ class Reindex:
                 yield from self._embed(name)
                 return "switch"
             case "switch":
-                self._become(name, {DENSE: self._new(), DENSE_NEXT: self._new(), **self._second})
+                self._reindex(name, {DENSE: self._new_identity(), DENSE_NEXT: self._new_identity(), **self._second})
                 return "fill"
             case "fill":
                 yield from self._rewrite(name, "fill")
                 return "drop"
             case "drop":
-                self._become(name, {DENSE: self._new(), **self._second})
+                self._reindex(name, {DENSE: self._new_identity(), **self._second})
                 return "local"
             case "local":
                 yield from self._embed_local(name)
@@ -130,7 +132,7 @@ class Reindex:
                 embedders = dict(self._store.embedders(name))
                 if self._embedder is not None:
                     embedders.pop(DENSE_LOCAL, None)
-                self._become(name, embedders | self._second)
+                self._reindex(name, embedders | self._second)
                 return "done"
             case _:
                 return "done"
@@ -140,13 +142,13 @@ class Reindex:
         if self._embedder is None:
             return
         embedders = self._store.embedders(name)
-        if embedders.get(DENSE_NEXT) != self._new():
-            self._become(name, {**embedders, DENSE_NEXT: self._new()})
+        if embedders.get(DENSE_NEXT) != self._new_identity():
+            self._reindex(name, {**embedders, DENSE_NEXT: self._new_identity()})
         total = self._store.count(name, Where())
-        while waiting := self._store.find(name, Where((), (HasVector(DENSE_NEXT),)), limit=EMBED_BATCH):
-            rows = document_rows(self._embedder, waiting, whole=True)
+        while memories := self._store.find(name, Where((), (HasVector(DENSE_NEXT),)), limit=EMBED_BATCH):
+            rows = document_rows(self._embedder, memories, whole=True)
             self._store.set_vectors(
-                name, {memory.point_id: {DENSE_NEXT: row} for memory, row in zip(waiting, rows, strict=True)}
+                name, {memory.point_id: {DENSE_NEXT: row} for memory, row in zip(memories, rows, strict=True)}
             )
             yield Progress(name, "embed", self._store.count(name, Where((HasVector(DENSE_NEXT),))), total)
 
@@ -154,37 +156,34 @@ class Reindex:
         """Make the bundled model's row for every version, or only where it is missing; nothing if it cannot run."""
         if self._local is None or not self._local.available():
             return
-        wanted = Where() if self._vectors else Where((), (HasVector(DENSE_LOCAL),))
-        total, place = self._store.count(name, wanted), self._at[name]
-        after, done = place.after, place.done
+        where = Where() if self._vectors else Where((), (HasVector(DENSE_LOCAL),))
+        total, after, done = self._store.count(name, where), self._at[name].after, self._at[name].done
         while True:
-            page, after = self._store.scan(name, wanted, page=EMBED_BATCH, after=after)
+            page, after = self._store.scan(name, where, page=EMBED_BATCH, after=after)
             memories = [entry.memory for entry in page]
             if memories:
-                rows = document_rows(self._local, memories, whole=True)
-                pairs = zip(memories, rows, strict=True)
+                pairs = zip(memories, document_rows(self._local, memories, whole=True), strict=True)
                 self._store.set_vectors(name, {memory.point_id: {DENSE_LOCAL: row} for memory, row in pairs})
             done += len(page)
             if after is None:
                 return
-            self._note(name, _Resume("local", after, done))
+            self._note(name, _StageState("local", after, done))
             yield Progress(name, "local", done, max(total, done))
 
     def _rewrite(self, name: str, stage: Stage) -> Iterator[Progress]:
         """Put every version again with new words, and in `fill` with its new row under the searched name."""
-        total, place = self._store.count(name, Where()), self._at[name]
-        after, done = place.after, place.done
+        total, after, done = self._store.count(name, Where()), self._at[name].after, self._at[name].done
         while True:
             with self._lock:  # nobody may close a version between reading and writing it
-                many, after = retry_on_conflict(partial(self._rewrite_page, name, stage, after))
-            done += many
+                count, after = retry_on_conflict(partial(self._rewrite_page, name, stage, after))
+            done += count
             if after is None:
                 return
-            self._note(name, _Resume(stage, after, done))
+            self._note(name, _StageState(stage, after, done))
             yield Progress(name, stage, done, total)
 
     def _rewrite_page(self, name: str, stage: Stage, after: str | None) -> tuple[int, str | None]:
-        page, following = self._store.scan(name, Where(), page=PAGE, after=after, with_vectors=True)
+        page, after_page = self._store.scan(name, Where(), page=PAGE, after=after, with_vectors=True)
         fresh = [
             replace(
                 entry,
@@ -196,39 +195,36 @@ class Reindex:
             for entry in page
         ]
         self._store.put(name, fresh)
-        return len(page), following
+        return len(page), after_page
 
-    def _become(self, name: str, embedders: Mapping[str, EmbedderIdentity]) -> None:
+    def _reindex(self, name: str, embedders: Mapping[str, EmbedderIdentity]) -> None:
         self._store.reindex(name, CollectionSpec(embedders))
 
-    def _new(self) -> EmbedderIdentity:
+    def _new_identity(self) -> EmbedderIdentity:
         if self._embedder is None:
             raise ValueError("a stage with vectors needs an embedder")
         return self._embedder.identity
 
-    def _first(self, name: str, vectors: bool) -> Stage:
+    def _first_stage(self, name: str, vectors: bool) -> Stage:
         same = self._embedder is None or self._store.embedders(name).get(DENSE) == self._embedder.identity
         return "words" if same and not (vectors and self._embedder is not None) else "embed"
 
     # --- how far it came ---------------------------------------------------------------------------------------
 
-    def _taken_up(self) -> dict[str, _Resume] | None:
+    def _saved_progress(self) -> dict[str, _StageState] | None:
         """Return where an earlier run stopped, None if there is none for this embedder."""
         try:
             state = json.loads(self._file.read_text(encoding="utf-8"))
             if state["identity"] != self._identity or set(state["at"]) != set(COLLECTIONS):
                 return None
             self._vectors = self._vectors or state["vectors"]
-            return {name: _Resume(**place) for name, place in state["at"].items()}
+            return {name: _StageState(**stage) for name, stage in state["at"].items()}
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def _note(self, name: str, place: _Resume) -> None:
-        self._at[name] = place
-        make_private(self._file.parent)
-        places = {collection: asdict(place) for collection, place in self._at.items()}
-        state = {"identity": self._identity, "vectors": self._vectors, "at": places}
-        write_atomic(self._file, json.dumps(state).encode())
+    def _note(self, name: str, state: _StageState) -> None:
+        self._at[name] = state
+        _save(self._file, {"identity": self._identity, "vectors": self._vectors}, self._at)
 
 
 MIGRATION_FILE = "migrate.json"
@@ -269,7 +265,7 @@ class StoreSums:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _CopyState:
     after: str | None = None
     done: int = 0
     is_copied: bool = False
@@ -294,28 +290,28 @@ class Migration:
         """
         self._source, self._target, self._names = source, target, names
         self._file = state_dir / MIGRATION_FILE
-        places = taken_up(self._file, names)
+        states = saved_progress(self._file, names)
         for name in COLLECTIONS:
             source.open_collection(name, CollectionSpec({}))
             target.open_collection(name, CollectionSpec(embedders or source.embedders(name)))
-        if places is None:
+        if states is None:
             self._check_empty()
-        self._at = places or dict.fromkeys(COLLECTIONS, _Place())
-        self.is_resumed = places is not None
+        self._at = states or dict.fromkeys(COLLECTIONS, _CopyState())
+        self.is_resumed = states is not None
 
     def copy(self) -> Iterator[CopyProgress]:
         """Copy what is not there yet; yield after each page."""
         for name in COLLECTIONS:
-            carried, place = self._carried(name), self._at[name]
+            shared, state = self._shared_vectors(name), self._at[name]
             total = self._source.count(name, Where())
-            while not place.is_copied:
+            while not state.is_copied:
                 page, after = self._source.scan(
-                    name, Where(), page=COPIED_AT_ONCE, after=place.after, with_vectors=True
+                    name, Where(), page=COPIED_AT_ONCE, after=state.after, with_vectors=True
                 )
-                self._target.put(name, [_copy_of(entry, carried) for entry in page])
-                place = _Place(after, place.done + len(page), after is None)
-                self._note(name, place)
-                yield CopyProgress(name, "copied", place.done, total)
+                self._target.put(name, [_target_entry(entry, shared) for entry in page])
+                state = _CopyState(after, state.done + len(page), after is None)
+                self._note(name, state)
+                yield CopyProgress(name, "copied", state.done, total)
         self._target.flush()
 
     def compare(self) -> Iterator[CopyProgress | tuple[str, StoreSums, StoreSums]]:
@@ -325,7 +321,7 @@ class Migration:
             sides = []
             for number, store in enumerate((self._source, self._target)):
                 sums = StoreSums()
-                for step in _summed(store, name, sums):
+                for step in _sum_up(store, name, sums):
                     yield CopyProgress(name, "compared", step + number * total // 2, total)
                 sides.append(sums)
             yield name, sides[0], sides[1]
@@ -334,47 +330,57 @@ class Migration:
         """Delete the recorded progress, after both sides were compared."""
         remove_durably(self._file)
 
-    def _carried(self, name: str) -> frozenset[str]:
+    def _shared_vectors(self, name: str) -> frozenset[str]:
         """Return the named vectors that are the same embedder's on both sides."""
-        there = self._target.embedders(name)
-        return frozenset(vector for vector, who in self._source.embedders(name).items() if there.get(vector) == who)
+        target_embedders = self._target.embedders(name)
+        source_embedders = self._source.embedders(name)
+        return frozenset(
+            vector for vector, embedder in source_embedders.items() if target_embedders.get(vector) == embedder
+        )
 
     def _check_empty(self) -> None:
         for name in COLLECTIONS:
             _check_empty(self._names[1], name, self._target.count(name, Where()))
 
-    def _note(self, name: str, place: _Place) -> None:
-        self._at[name] = place
-        make_private(self._file.parent)
-        places = {collection: asdict(place) for collection, place in self._at.items()}
-        state = {"from": self._names[0], "to": self._names[1], "at": places}
-        write_atomic(self._file, json.dumps(state).encode())
+    def _note(self, name: str, state: _CopyState) -> None:
+        self._at[name] = state
+        _save(self._file, {"from": self._names[0], "to": self._names[1]}, self._at)
 
 
-def _check_empty(place: str, name: str, many: int) -> None:
-    if many:
+def _save(
+    file: Path, header: Mapping[str, object], states: Mapping[str, _StageState] | Mapping[str, _CopyState]
+) -> None:
+    """Write a run's progress durably. states: by collection."""
+    make_private(file.parent)
+    by_collection = {name: asdict(state) for name, state in states.items()}
+    write_atomic(file, json.dumps({**header, "at": by_collection}).encode())
+
+
+def _check_empty(store: str, name: str, versions: int) -> None:
+    if versions:
         raise Refused(
-            f"{place} holds {many} versions in {name} already and nothing was changed; migrate into an empty store: "
-            "move that one away, or name another"
+            f"{store} holds {versions} versions in {name} already and nothing was changed; migrate into an empty "
+            "store: move that one away, or name another"
         )
 
 
-def taken_up(file: Path, names: tuple[str, str]) -> dict[str, _Place] | None:
+def saved_progress(file: Path, names: tuple[str, str]) -> dict[str, _CopyState] | None:
     """Return a migration's progress, None if it never began. Raises Refused: another one is unfinished."""
     try:
         state = json.loads(file.read_text(encoding="utf-8"))
-        begun, places = (str(state["from"]), str(state["to"])), {n: _Place(**at) for n, at in state["at"].items()}
+        recorded_names = str(state["from"]), str(state["to"])
+        states = {collection: _CopyState(**saved) for collection, saved in state["at"].items()}
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if begun != names or set(places) != set(COLLECTIONS):
+    if recorded_names != names or set(states) != set(COLLECTIONS):
         raise Refused(
-            f"a migration from {begun[0]} to {begun[1]} was cut off and nothing was changed; run that one again to "
-            f"finish it, or delete {file} to give it up"
+            f"a migration from {recorded_names[0]} to {recorded_names[1]} was cut off and nothing was changed; run "
+            f"that one again to finish it, or delete {file} to give it up"
         )
-    return places
+    return states
 
 
-def planned(
+def plan_copy(
     source: MemoryStore,
     target: MemoryStore | None,
     *,
@@ -386,33 +392,34 @@ def planned(
 
     Changes nothing on either side. target: None if it does not exist yet. Raises Refused, as `Migration`.
     """
-    places = taken_up(state_dir / MIGRATION_FILE, names)
+    states = saved_progress(state_dir / MIGRATION_FILE, names)
     plan: dict[str, PlannedCopy] = {}
     for name in COLLECTIONS:
         total, made_by = source.peek(name) or (0, {})
-        count, wanted = (target.peek(name) if target is not None else None) or (0, embedders or made_by)
-        if places is None:
+        count, target_embedders = (target.peek(name) if target is not None else None) or (0, embedders or made_by)
+        if states is None:
             _check_empty(names[1], name, count)
-        carried = sorted(vector for vector, embedder in made_by.items() if wanted.get(vector) == embedder)
-        vectors = {vector: source.count(name, Where((HasVector(vector),))) for vector in carried}
-        plan[name] = {"versions": total, "vectors": vectors, "copied": places[name].done if places else 0}
+        shared = sorted(vector for vector, embedder in made_by.items() if target_embedders.get(vector) == embedder)
+        vectors = {vector: source.count(name, Where((HasVector(vector),))) for vector in shared}
+        plan[name] = {"versions": total, "vectors": vectors, "copied": states[name].done if states else 0}
     return plan
 
 
-def differing(name: str, one: StoreSums, other: StoreSums, names: tuple[str, str]) -> Unavailable:
+def difference(name: str, source: StoreSums, target: StoreSums, names: tuple[str, str]) -> Unavailable:
     """Return the error that says how two sides differ."""
     return Unavailable(
-        f"{name} is not the same on both sides: {one.versions} versions in {names[0]}, {other.versions} in {names[1]}; "
-        "somebody wrote meanwhile. Your settings are as they were: stop all engines, empty the target, run it again"
+        f"{name} is not the same on both sides: {source.versions} versions in {names[0]}, {target.versions} in "
+        f"{names[1]}; somebody wrote meanwhile. Your settings are as they were: stop all engines, empty the target, "
+        "run it again"
     )
 
 
-def _copy_of(entry: Entry, carried: frozenset[str]) -> Entry:
-    vectors = {name: row for name, row in entry.vectors.items() if name in carried}
+def _target_entry(entry: Entry, shared: frozenset[str]) -> Entry:
+    vectors = {name: row for name, row in entry.vectors.items() if name in shared}
     return replace(entry, memory=replace(entry.memory, revision=None), vectors=vectors)
 
 
-def _summed(store: MemoryStore, name: str, sums: StoreSums) -> Iterator[int]:
+def _sum_up(store: MemoryStore, name: str, sums: StoreSums) -> Iterator[int]:
     """Fill in `sums`, page by page in point-id order, which is the same in every store."""
     current, history = hashlib.sha256(), hashlib.sha256()
     for page in pages(store, name, Where(), size=COPIED_AT_ONCE):

@@ -92,8 +92,8 @@ def export_lines(
     of each project has its aliases, so that an import can say where its memories go.
     """
     start = ask("export_begin", everything=everything, human=human)
-    own = text(start["project"])
-    project = own if own_project else None
+    caller_project = text(start["project"])
+    project = caller_project if own_project else None
     aliases_left = {} if versions else dict(known_projects(data_dir))
     for collection in texts(start["collections"]):
         after: str | None = None
@@ -115,7 +115,7 @@ def export_lines(
             if after is None:
                 break
     if versions:
-        yield from _other_lines(data_dir, project if everything else own)
+        yield from _other_lines(data_dir, project if everything else caller_project)
 
 
 def _other_lines(data_dir: Path, project: str | None) -> Iterator[str]:
@@ -123,12 +123,12 @@ def _other_lines(data_dir: Path, project: str | None) -> Iterator[str]:
     if project is None:
         for record in JsonlAudit(data_dir / "audit" / "audit.jsonl").records():
             yield dumped({"kind": "audit", "record": record})
-    known = known_projects(data_dir)
-    for name in sorted(known) if project is None else [project]:
-        for proposal, content in sorted(proposals_of(data_dir, name, known.get(name, ())).items()):
+    projects = known_projects(data_dir)
+    for name in sorted(projects) if project is None else [project]:
+        for proposal, content in sorted(proposals_of(data_dir, name, projects.get(name, ())).items()):
             yield dumped({"kind": "proposal", "project": name, "id": proposal, "text": content})
-    for name in sorted(known) if project is None else [one for one in known if one == project]:
-        yield dumped({"kind": "project", "id": name, "aliases": list(known[name])})
+    for name in sorted(projects) if project is None else {project} & projects.keys():
+        yield dumped({"kind": "project", "id": name, "aliases": list(projects[name])})
 
 
 def known_projects(data_dir: Path) -> Mapping[str, tuple[str, ...]]:
@@ -138,10 +138,10 @@ def known_projects(data_dir: Path) -> Mapping[str, tuple[str, ...]]:
 
 def proposals_of(data_dir: Path, project: str, aliases: tuple[str, ...]) -> dict[str, str]:
     """Return proposal id -> its file's text; the project's own folders win over what an import stored apart."""
-    places = [(data_dir, PurePath(IMPORTED, "proposals", project))]
-    places += [(Path(alias.removeprefix("path:")), PROPOSALS) for alias in aliases if alias.startswith("path:")]
+    folders = [(data_dir, PurePath(IMPORTED, "proposals", project))]
+    folders += [(Path(alias.removeprefix("path:")), PROPOSALS) for alias in aliases if alias.startswith("path:")]
     proposals: dict[str, str] = {}
-    for root, folder in places:
+    for root, folder in folders:
         with contextlib.suppress(OSError):  # a folder that is gone, or a link, which is not followed
             for file in nofollow.walk(root, folder, most=MAX_LISTED, depth=1):
                 name = PurePath(file.ref)
@@ -195,7 +195,7 @@ class ImportResult:
     errors: list[WrongLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def wrong(self, line: int, message: str) -> None:
+    def add_error(self, line: int, message: str) -> None:
         """Record why a line was not imported; beyond the first thousand only their number."""
         self.failed += 1
         if len(self.errors) < ERRORS_KEPT:
@@ -222,60 +222,60 @@ def import_file(
     Raises our errors only for what concerns every line: no store, read-only, no space.
     """
     audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
-    projects, audited, lines = _announced(file, audit, tick)
-    own = text(ask("export_begin")["project"])
-    placed = _placed(ask, projects, lines, own if project_dir else "", to or {}, choose)
-    learnt: dict[str, list[str]] = {}
+    projects, audited, lines = _survey(file, audit, tick)
+    own_project = text(ask("export_begin")["project"])
+    targets = _choose_targets(ask, projects, lines, own_project if project_dir else "", to or {}, choose)
+    aliases_of: dict[str, list[str]] = {}
     for name, aliases in projects.items():
-        learnt.setdefault(placed.get(name, name), []).extend(aliases)
-    answer = ask("import_projects", projects=learnt, human=human) if learnt and not dry else {}
-    renamed = {name: text(here) for name, here in record(answer.get("renamed")).items()} | placed
-    done = ImportResult(projects=len(projects))
+        aliases_of.setdefault(targets.get(name, name), []).extend(aliases)
+    answer = ask("import_projects", projects=aliases_of, human=human) if aliases_of and not dry else {}
+    renamed = {name: text(local_id) for name, local_id in record(answer.get("renamed")).items()} | targets
+    result = ImportResult(projects=len(projects))
     for name, count in sorted(lines.items()):
         target = renamed.get(name, name)
-        done.went.append({"project": name, "to": target, "lines": count, "here": target == own})
-        if target != own and project_dir:
-            done.notes.append(
+        result.went.append({"project": name, "to": target, "lines": count, "here": target == own_project})
+        if target != own_project and project_dir:
+            result.notes.append(
                 f"{count} lines are of project {target}, which this folder is not: they are seen in its own folder "
                 f"(`memory-anchor projects link {target}` there), or bring them here with --project here"
             )
-    others = _Others(audit, data_dir, project_dir, done, adopts=human is not None)
+    other_lines = _OtherLines(audit, data_dir, project_dir, result, adopts=human is not None)
     # The trail first: what it names is then not recorded anew, and what it does not name is.
     for number, raw in _lines(file, None):
         if _KIND.match(raw) and not dry:
-            others.take(number, raw)
-    others.finish()
+            other_lines.take(number, raw)
+    other_lines.finish()
 
     def send(batch: list[tuple[int, str]]) -> None:
         answer = ask("import_lines", lines=batch, projects=renamed, audited=audited, dry=dry, human=human)
         for name in ("added", "skipped", "written", "pending", "rejected", "conflicts"):
-            setattr(done, name, getattr(done, name) + whole(answer[name]))
+            setattr(result, name, getattr(result, name) + whole(answer[name]))
         for error in records(answer["errors"]):
-            done.wrong(whole(error["line"]), text(error["message"]))
+            result.add_error(whole(error["line"]), text(error["message"]))
 
     batch: list[tuple[int, str]] = []
     size = 0
-    for number, raw in _lines(file, done):
+    for number, raw in _lines(file, result):
         if _KIND.match(raw):
             continue
         if len(batch) >= PAGE or size + len(raw) > BATCH_BYTES:
             send(batch)
             tick(number)
             batch, size = [], 0
-        if raw.strip() and (line := _text(number, raw, done)):
+        if raw.strip() and (line := _text(number, raw, result)):
             batch.append((number, _without_aliases(line)))
             size += len(raw)
     if batch:
         send(batch)
-    return done
+    return result
 
 
-def _placed(
+def _choose_targets(
     ask: Ask,
     projects: Mapping[str, list[str]],
     lines: Mapping[str, int],
-    own: str,
-    to: Mapping[str, str],
+    own_project: str,
+    requested: Mapping[str, str],
     choose: Callable[[str, int], str] | None,
 ) -> dict[str, str]:
     """Return project ids of a file -> ids here, for those that are to have another one.
@@ -283,21 +283,21 @@ def _placed(
     own: the folder's project, "" when the caller has no folder.
     """
     answer = ask("projects_list", aliases=projects)
-    known = {text(row["id"]) for row in records(answer["projects"]) if row["memories"] or row["paths"]}
-    known |= set(record(answer["renamed"]))
-    unknown = [name for name in lines if name not in known and name != own]
-    placed: dict[str, str] = {}
+    known_ids = {text(row["id"]) for row in records(answer["projects"]) if row["memories"] or row["paths"]}
+    known_ids |= set(record(answer["renamed"]))
+    unknown_ids = [name for name in lines if name not in known_ids and name != own_project]
+    targets: dict[str, str] = {}
     for name in lines:
-        target = to.get(name) or (to.get("") if name in unknown else None)
-        if target is None and name in unknown and own:
+        target = requested.get(name) or (requested.get("") if name in unknown_ids else None)
+        if target is None and name in unknown_ids and own_project:
             target = HERE if len(lines) == 1 else choose(name, lines[name]) if choose is not None else None
-        target = own if target == HERE else target
+        target = own_project if target == HERE else target
         if target and target != name:
-            placed[name] = target
-    return placed
+            targets[name] = target
+    return targets
 
 
-def _text(number: int, raw: bytes, done: ImportResult) -> str:
+def _text(number: int, raw: bytes, result: ImportResult) -> str:
     """Return a line as text, "" if it is none or was cut off, which is recorded."""
     try:
         line = raw.decode("utf-8")
@@ -306,9 +306,9 @@ def _text(number: int, raw: bytes, done: ImportResult) -> str:
         return line
     except UnicodeDecodeError as error:
         cure = "`iconv -f LATIN1 -t UTF-8` converts the file"
-        done.wrong(number, f"line {number} is no UTF-8 (byte {error.start + 1} of it); {cure}")
+        result.add_error(number, f"line {number} is no UTF-8 (byte {error.start + 1} of it); {cure}")
     except (ValueError, RecursionError):
-        done.wrong(number, f"line {number} breaks off, the file was cut there; get it whole and import it again")
+        result.add_error(number, f"line {number} breaks off, the file was cut there; get it whole and import it again")
     return ""
 
 
@@ -323,7 +323,7 @@ def _without_aliases(line: str) -> str:
     return line
 
 
-def _announced(
+def _survey(
     file: BinaryIO, audit: JsonlAudit, tick: Callable[[int], None]
 ) -> tuple[dict[str, list[str]], bool, dict[str, int]]:
     """Return a file's projects, whether its trail continues (or is) the one here, and its lines per project."""
@@ -351,18 +351,18 @@ def _announced(
     return {n: a for n, a in projects.items() if a}, trail and (continues or last["n"] == 0), lines
 
 
-class _Others:
+class _OtherLines:
     """Imports the lines with a kind. The trail is continued batch by batch, or stored apart once it does not fit."""
 
     def __init__(
-        self, audit: JsonlAudit, data_dir: Path, project_dir: str, done: ImportResult, *, adopts: bool
+        self, audit: JsonlAudit, data_dir: Path, project_dir: str, result: ImportResult, *, adopts: bool
     ) -> None:
         """adopts: a human brings the file, so its trail may continue the one here."""
         self._audit = audit
         self._adopts = adopts
         self._data_dir = data_dir
-        self._own = Path(project_dir) / PROPOSALS if project_dir else None
-        self._done = done
+        self._proposals = Path(project_dir) / PROPOSALS if project_dir else None
+        self._result = result
         self._records: list[dict[str, Json]] = []
         self._apart: BinaryIO | None = None
 
@@ -380,12 +380,12 @@ class _Others:
                     pass  # imported before the first memory
                 case _:
                     allowed = "allowed are audit, proposal, project"
-                    self._done.wrong(number, f"line {number}: its kind is unknown; {allowed}")
+                    self._result.add_error(number, f"line {number}: its kind is unknown; {allowed}")
         except (ValueError, KeyError, TypeError, RecursionError):
-            self._done.wrong(number, f"line {number} is not what an export writes; its kind needs other fields")
+            self._result.add_error(number, f"line {number} is not what an export writes; its kind needs other fields")
 
     def finish(self) -> None:
-        """Write what is left of the trail."""
+        """Write the records of the last batch."""
         self._continue()
         if self._apart is not None:
             self._apart.close()
@@ -396,14 +396,14 @@ class _Others:
             return
         if not self._adopts:
             note = "the audit trail of the file was left out; a human brings it in: run the import with --human"
-            self._done.notes += [] if note in self._done.notes else [note]
+            self._result.notes += [] if note in self._result.notes else [note]
             return
         if self._apart is None:
             try:
-                self._done.audit_records += self._audit.adopt(batch)
+                self._result.audit_records += self._audit.adopt(batch)
                 return
             except BadInput as error:
-                self._done.notes.append(str(error))
+                self._result.notes.append(str(error))
                 folder = self._data_dir / IMPORTED
                 make_private(folder)
                 self._apart = (folder / f"audit-{str(batch[0].get('hash'))[:16]}.jsonl").open("wb")
@@ -412,18 +412,18 @@ class _Others:
     def _keep_proposal(self, project: str, name: str, content: str) -> None:
         if not PROPOSAL_ID.fullmatch(name) or not _PROJECT.fullmatch(project) or len(content) > MAX_FILE_BYTES:
             raise ValueError("no proposal's id, project or size")
-        known = known_projects(self._data_dir).get(project, ())
-        if proposals_of(self._data_dir, project, known).get(name) == content:
+        aliases = known_projects(self._data_dir).get(project, ())
+        if proposals_of(self._data_dir, project, aliases).get(name) == content:
             return
-        own = self._own
-        if own is not None and f"path:{own.parent.parent}" in known and not (own / f"{name}.yaml").exists():
-            nofollow.write(own.parent.parent, PROPOSALS / f"{name}.yaml", content.encode())
+        folder = self._proposals
+        if folder is not None and f"path:{folder.parent.parent}" in aliases and not (folder / f"{name}.yaml").exists():
+            nofollow.write(folder.parent.parent, PROPOSALS / f"{name}.yaml", content.encode())
         else:
             write_atomic(self._data_dir / IMPORTED / "proposals" / project / f"{name}.yaml", content.encode())
-        self._done.proposals += 1
+        self._result.proposals += 1
 
 
-def _lines(file: BinaryIO, done: ImportResult | None) -> Iterator[tuple[int, bytes]]:
+def _lines(file: BinaryIO, result: ImportResult | None) -> Iterator[tuple[int, bytes]]:
     """Yield numbered lines from the start; one that is too long is recorded and skipped."""
     file.seek(0)
     number = 0
@@ -433,15 +433,15 @@ def _lines(file: BinaryIO, done: ImportResult | None) -> Iterator[tuple[int, byt
         if len(raw) > LINE_BYTES_MAX:
             while raw and not raw.endswith(b"\n"):
                 raw = file.readline(LINE_BYTES_MAX)
-            if done is not None:
-                done.wrong(number, f"line {number} is over {LINE_BYTES_MAX} bytes; no export writes one so long")
+            if result is not None:
+                result.add_error(number, f"line {number} is over {LINE_BYTES_MAX} bytes; no export writes one so long")
             continue
-        if done is not None:
-            done.lines = number
+        if result is not None:
+            result.lines = number
         yield number, raw
 
 
-WRITTEN = ".memory-anchor-export"
+PAGES_LIST = ".memory-anchor-export"
 """Lists what an export wrote into a folder: the next one deletes those that it no longer writes."""
 TITLE_CHARS, SLUG_CHARS = 80, 40
 LIFECYCLE = {Status.ACTIVE: "stable", Status.PENDING: "draft", Status.DISPUTED: "draft"}
@@ -452,13 +452,13 @@ Page = tuple[str, str]
 
 def okf(memories: Iterable[dict[str, Json]]) -> Iterator[Page]:
     """Yield one page per memory, and the index that lists them."""
-    listed: dict[str, list[str]] = {}
+    entries: dict[str, list[str]] = {}
     for memory in memories:
         path = f"{memory['layer']}/{_slug(memory)}-{memory['id']}.md"
         kind, title = str(memory["type"]).replace("_", " ").capitalize(), _title(memory)
-        listed.setdefault(kind, []).append(f"* [{title}]({path})")
+        entries.setdefault(kind, []).append(f"* [{title}]({path})")
         yield path, f"---\n{_front(memory, kind, title)}---\n\n{memory['content']}\n"
-    parts = [f"# {kind}\n\n" + "\n".join(sorted(lines)) for kind, lines in sorted(listed.items())]
+    parts = [f"# {kind}\n\n" + "\n".join(sorted(lines)) for kind, lines in sorted(entries.items())]
     yield "index.md", '---\nokf_version: "0.2"\n---\n\n' + "\n\n".join(parts) + "\n"
 
 
@@ -475,10 +475,10 @@ def _front(memory: dict[str, Json], kind: str, title: str) -> str:
         front["stale_after"] = datetime.fromisoformat(expires_at).date().isoformat()
     if sources := [{"resource": _resource(citation)} for citation in records(memory.get("citations"))]:
         front["sources"] = sources
-    rest = {name: value for name, value in memory.items() if name != "content"}
-    front[MEMORY_KEY] = json.dumps(rest, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    written: str = yaml.safe_dump(front, allow_unicode=True, sort_keys=False, width=10**6)
-    return written
+    fields = {name: value for name, value in memory.items() if name != "content"}
+    front[MEMORY_KEY] = json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    yaml_text: str = yaml.safe_dump(front, allow_unicode=True, sort_keys=False, width=10**6)
+    return yaml_text
 
 
 def markdown(memories: Iterable[dict[str, Json]]) -> Iterator[Page]:
@@ -506,26 +506,26 @@ def write_pages(form: str, lines: Iterable[str], folder: Path, *, force: bool = 
     """
     if form not in FORMATS:
         raise BadInput(f"--to is {form!r}; allowed are jsonl, {', '.join(FORMATS)}")
-    listed = folder / WRITTEN
-    before = set(read_text(listed).split("\n")) - {""} if listed.is_file() else set()
+    list_file = folder / PAGES_LIST
+    earlier = set(read_text(list_file).split("\n")) - {""} if list_file.is_file() else set()
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file; allowed with --to {form} is a folder")
-    if not force and folder.exists() and not listed.is_file() and any(folder.iterdir()):
+    if not force and folder.exists() and not list_file.is_file() and any(folder.iterdir()):
         raise Refused(f"{folder} is not empty and no export of ours; give an empty folder, a new one, or --force")
-    memories = sorted((_read(line) for line in lines), key=lambda one: (str(one["recorded_at"]), str(one["id"])))
+    memories = sorted((_parsed(line) for line in lines), key=lambda m: (str(m["recorded_at"]), str(m["id"])))
     pages = dict(FORMATS[form](memories))
     for path, page in pages.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomic(folder / path, page.encode("utf-8", "replace"))
-    write_atomic(listed, "".join(f"{path}\n" for path in sorted(pages)).encode())
-    for old in before - pages.keys():
-        gone = folder / old
-        if ".." not in Path(old).parts and not Path(old).is_absolute() and gone.is_file() and not gone.is_symlink():
-            gone.unlink()
+    write_atomic(list_file, "".join(f"{path}\n" for path in sorted(pages)).encode())
+    for old in earlier - pages.keys():
+        stale = folder / old
+        if ".." not in Path(old).parts and not Path(old).is_absolute() and stale.is_file() and not stale.is_symlink():
+            stale.unlink()
     return len(memories)
 
 
-def _read(line: str) -> dict[str, Json]:
+def _parsed(line: str) -> dict[str, Json]:
     memory: dict[str, Json] = json.loads(line)
     memory.pop(ALIASES, None)
     return memory

@@ -82,5 +82,5 @@ def test_a_migration_killed_at_several_points_is_finished_by_the_same_command(tm
             for side in (store, target):
                 side.open_collection("verified_fact", CollectionSpec({}))
                 sums.append(rebuild.StoreSums())
-                list(rebuild._summed(side, "verified_fact", sums[-1]))
+                list(rebuild._sum_up(side, "verified_fact", sums[-1]))
     assert sums[0] == sums[1] and sums[0].versions == 2 * MANY and sums[0].embedded == {DENSE: 2 * MANY}

@@ -18,7 +18,7 @@ from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.care import rebuild
-from memory_anchor.care.rebuild import Migration, StoreSums, planned
+from memory_anchor.care.rebuild import Migration, StoreSums, plan_copy
 from memory_anchor.errors import BadInput, Refused, StoreBusy
 from memory_anchor.front.cli import keep
 from memory_anchor.model import COLLECTIONS, Layer, Memory, MemoryType, Receipt, Scope, Usage
@@ -100,7 +100,7 @@ def test_there_and_back_is_the_same_though_cut_off_at_ten_points(
                 monkeypatch.undo()
                 monkeypatch.setattr(rebuild, "COPIED_AT_ONCE", 7)
             run = moved(source, target, state)
-            plan = planned(source, target, names=("here", "there"), embedders={DENSE: TINY}, state_dir=state)
+            plan = plan_copy(source, target, names=("here", "there"), embedders={DENSE: TINY}, state_dir=state)
             assert run.is_resumed and plan["verified_fact"]["copied"] >= KILLS * 7 - 7
             list(run.copy())
             sums = compared(run)
@@ -121,7 +121,7 @@ def test_a_difference_of_one_use_is_seen() -> None:
     sums = []
     for store in (one, other):
         sums.append(StoreSums())
-        list(rebuild._summed(store, "verified_fact", sums[-1]))
+        list(rebuild._sum_up(store, "verified_fact", sums[-1]))
     assert sums[0].current == sums[1].current and not sums[0].same_memories(sums[1])
 
 

@@ -179,7 +179,7 @@ def test_a_large_file_is_read_in_little_memory(run: Run, core: Core, tmp_path: P
             stream.write(json.dumps(entry) + "\n")
     tracemalloc.start()
     try:
-        count = sum(line.line is not None for line in other_tools.found("server-memory", file, home=tmp_path))
+        count = sum(line.line is not None for line in other_tools.read_items("server-memory", file, home=tmp_path))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -59,9 +59,9 @@ def place_of(tool: str, tmp_path: Path) -> Path:
 
 def lines_of(tool: str, tmp_path: Path) -> dict[str, dict[str, Any]]:
     """Return what a tool's store gives, by its text."""
-    found = list(other_tools.found(tool, place_of(tool, tmp_path), home=tmp_path))
-    assert [one for one in found if one.wrong] == []
-    return {one.line["content"]: {**one.line, "place": one.place} for one in found if one.line is not None}
+    found = list(other_tools.read_items(tool, place_of(tool, tmp_path), home=tmp_path))
+    assert [one for one in found if one.problem] == []
+    return {one.line["content"]: {**one.line, "place": one.location} for one in found if one.line is not None}
 
 
 def test_a_list_of_rules_becomes_one_memory_a_rule(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_what_mem0_gave_as_json_is_read_too(tmp_path: Path) -> None:
     one = {"id": "a", "memory": "Likes tea", "created_at": "2025-01-02T03:04:05Z", "categories": ["food"]}
     for shape in ([one], {"results": [one]}):
         (tmp_path / "all.json").write_text(json.dumps(shape))
-        (found,) = other_tools.found("mem0", tmp_path / "all.json", home=tmp_path)
+        (found,) = other_tools.read_items("mem0", tmp_path / "all.json", home=tmp_path)
         assert found.line == {
             "content": "Likes tea",
             "type": "fact",
@@ -161,7 +161,7 @@ def test_a_store_that_basic_memory_made_gives_its_notes_with_the_files_own_time(
     shutil.copytree(STORES / "basic-memory-0.12.3", place)
     for file in place.rglob("*.md"):
         os.utime(file, (at.timestamp(), at.timestamp()))
-    notes = [one.line or {} for one in other_tools.found("basic-memory", place, home=tmp_path)]
+    notes = [one.line or {} for one in other_tools.read_items("basic-memory", place, home=tmp_path)]
 
     assert {one["content"]: one.get("tags", []) for one in notes} == {
         "We ship on Tuesdays.": ["ops", "release"],
@@ -177,7 +177,7 @@ def test_a_store_that_basic_memory_made_gives_its_notes_with_the_files_own_time(
 
 def test_both_forms_of_one_mem0_store_are_one(run: Run, core: Core, tmp_path: Path) -> None:
     """Rule moving.in: what get_all() gave of a store is what its history tells, by the same ids."""
-    memories = [one.line or {} for one in other_tools.found("mem0", STORES / "mem0-2.2.1.json", home=tmp_path)]
+    memories = [one.line or {} for one in other_tools.read_items("mem0", STORES / "mem0-2.2.1.json", home=tmp_path)]
 
     assert {one["content"] for one in memories} == {"User is vegetarian", "User lives in Porto", "用户每天早上跑步"}
     assert [one["when"] for one in memories if "Porto" in one["content"]] == ["2026-11-23T08:27:01.845477+00:00"]
@@ -288,7 +288,7 @@ def test_no_date_is_made_up(value: object) -> None:
 
 
 def _read(form: str, folder: Path) -> list[ReadItem]:
-    return list(other_tools.found(form, folder, home=folder))
+    return list(other_tools.read_items(form, folder, home=folder))
 
 
 def test_a_text_that_a_human_edited_in_the_mirror_waits_as_a_new_one(

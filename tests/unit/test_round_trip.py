@@ -138,8 +138,8 @@ def taken_in(core: Core, mine: MemoryAnchor, form: str, folder: Path, project: s
     if form == "jsonl":
         lines = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
     else:
-        found = list(other_tools.found(form, folder, home=folder))
-        assert [one for one in found if one.wrong] == []
+        found = list(other_tools.read_items(form, folder, home=folder))
+        assert [one for one in found if one.problem] == []
         lines = [one.line or {} for one in found]
     (home,) = {str(one["project"]) for one in lines}
     file = io.BytesIO("".join(f"{json.dumps(one)}\n" for one in lines).encode())

@@ -60,7 +60,7 @@ def migrate_store(
     Raises StoreBusy: an engine serves. Refused: the same store twice, a target that is not empty.
     """
     from memory_anchor.app import embedder_of, local_of, open_store, settings_of
-    from memory_anchor.care.rebuild import Migration, differing, planned
+    from memory_anchor.care.rebuild import Migration, difference, plan_copy
     from memory_anchor.ports import DENSE, DENSE_LOCAL
 
     settings = settings_of(os.environ)
@@ -86,7 +86,7 @@ def migrate_store(
         result: dict[str, Json] = {"from": names[0], "to": names[1], "dry_run": dry}
         if dry:
             store = open_one(target) if target.url or Path(names[1]).exists() else None
-            plan = planned(open_one(origin), store, names=names, embedders=who, state_dir=jobs)
+            plan = plan_copy(open_one(origin), store, names=names, embedders=who, state_dir=jobs)
             resumed = any(counts["copied"] for counts in plan.values())
             collections: Record = {
                 name: {"versions": counts["versions"], "vectors": counts["vectors"], "copied": counts["copied"]}
@@ -102,7 +102,7 @@ def migrate_store(
             if isinstance(compared, tuple):
                 name, before, after = compared
                 if not before.same_memories(after):
-                    raise differing(name, before, after, names)
+                    raise difference(name, before, after, names)
                 waiting = {v: after.versions - many for v, many in after.embedded.items() if many < before.versions}
                 sides[name] = {"versions": after.versions, "history": after.history, "to_embed": waiting}
             else:

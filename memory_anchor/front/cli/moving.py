@@ -327,9 +327,9 @@ def _lines_of_tool(tool: str, file: str, unreadable: _Unreadable, ticker: Ticker
 
     copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
     with _writing(copy):
-        for number, entry in enumerate(other_tools.found(tool, Path(file) if file else None, home=Path.home()), 1):
+        for number, entry in enumerate(other_tools.read_items(tool, Path(file) if file else None, home=Path.home()), 1):
             if entry.line is None:
-                unreadable.add(entry.place, entry.wrong)
+                unreadable.add(entry.location, entry.problem)
             else:
                 copy.write(dumped(entry.line).encode("utf-8", "replace") + b"\n")
             ticker.at(number, what="read")
@@ -342,8 +342,10 @@ def _origins(tool: str, file: str, numbers: set[int]) -> dict[int, str]:
 
     if not numbers:
         return {}
-    lines = (entry for entry in other_tools.found(tool, Path(file) if file else None, home=Path.home()) if entry.line)
-    return {number: entry.place for number, entry in enumerate(lines, 1) if number in numbers}
+    lines = (
+        entry for entry in other_tools.read_items(tool, Path(file) if file else None, home=Path.home()) if entry.line
+    )
+    return {number: entry.location for number, entry in enumerate(lines, 1) if number in numbers}
 
 
 @contextmanager
