@@ -117,10 +117,10 @@ class ApiEmbedder:
             raise BadInput(f"embedder.kind is {kind!r}; an API is one of {', '.join(PROVIDERS)}.")
         self._provider = PROVIDERS[kind]
         self._model = model or self._provider.model
-        known = known_prompts(self._model) if kind == "ollama" else Prompts(dimensions=self._provider.dimensions)
-        self._prompts = prompts or known
+        defaults = known_prompts(self._model) if kind == "ollama" else Prompts(dimensions=self._provider.dimensions)
+        self._prompts = prompts or defaults
         self._asked_width = dimensions
-        width = dimensions or known.dimensions
+        width = dimensions or defaults.dimensions
         if not width:
             raise BadInput(f"embedder.dimensions is not set; how long a row of {self._model} is must be set there.")
         if kind == "gemini" and prompts:
@@ -257,8 +257,8 @@ class ApiEmbedder:
                 for text in texts
             ]
             return f"{self._url}/{name}:batchEmbedContents", {"x-goog-api-key": self._key}, {"requests": requests}
-        before = self._prompts.query if role == "query" else self._prompts.document
-        body: dict[str, Json] = {"model": self._model, "input": [before + text for text in texts]}
+        prefix = self._prompts.query if role == "query" else self._prompts.document
+        body: dict[str, Json] = {"model": self._model, "input": [prefix + text for text in texts]}
         if self._provider.name == "ollama":
             body |= {"keep_alive": KEEP_ALIVE, **({"dimensions": self._asked_width} if self._asked_width else {})}
             return f"{self._url}/api/embed", {}, body

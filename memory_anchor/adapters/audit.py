@@ -192,12 +192,12 @@ class JsonlAudit:
         Raises what `append` raises.
         """
         notes = sorted(self._notes.glob("*.json"))[:NOTES_MAX] if self._notes.is_dir() else []
-        known = _versions_in(self._tail()) if notes else frozenset()
+        logged = _versions_in(self._tail()) if notes else frozenset()
         count = 0
         for path in notes:
             note = _note(path)
             for what in records(note.get("whats")):
-                missing = [memory for memory in _memories_in(what) if _version(memory) not in known and stored(memory)]
+                missing = [memory for memory in _memories_in(what) if _version(memory) not in logged and stored(memory)]
                 if missing:
                     recovered: Record = {"memories": missing, "recovered_at": now.isoformat()}
                     by, at = text(note["by"]), datetime.fromisoformat(text(note["at"]))
@@ -220,15 +220,15 @@ class JsonlAudit:
         stored is recorded as lost (`NOT_STORED`). Returns how many versions of each. Raises what `append` raises.
         """
         tail = self._tail()
-        known = _versions_in(tail)
+        logged = _versions_in(tail)
         lost, at = _not_stored(tail, stored)
-        missing = (record for record in since(at) if _version(record) not in known)
+        missing = (record for record in since(at) if _version(record) not in logged)
         return self._append_each(RECOVERED, missing, now), self._append_each(NOT_STORED, lost, now)
 
     def _append_each(self, kind: str, versions: Iterable[Mapping[str, Json]], now: datetime) -> int:
         """Append records of these versions, `RECOVERED_EACH` in one; return how many versions there were."""
-        left, count = iter(versions), 0
-        while part := [dict(version) for version in islice(left, RECOVERED_EACH)]:
+        remaining, count = iter(versions), 0
+        while part := [dict(version) for version in islice(remaining, RECOVERED_EACH)]:
             self.append(kind, {"memories": part}, by="system", at=now)
             count += len(part)
         return count
@@ -249,20 +249,20 @@ class JsonlAudit:
         the head says that there was one.
         """
         with self._lock, file_lock(self._lock_file):
-            line, number, before, torn, head = 0, 0, START, b"", self._read_head()
+            line, number, previous, torn, head = 0, 0, START, b"", self._read_head()
             gap: BrokenLink | None = None
             for line, raw in self._lines():
                 if not raw.endswith(b"\n"):
                     torn = raw
                     break
                 record = _record(raw)
-                why = "it is not a record" if record is None else _wrong(record, raw, number=number, before=before)
+                why = "it is not a record" if record is None else _wrong(record, raw, number=number, previous=previous)
                 if record is None or why:
                     return _both(gap, BrokenLink(line, why))
                 if record["kind"] == GAP:
                     gap = gap or BrokenLink(line, _gap_text(record["what"]))
-                number, before = record["n"], record["hash"]
-                if head is not None and head[0] == number and head[1] != before:
+                number, previous = record["n"], record["hash"]
+                if head is not None and head[0] == number and head[1] != previous:
                     return _both(gap, BrokenLink(line, "it is not the record that was acknowledged"))
             end, broken = line - bool(torn), None
             if head is not None and head[0] > number:
@@ -311,14 +311,14 @@ class JsonlAudit:
                 last = record["what"]
         return last
 
-    def _look_for(self, kind: str, file: BinaryIO, known: _First | None) -> _First:
+    def _look_for(self, kind: str, file: BinaryIO, cached: _First | None) -> _First:
         status = os.fstat(file.fileno())
         start = 0
-        if known is not None and known.inode == status.st_ino and known.until <= status.st_size:
-            file.seek(known.until - len(known.raw))
-            if known.raw and file.read(len(known.raw)) == known.raw:
-                return known
-            start = 0 if known.raw else known.until
+        if cached is not None and cached.inode == status.st_ino and cached.until <= status.st_size:
+            file.seek(cached.until - len(cached.raw))
+            if cached.raw and file.read(len(cached.raw)) == cached.raw:
+                return cached
+            start = 0 if cached.raw else cached.until
         file.seek(start)
         imported = self._imported()
         for raw in file:
@@ -369,20 +369,20 @@ class JsonlAudit:
         """Return the records that come after this chain's end. Raises BadInput: they are not of this chain."""
         hashes = {record.get("n"): record.get("hash") for record in records if whole(record.get("n"), 0) <= end.number}
         if hashes:
-            own = ((record["n"], record["hash"]) for record in self.records() if record["n"] <= end.number)
-            hashes |= {number: hash for number, hash in own if number in hashes}
-        number, before, head = end.number, end.hash, self._read_head() or (0, "")
+            stored = ((record["n"], record["hash"]) for record in self.records() if record["n"] <= end.number)
+            hashes |= {number: hash for number, hash in stored if number in hashes}
+        number, previous, head = end.number, end.hash, self._read_head() or (0, "")
         fresh = []
         for record in records:
             if whole(record.get("n"), 0) <= end.number and hashes.get(record.get("n")) == record.get("hash"):
                 continue
             raw = _body(record) + b"\n"
             foreign = record.get("n") == head[0] and record.get("hash") != head[1]
-            following = None if foreign or end.torn else _record(raw)
-            if following is None or _wrong(following, raw, number=number, before=before):
+            next_record = None if foreign or end.torn else _record(raw)
+            if next_record is None or _wrong(next_record, raw, number=number, previous=previous):
                 raise BadInput(f"{self.path} is another trail than the one imported; both are kept apart")
-            number, before = following["n"], following["hash"]
-            fresh.append(following)
+            number, previous = next_record["n"], next_record["hash"]
+            fresh.append(next_record)
         return fresh
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
@@ -426,7 +426,7 @@ class JsonlAudit:
         if end.torn:
             file.write(b"\n")
             record = _record(end.torn)
-            if record is not None and not _wrong(record, end.torn + b"\n", number=end.number, before=end.hash):
+            if record is not None and not _wrong(record, end.torn + b"\n", number=end.number, previous=end.hash):
                 end = _End(record["n"], record["hash"], end.size + 1)  # only its line break was missing
             else:
                 what = {"bytes": len(end.torn), "sha256": hashlib.sha256(end.torn).hexdigest()}
@@ -477,13 +477,13 @@ class JsonlAudit:
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return ranges with those that touch merged."""
-    joined: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for first, last in ranges:
-        if joined and joined[-1][1] + 1 >= first:
-            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        if merged and merged[-1][1] + 1 >= first:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:
-            joined.append((first, last))
-    return joined
+            merged.append((first, last))
+    return merged
 
 
 def _version(memory: Record) -> tuple[str, int]:
@@ -557,16 +557,16 @@ def _made_here(raw: bytes, kind: str, imported: Sequence[tuple[int, int]]) -> Au
     return record
 
 
-def _wrong(record: AuditRecord, raw: bytes, *, number: int, before: str) -> str:
+def _wrong(record: AuditRecord, raw: bytes, *, number: int, previous: str) -> str:
     """Return why a record does not continue a chain of `number` records, "" when it does."""
     acknowledged = record["what"].get("expected") if record["kind"] == GAP else None
-    due = max(number, acknowledged if isinstance(acknowledged, int) else 0) + 1
-    if record["n"] != due:
-        return f"record {record['n']} where {due} was due"
-    if record["before"] != before:
+    expected = max(number, acknowledged if isinstance(acknowledged, int) else 0) + 1
+    if record["n"] != expected:
+        return f"record {record['n']} where {expected} was due"
+    if record["before"] != previous:
         return "it does not name the record before"
-    bare = {name: value for name, value in record.items() if name != "hash"}
-    if hashlib.sha256(_body(bare)).hexdigest() != record["hash"]:
+    unhashed = {name: value for name, value in record.items() if name != "hash"}
+    if hashlib.sha256(_body(unhashed)).hexdigest() != record["hash"]:
         return "its content does not match its hash"
     if raw != _body(record) + b"\n":
         return "its bytes are not those that were written"

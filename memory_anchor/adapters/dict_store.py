@@ -219,10 +219,10 @@ def _meets(record: _Record, condition: Condition) -> bool:
         case OneOf(field, values):
             return any(value in values for value in _values(record.payload, field))
         case Between(field, at_least, below):
-            places = map(_place, _values(record.payload, field))  # texts of indexed ranges are instants
+            numbers = map(_place, _values(record.payload, field))  # texts of indexed ranges are instants
             low = -math.inf if at_least is None else _place(at_least)
             high = math.inf if below is None else _place(below)
-            return any(low <= place < high for place in places)
+            return any(low <= number < high for number in numbers)
         case StartsWith(field, prefix):
             return any(isinstance(value, str) and value.startswith(prefix) for value in _values(record.payload, field))
         case HasVector(name):

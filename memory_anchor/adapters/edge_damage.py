@@ -314,8 +314,8 @@ def _strip(copy: Path) -> None:
 def _run_child(copy: Path, output: Path, content: ShardContent, one_by_one: list[str], *, indexes: bool) -> list[str]:
     """Run one child and add what it read to `content`; return the ids it was reading when it ended."""
     command = [sys.executable, "-P", "-c", _PROGRAM, str(copy)]
-    done = [*content.points, *content.unreadable]
-    request = json.dumps({"done": done, "one_by_one": one_by_one, "indexes": indexes}).encode()
+    read_ids = [*content.points, *content.unreadable]
+    request = json.dumps({"done": read_ids, "one_by_one": one_by_one, "indexes": indexes}).encode()
     at: list[str] = []
     with output.open("w+b") as stdout, contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(

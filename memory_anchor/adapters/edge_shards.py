@@ -204,8 +204,8 @@ class EdgeCollection:
 
     def fits(self, spec: CollectionSpec) -> bool:
         """Return whether the open collection already is what `spec` asks for."""
-        wanted = spec.embedders.items()
-        same = all(self.record.embedders.get(name) == identity for name, identity in wanted)
+        embedders = spec.embedders.items()
+        same = all(self.record.embedders.get(name) == identity for name, identity in embedders)
         return same and self.record.schema_version == spec.schema_version
 
     def read(self, ask: Callable[[EdgeShard], Answered]) -> Answered:
@@ -387,7 +387,7 @@ class EdgeCollection:
 
     def _complete(self, spec: CollectionSpec) -> None:
         """Add the vectors and payload indexes that a newer program wants and the shard lacks."""
-        added = {name: who for name, who in spec.embedders.items() if name not in self.record.embedders}
+        added = {name: made_by for name, made_by in spec.embedders.items() if name not in self.record.embedders}
         for name, identity in added.items():
             add_vector(self._shard, name, identity)
         if index_fields(self._shard) or added:
@@ -477,11 +477,11 @@ def private_files() -> Iterator[None]:
 
     The umask belongs to the whole process: only for opening, which is short and one at a time.
     """
-    before = os.umask(0o077)
+    old_mask = os.umask(0o077)
     try:
         yield
     finally:
-        os.umask(before)
+        os.umask(old_mask)
 
 
 def sync_folders(shard: Path) -> None:

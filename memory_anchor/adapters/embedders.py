@@ -198,8 +198,8 @@ class FastEmbedFiles:
     def _require(self, what: str, advice: str) -> None:
         """Raise Unavailable where the model is not here and may not be fetched."""
         if not self.available() and (self._path or not self._allow_download):
-            place = self._path or self._cache or "any local folder"
-            raise Unavailable(f"fastembed has no {what} {self._name} in {place}; {advice}")
+            location = self._path or self._cache or "any local folder"
+            raise Unavailable(f"fastembed has no {what} {self._name} in {location}; {advice}")
 
     def _load(self, kind: Callable[..., Model], name: str) -> Model:
         threads = min(os.cpu_count() or 1, _THREADS_CAP)
@@ -246,9 +246,9 @@ class FastEmbedEmbedder(FastEmbedFiles):
         except ImportError:
             raise extra_missing("fastembed", "embedder.kind fastembed") from None
 
-        listed = {entry["model"].lower(): int(entry["dim"]) for entry in TextEmbedding.list_supported_models()}
-        if self._name.lower() in listed:
-            return listed[self._name.lower()]
+        dimensions = {entry["model"].lower(): int(entry["dim"]) for entry in TextEmbedding.list_supported_models()}
+        if self._name.lower() in dimensions:
+            return dimensions[self._name.lower()]
         if self.available():
             return int(self._raw(["dimensions"]).shape[1])
         raise BadInput(f"embedder.model {self._name!r} is not one fastembed knows; give embedder.model_path with it.")

@@ -102,9 +102,9 @@ def find_repository(folder: str) -> Repository | None:
     """Return the checkout that contains `folder` (absolute, resolved); None: there is none that is this user's."""
     top = folder
     for _ in range(PARENTS_MAX):
-        place = os.path.join(top, ".git")  # noqa: PTH118
+        path = os.path.join(top, ".git")  # noqa: PTH118
         try:
-            status = os.lstat(place)
+            status = os.lstat(path)
         except OSError:
             parent = os.path.dirname(top)  # noqa: PTH120
             if parent == top:
@@ -112,7 +112,7 @@ def find_repository(folder: str) -> Repository | None:
             top = parent
             continue
         if stat.S_ISDIR(status.st_mode):
-            return _checked(Repository(top, place, place))
+            return _checked(Repository(top, path, path))
         return _named_by_file(top) if stat.S_ISREG(status.st_mode) else None
     return None
 
@@ -195,14 +195,14 @@ def _named_by_file(top: str) -> Repository | None:
     named = content.removeprefix("gitdir:").strip()
     if named == content:
         return None
-    own = os.path.realpath(os.path.join(top, named))  # noqa: PTH118
-    back = _small(own, "gitdir")
-    if back and os.path.realpath(os.path.join(own, back)) == os.path.join(top, ".git"):  # noqa: PTH118
-        worktrees, shared = os.path.dirname(own), os.path.dirname(os.path.dirname(own))  # noqa: PTH120
-        return _checked(Repository(top, own, shared)) if os.path.basename(worktrees) == "worktrees" else None  # noqa: PTH119
-    for section, key, value in _configured(own):
-        if (section, key) == ("core", "worktree") and os.path.realpath(os.path.join(own, value)) == top:  # noqa: PTH118
-            return _checked(Repository(top, own, own))
+    own_dir = os.path.realpath(os.path.join(top, named))  # noqa: PTH118
+    back = _small(own_dir, "gitdir")
+    if back and os.path.realpath(os.path.join(own_dir, back)) == os.path.join(top, ".git"):  # noqa: PTH118
+        worktrees, shared = os.path.dirname(own_dir), os.path.dirname(os.path.dirname(own_dir))  # noqa: PTH120
+        return _checked(Repository(top, own_dir, shared)) if os.path.basename(worktrees) == "worktrees" else None  # noqa: PTH119
+    for section, key, value in _configured(own_dir):
+        if (section, key) == ("core", "worktree") and os.path.realpath(os.path.join(own_dir, value)) == top:  # noqa: PTH118
+            return _checked(Repository(top, own_dir, own_dir))
     return None
 
 
@@ -259,12 +259,12 @@ def _program() -> str | None:
 def _empty_repository(is_sha256: bool) -> Iterator[str]:
     """Yield the path of an empty bare repository, removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="memory-anchor-git-") as folder:
-        place = Path(folder)
-        (place / "refs").mkdir()
-        (place / "objects").mkdir()
-        (place / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
+        path = Path(folder)
+        (path / "refs").mkdir()
+        (path / "objects").mkdir()
+        (path / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
         kind = "1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n" if is_sha256 else "0\n\tbare = true\n"
-        (place / "config").write_text(f"[core]\n\trepositoryformatversion = {kind}", encoding="ascii")
+        (path / "config").write_text(f"[core]\n\trepositoryformatversion = {kind}", encoding="ascii")
         yield folder
 
 
@@ -349,26 +349,28 @@ class WorkingTree:
         At most `NEW_PLACES_MAX`; remembered for `REMEMBERED_S`.
         """
         with self._lock:
-            known = self._moved.get(ref)
-        if known is None:
-            known = self._search(ref) if self._inside(ref) is not None else ()
+            cached = self._moved.get(ref)
+        if cached is None:
+            cached = self._search(ref) if self._inside(ref) is not None else ()
             with self._lock:
-                self._moved[ref] = known
-        return known
+                self._moved[ref] = cached
+        return cached
 
     def _search(self, ref: str) -> tuple[tuple[str, bool], ...]:
         ref = os.path.normpath(ref)
         files = [path.relative_to(self._root).as_posix() for path in islice(_files(self._root), WALKED_MAX)]
         history = _History.of(self._root)
-        unknown = sorted(set(files) - history.names, key=lambda other: _unlike(ref, other)) if history else []
+        unknown = sorted(set(files) - history.names, key=lambda path: _unlike(ref, path)) if history else []
         renamed = self._renamed(ref, history, unknown) if history else None
         if renamed is not None:
             return ((renamed, True),)
         name, suffix = PurePosixPath(ref).name, PurePosixPath(ref).suffix
-        others = {*files, *(history.names if history else ())} - {ref}
-        same_name = sorted((o for o in others if PurePosixPath(o).name == name), key=lambda other: _unlike(ref, other))
-        new = sorted(o for o in unknown if PurePosixPath(o).suffix == suffix and o not in {ref, *same_name})
-        return tuple((other, False) for other in (*same_name, *new)[:NEW_PLACES_MAX])
+        names = {*files, *(history.names if history else ())} - {ref}
+        same_name = sorted(
+            (path for path in names if PurePosixPath(path).name == name), key=lambda path: _unlike(ref, path)
+        )
+        new = sorted(p for p in unknown if PurePosixPath(p).suffix == suffix and p not in {ref, *same_name})
+        return tuple((name, False) for name in (*same_name, *new)[:NEW_PLACES_MAX])
 
     def _renamed(self, ref: str, history: _History, unknown: Sequence[str]) -> str | None:
         """Return the path to which the file was renamed, over several renames; None: it was not."""
@@ -385,14 +387,14 @@ class WorkingTree:
 
     def _uncommitted(self, ref: str, history: _History, unknown: Sequence[str]) -> str | None:
         """Return the new file that has mostly the lines of the commit's file."""
-        before = Counter((history.text(ref) or "").splitlines())
-        if not before:
+        old_lines = Counter((history.text(ref) or "").splitlines())
+        if not old_lines:
             return None
         shares: dict[str, float] = {}
-        for other in unknown[:COMPARED_MAX]:
-            lines = Counter((self.text(other) or "").splitlines())
-            shares[other] = (before & lines).total() / max(before.total(), lines.total(), 1)
-        best = max(shares, key=lambda other: shares[other], default=None)
+        for candidate in unknown[:COMPARED_MAX]:
+            lines = Counter((self.text(candidate) or "").splitlines())
+            shares[candidate] = (old_lines & lines).total() / max(old_lines.total(), lines.total(), 1)
+        best = max(shares, key=lambda candidate: shares[candidate], default=None)
         return best if best is not None and shares[best] >= SAME_FILE else None
 
     def _inside(self, ref: str) -> PurePosixPath | None:
@@ -425,10 +427,10 @@ class _History:
         if repository is None or commit is None:
             return None
         prefix = "" if (inside := os.path.relpath(root, repository.top)) == "." else f"{inside}/"
-        listed = run_git(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
-        if listed is None:
+        listing = run_git(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
+        if listing is None:
             return None
-        names = (name.removeprefix(prefix) for name in listed.split("\0") if name.startswith(prefix) and name)
+        names = (name.removeprefix(prefix) for name in listing.split("\0") if name.startswith(prefix) and name)
         return _History(repository, commit, prefix, frozenset(names))
 
     def text(self, ref: str) -> str | None:
@@ -454,12 +456,12 @@ class _History:
         return None
 
 
-def _unlike(one: str, other: str) -> tuple[bool, bool, int, int, str]:
+def _unlike(first: str, second: str) -> tuple[bool, bool, int, int, str]:
     """Return the sort key by which a path is likely to be the other one: name, suffix, folders in common."""
-    this, that = PurePosixPath(one), PurePosixPath(other)
+    this, that = PurePosixPath(first), PurePosixPath(second)
     pairs = zip(this.parent.parts, that.parent.parts, strict=False)
     shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
-    return this.name != that.name, this.suffix != that.suffix, -shared, len(other), other
+    return this.name != that.name, this.suffix != that.suffix, -shared, len(second), second
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -213,10 +213,10 @@ class AnthropicModel:
             raise Unavailable(str(failed)) from failed.__cause__
 
     def _once(self, shape: type[Answer], question: ModelQuestion, ends: float) -> tuple[Answer, ModelUsage]:
-        left = ends - self._now()
-        if left < LEAST_TIME_S:
+        remaining_s = ends - self._now()
+        if remaining_s < LEAST_TIME_S:
             raise TransientFailure(f"The language model {self.name} did not answer in time.")
-        message = self._ask(question, left)
+        message = self._ask(question, remaining_s)
         usage = ModelUsage(message.input_tokens, message.output_tokens, message.is_cut)
         self._counter.add(self._month(), usage.input_tokens + usage.output_tokens)
         return _answer(shape, message, self.name), usage
@@ -422,14 +422,14 @@ def make_model(
             raise BadInput("llm.kind is command and llm.command is empty; set it to a program, such as `claude -p`.")
         budget = monthly_token_budget
         return CommandModel(command, runs_a_day=runs_a_day, clock=clock, monthly_token_budget=budget, counter=counter)
-    made: type[AnthropicModel] = AnthropicModel
+    model_class: type[AnthropicModel] = AnthropicModel
     if kind == "openai":
         from memory_anchor.adapters.other_models import OpenAIModel
 
         if not model:
             raise BadInput("llm.kind is openai and llm.model is empty; set llm.model to a name the server knows.")
-        made = OpenAIModel
-    return made(
+        model_class = OpenAIModel
+    return model_class(
         model,
         clock=clock,
         api_key=api_key,

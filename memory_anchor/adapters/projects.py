@@ -115,15 +115,15 @@ class Projects:
         with self._lock:
             project = self._cache.get(folder)
         if project is None:
-            place = locate(Path(folder))
-            project = self._assign(place), place.root
+            location = locate(Path(folder))
+            project = self._assign(location), location.root
             with self._lock:
                 self._cache[folder] = project
         return project
 
     def all(self) -> Mapping[str, tuple[str, ...]]:
         """Return project id -> aliases."""
-        return {name: tuple(known.aliases) for name, known in self._known.items()}
+        return {name: tuple(project.aliases) for name, project in self._known.items()}
 
     def listed(self) -> list[tuple[str, KnownProject]]:
         """Return every project, read from disk."""
@@ -135,12 +135,12 @@ class Projects:
         """Return the line that says which known project this one may be, once; else ""."""
 
         def pending() -> KnownProject | None:
-            known = self._known.get(project_id)
-            return known if known is not None and known.maybe and not known.is_hinted else None
+            candidate = self._known.get(project_id)
+            return candidate if candidate is not None and candidate.maybe and not candidate.is_hinted else None
 
         if pending() is None:
             return ""
-        with self._changing():
+        with self._locked_change():
             if (project := pending()) is None:
                 return ""
             project.is_hinted = True
@@ -153,16 +153,16 @@ class Projects:
         """
         if not any(p.maybe and not (p.is_asked if on_terminal else p.is_hinted) for p in self._known.values()):
             return "", ""
-        place = locate(Path(folder))
-        mine = self._owner(*place.of_kind(PATH), *place.of_kind(SHARED_GIT))
-        if mine is None or not on_terminal:
-            return "", self.note(mine or "")
-        with self._changing():
-            known = self._known.get(mine, KnownProject())
-            if not known.maybe or known.is_asked:
+        location = locate(Path(folder))
+        project_id = self._owner(*location.of_kind(PATH), *location.of_kind(SHARED_GIT))
+        if project_id is None or not on_terminal:
+            return "", self.note(project_id or "")
+        with self._locked_change():
+            project = self._known.get(project_id, KnownProject())
+            if not project.maybe or project.is_asked:
                 return "", ""
-            known.is_asked = known.is_hinted = True
-            return known.maybe, _hint(known)
+            project.is_asked = project.is_hinted = True
+            return project.maybe, _hint(project)
 
     def link(self, folder: str, project_id: str, *, moved: bool = False) -> str:
         """Make a folder part of a known project; return the id that it had.
@@ -171,51 +171,51 @@ class Projects:
         """
         if not folder:
             raise BadInput("the folder is empty; allowed is a project's folder")
-        place = locate(Path(folder))
-        before = self._assign(place)
-        with self._changing():
+        location = locate(Path(folder))
+        earlier_id = self._assign(location)
+        with self._locked_change():
             target = self._named(project_id)
-            mine = [*place.aliases, *_root_of(place)]
-            for known in self._known.values():
-                dropped = set(mine)
-                if known is target and moved:
-                    dropped |= {alias for alias in known.aliases if alias.startswith((PATH, SHARED_GIT))}
-                elif known is not target:
+            aliases = [*location.aliases, *_root_alias(location)]
+            for project in self._known.values():
+                dropped = set(aliases)
+                if project is target and moved:
+                    dropped |= {alias for alias in project.aliases if alias.startswith((PATH, SHARED_GIT))}
+                elif project is not target:
                     # A remote or first commit stays with the project that has other folders too.
-                    others = set(known.of_kind(PATH)) - {place.root}
-                    dropped = {alias for alias in mine if not others or alias.startswith((PATH, SHARED_GIT))}
-                known.aliases = [alias for alias in known.aliases if alias not in dropped]
-            taken = self._owners()
-            target.aliases += [alias for alias in mine if alias not in taken]
-            for name in (before, project_id):
+                    other_paths = set(project.of_kind(PATH)) - {location.root}
+                    dropped = {alias for alias in aliases if not other_paths or alias.startswith((PATH, SHARED_GIT))}
+                project.aliases = [alias for alias in project.aliases if alias not in dropped]
+            owners = self._owners()
+            target.aliases += [alias for alias in aliases if alias not in owners]
+            for name in (earlier_id, project_id):
                 self._known[name].maybe = self._known[name].why = ""
-            return before
+            return earlier_id
 
     def register(self, *project_ids: str) -> None:
         """Add these ids, with no folder yet: memories name them."""
-        with self._changing():
+        with self._locked_change():
             for name in project_ids:
                 self._known.setdefault(checked_id(name), KnownProject())
 
     def unmerge(self, source: str, target: str, aliases: Sequence[str]) -> None:
         """Give back the aliases that a merge moved."""
-        with self._changing():
-            into, out = self._named(target), self._known.setdefault(source, KnownProject())
-            into.aliases = [alias for alias in into.aliases if alias not in aliases]
-            out.aliases += [alias for alias in aliases if alias not in out.aliases]
+        with self._locked_change():
+            target_project, source_project = self._named(target), self._known.setdefault(source, KnownProject())
+            target_project.aliases = [alias for alias in target_project.aliases if alias not in aliases]
+            source_project.aliases += [alias for alias in aliases if alias not in source_project.aliases]
 
     def merge(self, source: str, target: str) -> None:
         """Move a project's aliases to another one; the source stays known, without any. Twice is the same as once."""
         if source == target:
             raise BadInput(f"{source} cannot be merged into itself; name two projects")
-        with self._changing():
-            into, out = self._named(target), self._named(source)
-            into.aliases += [alias for alias in out.aliases if alias not in into.aliases]
-            out.aliases, out.maybe, out.why = [], "", ""
-            for known in self._known.values():
-                if known.maybe == source:
-                    known.maybe = target
-            into.maybe = into.why = ""
+        with self._locked_change():
+            target_project, source_project = self._named(target), self._named(source)
+            target_project.aliases += [alias for alias in source_project.aliases if alias not in target_project.aliases]
+            source_project.aliases, source_project.maybe, source_project.why = [], "", ""
+            for project in self._known.values():
+                if project.maybe == source:
+                    project.maybe = target
+            target_project.maybe = target_project.why = ""
 
     def known(self, project_id: str) -> KnownProject:
         """Return one project. Raises NotFound, with the known ones."""
@@ -226,8 +226,8 @@ class Projects:
         """Return ids of another data directory -> ids here, where an alias is known here; nothing is stored."""
         with self._lock:
             owners = self._owners()
-        here = {name: next((owners[a] for a in aliases if a in owners), name) for name, aliases in projects.items()}
-        return {name: own for name, own in here.items() if own != name and name not in self._known}
+        ids = {name: next((owners[a] for a in aliases if a in owners), name) for name, aliases in projects.items()}
+        return {name: local_id for name, local_id in ids.items() if local_id != name and name not in self._known}
 
     def adopt(self, projects: Mapping[str, Sequence[str]]) -> dict[str, str]:
         """Store projects of another data directory; return their ids -> ids here, where they differ.
@@ -237,70 +237,70 @@ class Projects:
         renamed: dict[str, str] = {}
         for name in projects:
             checked_id(name)
-        with self._changing():
+        with self._locked_change():
             for name, aliases in projects.items():
                 owners = self._owners()
-                own = name if name in self._known else next((owners[a] for a in aliases if a in owners), name)
-                if own != name:
-                    renamed[name] = own
-                self._known.setdefault(own, KnownProject()).aliases += [a for a in aliases if a not in owners]
+                local_id = name if name in self._known else next((owners[a] for a in aliases if a in owners), name)
+                if local_id != name:
+                    renamed[name] = local_id
+                self._known.setdefault(local_id, KnownProject()).aliases += [a for a in aliases if a not in owners]
         return renamed
 
     # --- which project a folder is -----------------------------------------------------------------------------------
 
-    def _assign(self, place: ProjectFolder) -> str:
-        owner = self._owner(*place.of_kind(PATH), *place.of_kind(SHARED_GIT))
-        if owner is not None and self._knows_all(owner, place):
+    def _assign(self, folder: ProjectFolder) -> str:
+        owner = self._owner(*folder.of_kind(PATH), *folder.of_kind(SHARED_GIT))
+        if owner is not None and self._has_every_alias(owner, folder):
             return owner
-        here = ProjectFolder(place.root, (*place.aliases, *_root_of(place)), place.repository)
-        joined = ""
-        with self._changing():
-            owner = self._owner(*here.of_kind(PATH), *here.of_kind(SHARED_GIT))
+        full = ProjectFolder(folder.root, (*folder.aliases, *_root_alias(folder)), folder.repository)
+        reason = ""
+        with self._locked_change():
+            owner = self._owner(*full.of_kind(PATH), *full.of_kind(SHARED_GIT))
             if owner is None:
-                owner, maybe, why = self._recognised(here)
-                joined = why if owner is not None else ""
+                owner, maybe, why = self._recognise(full)
+                reason = why if owner is not None else ""
                 if owner is None:
                     owner = self._new_id()
                     self._known[owner] = KnownProject(maybe=maybe, why=why)
-            taken = self._owners()
-            self._known[owner].aliases += [alias for alias in here.aliases if alias not in taken]
-        if joined and self._joined is not None:
-            self._joined(owner, place.root, joined)
+            owners = self._owners()
+            self._known[owner].aliases += [alias for alias in full.aliases if alias not in owners]
+        if reason and self._joined is not None:
+            self._joined(owner, folder.root, reason)
         return owner
 
-    def _recognised(self, place: ProjectFolder) -> tuple[str | None, str, str]:
+    def _recognise(self, folder: ProjectFolder) -> tuple[str | None, str, str]:
         """Return (the project a new folder is, the one it may be, why); at most one of the two."""
-        root = next(iter(place.of_kind(ROOT)), "")
-        claimed = [(alias, owner) for alias in place.of_kind(REMOTE) if (owner := self._owner(alias)) is not None]
+        root = next(iter(folder.of_kind(ROOT)), "")
+        claimed = [(alias, owner) for alias in folder.of_kind(REMOTE) if (owner := self._owner(alias)) is not None]
         for alias, owner in claimed:
             if root and root in self._known[owner].aliases:
                 return owner, "", f"{_alias_text(alias)} and the first commit are the same"
         if claimed:
             alias, owner = claimed[0]
             return None, owner, f"{_alias_text(alias)} is the same, the first commit is not known to be"
-        same = self._owner(root) if root else None
-        if same is None:
+        owner_of_root = self._owner(root) if root else None
+        if owner_of_root is None:
             return None, "", ""
-        known = self._known[same]
-        if place.of_kind(REMOTE) or known.of_kind(REMOTE):
-            return None, same, "the first commit is the same, the remotes are not"
-        if any(_is_checkout(path) for path in known.of_kind(PATH)):
-            return None, same, "the first commit is the same, and the other folder is still there"
-        return same, "", "the first commit is the same, and nothing is left at the old place"
+        project = self._known[owner_of_root]
+        if folder.of_kind(REMOTE) or project.of_kind(REMOTE):
+            return None, owner_of_root, "the first commit is the same, the remotes are not"
+        if any(_is_checkout(path) for path in project.of_kind(PATH)):
+            return None, owner_of_root, "the first commit is the same, and the other folder is still there"
+        return owner_of_root, "", "the first commit is the same, and nothing is left at the old place"
 
     def _owners(self) -> dict[str, str]:
         """Return alias -> the project that has it."""
-        return {alias: name for name, known in self._known.items() for alias in known.aliases}
+        return {alias: name for name, project in self._known.items() for alias in project.aliases}
 
     def _owner(self, *aliases: str) -> str | None:
         """Return the project that has one of these aliases, the first one first."""
         owners = self._owners()
         return next((owners[alias] for alias in aliases if alias in owners), None)
 
-    def _knows_all(self, owner: str, place: ProjectFolder) -> bool:
+    def _has_every_alias(self, owner: str, folder: ProjectFolder) -> bool:
         """Return whether every alias of a folder is known, also the one that costs a call of Git."""
-        has_root = place.repository is None or bool(self._known[owner].of_kind(ROOT))
-        return has_root and self._owners().keys() >= set(place.aliases)
+        has_root = folder.repository is None or bool(self._known[owner].of_kind(ROOT))
+        return has_root and self._owners().keys() >= set(folder.aliases)
 
     def _named(self, project_id: str) -> KnownProject:
         if project_id not in self._known:
@@ -333,28 +333,28 @@ class Projects:
             ) from None
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _locked_change(self) -> Iterator[None]:
         """Read the file again, let the caller change the known projects, and write it when that changed anything."""
         with self._lock, file_lock(self._file.with_name(f"{self._file.name}.lock")):
             self._known = self._read()
-            before = self._json()
+            stored = self._json()
             yield
-            if (now := self._json()) != before:
+            if (now := self._json()) != stored:
                 write_atomic(self._file, now)
             self._cache.clear()
 
     def _json(self) -> bytes:
         likely = {
-            name: {"project": known.maybe, "why": known.why, "told": known.is_hinted, "asked": known.is_asked}
-            for name, known in self._known.items()
-            if known.maybe
+            name: {"project": project.maybe, "why": project.why, "told": project.is_hinted, "asked": project.is_asked}
+            for name, project in self._known.items()
+            if project.maybe
         }
-        aliases = {name: known.aliases for name, known in self._known.items()}
+        aliases = {name: project.aliases for name, project in self._known.items()}
         return json.dumps({"projects": aliases, "likely": likely}, ensure_ascii=False, indent=1).encode()
 
 
-def _root_of(place: ProjectFolder) -> tuple[str, ...]:
-    root = git.root_commit(place.repository) if place.repository is not None else None
+def _root_alias(folder: ProjectFolder) -> tuple[str, ...]:
+    root = git.root_commit(folder.repository) if folder.repository is not None else None
     return (f"{ROOT}{root}",) if root else ()
 
 
@@ -368,8 +368,8 @@ def _alias_text(alias: str) -> str:
     return f"its {kind} {value}"
 
 
-def _hint(known: KnownProject) -> str:
+def _hint(project: KnownProject) -> str:
     return (
-        f"This folder may be project {known.maybe} ({known.why}); until somebody says so it has a memory of its own: "
-        f"a human runs `memory-anchor projects link {known.maybe}` here, on a terminal."
+        f"This folder may be project {project.maybe} ({project.why}); until somebody says so it has a memory of its "
+        f"own: a human runs `memory-anchor projects link {project.maybe}` here, on a terminal."
     )

@@ -141,9 +141,9 @@ class QdrantRecords:
             return
         if stored["revision"] != before:
             raise _changed(name)
-        these = models.FilterSelector(filter=_as_read(_point(name), before))
+        selector = models.FilterSelector(filter=_as_read(_point(name), before))
         medium = models.WriteOrdering.MEDIUM
-        self._ask(lambda client: client.delete(COLLECTION, these, wait=True, ordering=medium))
+        self._ask(lambda client: client.delete(COLLECTION, selector, wait=True, ordering=medium))
         if self._head(name) is not None:
             raise _changed(name)
         self._drop_pieces(name, before, whole(stored["pieces"]))
@@ -230,8 +230,8 @@ class QdrantRecords:
         if not head["pieces"]:
             return base64.b64decode(text(head["content"]))
         parts = []
-        for place in range(whole(head["pieces"])):
-            piece = self._payload_of(_point(name, f"{head['revision']}#{place}"))
+        for index in range(whole(head["pieces"])):
+            piece = self._payload_of(_point(name, f"{head['revision']}#{index}"))
             if piece is None:
                 return None
             parts.append(base64.b64decode(text(piece["content"])))
@@ -243,18 +243,18 @@ class QdrantRecords:
         def upsert(point: models.PointStruct, client: QdrantClient) -> None:
             client.upsert(COLLECTION, [point], wait=True)
 
-        for place, piece in enumerate(pieces):
+        for index, piece in enumerate(pieces):
             content = base64.b64encode(piece).decode()
             payload = {"piece_of": name, "revision": token, "at": time.time(), "content": content}
-            point = models.PointStruct(id=_point(name, f"{token}#{place}"), vector={}, payload=payload)
+            point = models.PointStruct(id=_point(name, f"{token}#{index}"), vector={}, payload=payload)
             self._ask(partial(upsert, point))
 
     def _drop_pieces(self, name: str, token: str, count: int) -> None:
         from qdrant_client import models
 
         if count > 1:
-            these = models.PointIdsList(points=[_point(name, f"{token}#{place}") for place in range(count)])
-            self._ask(lambda client: client.delete(COLLECTION, these, wait=True))
+            selector = models.PointIdsList(points=[_point(name, f"{token}#{index}") for index in range(count)])
+            self._ask(lambda client: client.delete(COLLECTION, selector, wait=True))
 
 
 def _put(point: str, head: Record, before: str, client: QdrantClient) -> Record | None:

@@ -95,7 +95,7 @@ class QdrantStore:
             )
         if conflict := identity_conflict(name, stored.embedders, spec.embedders):
             raise conflict
-        added = {vector: who for vector, who in spec.embedders.items() if vector not in stored.embedders}
+        added = {vector: identity for vector, identity in spec.embedders.items() if vector not in stored.embedders}
         if added:
             self._add_vectors(name, CollectionSpec({**stored.embedders, **added}, stored.schema_version))
         if self._link.is_server:
@@ -111,7 +111,7 @@ class QdrantStore:
     def reindex(self, name: str, spec: CollectionSpec) -> None:
         """Give the collection the embedders of `spec`; vectors made by another one are dropped, to be made again."""
         stored = self._record(name).embedders
-        unchanged = {vector: who for vector, who in stored.items() if spec.embedders.get(vector) == who}
+        unchanged = {vector: identity for vector, identity in stored.items() if spec.embedders.get(vector) == identity}
         for vector in stored.keys() - unchanged.keys():
             self._ask(partial(self._drop_vector, name, vector))
         self._add_vectors(name, CollectionSpec({**unchanged, **spec.embedders}, spec.schema_version))
@@ -165,7 +165,7 @@ class QdrantStore:
         info = self._ask(lambda client: client.get_collection(name))
         try:
             metadata = (info.config.metadata or {})[METADATA]
-            embedders = {vector: EmbedderIdentity(**who) for vector, who in metadata["embedders"].items()}
+            embedders = {vector: EmbedderIdentity(**identity) for vector, identity in metadata["embedders"].items()}
             return CollectionSpec(embedders, int(metadata["schema_version"]))
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise StoreDamaged(
@@ -204,16 +204,16 @@ class QdrantStore:
             for entry, vectors in zip(entries, rows, strict=True)
         ]
         as_read = _unchanged(stored.values())
-        written: list[models.PointStruct] = []
+        upserted: list[models.PointStruct] = []
         for batch in ([p for p in points if p.id not in before], [p for p in points if p.id in before]):
             if not batch:
                 continue
             self._upsert(collection, batch, as_read)
-            lost = self._lost(collection, batch)
-            written += [point for point in batch if point.id not in lost]
-            if lost:
-                self._restore(collection, written, before)
-                raise revisions.conflict([entry.memory for entry in entries if entry.memory.point_id in lost])
+            lost_ids = self._lost(collection, batch)
+            upserted += [point for point in batch if point.id not in lost_ids]
+            if lost_ids:
+                self._restore(collection, upserted, before)
+                raise revisions.conflict([entry.memory for entry in entries if entry.memory.point_id in lost_ids])
 
     def _lost(self, collection: str, points: Sequence[models.PointStruct]) -> set[str]:
         """Return those of these points that were not written, because another engine was first."""
@@ -235,9 +235,9 @@ class QdrantStore:
         new = [point.id for point in points if point.id not in before]
         old = [before[str(point.id)] for point in points if point.id in before]
         if new:
-            these = models.FilterSelector(filter=models.Filter(must=[written, models.HasIdCondition(has_id=new)]))
+            selector = models.FilterSelector(filter=models.Filter(must=[written, models.HasIdCondition(has_id=new)]))
             medium = models.WriteOrdering.MEDIUM
-            self._ask(lambda client: client.delete(collection, these, wait=True, ordering=medium))
+            self._ask(lambda client: client.delete(collection, selector, wait=True, ordering=medium))
         if old:
             earlier = [
                 models.PointStruct(id=record.id, vector=record.vector or {}, payload=record.payload) for record in old
@@ -284,11 +284,11 @@ class QdrantStore:
 
         if not point_ids:
             return
-        these = models.PointIdsList(points=list(point_ids))
+        selector = models.PointIdsList(points=list(point_ids))
         folder = self._link.access.path
 
         def erase(client: QdrantClient) -> None:
-            client.delete(collection, these, wait=True)
+            client.delete(collection, selector, wait=True)
             if folder not in (None, ":memory:"):
                 _vacuum(Path(str(folder)) / "collection" / collection / "storage.sqlite")
 
@@ -434,12 +434,12 @@ class QdrantStore:
             if not isinstance(condition, StartsWith):
                 return condition
             field, prefix = condition.field, condition.prefix
-            known = self._ask(lambda client: client.facet(collection, field, limit=VALUES_MAX, exact=False)).hits
-            if len(known) >= VALUES_MAX:
+            values = self._ask(lambda client: client.facet(collection, field, limit=VALUES_MAX, exact=False)).hits
+            if len(values) >= VALUES_MAX:
                 raise BadInput(
                     f"{field} has more than {VALUES_MAX} values on this server; a prefix is looked up in fewer"
                 )
-            return OneOf(field, tuple(str(hit.value) for hit in known if str(hit.value).startswith(prefix)))
+            return OneOf(field, tuple(str(hit.value) for hit in values if str(hit.value).startswith(prefix)))
 
         return Where(tuple(map(expanded, where.all_of)), tuple(map(expanded, where.none_of)))
 

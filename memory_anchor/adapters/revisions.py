@@ -42,9 +42,9 @@ def check(memory: Memory, stored: Mapping[str, Json] | None) -> None:
     if memory.revision is None:
         return
     version, _, token = memory.revision.partition(".")
-    wanted = token if version == str(memory.version) else None  # made of an older version: a new point
-    found = None if stored is None else str(stored.get(REVISION) or ".").partition(".")[2]
-    if wanted != found:
+    expected = token if version == str(memory.version) else None  # made of an older version: a new point
+    stored_token = None if stored is None else str(stored.get(REVISION) or ".").partition(".")[2]
+    if expected != stored_token:
         raise conflict([memory])
 
 

@@ -37,8 +37,8 @@ def copy_tree(source: Path, target: Path) -> None:
         if entry.is_dir():
             copy_tree(entry, target / entry.name)
         elif entry.is_file():
-            with entry.open("rb") as read:
-                _write_file(target / entry.name, os.fstat(read.fileno()).st_size, _parts(read))
+            with entry.open("rb") as stream:
+                _write_file(target / entry.name, os.fstat(stream.fileno()).st_size, _parts(stream))
 
 
 class FileImage(NamedTuple):
@@ -64,8 +64,8 @@ def image_of(source: Path) -> TreeImage:
         if path.is_dir():
             folders.append(name)
         elif path.is_file():
-            with path.open("rb") as read:
-                files.append(FileImage(name, os.fstat(read.fileno()).st_size, tuple(_parts(read))))
+            with path.open("rb") as stream:
+                files.append(FileImage(name, os.fstat(stream.fileno()).st_size, tuple(_parts(stream))))
     return TreeImage(tuple(folders), tuple(files))
 
 
@@ -81,20 +81,20 @@ def write_tree(image: TreeImage, target: Path) -> None:
 def _write_file(target: Path, size: int, parts: Iterable[tuple[int, bytes]]) -> None:
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     with os.fdopen(handle, "wb") as write:
-        for at, chunk in parts:
-            write.seek(at)
+        for offset, chunk in parts:
+            write.seek(offset)
             write.write(chunk)
         write.truncate(size)
 
 
-def _parts(read: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def _parts(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield (position, content) of what is not zero in an open file."""
-    for start, end in data_ranges(read.fileno(), os.fstat(read.fileno()).st_size):
-        read.seek(start)
-        while (at := read.tell()) < end:
-            chunk = read.read(min(_CHUNK_BYTES, end - at))
+    for start, end in data_ranges(source.fileno(), os.fstat(source.fileno()).st_size):
+        source.seek(start)
+        while (offset := source.tell()) < end:
+            chunk = source.read(min(_CHUNK_BYTES, end - offset))
             if chunk != _ZEROS[: len(chunk)]:  # a comparison is one memcmp; stripping took seconds a shard set
-                yield at, chunk
+                yield offset, chunk
 
 
 def data_ranges(handle: int, size: int) -> Iterator[tuple[int, int]]:

@@ -169,10 +169,10 @@ class WorkingCopy:
 
     def _check_ours(self, service: str, theirs: Mapping[str, bytes]) -> None:
         """Raise Refused where the files here are another service's."""
-        known = self._service()
-        if known == service:
+        recorded = self._service()
+        if recorded == service:
             return
-        if known or any(theirs.get(name) != content for name, content in self._files().items()):
+        if recorded or any(theirs.get(name) != content for name, content in self._files().items()):
             raise Refused(
                 f"{self._root} holds keys or texts of another service than the one on this store (store.records); "
                 "nothing was changed: start this replica with an empty MEMORY_ANCHOR_DATA_DIR"
@@ -190,8 +190,8 @@ class WorkingCopy:
         """Return the shared files that are here. Raises TooLarge."""
         files: dict[str, bytes] = {}
         for part in self._part.files:
-            place = self._root / part
-            for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            part_path = self._root / part
+            for path in sorted(part_path.rglob("*")) if part_path.is_dir() else [part_path]:
                 inside = path.relative_to(self._root)
                 if path.is_symlink() or not path.is_file() or path.suffix in HIDDEN:
                     continue
@@ -207,12 +207,12 @@ class WorkingCopy:
             raise TooLarge(f"keys and texts of {self._root} are more than {FILES_MAX} files or {BYTES_MAX} bytes")
         return files
 
-    def _replace_files(self, wanted: Mapping[str, bytes]) -> None:
+    def _replace_files(self, files: Mapping[str, bytes]) -> None:
         """Make the files here these; what is the same is not touched."""
-        here = self._files()
+        current = self._files()
         for part in self._part.files:
-            for name, content in wanted.items():
-                if (name == part or name.startswith(f"{part}/")) and here.get(name) != content:
+            for name, content in files.items():
+                if (name == part or name.startswith(f"{part}/")) and current.get(name) != content:
                     path = self._root / name
                     if ".." in path.parts:
                         raise StoreDamaged(
@@ -220,7 +220,7 @@ class WorkingCopy:
                         )
                     make_private(path.parent)
                     write_atomic(path, content)
-        for name in here.keys() - wanted.keys():
+        for name in current.keys() - files.keys():
             with contextlib.suppress(FileNotFoundError):
                 remove_durably(self._root / name)
 

@@ -119,7 +119,7 @@ def create(core: Core, target: Path) -> MadeBackup:
         parts.mkdir(mode=0o700)
         core.services.usage.flush()
         with core.services.records.lock, core.knowledge.frozen():
-            collections = {name: _written(core.services.store, name, parts) for name in COLLECTIONS}
+            collections = {name: _write_collection(core.services.store, name, parts) for name in COLLECTIONS}
             with core.audit.paused():
                 _copy_files(core, parts)
         manifest: Manifest = {
@@ -161,14 +161,14 @@ def describe_backup(file: Path) -> MadeBackup:
 
 def _free_name(folder: Path, name: str) -> Path:
     """Return an unused file name in a folder; several backups may be made in one second."""
-    names = (folder / f"{name}{f'-{again}' if again else ''}.tar.gz" for again in range(SAME_SECOND_MAX))
+    names = (folder / f"{name}{f'-{number}' if number else ''}.tar.gz" for number in range(SAME_SECOND_MAX))
     free = next((path for path in names if not os.path.lexists(path)), None)
     if free is None:
         raise Refused(f"{folder} holds {SAME_SECOND_MAX} backups of this second; try again")
     return free
 
 
-def _written(store: MemoryStore, name: str, parts: Path) -> CollectionPart:
+def _write_collection(store: MemoryStore, name: str, parts: Path) -> CollectionPart:
     """Write one collection's versions and vectors in chunks; return its entry in the manifest."""
     versions = 0
     for chunk, entries in enumerate(pages(store, name, Where(), size=CHUNK, with_vectors=True)):
@@ -249,10 +249,10 @@ def _fingerprint(path: Path) -> tuple[str, int]:
         return hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size
 
 
-# --- what is known -----------------------------------------------------------------------------------------------
+# --- the list of backups -----------------------------------------------------------------------------------------
 
 
-def known(data_dir: Path) -> list[KnownBackup]:
+def known_backups(data_dir: Path) -> list[KnownBackup]:
     """Return the backups made of this directory, oldest first: [{file, made_at}]."""
     try:
         backups = json.loads((data_dir / KNOWN_FILE).read_text(encoding="utf-8"))["backups"]
@@ -262,14 +262,16 @@ def known(data_dir: Path) -> list[KnownBackup]:
 
 
 def _add_known(data_dir: Path, target: Path, made_at: str) -> None:
-    others = [backup for backup in known(data_dir) if backup["file"] != str(target) and Path(backup["file"]).exists()]
+    backups = [
+        backup for backup in known_backups(data_dir) if backup["file"] != str(target) and Path(backup["file"]).exists()
+    ]
     new: KnownBackup = {"file": str(target), "made_at": made_at}
-    _save_known(data_dir, [*others, new][-KNOWN_MAX:])
+    _save_known(data_dir, [*backups, new][-KNOWN_MAX:])
 
 
 def remove_known(data_dir: Path, target: Path) -> None:
     """Remove a deleted backup from the list, so that a purge does not report it."""
-    _save_known(data_dir, [backup for backup in known(data_dir) if backup["file"] != str(target)])
+    _save_known(data_dir, [backup for backup in known_backups(data_dir) if backup["file"] != str(target)])
 
 
 def _save_known(data_dir: Path, backups: list[KnownBackup]) -> None:
@@ -316,11 +318,11 @@ def unpack_keys(file: Path, folder: Path) -> None:
     try:
         with tarfile.open(file, mode="r:gz") as archive:
             digests = _manifest(archive)["files"]
-            left = {f"files/{name}" for name in KEY_MEMBERS} & digests.keys()
-            while left and (member := archive.next()) is not None:
-                source = archive.extractfile(member) if member.name in left else None
+            remaining = {f"files/{name}" for name in KEY_MEMBERS} & digests.keys()
+            while remaining and (member := archive.next()) is not None:
+                source = archive.extractfile(member) if member.name in remaining else None
                 if source is not None:
-                    left.remove(member.name)
+                    remaining.remove(member.name)
                     _unpack(source, folder / member.name.removeprefix("files/"), digests[member.name][0])
     except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise StoreDamaged(f"{file} is not a whole backup of memory-anchor ({type(error).__name__})") from error
@@ -328,7 +330,7 @@ def unpack_keys(file: Path, folder: Path) -> None:
 
 def newest_with_key(data_dir: Path, fingerprint: str) -> str:
     """Return the newest known backup that holds the human's key of this fingerprint, "" for none."""
-    for backup in reversed(known(data_dir)):
+    for backup in reversed(known_backups(data_dir)):
         with tempfile.TemporaryDirectory() as folder, contextlib.suppress(MemoryAnchorError):
             unpack_keys(Path(backup["file"]), Path(folder))
             if KeyRing(Path(folder) / "identity").fingerprint() == fingerprint:
@@ -346,14 +348,14 @@ def put_key_back(file: Path, data_dir: Path) -> str:
         unpack_keys(file, Path(folder))
         try:
             for name in KEY_MEMBERS:
-                place, copy = data_dir / name, Path(folder) / name
-                if not copy.is_file() or (os.path.lexists(place) and name != KEY_MEMBERS[0]):
+                target, copy = data_dir / name, Path(folder) / name
+                if not copy.is_file() or (os.path.lexists(target) and name != KEY_MEMBERS[0]):
                     continue
-                if os.path.lexists(place):
+                if os.path.lexists(target):
                     make_private(aside)
-                    place.replace(aside / place.name)
+                    target.replace(aside / target.name)
                     moved = str(aside)
-                write_atomic(place, copy.read_bytes())
+                write_atomic(target, copy.read_bytes())
         except OSError as error:
             raise file_error(error, data_dir) from error
     return moved
@@ -375,10 +377,10 @@ def _manifest(archive: tarfile.TarFile) -> Manifest:
 def _unpack(source: IO[bytes], path: Path, digest: str) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     hashed = hashlib.sha256()
-    with path.open("xb") as out:
+    with path.open("xb") as target:
         while chunk := source.read(COPY_BYTES):
             hashed.update(chunk)
-            out.write(chunk)
+            target.write(chunk)
     if hashed.hexdigest() != digest:
         raise ValueError(path.name)
 
@@ -483,8 +485,8 @@ def _fill(store: MemoryStore, archive: Path, manifest: Manifest, tick: Callable[
 
 def next_aside(data_dir: Path) -> str:
     """Return an unused name for the folder that replaced entries move to."""
-    taken = [path.name.removeprefix(REPLACED) for path in data_dir.glob(f"{REPLACED}*")]
-    return f"{REPLACED}{1 + max((int(name) for name in taken if name.isdigit()), default=0)}"
+    names = [path.name.removeprefix(REPLACED) for path in data_dir.glob(f"{REPLACED}*")]
+    return f"{REPLACED}{1 + max((int(name) for name in names if name.isdigit()), default=0)}"
 
 
 # --- purge ---------------------------------------------------------------------------------------------------------
@@ -501,8 +503,8 @@ class KnownBackups:
     def erase(self, matches: Callable[[str], bool]) -> int:
         """Erase matching versions and search contexts, and whole other files that match; return how many there were."""
         return sum(
-            _without(Path(backup["file"]), matches)
-            for backup in known(self._data_dir)
+            _rewrite(Path(backup["file"]), matches)
+            for backup in known_backups(self._data_dir)
             if Path(backup["file"]).is_file()
         )
 
@@ -510,29 +512,29 @@ class KnownBackups:
 def out_of_reach(data_dir: Path) -> list[str]:
     """Return the copies of this directory that a purge cannot rewrite: what a restore replaced, backups not found."""
     moved = [str(path) for path in sorted(data_dir.glob(f"{REPLACED}*"))]
-    return moved + [backup["file"] for backup in known(data_dir) if not Path(backup["file"]).is_file()]
+    return moved + [backup["file"] for backup in known_backups(data_dir) if not Path(backup["file"]).is_file()]
 
 
-def _without(file: Path, matches: Callable[[str], bool]) -> int:
+def _rewrite(file: Path, matches: Callable[[str], bool]) -> int:
     parts = file.with_name(f".{file.name}.{os.getpid()}.parts")
     shutil.rmtree(parts, ignore_errors=True)
     try:
         manifest = unpack(file, parts)
-        gone = sum(_thinned(path, manifest, matches) for path in sorted((parts / "memories").glob("*.jsonl")))
+        count = sum(_rewrite_chunk(path, manifest, matches) for path in sorted((parts / "memories").glob("*.jsonl")))
         for path in sorted((parts / "files").rglob("*")):
             if path.is_file() and path.parent.name != "audit" and matches(decoded_text(path)):
                 path.unlink()
-                gone += 1
-        if gone:
+                count += 1
+        if count:
             _pack(parts, manifest, file)
-        return gone
+        return count
     except OSError as error:
         raise file_error(error, file) from error
     finally:
         shutil.rmtree(parts, ignore_errors=True)
 
 
-def _thinned(path: Path, manifest: Manifest, matches: Callable[[str], bool]) -> int:
+def _rewrite_chunk(path: Path, manifest: Manifest, matches: Callable[[str], bool]) -> int:
     """Rewrite one chunk without what matches, update the manifest's count, and return how many versions changed.
 
     As in the store, a version that matches only by its search context stays, without that and its vectors.

@@ -44,7 +44,7 @@ def read_manifest(content: bytes) -> Manifest:
         "collections": {
             name: {
                 "versions": whole(part["versions"]),
-                "embedders": {key: _embedder(record(who)) for key, who in record(part["embedders"]).items()},
+                "embedders": {key: _embedder(record(embedder)) for key, embedder in record(part["embedders"]).items()},
             }
             for name, part in collections.items()
         },

@@ -140,7 +140,7 @@ def compare_vectors(
     embedders: vector's name -> its embedder here. start: an earlier `left`. Raises Unavailable: an embedder cannot run.
     """
     result = VectorComparison()
-    places = [
+    shares = [
         (name, collection)
         for name in sorted(embedders)
         for collection in COLLECTIONS
@@ -149,8 +149,8 @@ def compare_vectors(
     after: str | None = None
     if start:
         name, collection, after = start
-        places = places[places.index((str(name), str(collection))) :]
-    for name, collection in places:
+        shares = shares[shares.index((str(name), str(collection))) :]
+    for name, collection in shares:
         while True:
             if enough():
                 result.left = (name, collection, after)
@@ -167,10 +167,10 @@ def compare_vectors(
 
 def _odd(embedder: Embedder, memories: Sequence[Memory], stored: Mapping[str, Matrix]) -> list[str]:
     """Return the version ids whose row is neither the complete text's nor that of the part a write waits for."""
-    left = list(memories)
+    odd = list(memories)
     for entire in (True, False):
-        if left:
-            rows = document_rows(embedder, left, whole=entire)
-            near = [np.abs(stored[m.version_id] - row).max() <= TOLERANCE for m, row in zip(left, rows, strict=True)]
-            left = [memory for memory, is_near in zip(left, near, strict=True) if not is_near]
-    return [memory.version_id for memory in left]
+        if odd:
+            rows = document_rows(embedder, odd, whole=entire)
+            near = [np.abs(stored[m.version_id] - row).max() <= TOLERANCE for m, row in zip(odd, rows, strict=True)]
+            odd = [memory for memory, is_near in zip(odd, near, strict=True) if not is_near]
+    return [memory.version_id for memory in odd]

@@ -76,9 +76,10 @@ class ListedBackup(backup.KnownBackup):
 def listed(data_dir: Path) -> list[ListedBackup]:
     """Return every known backup that still exists, oldest first."""
     nightly = {str(path) for path in automatic_backups(data_dir)}
-    known = [entry for entry in backup.known(data_dir) if Path(entry["file"]).is_file()]
+    backups = [entry for entry in backup.known_backups(data_dir) if Path(entry["file"]).is_file()]
     return [
-        {**entry, "bytes": Path(entry["file"]).stat().st_size, "automatic": entry["file"] in nightly} for entry in known
+        {**entry, "bytes": Path(entry["file"]).stat().st_size, "automatic": entry["file"] in nightly}
+        for entry in backups
     ]
 
 
@@ -94,12 +95,12 @@ def _why_not(core: Core) -> str:
 
 
 def _drop_oldest(data_dir: Path, keep: int) -> int:
-    there = automatic_backups(data_dir)
-    sizes = {path: path.stat().st_size for path in there}
+    backups = automatic_backups(data_dir)
+    sizes = {path: path.stat().st_size for path in backups}
     room = SHARE_MAX * (shutil.disk_usage(data_dir).free + sum(sizes.values()))
     dropped = 0
-    while len(there) > 1 and (len(there) > keep or sum(sizes[path] for path in there) > room):
-        oldest = there.pop(0)
+    while len(backups) > 1 and (len(backups) > keep or sum(sizes[path] for path in backups) > room):
+        oldest = backups.pop(0)
         oldest.unlink(missing_ok=True)
         backup.remove_known(data_dir, oldest)
         dropped += 1

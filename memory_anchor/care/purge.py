@@ -291,12 +291,12 @@ def purge_ids(
         texts = [m.content for members in versions.values() for m in members]
         quotes = {q for text in texts for q in (text, first_sentence(text)) if len(q) >= LEAST_QUOTE}
         contexts = {conversation_context(text) for text in texts}
-        wanted = set(ids)
+        wanted_ids = set(ids)
         matches = _Matches(
-            is_quoted=lambda m: m.id not in wanted and any(q in m.content for q in quotes),
+            is_quoted=lambda m: m.id not in wanted_ids and any(q in m.content for q in quotes),
             in_context=lambda m: _has_context(m, contexts),
-            remains=lambda m: m.id in wanted or _has_context(m, contexts),
-            in_files=lambda text: any(f'"{name}"' in text for name in wanted) or any(q in text for q in quotes),
+            remains=lambda m: m.id in wanted_ids or _has_context(m, contexts),
+            in_files=lambda text: any(f'"{name}"' in text for name in wanted_ids) or any(q in text for q in quotes),
         )
         return _purge(up, versions, matches, at=at, by=by, holders=holders)
 
@@ -336,11 +336,11 @@ def versions_to_erase(up: Upkeep, *, ids: Sequence[str] = (), text: str = "") ->
     if text and len(text.strip()) < LEAST_TEXT:
         raise BadInput(f"the text to purge has {len(text.strip())} characters; allowed are at least {LEAST_TEXT}")
     versions: dict[str, list[Memory]] = {}
-    where, wanted = EVERYTHING if text else Where((OneOf("id", tuple(ids)),)), set(ids)
+    where, wanted_ids = EVERYTHING if text else Where((OneOf("id", tuple(ids)),)), set(ids)
     for collection in COLLECTIONS:
         if text:
-            wanted = {m.id for m in _every_version(up, collection) if text in all_text(replace(m, context=""))}
-        if wanted and (members := [m for m in _every_version(up, collection, where) if m.id in wanted]):
+            wanted_ids = {m.id for m in _every_version(up, collection) if text in all_text(replace(m, context=""))}
+        if wanted_ids and (members := [m for m in _every_version(up, collection, where) if m.id in wanted_ids]):
             versions[collection] = members
     return versions
 

@@ -204,21 +204,21 @@ def merge(
     """
     result = Merged()
     with lock:
-        known = stored_versions(store, {memory.id for _, memory in versions})
+        stored = stored_versions(store, {memory.id for _, memory in versions})
         new: dict[str, Memory] = {}
         for line, memory in versions:
-            others = known.setdefault(memory.id, {})
-            problem = _clash(memory, others)
-            if not problem and memory.version in others:
+            versions_here = stored.setdefault(memory.id, {})
+            problem = _clash(memory, versions_here)
+            if not problem and memory.version in versions_here:
                 result.skipped.append(memory.version_id)
                 continue
-            if problem := problem or refused(memory, others[max(others)] if others else None):
+            if problem := problem or refused(memory, versions_here[max(versions_here)] if versions_here else None):
                 result.errors.append(LineError(line, f"line {line}: {problem}"))
             else:
-                others[memory.version] = memory
+                versions_here[memory.version] = memory
                 new[memory.point_id] = memory
         with recording(list(new.values())):
-            written = [entry for name in COLLECTIONS for entry in _write(store, name, known, new)]
+            written = [entry for name in COLLECTIONS for entry in _write(store, name, stored, new)]
         result.added = [entry.memory for entry in written if entry.memory.point_id in new]
     on_write(written)
     return result
@@ -258,13 +258,13 @@ def in_sequence(versions: Iterable[Memory]) -> list[Memory]:
     return [*closed, *ordered[-1:]]
 
 
-def _clash(memory: Memory, others: Mapping[int, Memory]) -> str:
+def _clash(memory: Memory, stored: Mapping[int, Memory]) -> str:
     """Return why this version contradicts those stored under its id, "" when it does not."""
-    same = others.get(memory.version)
+    same = stored.get(memory.version)
     if same is not None and _fixed_fields(same) != _fixed_fields(memory):
         return f"{memory.version_id} is another memory here; ids are never reused, so nothing of it was taken"
-    other = next(iter(others.values()), None)
-    if other is not None and (other.layer is not memory.layer or other.learned_at != memory.learned_at):
+    version = next(iter(stored.values()), None)
+    if version is not None and (version.layer is not memory.layer or version.learned_at != memory.learned_at):
         return f"id {memory.id!r} is another memory here (first recorded at another time); nothing of it was taken"
     return ""
 

@@ -79,12 +79,12 @@ def texts_in(value: Json) -> list[str]:
     """Return every text inside a value, names included; an alias is followed once."""
     texts: list[str] = []
     seen: set[int] = set()
-    left: list[Json] = [value]
-    while left:
-        part = left.pop()
+    remaining: list[Json] = [value]
+    while remaining:
+        part = remaining.pop()
         if isinstance(part, str):
             texts.append(part)
         elif isinstance(part, (dict, list)) and id(part) not in seen:
             seen.add(id(part))
-            left += [*part, *part.values()] if isinstance(part, dict) else part
+            remaining += [*part, *part.values()] if isinstance(part, dict) else part
     return texts

@@ -225,10 +225,10 @@ def _figures(answers: Sequence[DemoAnswer], written: Mapping[str, int], up_ms: f
         return sum(a.rank is not None for a in chosen) / len(chosen)
 
     identity = [a for a in answers if "identity_schema" in a.question.layers]
-    others = [a for a in answers if "identity_schema" not in a.question.layers]
+    recalled = [a for a in answers if "identity_schema" not in a.question.layers]
     times = sorted(a.ms for a in answers)
     p95 = times[min(len(times) - 1, round(0.95 * len(times)))]
-    l0_recall, recall, slow_ms = share(identity), share(others), round(p95, 1)
+    l0_recall, recall, slow_ms = share(identity), share(recalled), round(p95, 1)
     return {
         "written": dict(written),
         "restart_ms": round(up_ms),
@@ -274,16 +274,16 @@ async def _call(client: Client, tool: str, **arguments: Json) -> Record:
 
 def _repository() -> Path:
     """Return the checkout this package runs from, else the current folder."""
-    here = Path(__file__).resolve().parents[2]
-    return here if (here / "constitution.yaml").is_file() else Path.cwd()
+    root = Path(__file__).resolve().parents[2]
+    return root if (root / "constitution.yaml").is_file() else Path.cwd()
 
 
 def _new_project(source: Path, project: Path) -> Path:
     project.mkdir(parents=True)
-    seen = [nofollow.FoundFile("constitution.yaml", 0, 0, 0)]
+    files = [nofollow.FoundFile("constitution.yaml", 0, 0, 0)]
     with contextlib.suppress(OSError):
-        seen += nofollow.walk(source, FOLDER, most=FILES_MAX, depth=DEPTH_MAX)
-    for ref in (file.ref for file in seen if not file.problem):
+        files += nofollow.walk(source, FOLDER, most=FILES_MAX, depth=DEPTH_MAX)
+    for ref in (file.ref for file in files if not file.problem):
         with contextlib.suppress(OSError):  # unreadable files are left out
             if (content := nofollow.read(source, ref, most_bytes=FILE_BYTES_MAX)) is not None:
                 nofollow.write(project, ref, content)
@@ -298,9 +298,9 @@ def _commits(source: Path) -> list[dict[str, Json]]:
     if repository is None or commit is None:
         return []
     shown = ("--no-show-signature", "--date=iso-strict", "--format=%h%x1f%ad%x1f%an%x1f%s")
-    told = git.run_git(repository, "log", f"-{COMMITS_MAX}", *shown, commit, "--") or ""
+    output = git.run_git(repository, "log", f"-{COMMITS_MAX}", *shown, commit, "--") or ""
     events: list[dict[str, Json]] = []
-    for line in told.encode(errors="surrogateescape").decode(errors="replace").splitlines():
+    for line in output.encode(errors="surrogateescape").decode(errors="replace").splitlines():
         sha, when, author, subject = (*line.split("\x1f"), "", "", "")[:4]
         if subject:
             events.append(

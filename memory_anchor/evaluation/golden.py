@@ -75,21 +75,21 @@ def save(folder: Path, query: Json, expects: Json) -> GoldenQuestion:
     """Save one question; the same query again gets the new ids. Raises BadInput: too many, or not a question."""
     new = checked(query, expects)
     with file_lock(folder / f"{FILE}.lock"):
-        others = [golden for golden in load(folder) if golden.query != new.query]
-        if len(others) >= QUESTIONS_MAX:
-            raise BadInput(f"there are {len(others)} golden questions; allowed are {QUESTIONS_MAX}")
-        _write(folder, [*others, new])
+        kept = [golden for golden in load(folder) if golden.query != new.query]
+        if len(kept) >= QUESTIONS_MAX:
+            raise BadInput(f"there are {len(kept)} golden questions; allowed are {QUESTIONS_MAX}")
+        _write(folder, [*kept, new])
     return new
 
 
 def remove(folder: Path, query: str) -> bool:
     """Remove one question; return whether there was one."""
     with file_lock(folder / f"{FILE}.lock"):
-        before = load(folder)
-        others = [golden for golden in before if golden.query != query.strip()]
-        if len(others) < len(before):
-            _write(folder, others)
-    return len(others) < len(before)
+        stored = load(folder)
+        kept = [golden for golden in stored if golden.query != query.strip()]
+        if len(kept) < len(stored):
+            _write(folder, kept)
+    return len(kept) < len(stored)
 
 
 def checked(query: Json, expects: Json) -> GoldenQuestion:

@@ -47,17 +47,17 @@ def question_metrics(ranked: Sequence[str], gold: Collection[str]) -> dict[str, 
     >>> question_metrics(["b", "a"], {"a"})["MRR"], question_metrics(["b", "a"], {"a", "c"})["R@5"]
     (0.5, 0.5)
     """
-    wanted = set(gold)
-    if not wanted:
+    expected = set(gold)
+    if not expected:
         raise ValueError("a question without gold has no recall")
     row: dict[str, float] = {}
     for depth in DEPTHS:
-        hits = len(wanted.intersection(ranked[:depth]))
-        row[f"R@{depth}"] = hits / len(wanted)
+        hits = len(expected.intersection(ranked[:depth]))
+        row[f"R@{depth}"] = hits / len(expected)
         row[f"any@{depth}"] = float(hits > 0)
-        row[f"all@{depth}"] = float(hits == len(wanted))
-    row["MRR"] = next((1 / rank for rank, name in enumerate(ranked, 1) if name in wanted), 0.0)
-    row[f"nDCG@{NDCG_DEPTH}"] = ndcg(ranked, wanted)
+        row[f"all@{depth}"] = float(hits == len(expected))
+    row["MRR"] = next((1 / rank for rank, name in enumerate(ranked, 1) if name in expected), 0.0)
+    row[f"nDCG@{NDCG_DEPTH}"] = ndcg(ranked, expected)
     return row
 
 
@@ -75,8 +75,8 @@ def ndcg(ranked: Sequence[str], gold: Collection[str], *, depth: int = NDCG_DEPT
 
 def mean(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean of each metric over rows with the same names; {} of no rows."""
-    known = list(rows)
-    return {name: sum(row[name] for row in known) / len(known) for name in known[0]} if known else {}
+    values = list(rows)
+    return {name: sum(row[name] for row in values) / len(values) for name in values[0]} if values else {}
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -203,12 +203,12 @@ def repeated(versions: int) -> Case:
 def check_case(case: Case) -> None:
     """Raise BadInput where a question's gold names a memory that the case lacks, or two have one name."""
     names = [memory.name for memory in case.memories] + [*case.constitution, *case.operations]
-    known = set(names)
-    if len(known) < len(names):
+    name_set = set(names)
+    if len(name_set) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise BadInput(f"case {case.name} has two memories named {twice[0]!r}; allowed is one each")
     for question in case.questions:
-        unknown = sorted(question.gold - known)
+        unknown = sorted(question.gold - name_set)
         if unknown:
             raise BadInput(f"question {question.id} of case {case.name} wants {unknown[0]!r}, which it does not hold")
 
@@ -299,9 +299,9 @@ def longmemeval(path: Path, *, stores: int | None = None) -> Iterator[Case]:
 def _haystack(path: Path, sample: Mapping[str, Json]) -> Case:
     turns, gold = [], set()
     parts = (items(sample[f"haystack_{part}"]) for part in ("session_ids", "dates", "sessions"))
-    for index, (session, day, said) in enumerate(zip(*parts, strict=False)):
+    for index, (session, day, session_turns) in enumerate(zip(*parts, strict=False)):
         at = _long_date(path, str(day))
-        for number, turn in enumerate(records(said)):
+        for number, turn in enumerate(records(session_turns)):
             text = str(turn.get("content", "")).strip()[:TEXT_CHARS_MAX]
             if not text:
                 continue
@@ -319,8 +319,8 @@ def _haystack(path: Path, sample: Mapping[str, Json]) -> Case:
         UNANSWERABLE if abstains else str(sample.get("question_type", "all")),
         "en",
     )
-    asked = sample.get("question_date")
-    now = _long_date(path, str(asked)) if asked else max(turn.on for turn in turns) + timedelta(days=1)
+    asked_on = sample.get("question_date")
+    now = _long_date(path, str(asked_on)) if asked_on else max(turn.on for turn in turns) + timedelta(days=1)
     return Case(name, tuple(turns), (question,) if abstains or gold else (), now)
 
 

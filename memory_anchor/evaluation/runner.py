@@ -289,12 +289,12 @@ class DocsQuestion(NamedTuple):
 def questions() -> list[DocsQuestion]:
     """Return the bundled questions. A line: the question, its document and heading, then other places and words."""
     text = files("memory_anchor.evaluation").joinpath(QUESTIONS).read_text(encoding="utf-8")
-    found = []
+    questions_read = []
     for line in filter(None, text.splitlines()):
-        query, document, heading, *others = line.split("\t")
-        also = [AnswerPlace(*others[start : start + 3]) for start in range(0, len(others), 3)]
-        found.append(DocsQuestion(query, (AnswerPlace(document, heading), *also)))
-    return found
+        query, document, heading, *more = line.split("\t")
+        also = [AnswerPlace(*more[start : start + 3]) for start in range(0, len(more), 3)]
+        questions_read.append(DocsQuestion(query, (AnswerPlace(document, heading), *also)))
+    return questions_read
 
 
 def run_knowledge(docs: Path, settings: Settings, embedder: Embedder | None) -> list[dict[str, Json]]:
@@ -302,9 +302,9 @@ def run_knowledge(docs: Path, settings: Settings, embedder: Embedder | None) -> 
 
     Raises BadInput: `docs` does not hold the documents that are asked for.
     """
-    asked = questions()
-    named = {place.document for question in asked for place in question.places}
-    if missing := sorted(name for name in named if not (docs / name).is_file()):
+    docs_questions = questions()
+    documents = {place.document for question in docs_questions for place in question.places}
+    if missing := sorted(name for name in documents if not (docs / name).is_file()):
         raise BadInput(f"{docs} lacks {', '.join(missing)}; run this in a checkout of the project")
     with tempfile.TemporaryDirectory(prefix="memory-anchor-eval-") as folder:
         core = in_memory(Path(folder), settings, embedder)
@@ -316,14 +316,14 @@ def run_knowledge(docs: Path, settings: Settings, embedder: Embedder | None) -> 
                     break
             while core.knowledge.embed(64):
                 pass
-            return _knowledge_figures(anchor, asked)
+            return _knowledge_figures(anchor, docs_questions)
         finally:
             core.close()
 
 
-def _knowledge_figures(anchor: MemoryAnchor, asked: list[DocsQuestion]) -> list[dict[str, Json]]:
+def _knowledge_figures(anchor: MemoryAnchor, docs_questions: list[DocsQuestion]) -> list[dict[str, Json]]:
     ranks: dict[str, list[tuple[int, int, float]]] = {"en": [], "zh": []}
-    for query, places in asked:
+    for query, places in docs_questions:
         started = time.perf_counter()
         snippets = anchor.knowledge_search(query, limit=DEPTH)
         ms = 1000 * (time.perf_counter() - started)
@@ -461,13 +461,13 @@ def run_capture(
     reports: list[dict[str, Json]] = []
     for session in chosen:
         say(f"{session.language}/{session.name}")
-        kept = _kept(session.messages, session.name, settings, embedder)
+        memories = _captured(session.messages, session.name, settings, embedder)
         wanted = [item for item in session.wanted if not item.replaced]
-        hit = {item for item in wanted if any(says_item(item, memory.content) for memory in kept)}
-        about = {memory.id: nearest(memory.content, session.wanted) for memory in kept}
-        right = [memory for memory in kept if (item := about[memory.id]) is not None and not item.replaced]
+        hit = {item for item in wanted if any(says_item(item, memory.content) for memory in memories)}
+        about = {memory.id: nearest(memory.content, session.wanted) for memory in memories}
+        right = [memory for memory in memories if (item := about[memory.id]) is not None and not item.replaced]
         typed = sum(memory.type.value in KINDS[item.kind] for memory in right if (item := about[memory.id]))
-        counts = {"wanted": len(wanted), "found": len(hit), "kept": len(kept), "right": len(right), "typed": typed}
+        counts = {"wanted": len(wanted), "found": len(hit), "kept": len(memories), "right": len(right), "typed": typed}
         for group in ("all", session.language):
             totals.setdefault(group, Counter()).update(counts)
         reports.append(
@@ -475,7 +475,7 @@ def run_capture(
                 "session": f"{session.language}/{session.name}",
                 **counts,
                 "missed": [{"kind": item.kind, "text": item.text} for item in wanted if item not in hit],
-                "too_much": [_line(memory) for memory in kept if memory not in right],
+                "too_much": [_line(memory) for memory in memories if memory not in right],
                 "memories": [_line(memory) for memory in right],
             }
         )
@@ -484,14 +484,14 @@ def run_capture(
 
 def would_keep(messages: Sequence[Record], name: str, settings: Settings, embedder: Embedder | None) -> dict[str, Json]:
     """Return what would be kept of a user's transcript, by type and status; nothing is stored."""
-    kept = _kept(messages, name, settings, embedder)
+    memories = _captured(messages, name, settings, embedder)
     return {
         "transcript": name,
         "messages": len(messages),
-        "kept": len(kept),
-        "by_type": dict(Counter(memory.type.value for memory in kept).most_common()),
-        "by_status": dict(Counter(memory.status.value for memory in kept).most_common()),
-        "memories": [_line(memory) for memory in kept],
+        "kept": len(memories),
+        "by_type": dict(Counter(memory.type.value for memory in memories).most_common()),
+        "by_status": dict(Counter(memory.status.value for memory in memories).most_common()),
+        "memories": [_line(memory) for memory in memories],
     }
 
 
@@ -505,7 +505,7 @@ def _shares(total: Counter[str]) -> dict[str, Json]:
     return {**total, "recall": round(recall, 3), "precision": round(precision, 3), "type_right": round(typed, 3)}
 
 
-def _kept(messages: Sequence[Record], name: str, settings: Settings, embedder: Embedder | None) -> list[Memory]:
+def _captured(messages: Sequence[Record], name: str, settings: Settings, embedder: Embedder | None) -> list[Memory]:
     """Return what a scratch memory keeps of a conversation."""
     with tempfile.TemporaryDirectory(prefix="memory-anchor-eval-") as folder:
         core = in_memory(Path(folder), settings, embedder)

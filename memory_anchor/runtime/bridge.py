@@ -407,18 +407,18 @@ def arguments(argv: Sequence[str]) -> dict[str, str]:
     Raises ValueError: an option that does not exist, or one without its value.
     """
     variables: dict[str, str] = {}
-    rest = list(argv)
-    while rest:
-        name, equals, value = rest.pop(0).partition("=")
+    remaining = list(argv)
+    while remaining:
+        name, equals, value = remaining.pop(0).partition("=")
         if name == "--read-only" and not equals:
             variables["MEMORY_ANCHOR_READ_ONLY"] = "true"
         elif name == "--no-memory" and not equals:
             variables[wire.NO_MEMORY_NAME] = "true"
-        elif name in OPTIONS and (equals or rest):
-            variables[OPTIONS[name]] = value if equals else rest.pop(0)
+        elif name in OPTIONS and (equals or remaining):
+            variables[OPTIONS[name]] = value if equals else remaining.pop(0)
         else:
-            known = ", ".join(["--read-only", "--no-memory", *OPTIONS, "--in-process", "--transport"])
-            raise ValueError(f"option {name!r} of `memory-anchor mcp` is unknown or lacks its value; known: {known}")
+            options = ", ".join(["--read-only", "--no-memory", *OPTIONS, "--in-process", "--transport"])
+            raise ValueError(f"option {name!r} of `memory-anchor mcp` is unknown or lacks its value; known: {options}")
     return variables
 
 
@@ -450,9 +450,12 @@ def _note_environment(data: str, project: str) -> None:
     """Note this project's settings, and print once which of its variables no shared engine takes."""
     with suppress(OSError):  # starting the engine meets the same error and reports it
         environment.remember(os.environ, data, project)
-    left = environment.accepted(os.environ, data)
-    if left.left:
-        print(f"memory-anchor: not taken from the environment: {', '.join(left.left)}; {left.reason}", file=sys.stderr)
+    ignored = environment.accepted(os.environ, data)
+    if ignored.left:
+        print(
+            f"memory-anchor: not taken from the environment: {', '.join(ignored.left)}; {ignored.reason}",
+            file=sys.stderr,
+        )
 
 
 def _selectable_stdin() -> int | socket.socket:
@@ -460,13 +463,13 @@ def _selectable_stdin() -> int | socket.socket:
     if sys.platform == "win32":
         import threading
 
-        here, there = socket.socketpair()
+        ours, theirs = socket.socketpair()
 
         def copy() -> None:
             while chunk := os.read(0, wire.READ_BYTES):
-                there.sendall(chunk)
-            there.close()
+                theirs.sendall(chunk)
+            theirs.close()
 
         threading.Thread(target=copy, daemon=True).start()
-        return here
+        return ours
     return 0

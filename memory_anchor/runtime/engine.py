@@ -220,14 +220,14 @@ def _is_claimed(data: Path) -> bool:
 
 def _handed_over(data: Path, wait_s: float) -> DirectoryLock:
     until = time.monotonic() + wait_s
-    asked: list[tuple[Json, Json]] = []
+    requests: list[tuple[Json, Json]] = []
     while True:
         try:
             return DirectoryLock.acquire(data, role=ROLE)
         except StoreBusy as error:
             holder, busy = str(error), error
         late = time.monotonic() > until
-        if f"({ROLE}," not in holder and (late or not asked):
+        if f"({ROLE}," not in holder and (late or not requests):
             raise busy
         if late:
             raise StoreBusy(
@@ -236,10 +236,10 @@ def _handed_over(data: Path, wait_s: float) -> DirectoryLock:
             ) from busy
         state = wire.read_state(str(data)) or {}
         engine = (state.get("pid"), state.get("started_at"))
-        if engine not in asked and f"pid {engine[0]} (" in holder:
+        if engine not in requests and f"pid {engine[0]} (" in holder:
             with contextlib.suppress(OSError):  # it may be about to listen, or ending already
                 wire.ask(str(data), "stop", wire.Preamble(), timeout_s=min(wait_s, STOP_ASK_S))
-                asked.append(engine)
+                requests.append(engine)
         time.sleep(HAND_OVER_PAUSE_S)
 
 

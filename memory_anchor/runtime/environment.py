@@ -60,37 +60,37 @@ class Accepted(_Fields):
 def accepted(env: Mapping[str, str], data: str) -> Accepted:
     """Return which `MEMORY_ANCHOR_` variables of `env` an engine for `data` takes; nothing is noted."""
     settings, notes = _settings_in(env), _notes(data)
-    if own := user_file_of(env, data):
-        left = sorted(name for name, value in settings.items() if not (name == CONFIG_FILE and value == own))
-        why = f"an engine for {data} takes them from {own} alone" if left else ""
-        return Accepted({CONFIG_FILE: own}, left, why)
-    mine = digests(settings)
+    if user_file := user_file_of(env, data):
+        ignored = sorted(name for name, value in settings.items() if not (name == CONFIG_FILE and value == user_file))
+        why = f"an engine for {data} takes them from {user_file} alone" if ignored else ""
+        return Accepted({CONFIG_FILE: user_file}, ignored, why)
+    own_digests = digests(settings)
     agreed = {
         name: value
         for name, value in settings.items()
-        if all(other.get(name) == mine[name] for other in _projects(notes).values())
+        if all(digests_of.get(name) == own_digests[name] for digests_of in _projects(notes).values())
     }
-    left = sorted(set(settings) - set(agreed))
+    ignored = sorted(set(settings) - set(agreed))
     why = f"projects that share {data} do not all bring the same; say it in {wire.user_config_file(env)}"
-    if CONFIG_FILE in left:
+    if CONFIG_FILE in ignored:
         agreed[CONFIG_FILE] = os.devnull
         why = f"projects that share {data} do not all bring the same"
-    return Accepted(agreed, left, why if left else "")
+    return Accepted(agreed, ignored, why if ignored else "")
 
 
 def remember(env: Mapping[str, str], data: str, project: str) -> None:
     """Note this project's settings, or for the user's directory, which file governs. Raises OSError."""
     notes = _notes(data)
-    if own := user_file_of(env, data):
-        if notes.get("user_file") != own:
-            _write_notes(data, {**notes, "user_file": own})
+    if user_file := user_file_of(env, data):
+        if notes.get("user_file") != user_file:
+            _write_notes(data, {**notes, "user_file": user_file})
         return
-    mine, projects = digests(_settings_in(env)), _projects(notes)
-    if projects.get(project) == mine:
+    own_digests, projects = digests(_settings_in(env)), _projects(notes)
+    if projects.get(project) == own_digests:
         return
-    others = {name: noted for name, noted in projects.items() if name != project}
-    newest = dict(list(others.items())[-(MAX_PROJECTS - 1) :])
-    _write_notes(data, {**notes, "projects": {**newest, project: mine}})
+    projects_left = {name: noted for name, noted in projects.items() if name != project}
+    newest = dict(list(projects_left.items())[-(MAX_PROJECTS - 1) :])
+    _write_notes(data, {**notes, "projects": {**newest, project: own_digests}})
 
 
 def differs(state: Record, env: Mapping[str, str], data: str) -> bool:
@@ -98,9 +98,9 @@ def differs(state: Record, env: Mapping[str, str], data: str) -> bool:
     took = state.get("took")
     if not isinstance(took, dict) or not took:
         return False  # a server that a human started, in the human's environment, lists none
-    own = user_file_of(env, data)
-    allowed = digests({CONFIG_FILE: own} if own else _settings_in(env))
-    if not own and took.get(CONFIG_FILE) == digests({CONFIG_FILE: os.devnull})[CONFIG_FILE]:
+    user_file = user_file_of(env, data)
+    allowed = digests({CONFIG_FILE: user_file} if user_file else _settings_in(env))
+    if not user_file and took.get(CONFIG_FILE) == digests({CONFIG_FILE: os.devnull})[CONFIG_FILE]:
         took = {name: digest for name, digest in took.items() if name != CONFIG_FILE}
     return any(allowed.get(str(name)) != digest for name, digest in took.items())
 

@@ -59,9 +59,9 @@ def load(data: str, preamble: wire.Preamble) -> Handshake | None:
     caller = key(preamble)
     note = _read(_path(data, caller), MAX_NOTE_BYTES) or {}
     noted = note.get("profile") if note.get("key") == caller else None
-    found = profiles.get(noted) if isinstance(noted, str) else None
-    found = found if found is not None else profiles.get(packaged_name(preamble))
-    return _without_memory(found) if found is not None and preamble.memory == "off" else found
+    profile = profiles.get(noted) if isinstance(noted, str) else None
+    profile = profile if profile is not None else profiles.get(packaged_name(preamble))
+    return _without_memory(profile) if profile is not None and preamble.memory == "off" else profile
 
 
 def _without_memory(handshake: Handshake) -> Handshake:
@@ -89,8 +89,8 @@ def packaged_name(preamble: wire.Preamble) -> str:
 
 def profile_of(recorded: Handshake) -> str:
     """Return the packaged profile with the recorded answers, whatever the instructions; "" for none."""
-    wanted = _without_instructions(recorded)
-    return next((name for name, packaged in _packaged().items() if _without_instructions(packaged) == wanted), "")
+    instructions = _without_instructions(recorded)
+    return next((name for name, packaged in _packaged().items() if _without_instructions(packaged) == instructions), "")
 
 
 def _without_instructions(handshake: Handshake) -> dict[str, dict[str, Json]]:

@@ -234,14 +234,14 @@ def _read_shard(
         return  # nothing was ever written to it
     content = read_shard(shard, staging, bare=False)
     sources: list[tuple[str, _Points]] = [("store", content.points.items())]
-    listed = set(content.points) | content.unreadable
-    if not content.is_whole or len(listed) < expected or not _is_valid(content, schema_version):
+    ids = set(content.points) | content.unreadable
+    if not content.is_whole or len(ids) < expected or not _is_valid(content, schema_version):
         collection.damaged = True
         bare = read_shard(shard, staging, bare=True)
-        sources.append(("log", ((point, (one.payload, one.vectors)) for point, one in log.points.items())))
+        sources.append(("log", ((point, (stored.payload, stored.vectors)) for point, stored in log.points.items())))
         sources.append(("store", bare.points.items()))
-        listed |= set(log.points) | set(bare.points) | bare.unreadable
-        if not (content.is_complete or bare.is_complete) or len(listed) < expected:
+        ids |= set(log.points) | set(bare.points) | bare.unreadable
+        if not (content.is_complete or bare.is_complete) or len(ids) < expected:
             collection.open_ended = True
     for source, points in sources:
         for point, (payload, rows) in points:
@@ -251,7 +251,7 @@ def _read_shard(
             if memory is not None and memory.layer.value == collection.name:
                 collection.entries[point] = Entry(memory, _fitting(rows, collection.spec), searched_words(memory))
                 report.read[source] += 1
-    collection.unreadable |= listed - collection.entries.keys() - trail.gone
+    collection.unreadable |= ids - collection.entries.keys() - trail.gone
 
 
 def _is_valid(content: ShardContent, schema_version: int) -> bool:
@@ -343,7 +343,7 @@ def _add_from_backups(
     data_dir: Path, staging: Path, collections: list[_SalvagedCollection], trail: _Trail, report: SalvageReport
 ) -> None:
     """Take what is missing from the newest backup that has it, and note as lost what none has."""
-    for listed in reversed(backup.known(data_dir)):
+    for listed in reversed(backup.known_backups(data_dir)):
         if not any(collection.unreadable or collection.open_ended for collection in collections):
             break
         file = Path(listed["file"])

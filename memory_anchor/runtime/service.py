@@ -333,11 +333,11 @@ class Service:
     def _learn(self, preamble: wire.Preamble, line: Record) -> None:
         """Start learning in the background; with too many hooks waiting it is spooled to disk."""
         if self._learning.statistics().tasks_waiting < LEARNING_WAITING:
-            self._tasks.start_soon(self._hook_behind, preamble, line)
+            self._tasks.start_soon(self._hook_in_background, preamble, line)
         elif not spool.keep(str(self._data), preamble, event_of(line), payload_of(line)):
             log.warning("the spool is full; nothing is learned at one %s", event_of(line))
 
-    async def _hook_behind(self, preamble: wire.Preamble, line: Record) -> None:
+    async def _hook_in_background(self, preamble: wire.Preamble, line: Record) -> None:
         if self._backend is None:
             return
         try:

@@ -56,13 +56,13 @@ class SpooledHook:
 
 def keep(data: str, preamble: wire.Preamble, event: str, payload: Record) -> bool:
     """Write one hook to disk; return whether there was room (at most `MAX_FILES` of `MAX_BYTES`). Raises OSError."""
-    kept = {name: _cleaned(payload[name]) if name in CLEANED else payload[name] for name in FIELDS if name in payload}
-    if PATH in kept and _cleaned(kept[PATH]) != kept[PATH]:
-        del kept[PATH]
+    fields = {name: _cleaned(payload[name]) if name in CLEANED else payload[name] for name in FIELDS if name in payload}
+    if PATH in fields and _cleaned(fields[PATH]) != fields[PATH]:
+        del fields[PATH]
     folder = os.path.join(data, FOLDER)  # noqa: PTH118
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
     wire.sync_folder(data)
-    raw = wire.line_of({"preamble": preamble.to_json(), "event": event, "payload": kept})
+    raw = wire.line_of({"preamble": preamble.to_json(), "event": event, "payload": fields})
     if len(raw) > MAX_BYTES or len(os.listdir(folder)) >= MAX_FILES:  # noqa: PTH208
         return False
     name = f"{time.time_ns():020d}-{os.getpid()}.json"

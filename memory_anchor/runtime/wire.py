@@ -87,8 +87,10 @@ class Preamble(_Fields):
 
     def to_json(self) -> dict[str, Json]:
         """Return the version, whose default differs between versions, and the fields that are not at their default."""
-        own = self._asdict()
-        return {name: own[name] for name in own if name == "version" or own[name] != self._field_defaults[name]}
+        values = self._asdict()
+        return {
+            name: values[name] for name in values if name == "version" or values[name] != self._field_defaults[name]
+        }
 
     @classmethod
     def from_json(cls, value: Json) -> Preamble:
@@ -100,11 +102,11 @@ class Preamble(_Fields):
             raise ValueError("a preamble is a JSON object")
         fields: dict[str, str | int | None] = {}
         for name, default in cls._field_defaults.items():
-            given = value.get(name, default)
+            field = value.get(name, default)
             kinds: tuple[type, ...] = (bool, type(None)) if name == "read_only" else (type(default),)
-            if type(given) not in kinds:
-                raise ValueError(f"preamble field {name} has type {type(given).__name__}")
-            fields[name] = given
+            if type(field) not in kinds:
+                raise ValueError(f"preamble field {name} has type {type(field).__name__}")
+            fields[name] = field
         return cls(**fields)
 
 
@@ -164,8 +166,8 @@ def _platform_folder(env: Mapping[str, str], xdg_name: str, *xdg_default: str) -
 
 def data_dir(env: Mapping[str, str]) -> str:
     """Return the absolute data directory: the environment's, else the user file's, else the platform's."""
-    given = env.get("MEMORY_ANCHOR_DATA_DIR") or _from_user_file(env) or default_data_dir(env)
-    return os.path.abspath(os.path.expanduser(given))  # noqa: PTH100, PTH111
+    path = env.get("MEMORY_ANCHOR_DATA_DIR") or _from_user_file(env) or default_data_dir(env)
+    return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
 
 
 def _from_user_file(env: Mapping[str, str]) -> str:
@@ -196,8 +198,8 @@ def project_of(env: Mapping[str, str], cwd: str) -> str:
     this user or the owner of the cwd, so that another user cannot turn a shared folder into a project.
     """
     for name in ("MEMORY_ANCHOR_PROJECT_DIR", "CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR"):
-        if given := env.get(name):
-            return os.path.abspath(os.path.expanduser(given))  # noqa: PTH100, PTH111
+        if value := env.get(name):
+            return os.path.abspath(os.path.expanduser(value))  # noqa: PTH100, PTH111
     home = os.path.abspath(env.get("HOME") or os.path.expanduser("~"))  # noqa: PTH100, PTH111
     folder, owners = cwd, {_owner(cwd), os.getuid() if hasattr(os, "getuid") else 0}
     for _ in range(MAX_PARENTS):
@@ -224,9 +226,9 @@ def _owner(path: str) -> int:
 
 def local_zone(env: Mapping[str, str]) -> str:
     """Return the IANA name of the local zone, "" when the system does not tell."""
-    given = env.get("TZ", "").lstrip(":")
-    if given == "UTC" or "/" in given.strip("/"):
-        return given.partition("zoneinfo/")[2] or given
+    name = env.get("TZ", "").lstrip(":")
+    if name == "UTC" or "/" in name.strip("/"):
+        return name.partition("zoneinfo/")[2] or name
     try:
         return os.readlink("/etc/localtime").partition("zoneinfo/")[2]  # noqa: PTH115
     except OSError:
@@ -264,10 +266,10 @@ def _file_is_read_only(env: Mapping[str, str]) -> bool:
             f"settings file {path} cannot be read ({error.strerror}); it may say {READ_ONLY}"
         ) from None
     lines = raw.decode("utf-8", "replace").splitlines() if READ_ONLY.encode() in raw else []
-    told = [line for line in lines if READ_ONLY in line and not line.lstrip().startswith("#")]
-    if not told and len(raw) < MAX_CONFIG_BYTES:
+    settings = [line for line in lines if READ_ONLY in line and not line.lstrip().startswith("#")]
+    if not settings and len(raw) < MAX_CONFIG_BYTES:
         return False
-    name, _, word = told[0].split(" #")[0].partition(":") if len(told) == 1 else ("", "", "")
+    name, _, word = settings[0].split(" #")[0].partition(":") if len(settings) == 1 else ("", "", "")
     if name == READ_ONLY:
         try:
             return parse_switch(word.strip().strip("'\""))

@@ -86,7 +86,7 @@ class Admission:
         return self.issuer is not None and self.issuer.is_mine(token)
 
     def _credential(self, token: str, digest: str) -> Credential:
-        account = next((name for known, name in self._tokens.items() if hmac.compare_digest(known, digest)), None)
+        account = next((name for stored, name in self._tokens.items() if hmac.compare_digest(stored, digest)), None)
         if account is not None:
             return Credential(account, role=Role.WRITER, key=f"token-{digest[:12]}")
         if token.startswith(f"{PREFIX}_"):

@@ -131,10 +131,10 @@ class Batches:
 
     def report(self, id_: str, *, account: str, user: str) -> Record:
         """Return a batch's report. Raises NotFound: none of this account and user."""
-        known = self._known(id_, account) if len(id_) == ID_CHARS and id_.isalnum() else None
-        if known is None or known.account != account or (user and known.owner["user"] != user):
+        batch = self._known(id_, account) if len(id_) == ID_CHARS and id_.isalnum() else None
+        if batch is None or batch.account != account or (user and batch.owner["user"] != user):
             raise NotFound(f"no batch {id_[:40]!r}; reports are kept {REPORT_KEPT.days} days")
-        return known.report()
+        return batch.report()
 
     def count(self) -> int:
         with self._lock:
@@ -150,18 +150,18 @@ class Batches:
             yield from (batch for name in names if (batch := self._read(name)[0]) is not None)
             return
         batches = [self._read(self._name(id_, keys[id_]))[0] for id_ in keys]
-        yield from sorted((batch for batch in batches if batch and batch.state == "accepted"), key=lambda one: one.at)
+        yield from sorted((batch for batch in batches if batch and batch.state == "accepted"), key=lambda b: b.at)
 
-    def current_item(self, batch: Batch, place: int) -> Record:
+    def current_item(self, batch: Batch, index: int) -> Record:
         """Return an item as stored at this moment: a purge may have removed it meanwhile."""
         name = self._name(batch.id, batch.account)
         with self._lock:
             revision = self._records.revisions([name]).get(name, "")
             if revision != batch.revision:
-                known = self._read(name)[0]
-                batch.items = known.items if known is not None else [PURGED_ITEM] * batch.count
+                stored = self._read(name)[0]
+                batch.items = stored.items if stored is not None else [PURGED_ITEM] * batch.count
                 batch.revision = revision
-        return PURGED_ITEM if isinstance(batch.items, int) else batch.items[place]
+        return PURGED_ITEM if isinstance(batch.items, int) else batch.items[index]
 
     def finish(self, batch: Batch, outcomes: Sequence[Record]) -> None:
         """Store the outcome of each item, and drop the texts."""
@@ -244,10 +244,10 @@ class Batches:
         self._pruned_at = self._monotonic()
         reports = sorted(self._records.listed(REPORTS if self._records.is_shared else BATCHES), key=lambda row: row.at)
         excess, waiting = len(reports) - REPORTS_MAX, self._names()
-        for place, report in enumerate(reports):
+        for index, report in enumerate(reports):
             if PurePosixPath(report.name).stem in waiting:
                 continue
-            if place >= excess and now.timestamp() - report.at < REPORT_KEPT.total_seconds():
+            if index >= excess and now.timestamp() - report.at < REPORT_KEPT.total_seconds():
                 break
             with contextlib.suppress(ChangedMeanwhile):
                 self._records.delete(report.name, before=report.revision)

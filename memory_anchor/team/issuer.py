@@ -116,7 +116,7 @@ class JwtIssuer:
         if chosen.role_claim:
             claim = claims.get(chosen.role_claim)
             names = [claim] if isinstance(claim, str) else claim if isinstance(claim, list) else []
-            role = max((known for known in Role if known.value in names), key=list(Role).index, default=Role.READER)
+            role = max((item for item in Role if item.value in names), key=list(Role).index, default=Role.READER)
         user = _named(claims, chosen.user_claim)
         return Credential(account, user, "", role, f"jwt-{stable_hash(account, user)[:12]}", by_name=True)
 
@@ -165,11 +165,11 @@ def _keys_of(raw: bytes) -> Mapping[str, PyJWK]:
     except (KeyError, ValueError, RecursionError):
         raise ValueError("no JWKS") from None
     keys = {}
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         try:
             key = dict(record(entry))
             if key.get("kty") in ("RSA", "EC", "OKP") and key.get("use", "sig") == "sig":
-                keys[str(key.get("kid", place))] = jwt.PyJWK(key)
+                keys[str(key.get("kid", index))] = jwt.PyJWK(key)
         except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
             continue
     if not keys:

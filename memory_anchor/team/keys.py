@@ -189,13 +189,13 @@ class KeyFile:
 
     # --- changes -----------------------------------------------------------------------------------------------
 
-    def add(self, made: AccessKey, now: datetime) -> AccessKey:
+    def add(self, access_key: AccessKey, now: datetime) -> AccessKey:
         """Store a key that this installation's human made (`new_key`). Raises BadInput: `KEYS_MAX` keys."""
         with self._changing():
-            self._add(made, now)
-        return made
+            self._add(access_key, now)
+        return access_key
 
-    def accept(self, made: AccessKey, admin: Credential, now: datetime) -> AccessKey:
+    def accept(self, access_key: AccessKey, admin: Credential, now: datetime) -> AccessKey:
         """Store a key that an admin made and signed on another machine, and return it; a repeat changes nothing.
 
         Raises Refused: not signed by this admin's signing key, for another account, of a role they may not give, too
@@ -203,27 +203,31 @@ class KeyFile:
         """
         with self._changing():
             keys = self._read()
-            if (known := keys.get(made.id)) is not None:
-                if known.digest != made.digest:
-                    raise Refused(f"there is another key {made.id}; make it anew")
-                return known
-            apart = abs(now - datetime.fromisoformat(made.created_at))
-            if made.made_with != admin.key or apart > SIGNATURE_AGE_MAX or not _vouched(made, keys.get(admin.key)):
+            if (stored := keys.get(access_key.id)) is not None:
+                if stored.digest != access_key.digest:
+                    raise Refused(f"there is another key {access_key.id}; make it anew")
+                return stored
+            difference = abs(now - datetime.fromisoformat(access_key.created_at))
+            if (
+                access_key.made_with != admin.key
+                or difference > SIGNATURE_AGE_MAX
+                or not _vouched(access_key, keys.get(admin.key))
+            ):
                 raise Refused(
                     f"the new key is not signed by the key of {admin.key or 'this admin'} a moment ago, for its "
                     f"own account and with a role among {', '.join(GIVEN_BY_ADMINS)}; nothing was kept. An admin who "
                     "signs is made by `memory-anchor keys create --role admin --signs-with KEY` on the server"
                 )
-            self._add(made, now)
-        return made
+            self._add(access_key, now)
+        return access_key
 
-    def _add(self, made: AccessKey, now: datetime) -> None:
+    def _add(self, access_key: AccessKey, now: datetime) -> None:
         keys = self._read()
         makers = {key.made_with for key in keys.values()}
         current = {id_: key for id_, key in keys.items() if not key.is_old(now) or id_ in makers}
         if len(current) >= KEYS_MAX:
             raise BadInput(f"there are {len(current)} keys; allowed are {KEYS_MAX}")
-        self._write({**current, made.id: made})
+        self._write({**current, access_key.id: access_key})
 
     def revoke(self, id_: str, now: datetime) -> AccessKey:
         """Revoke a key; a revoked one stays as it is. Raises NotFound."""
@@ -262,12 +266,12 @@ class KeyFile:
                 "backup, or move it away and make keys anew"
             ) from None
         sealing = self._sealing() if records else ()
-        own = {
+        keys = {
             key.id: key
             for key in records
             if not key.made_with and signer_of(sealing, key.statement(), key.signature) is not None
         }
-        return own | {key.id: key for key in records if key.made_with and _vouched(key, own.get(key.made_with))}
+        return keys | {key.id: key for key in records if key.made_with and _vouched(key, keys.get(key.made_with))}
 
     def _write(self, keys: Mapping[str, AccessKey]) -> None:
         content = {"format": 1, "keys": [asdict(key) for key in keys.values()]}
@@ -338,22 +342,22 @@ def new_key(
     id_, secret = _text(new_bytes(8), ID_CHARS), _text(new_bytes(32), SECRET_CHARS)
     key = f"{PREFIX}_{id_}_{secret}"
     ends = expires_at.isoformat(timespec="seconds") if expires_at is not None else ""
-    made = AccessKey(
+    access_key = AccessKey(
         id_, digest_of(key), account, user, role, project, note, public, now.isoformat(timespec="seconds"),
         signer.approver.name, ends, made_with=made_with,
     )  # fmt: skip
-    made = replace(made, signature=signer.sign(made.statement()))
-    return key, made
+    access_key = replace(access_key, signature=signer.sign(access_key.statement()))
+    return key, access_key
 
 
-def _vouched(made: AccessKey, admin: AccessKey | None) -> bool:
+def _vouched(key: AccessKey, admin: AccessKey | None) -> bool:
     """Return whether an admin's signing key, valid when this key was made, signed it for the admin's own account."""
-    if admin is None or admin.role is not Role.ADMIN or not admin.public or admin.account != made.account:
+    if admin is None or admin.role is not Role.ADMIN or not admin.public or admin.account != key.account:
         return False
-    if made.role not in GIVEN_BY_ADMINS or not signed_by(admin.public, made.statement(), made.signature):
+    if key.role not in GIVEN_BY_ADMINS or not signed_by(admin.public, key.statement(), key.signature):
         return False
     ends = min((at for at in (admin.revoked_at, admin.expires_at) if at), default="")
-    at = datetime.fromisoformat(made.created_at)
+    at = datetime.fromisoformat(key.created_at)
     return datetime.fromisoformat(admin.created_at) <= at and not (ends and at >= datetime.fromisoformat(ends))
 
 
@@ -401,7 +405,7 @@ def checked_name(what: str, name: str) -> str:
 
 def _text(bits: bytes, chars: int) -> str:
     number = int.from_bytes(bits, "big")
-    return "".join(ALPHABET[number >> (5 * place) & 31] for place in range(chars))
+    return "".join(ALPHABET[number >> (5 * index) & 31] for index in range(chars))
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:

@@ -76,8 +76,8 @@ class RefusedCredentials:
     def check(self, address: str, digest: str) -> None:
         """Raise TooMany if this address had too many refused, and this credential was never accepted from it."""
         with self._lock:
-            known = f"{address} {digest}" in self._good
-        if not known and (wait := self._bucket.wait_s(address)):
+            is_known = f"{address} {digest}" in self._good
+        if not is_known and (wait := self._bucket.wait_s(address)):
             raise TooMany(f"too many refused credentials from this address; wait {wait} s", wait)
 
     def refused(self, address: str) -> None:

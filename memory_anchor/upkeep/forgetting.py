@@ -200,22 +200,22 @@ def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
     cap = max(FOLD_LEAST, int(up.rules.max_archived_share * (active + before)) + _written_a_day(up, at))
     most = max(0, min(cap - before, limits.max_changes))
     choice = choose(list(candidates(up, at, limits)), up, at, active=active, most=most)
-    left = choice.total > len(choice.chosen)
+    is_unfinished = choice.total > len(choice.chosen)
     reasons = {c.id: _reason(c, up) for c in choice.chosen}
     memories = _memories(up, choice.chosen, at)
     counts = {"active": float(active), "faded": float(choice.total), "cap": float(cap)}
     changes = (_archive(memory, at, FORGET_AUTHOR, reasons[memory.id]) for memory in memories)
     if limits.dry_run:
         report = carry_out(up, FORGET, changes, at=at, limits=limits, action="archive", counts=counts)
-        return replace(report, left=left)
+        return replace(report, left=is_unfinished)
     groups = _groups(memories) if up.rules.policy in FOLDING else []
     folded, digests = _fold(up, groups, reasons, at=at, limits=limits)
-    rest = (change for change in changes if change.revision.new.id not in folded)
-    report = carry_out(up, FORGET, rest, at=at, limits=limits, action="archive")
-    notes = (f"stopped at {cap} of {active + before} active memories; goes on the next night",) if left else ()
+    others = (change for change in changes if change.revision.new.id not in folded)
+    report = carry_out(up, FORGET, others, at=at, limits=limits, action="archive")
+    notes = (f"stopped at {cap} of {active + before} active memories; goes on the next night",) if is_unfinished else ()
     archived = report.changed + len(folded)
     counts |= {"archived": float(archived), "digests": float(digests)}
-    return replace(report, changed=archived, left=left or report.left, notes=notes, counts=counts)
+    return replace(report, changed=archived, left=is_unfinished or report.left, notes=notes, counts=counts)
 
 
 def _archive(memory: Memory, at: datetime, author: str, reason: str) -> Change:
@@ -241,10 +241,10 @@ def choose(fading: Sequence[FadingMemory], up: Upkeep, at: datetime, *, active: 
 
     active: how many memories are active; what exceeds `max_entries` goes too, under every policy. most: that may go.
     """
-    taken = _taken(fading, up, at)
-    over = min(max(0, active - up.rules.max_entries - len(taken)), len(fading) - len(taken))
+    chosen_ids = _ids_to_forget(fading, up, at)
+    over = min(max(0, active - up.rules.max_entries - len(chosen_ids)), len(fading) - len(chosen_ids))
     order = _longest_unused if up.rules.policy == "lru" else _weakest
-    going = [c for c in fading if c.id in taken]
+    going = [c for c in fading if c.id in chosen_ids]
     sizes = Counter(c.group for c in going if c.group) if up.rules.policy in FOLDING else Counter()
     weakest: dict[str, float] = {}
     for c in going:
@@ -255,11 +255,11 @@ def choose(fading: Sequence[FadingMemory], up: Upkeep, at: datetime, *, active: 
     # A digest's memories go together; of a group that the cap cuts too short, nothing goes yet.
     fitting = Counter(c.group for c in chosen)
     chosen = [c for c in chosen if c.group not in weakest or fitting[c.group] >= FOLD_LEAST]
-    chosen += heapq.nsmallest(min(over, most - len(chosen)), (c for c in fading if c.id not in taken), key=order)
-    return Choice(tuple(chosen), len(taken) + over)
+    chosen += heapq.nsmallest(min(over, most - len(chosen)), (c for c in fading if c.id not in chosen_ids), key=order)
+    return Choice(tuple(chosen), len(chosen_ids) + over)
 
 
-def _taken(fading: Sequence[FadingMemory], up: Upkeep, at: datetime) -> set[str]:
+def _ids_to_forget(fading: Sequence[FadingMemory], up: Upkeep, at: datetime) -> set[str]:
     """Return the ids that the policy takes, however many memories there are."""
     match up.rules.policy:
         case "lru":

@@ -131,7 +131,7 @@ def content_diff(before: str, after: str) -> tuple[str, ...]:
 def _common_start(old: Sequence[str], new: Sequence[str]) -> int:
     """Return how many sentences both begin with."""
     pairs = enumerate(zip(old, new, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(old), len(new)))
+    return next((index for index, (a, b) in pairs if a != b), min(len(old), len(new)))
 
 
 def _sentences(text: str) -> list[str]:
@@ -156,13 +156,13 @@ def trajectory(store: MemoryStore, memory_id: str, reader: Scope | None) -> tupl
     unreadable starts where it can be read.
     """
     steps: list[Step] = []
-    seen: set[str] = set()
+    seen_ids: set[str] = set()
     earlier: tuple[str, int] | None = (memory_id, VERSIONS_MAX)
-    while earlier is not None and earlier[0] not in seen and len(steps) < TRAJECTORY_MAX:
-        wanted, up_to = earlier
-        seen.add(wanted)
+    while earlier is not None and earlier[0] not in seen_ids and len(steps) < TRAJECTORY_MAX:
+        wanted_id, up_to = earlier
+        seen_ids.add(wanted_id)
         try:
-            versions = [v for v in versions_of(store, wanted, reader) if v.version <= up_to]
+            versions = [v for v in versions_of(store, wanted_id, reader) if v.version <= up_to]
         except NotFound:
             if not steps:
                 raise
@@ -213,7 +213,7 @@ def is_undo(version: Memory) -> bool:
     return version.reason.startswith(UNDO_REASON)
 
 
-def undone_between(store: MemoryStore, one: Memory, other: Memory) -> bool:
+def undone_between(store: MemoryStore, first: Memory, second: Memory) -> bool:
     """Return whether an undo reversed that one of two was ended, merged or disputed for the other.
 
     Jobs check this before they decide between two, so that an undo lasts. An erased memory has no history.
@@ -227,7 +227,7 @@ def undone_between(store: MemoryStore, one: Memory, other: Memory) -> bool:
         is_undo(after)
         and ended.status in (Status.SUPERSEDED, Status.DISPUTED)
         and opponent.id in {*ended.disputes, *after.disputes, *words_of(ended.reason)}
-        for memory, opponent in ((one, other), (other, one))
+        for memory, opponent in ((first, second), (second, first))
         for ended, after in pairwise(stored(memory))
     )
 
@@ -341,9 +341,9 @@ def apply(up: Upkeep, plan: UndoPlan, *, at: datetime, author: str, written_in: 
     """Write the compensating versions; return them. What changed between plan and now is left as it is."""
     reason = f"{UNDO_REASON}{plan.what}"
     groups: dict[str, list[Change]] = {}
-    gone = {step.group or step.current.id for step in plan.steps if not step.current.is_current}
+    stale = {step.group or step.current.id for step in plan.steps if not step.current.is_current}
     for step in plan.steps:
-        if (step.group or step.current.id) in gone:  # a plan from before a kill, carried out in part
+        if (step.group or step.current.id) in stale:  # a plan from before a kill, carried out in part
             continue
         now = step.current
         back = replace(now, status=Status.ARCHIVED) if step.target is None else with_meaning_of(now, step.target)
@@ -375,32 +375,34 @@ def _plan(
     ids = sorted({v.id for v in matching[:UNDO_MAX] if is_undone(v)})
     versions_by_id = {memory_id: versions_of(up.store, memory_id, None) for memory_id in ids}
     steps: dict[str, UndoStep] = {}
-    left: dict[str, LeftAlone] = {}
+    left_alone: dict[str, LeftAlone] = {}
     for memory_id, versions in versions_by_id.items():
         current = versions[-1]
         if not is_undone(current):
-            left[memory_id] = LeftAlone(memory_id, current.author, f"changed since, in version {current.version}")
+            left_alone[memory_id] = LeftAlone(memory_id, current.author, f"changed since, in version {current.version}")
             continue
         target = max((v for v in versions if not is_undone(v)), key=lambda v: v.version, default=None)
         if not human and _touches_humans(versions, target):
             why = "only a human takes back what a human wrote or pinned"
-            left[memory_id] = LeftAlone(memory_id, current.author, why)
+            left_alone[memory_id] = LeftAlone(memory_id, current.author, why)
             continue
         if target is None and current.status is Status.ARCHIVED:
             continue
         if target is None or not same_meaning(target, current):
             steps[memory_id] = UndoStep(current, target)
     for group in _groups(versions_by_id, is_undone):
-        blocker = next((memory_id for memory_id in group if memory_id in left), None)
+        blocker = next((memory_id for memory_id in group if memory_id in left_alone), None)
         for memory_id in [memory_id for memory_id in group if memory_id in steps]:
             if blocker is None:
                 steps[memory_id] = replace(steps[memory_id], group=group[0])
             else:
                 author = steps.pop(memory_id).current.author
                 why = f"goes back only together with {blocker}, which is left alone"
-                left[memory_id] = LeftAlone(memory_id, author, why)
+                left_alone[memory_id] = LeftAlone(memory_id, author, why)
     is_cut = len(matching) >= UNDO_MAX
-    return UndoPlan(what, tuple(steps.values()), tuple(left[memory_id] for memory_id in sorted(left)), is_cut)
+    return UndoPlan(
+        what, tuple(steps.values()), tuple(left_alone[memory_id] for memory_id in sorted(left_alone)), is_cut
+    )
 
 
 def _touches_humans(versions: Sequence[Memory], target: Memory | None) -> bool:
@@ -426,17 +428,17 @@ def _groups(
     """
     groups = {memory_id: {memory_id} for memory_id in versions_by_id}
     for memory_id, versions in versions_by_id.items():
-        for place, version in enumerate(versions):
+        for index, version in enumerate(versions):
             if not is_undone(version):
                 continue
-            while place and is_undo(versions[place]):
-                place -= 1
-            for other in _counterparts(versions[place], versions[place - 1] if place else None):
-                if other not in versions_by_id or versions_by_id[other][0].layer is not version.layer:
+            while index and is_undo(versions[index]):
+                index -= 1
+            for counterpart in _counterparts(versions[index], versions[index - 1] if index else None):
+                if counterpart not in versions_by_id or versions_by_id[counterpart][0].layer is not version.layer:
                     continue
-                if groups[other] is not groups[memory_id]:
-                    groups[memory_id] |= groups[other]
-                    for member in groups[other]:
+                if groups[counterpart] is not groups[memory_id]:
+                    groups[memory_id] |= groups[counterpart]
+                    for member in groups[counterpart]:
                         groups[member] = groups[memory_id]
     return sorted({tuple(sorted(members)) for members in groups.values() if len(members) > 1})
 

@@ -80,8 +80,8 @@ class Scheduler:
 
     def stats(self) -> dict[str, JobState]:
         """Return the state of every job, also of those that never ran."""
-        known = _load(self._state_file)
-        return {name: known.get(name, JobState()) for name in self._jobs}
+        states = _load(self._state_file)
+        return {name: states.get(name, JobState()) for name in self._jobs}
 
     def due(self, at: datetime) -> list[Job]:
         """Return the jobs whose time has come, in the order in which they were registered."""
@@ -199,26 +199,26 @@ class Scheduler:
         should_stop = limits.should_stop
         limits = replace(limits, should_stop=lambda: should_stop() or not (limits.dry_run or self._lease.held()))
         states = _load(self._state_file)
-        before = states.get(job.name, JobState())
+        state = states.get(job.name, JobState())
         try:
             with in_background():
-                done = job.run(self._upkeep, at, limits)
+                job_report = job.run(self._upkeep, at, limits)
         except MemoryAnchorError as error:
-            states[job.name] = replace(before, failures=before.failures + 1, last_failure=report(error).code)
+            states[job.name] = replace(state, failures=state.failures + 1, last_failure=report(error).code)
             _save(self._state_file, states)
             raise
         if not limits.dry_run:
-            cut_short = limits.should_stop() and done.left
+            cut_short = limits.should_stop() and job_report.left
             states[job.name] = replace(
-                before,
-                last_at=before.last_at if cut_short else at,
-                runs=before.runs + 1,
-                changed=before.changed + done.changed,
-                last_changed=done.changed,
-                left=done.left,
+                state,
+                last_at=state.last_at if cut_short else at,
+                runs=state.runs + 1,
+                changed=state.changed + job_report.changed,
+                last_changed=job_report.changed,
+                left=job_report.left,
             )
             _save(self._state_file, states)
-        return done
+        return job_report
 
 
 def _failed(name: str, at: datetime, error: MemoryAnchorError) -> JobReport:

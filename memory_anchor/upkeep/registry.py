@@ -124,22 +124,22 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
     ended, and the tokens of the events and of their stories: what a context spends on the same conversation without and
     with consolidation.
     """
-    since, read = _progress(up, at)
+    since, read_until = _progress(up, at)
     idle = timedelta(seconds=up.rules.idle_conversation_s)
     stories: list[_Story] = []
     planned: list[Planned] = []
     waiting: list[datetime] = []
     extracted = left_as_they_are = 0
-    left = False
+    is_unfinished = False
     for events in _conversations(up, since, at):
         last = events[-1]
         if not (last.key == SESSION_ENDED or at - max(m.recorded_at for m in events) >= idle):
             waiting.append(min(m.recorded_at for m in events))
             continue
         name = "|".join((last.scope.conversation, last.audience, last.scope.user, last.scope.agent))
-        for part in _parts(up, events, read.get(name, "")):
+        for part in _parts(up, events, read_until.get(name, "")):
             if limits.should_stop() or len(stories) >= limits.max_changes:
-                left = True
+                is_unfinished = True
                 waiting.append(min(m.recorded_at for m in events))
                 break
             if limits.dry_run:
@@ -153,15 +153,15 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
                 left_as_they_are += 1
             elif write(up, changes, added=added, kind=CONSOLIDATE, by=AUTHOR, at=at):
                 stories.append(story)
-            read[name] = max(m.recorded_at for m in part).isoformat()
+            read_until[name] = max(m.recorded_at for m in part).isoformat()
     if not limits.dry_run:
-        newest = sorted(read.items(), key=lambda item: item[1])[-READ_KEPT:]
+        newest = sorted(read_until.items(), key=lambda item: item[1])[-READ_KEPT:]
         save_state(up, STATE, {"told_until": min([*waiting, at - idle]).isoformat(), "read": dict(newest)})
     return JobReport(
         CONSOLIDATE,
         at,
         changed=len(stories),
-        left=left,
+        left=is_unfinished,
         dry_run=limits.dry_run,
         planned=tuple(planned[:PLANNED_SHOWN]),
         counts={
@@ -302,12 +302,12 @@ def merge_duplicates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Jo
         duplicate = _duplicate(up, memory, extracted, merged)
         if duplicate is None:
             continue
-        kept, gone = fuller(memory, duplicate)
-        merged |= {kept.id, gone.id}
+        fuller_fact, duplicate_fact = fuller(memory, duplicate)
+        merged |= {fuller_fact.id, duplicate_fact.id}
         if limits.dry_run:
-            planned.append(Planned(gone.id, "merge", f"says the same as {kept.id}"))
+            planned.append(Planned(duplicate_fact.id, "merge", f"says the same as {fuller_fact.id}"))
         else:
-            write(up, _merge(kept, gone, at), kind="merge", by=MERGE_AUTHOR, at=at)
+            write(up, _merge(fuller_fact, duplicate_fact, at), kind="merge", by=MERGE_AUTHOR, at=at)
     return JobReport(
         "merge_duplicates",
         at,
@@ -342,13 +342,13 @@ def _duplicate(up: Upkeep, memory: Memory, extracted: OneOf, merged: set[str]) -
     return None
 
 
-def says_the_same(one: str, other: str) -> bool:
+def says_the_same(left: str, right: str) -> bool:
     """Return whether two statements agree in every number, name and negation and share most of their words."""
-    first, second = read(one), read(other)
+    first, second = read(left), read(right)
     if first.numbers != second.numbers or contrast(first, second).overlap < OVERLAP_LEAST:
         return False
     same = DEFAULT_THRESHOLDS.same
-    return all(relation(a, b, same)[0] is Relation.DUPLICATE for a, b in ((one, other), (other, one)))
+    return all(relation(a, b, same)[0] is Relation.DUPLICATE for a, b in ((left, right), (right, left)))
 
 
 def fuller(one: Memory, other: Memory) -> tuple[Memory, Memory]:

@@ -91,13 +91,13 @@ def mark_to_verify(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobR
 def _to_mark(up: Upkeep, at: datetime, limits: Limits) -> Iterable[Change]:
     for fact in scan(up, FACTS, live(), limits):
         marked = any(tag.name == TO_VERIFY for tag in fact.tags)
-        wanted = needs_verifying(fact, at, up.activation)
-        if marked == wanted:
+        should_verify = needs_verifying(fact, at, up.activation)
+        if marked == should_verify:
             continue
-        left = confidence_of(fact, at, up.activation)
+        confidence = confidence_of(fact, at, up.activation)
         since = age_days(fact.corroborated_at or fact.learned_at, at)
-        why = f"confidence {left:.2f}, {since:.0f} days after it was last corroborated"
-        tags = (*fact.tags, Tag(TO_VERIFY)) if wanted else tuple(t for t in fact.tags if t.name != TO_VERIFY)
+        why = f"confidence {confidence:.2f}, {since:.0f} days after it was last corroborated"
+        tags = (*fact.tags, Tag(TO_VERIFY)) if should_verify else tuple(t for t in fact.tags if t.name != TO_VERIFY)
         yield _change(fact, replace(fact, tags=tags), at, "mark_to_verify", why)
 
 
@@ -149,14 +149,14 @@ def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
     for memory in sorted(disputed.values(), key=lambda m: (m.learned_at, m.id), reverse=True):
         if memory.id in settled:
             continue
-        others = [disputed[other] for other in memory.disputes if other in disputed]
-        if not others:
+        opponents = [disputed[other] for other in memory.disputes if other in disputed]
+        if not opponents:
             active = replace(memory, status=Status.ACTIVE, disputes=())
             changes.append(_change(memory, active, at, "reconsolidate", "nothing disputes it any more"))
             continue
-        old = others[0]
+        old = opponents[0]
         can_settle = (
-            len(others) == 1
+            len(opponents) == 1
             and old.learned_at <= memory.learned_at
             and old.id != memory.id
             and not refusal(Action.SETTLE, Caller.SYSTEM, [memory, old], asks_user=up.rules.asks_user)
@@ -231,15 +231,15 @@ def renew_words(
 
     on_renewed: called when words changed, so that cached ones are read again. Does nothing without a `state_dir`.
     """
-    place = _load_renewal(up)
-    if up.state_dir is None or place.terms == TERMS_VERSION:
+    progress = _load_renewal(up)
+    if up.state_dir is None or progress.terms == TERMS_VERSION:
         return JobReport("renew_words", at, dry_run=limits.dry_run)
     if limits.dry_run:
         total = sum(up.store.count(name, Where()) for name in RENEWED)
         return JobReport("renew_words", at, dry_run=True, left=bool(total), counts={"memories": total})
     renewed, reached = 0, _RenewalPoint(TERMS_VERSION)
-    begin = RENEWED.index(place.collection) if place.collection in RENEWED else 0
-    pages = ((name, place.after if name == place.collection else None) for name in RENEWED[begin:])
+    begin = RENEWED.index(progress.collection) if progress.collection in RENEWED else 0
+    pages = ((name, progress.after if name == progress.collection else None) for name in RENEWED[begin:])
     for name, after in pages:
         while not (stopped := limits.should_stop()):
             page, after = up.store.scan(name, Where(), page=PAGE, after=after, with_vectors=True)
@@ -247,7 +247,7 @@ def renew_words(
             if after is None:
                 break
         if stopped:
-            reached = _RenewalPoint(place.terms, name, after)
+            reached = _RenewalPoint(progress.terms, name, after)
             break
     if renewed:
         on_renewed()

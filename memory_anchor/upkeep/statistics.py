@@ -237,20 +237,20 @@ class UsageBuffer:
         store did not take waits for the next flush.
         """
         with self._mutex:
-            taken, self._waiting = self._waiting, {}
+            waiting, self._waiting = self._waiting, {}
             tally, self._tally = self._tally, Counter[tuple[str, str]]()
         done = 0
         try:
-            for collection in sorted({name for name, _ in taken}):
-                ids = [memory_id for name, memory_id in taken if name == collection]
+            for collection in sorted({name for name, _ in waiting}):
+                ids = [memory_id for name, memory_id in waiting if name == collection]
                 for start in range(0, len(ids), FLUSH_BATCH):
                     yield_to_requests()
                     batch = ids[start : start + FLUSH_BATCH]
-                    done += self._write(collection, batch, taken)
+                    done += self._write(collection, batch, waiting)
                     for memory_id in batch:
-                        del taken[collection, memory_id]
+                        del waiting[collection, memory_id]
         finally:
-            self._put_back(taken)
+            self._put_back(waiting)
             self._save_tally(tally)
         return done
 
@@ -266,17 +266,17 @@ class UsageBuffer:
         with self._mutex:
             return _added(days, self._tally)
 
-    def _write(self, collection: str, ids: Sequence[str], taken: dict[tuple[str, str], _Waiting]) -> int:
+    def _write(self, collection: str, ids: Sequence[str], waiting: dict[tuple[str, str], _Waiting]) -> int:
         current = Where((OneOf("id", tuple(ids)),), (OneOf("state", (HISTORY,)),))
         with self._writers:
             memories = self._store.find(collection, current, limit=2 * len(ids))
-            usages = {m.point_id: added_usage(m.usage, taken[collection, m.id]) for m in memories}
+            usages = {m.point_id: added_usage(m.usage, waiting[collection, m.id]) for m in memories}
             self._store.set_usage(collection, usages)
         return len(memories)
 
-    def _put_back(self, left: dict[tuple[str, str], _Waiting]) -> None:
+    def _put_back(self, unwritten: dict[tuple[str, str], _Waiting]) -> None:
         with self._mutex:
-            for key, old in left.items():
+            for key, old in unwritten.items():
                 new = self._waiting.setdefault(key, _Waiting())
                 new.accesses = [*old.accesses, *new.accesses][-USAGE_KEPT:]
                 new.count += old.count

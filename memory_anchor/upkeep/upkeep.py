@@ -243,10 +243,10 @@ def write(
 def _entries(
     up: Upkeep, collection: str, changes: Sequence[Change], added: Sequence[Memory]
 ) -> tuple[list[Entry], list[Memory]]:
-    wanted = [change.revision.closed.point_id for change in changes]
-    wanted += [change.source.point_id for change in changes if change.source is not None]
-    wanted += [memory.point_id for memory in added]
-    stored = {e.memory.point_id: e for e in up.store.get(collection, list(dict.fromkeys(wanted)), with_vectors=True)}
+    point_ids = [change.revision.closed.point_id for change in changes]
+    point_ids += [change.source.point_id for change in changes if change.source is not None]
+    point_ids += [memory.point_id for memory in added]
+    stored = {e.memory.point_id: e for e in up.store.get(collection, list(dict.fromkeys(point_ids)), with_vectors=True)}
     entries: list[Entry] = []
     written: list[Memory] = []
     for change in changes:

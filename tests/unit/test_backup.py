@@ -233,7 +233,7 @@ def test_known_backups_are_noted_and_a_purge_reaches_into_them(core, tmp_path):
     """Rule purge.backups: what is erased is erased in the backups that are known, and they still restore."""
     ids = filled(core)
     file = Path(backup.create(core, tmp_path / "b.tar.gz")["file"])
-    assert [one["file"] for one in backup.known(core.data_dir)] == [str(file)]
+    assert [one["file"] for one in backup.known_backups(core.data_dir)] == [str(file)]
 
     gone = backup.KnownBackups(core.data_dir).erase(lambda text: f'"{ids[0]}"' in text)
 

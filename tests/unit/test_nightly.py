@@ -41,7 +41,7 @@ def test_each_night_makes_one_and_seven_are_kept(core, nights):
     kept = nightly.automatic_backups(core.data_dir)
     assert len(kept) == 7 and {path.parent for path in kept} == {core.data_dir / "backups"}
     assert [report.counts["dropped"] for report in reports] == [0] * 7 + [1, 1]
-    assert [one["file"] for one in backup.known(core.data_dir)] == [str(path) for path in kept]
+    assert [one["file"] for one in backup.known_backups(core.data_dir)] == [str(path) for path in kept]
     assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
     assert (core.data_dir / "backups").stat().st_mode & 0o777 == 0o700
     assert core.scheduler.run_due(core.clock.now()) == []
