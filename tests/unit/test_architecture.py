@@ -62,7 +62,7 @@ BUDGETS: dict[str, int] = {
     "identity": 3840,
     "upkeep": 2873,
     "ingest": 3295,
-    "care": 3502,
+    "care": 3526,
     "context": 2338,
     "evaluation": 1821,
     "layers": 1201,
