@@ -37,14 +37,14 @@ class KnowledgeSearch(BaseRequest):
 
 
 class KnowledgeGet(BaseRequest):
-    """Open a citation: the passage, the lines around it, and whether it still stands so."""
+    """Open a citation: the passage, the lines around it, and whether it is unchanged."""
 
     citation: Identifier = arg(tool="id of a snippet")
     around: Integer = arg(3, "Lines before and after.", tool="", ge=0, le=AROUND_MAX)
 
 
 class KnowledgeAdd(BaseRequest):
-    """Add a source of knowledge; it is read behind, and again by `sync`."""
+    """Add a source of knowledge; it is read in the background, and again by `sync`."""
 
     ref: Annotated[str, Text(PATH_MAX)] = arg(help="A folder or a file.")
     kind: Literal["repo_docs", "git_history", "files"] = arg("repo_docs")
@@ -68,7 +68,7 @@ class KnowledgeSources(BaseRequest):
 
 
 class KnowledgeSync(BaseRequest):
-    """Read what changed in the sources, for a moment; ask again while `left` is not 0."""
+    """Read what changed in the sources for a short time; repeat while `left` is not 0."""
 
     source: Name = arg("", "Only this one.")
     begin: Flag = arg(True)
@@ -76,6 +76,6 @@ class KnowledgeSync(BaseRequest):
 
 
 class KnowledgeRemove(BaseRequest):
-    """Erase a source and everything of it, with a certificate."""
+    """Erase a source and everything from it, with a certificate."""
 
     source: Identifier = arg()

@@ -16,7 +16,7 @@ Aliases = dict[str, list[str]]
 
 
 class BeginExport(BaseRequest):
-    """Learn the instant an export shows, and the caller's project."""
+    """Return the instant that an export shows, and the caller's project."""
 
     everything: Flag = arg(False)
 
@@ -33,13 +33,13 @@ class ExportPage(BaseRequest):
 
 
 class ImportProjects(BaseRequest):
-    """Learn the projects of an export, where a human brings it; see which of them go by another id here."""
+    """Register the projects of an export that a human imports; return which have another id here."""
 
     projects: Aliases = arg({})
 
 
 class ImportLines(BaseRequest):
-    """Take in lines of an export.
+    """Import lines of an export.
 
     projects: ids in the file -> ids here. audited: the file's trail was adopted. dry: only say what would come of it.
     """
@@ -51,7 +51,7 @@ class ImportLines(BaseRequest):
 
 
 class ListProjects(BaseRequest):
-    """See every project: where it lies, how it is known, how many memories it has, and which one it may be.
+    """List every project: its folders, how it is recognised, how many memories it has, and which other it may be.
 
     aliases: of projects elsewhere; the answer says which of them are known here under another id.
     """

@@ -109,7 +109,7 @@ class SearchMemory(BaseRequest):
 
 
 class WhyNot(BaseRequest):
-    """Say why a memory did not come back for a query."""
+    """Explain why a memory is not in the answer to a query."""
 
     id: Identifier = arg()
     query: Query = arg()
@@ -120,7 +120,7 @@ class WriteRequest(BaseRequest):
 
     not_compared = frozenset({"importance", "layer", "source", "request_id"})
     other_names = MappingProxyType({"kind": "type"})
-    """As the strategy's memory entry says it."""
+    """A memory entry as the strategy document defines it."""
 
     content: Content = arg()
     key: StoredKey = arg("", "A short title.", tool="short title")
@@ -207,7 +207,7 @@ class PromoteToFact(BaseRequest):
 
 
 class ProposeChange(BaseRequest):
-    """File a wish to change L0; only humans can make it effective."""
+    """Propose a change of L0; only humans can approve it."""
 
     content: Annotated[str, Text(CONTENT_MAX, 0)] = arg()
     reason: Reason = arg()
@@ -246,13 +246,13 @@ class ForgetMemory(MemoryRequest):
 
 
 class GetActiveContext(BaseRequest):
-    """Read what this conversation has in mind."""
+    """Read this conversation's active context."""
 
     key: Annotated[str, Text(KEY_MAX)] | None = arg(None)
 
 
 class SetActiveContext(BaseRequest):
-    """Keep one JSON value in mind for this conversation."""
+    """Store one JSON value in this conversation's active context."""
 
     key: Annotated[str, Text(KEY_MAX)] = arg()
     value: AnyJson = arg(tool="any JSON")
@@ -260,20 +260,20 @@ class SetActiveContext(BaseRequest):
 
 
 class EndSession(BaseRequest):
-    """Turn what a conversation has in mind, and a summary, into one event."""
+    """Turn a conversation's active context, and a summary, into one event."""
 
     summary: Annotated[str, Text(CONTENT_MAX, 0)] = arg("")
 
 
 class FindOperations(BaseRequest):
-    """Find how the project says a task is done."""
+    """Find how a task is done in this project."""
 
     task: Query = arg()
     limit: Integer = arg(3, tool="{}", ge=1, le=OPERATIONS_LIMIT_MAX)
 
 
 class BuildContext(BaseRequest):
-    """Build what an agent should know for a task."""
+    """Build the context an agent needs for a task."""
 
     task: Annotated[str, Text(TASK_MAX)] = arg()
     budget_tokens: Annotated[Integer, Field(ge=1, le=BUDGET_MAX)] | None = arg(
@@ -282,7 +282,7 @@ class BuildContext(BaseRequest):
 
 
 class RememberConversation(BaseRequest):
-    """Take what is worth remembering out of a conversation. waits: of a hook, what is found waits for review."""
+    """Extract what is worth remembering from a conversation. waits: for a hook, what is found waits for review."""
 
     unlisted = frozenset({"waits"})
 
@@ -293,7 +293,7 @@ class RememberConversation(BaseRequest):
 
 
 class ResolveConflict(BaseRequest):
-    """End a contradiction. seen: of a human's decision, the stamps of every side that was shown."""
+    """Settle a contradiction. seen: for a human's decision, the stamps of every side that was shown."""
 
     unlisted = frozenset({"seen"})
 
@@ -324,7 +324,7 @@ class ListDue(BaseRequest):
 
 
 class ShowMemory(BaseRequest):
-    """Show one memory whole."""
+    """Show one memory in full."""
 
     id: Identifier = arg(help="A memory, or one version of it: ID@2.")
     as_of: When | None = arg(None, "As it was believed then.")
@@ -341,14 +341,14 @@ class ShowHistory(MemoryRequest):
 
 
 class EditMemory(MemoryRequest):
-    """Write a new version of a memory with another text, or say how far it holds."""
+    """Write a new version of a memory with another text, or judge how far it holds."""
 
     content: Content = arg()
     expected_version: Annotated[Integer, Field(ge=1, le=VERSION_MAX)] | None = arg(None)
 
 
 class JudgeMemory(BaseRequest):
-    """Say how far a memory holds; a refuted idea stays findable as a warning."""
+    """Judge how far a memory holds; a refuted idea stays findable as a warning."""
 
     id: Identifier = arg()
     epistemic: AnyEpistemic = arg(help="hypothesis, verified or refuted, instead of a text.")
@@ -360,25 +360,25 @@ class PinMemory(MemoryRequest):
 
 
 class UnpinMemory(MemoryRequest):
-    """Let a pinned memory go again."""
+    """Unpin a memory."""
 
 
 class RestoreMemory(MemoryRequest):
-    """Bring an archived memory back."""
+    """Restore an archived memory."""
 
 
 class ReviewInbox(BaseRequest):
-    """See what waits for a decision."""
+    """List what waits for a decision."""
 
     limit: Integer = arg(50, ge=1, le=LIST_LIMIT_MAX)
 
 
 class ReviewSides(MemoryRequest):
-    """See what a decision is about: a memory, then what it stands against."""
+    """Show what a decision is about: a memory, then what contradicts it."""
 
 
 class AcceptPending(MemoryRequest):
-    """Let a pending memory in, with another text where `content` is given."""
+    """Accept a pending memory, with another text if `content` is given."""
 
     seen: Stamps = arg(())
     content: Content | None = arg(None)
@@ -394,7 +394,7 @@ class RejectPending(MemoryRequest):
 
 
 class ReadStats(BaseRequest):
-    """Count memories by layer, type, strength and age; writes and recalls a day; size."""
+    """Count memories by layer, type, strength and age, writes and recalls per day, and size."""
 
     heeded: Flag = arg(False, "How many of the memories shown to agents they used, by layer and hook.")
 
@@ -404,7 +404,7 @@ class ListJobs(BaseRequest):
 
 
 class PauseAgents(BaseRequest):
-    """Stop agents from writing until a human says `pause --off` with the passphrase; reading goes on."""
+    """Stop agents from writing until a human says `pause --off` with the passphrase; reading still works."""
 
     off: Flag = arg(False, "Let agents write again.")
     lasting: Annotated[str, Text(20, 0)] = arg("", "End by itself after that long: 30m, 2h, 1d.")
@@ -422,14 +422,14 @@ class Undo(BaseRequest):
 
 
 class PreviewPurge(BaseRequest):
-    """See the memories that a purge of these ids, or of this text, would erase."""
+    """List the memories that a purge of these ids, or of this text, would erase."""
 
     ids: Annotated[tuple[Identifier, ...], Listed(PURGED_MAX)] = arg(())
     text: Annotated[str, Text(CONTENT_MAX, 0)] = arg("")
 
 
 class Purge(PreviewPurge):
-    """Erase memories for good by id or by a text. seen: what names the preview that was shown."""
+    """Erase memories for good, by id or by a text. seen: identifies the preview that was shown."""
 
     seen: Identifier = arg()
 
@@ -442,7 +442,7 @@ class RunJob(BaseRequest):
 
 
 class SwitchJobs(BaseRequest):
-    """Let an engine run jobs by itself, or not; remembered over restarts."""
+    """Let the engine run jobs by itself, or not; kept over restarts."""
 
     on: Flag = arg(False)
 
@@ -475,7 +475,7 @@ class PromptOverHttp(AssemblePrompt):
 
 
 class ReindexStore(BaseRequest):
-    """Continue rebuilding words, indexes and (with `vectors`) vectors for a short time; searches go on meanwhile."""
+    """Continue rebuilding words, indexes and (with `vectors`) vectors for a short time, while searches run."""
 
     vectors: Flag = arg(False)
 
@@ -487,7 +487,7 @@ class CreateBackup(BaseRequest):
 
 
 class AddLorebook(BaseRequest):
-    """Keep a lorebook for this project: world info, a character card (JSON or PNG), or our YAML."""
+    """Add a lorebook to this project: world info, a character card (JSON or PNG), or our YAML."""
 
     file: Annotated[str, Text(PATH_MAX)] = arg(help="Its file; the book is known by its name.")
     content: FileContent = arg()
@@ -498,7 +498,7 @@ class ListLorebooks(BaseRequest):
 
 
 class ShowLorebook(BaseRequest):
-    """Show a lorebook's entries, and what of its file could not be taken."""
+    """Show a lorebook's entries, and which parts of its file could not be read."""
 
     name: Identifier = arg()
 
@@ -508,7 +508,7 @@ class RemoveLorebook(ShowLorebook):
 
 
 class ExportLorebook(ShowLorebook):
-    """Write a lorebook as it came, byte for byte."""
+    """Export a lorebook, byte for byte as it was added."""
 
 
 class LorebookReport(BaseRequest):
@@ -518,7 +518,7 @@ class LorebookReport(BaseRequest):
 
 
 class ScanLorebook(LorebookReport):
-    """Scan messages with one lorebook, or every one of the project, and say why each entry is in or out."""
+    """Scan messages with one lorebook, or all of the project, and explain why each entry is in or out."""
 
     name: Name = arg("", "A lorebook's name; without one, all of the project.")
     content: FileContent | None = arg(None)
@@ -540,7 +540,7 @@ KEY_FIELD_MAX, SIGNATURE_MAX = 120, 200
 
 
 class AddAccessKey(BaseRequest):
-    """Keep an access key that was made and signed at the admin's own terminal; its secret never comes here."""
+    """Store an access key that was made and signed at the admin's own terminal; its secret is never sent."""
 
     id: Annotated[str, Text(20)] = arg(help="Of the new key: the part between the underscores.")
     digest: Annotated[str, Text(64, 64)] = arg(help="SHA-256 of the whole key, in hex.")
