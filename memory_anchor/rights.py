@@ -133,7 +133,7 @@ _ADDED = frozenset(
     }
 )
 _WRITTEN = _ADDED | {Action.FORGET, Action.SETTLE, Action.KNOWLEDGE}
-"""What comes in over HTTP: as an agent's, whoever holds the key."""
+"""What a writer's key may do over HTTP, with the rights of an agent."""
 _DECIDED = frozenset({Action.ACCEPT, Action.REJECT, Action.MERGE, Action.APPROVE_PROPOSAL, Action.REJECT_PROPOSAL})
 NO_PAGE = frozenset(
     {
@@ -144,11 +144,11 @@ NO_PAGE = frozenset(
         *(Action.EXCHANGE, Action.JOIN_DEVICES),
     }
 )
-"""What the dashboard has no page for; its human is else the one at the terminal, by the passphrase in the form."""
+"""Actions without a dashboard page; for the others, the passphrase in a form gives the rights of a terminal."""
 
 
 def _key_rights(action: Action, agent: Right) -> tuple[Right, Right, Right, Right]:
-    """Return what keys may: a reader, a writer, an approver, an admin; each may what the one before it may."""
+    """Return the rights of a reader's, writer's, approver's and admin's key; each has those of the one before."""
     if action in _READ:
         return agent, agent, agent, agent
     if action in _WRITTEN:
@@ -251,7 +251,7 @@ def refusal(
     versions: Sequence[Memory] = (),
     asks_user: Collection[MemoryType] = (),
 ) -> str:
-    """Return why `caller` may not do this, in one sentence; "" when it may.
+    """Return why `caller` may not do this, in one sentence; "" if it may.
 
     touched: the current versions of what the action would change. versions: of the one memory that is unpinned, in any
     order. asks_user: types whose contradictions the settings leave to the user (`conflicts.policy`).
@@ -295,27 +295,27 @@ def check(
     versions: Sequence[Memory] = (),
     asks_user: Collection[MemoryType] = (),
 ) -> None:
-    """Raise Refused, with the reason, unless `refusal` has none."""
+    """Raise Refused with the reason from `refusal`, if there is one."""
     if why := refusal(action, caller, touched, versions=versions, asks_user=asks_user):
         raise Refused(why)
 
 
 def may(action: Action, caller: Caller | Principal, touched: Sequence[Memory] = ()) -> bool:
-    """Return whether `refusal` has nothing to say."""
+    """Return whether `refusal` has no reason against it."""
     return not refusal(action, caller, touched)
 
 
 def is_human(caller: Caller) -> bool:
-    """Return whether a human proved to be calling."""
+    """Return whether the caller proved to be a human."""
     return caller is Caller.HUMAN
 
 
 def import_refusal(caller: Caller, memory: Memory, current: Memory | None, *, reads: Collection[str]) -> str:
-    """Return why `caller` may not bring in this version of an exported memory; "" when it may.
+    """Return why `caller` may not import this version of an exported memory; "" if it may.
 
-    current: the newest version under this id here. reads: the audiences the caller holds. A line may not claim what its
-    caller could not do by any other door: speak or pin as a human, reach beyond what it reads, decide what waits for a
-    human, or follow what a human said.
+    current: the newest version with this id here. reads: the audiences the caller can read. An imported line may not do
+    what its caller could not do otherwise: speak or pin as a human, reach beyond what the caller reads, decide what
+    waits for a human, or replace what a human said.
     """
     if is_human(caller):
         return ""
@@ -337,12 +337,12 @@ def import_refusal(caller: Caller, memory: Memory, current: Memory | None, *, re
 
 
 def is_human_owned(memory: Memory) -> bool:
-    """Return whether a memory stays as it is until a human says otherwise: written by one, or pinned."""
+    """Return whether only a human may change a memory: it was written by one, or is pinned."""
     return memory.pinned or memory.origin is Origin.HUMAN
 
 
 def waits_for_user(memories: Sequence[Memory], asks_user: Collection[MemoryType] = ()) -> bool:
-    """Return whether only a human ends a contradiction of these."""
+    """Return whether only a human may settle a contradiction between these memories."""
     return any(memory.type in USERS_TYPES or memory.type in asks_user or is_human_owned(memory) for memory in memories)
 
 

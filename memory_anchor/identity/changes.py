@@ -62,6 +62,7 @@ def replaced_digest(document: Document, proposal: Proposal) -> str:
 
 
 def target(action: ProposalAction, entry_id: str | None, content: str) -> str:
+    """Return the id of the entry that a proposal adds, replaces or removes. Raises BadInput: missing or malformed."""
     name = checked_text("entry_id", entry_id, most=NAME_MAX, required=False)
     if not name and action is not ProposalAction.ADD:
         raise BadInput(f"entry_id is missing; needed to {action.value} an entry")

@@ -58,7 +58,7 @@ class HumanKey:
         self._stricter = stricter
         self._project_id = project_id
         self._tries = keys.refused_tries()
-        self._tries_told = ""
+        self._tries_note = ""
 
     def unlock(self, passphrase: str) -> Signer:
         """Return the signer. Raises Refused: the passphrase, or a key file older than the rules that were set last."""
@@ -74,7 +74,7 @@ class HumanKey:
                 f"the key file is older than the approval rules that were set last (number {last.get('number')}): "
                 "somebody put an old copy there; restore identity/approver.json from a newer backup"
             )
-        self._tries_told = self._tries.take() or self._tries_told
+        self._tries_note = self._tries.take() or self._tries_note
         return signer
 
     def wait_s(self) -> float:
@@ -83,13 +83,13 @@ class HumanKey:
 
     def refused_tries_note(self) -> str:
         """Return one sentence about the passphrases refused before the last right one, "" for none; once."""
-        note, self._tries_told = self._tries_told, ""
+        note, self._tries_note = self._tries_note, ""
         return note
 
     def rules(self, key_rules: Rules | None = None) -> Rules:
         """Return how strict approvals are: the key's rules and the settings', whichever is stricter.
 
-        kept: those of a key that was just unlocked; if None, those that the key file claims.
+        key_rules: those of a key that was just unlocked; if None, those that the key file claims.
         """
         key_rules = self._keys.rules() if key_rules is None else key_rules
         return Rules(

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from memory_anchor.base import nofollow
@@ -130,9 +131,9 @@ class IdentitySchema:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def load(self) -> Constitution:
-        """Return L0 as served: the approved text whole, by priority, with a warning for all that is not approved."""
+        """Return L0 as served: the approved text whole, by priority, with warnings of what is not approved."""
         with self._lock:
-            served = self._in_force.now()
+            served = self._in_force.served()
             entries = by_priority(served.document.entries)
             if self._counted[0] != entries:
                 # The tokenizer takes 67 MB to load, which no first turn waits for; approvals count exactly.
@@ -141,7 +142,7 @@ class IdentitySchema:
             return Constitution(entries, served.document.version, self._counted[1], warnings)
 
     def entries(self) -> tuple[ConstitutionEntry, ...]:
-        """Return what is in force, by priority; nothing of the project's file is read, so nothing is warned of."""
+        """Return the entries in force by priority, without reading the project's file (so without warnings)."""
         with self._lock:
             return by_priority(self._in_force.approved().entries)
 
@@ -156,7 +157,7 @@ class IdentitySchema:
         Raises Refused: none is in force, so nothing may replace the project's file.
         """
         with self._lock:
-            served = self._in_force.now()
+            served = self._in_force.served()
         if served.revision is None:
             raise Refused(served.warnings[0])
         return served.document.text
@@ -166,7 +167,7 @@ class IdentitySchema:
         return self._keys.own()
 
     def key_warning(self) -> str:
-        """Return one sentence when the key that lies here is not the installation's first, "" when all is well."""
+        """Return one sentence if the key in place is not the installation's, otherwise ""."""
         return self._keys.warning()
 
     def key_fingerprint(self) -> str:
@@ -185,7 +186,7 @@ class IdentitySchema:
         return False
 
     def faults(self) -> list[str]:
-        """Return one sentence for everything about the approved texts that is not as the approvals left it."""
+        """Return one sentence for each way in which the stored texts and rejections deviate from the approvals."""
         faults = [*self._in_force.archive().faults(self._keys.approvers()), *self._rejected.faults()]
         state = self._in_force.archive_state()
         if state.why_older and not faults:
@@ -196,9 +197,9 @@ class IdentitySchema:
 
     def proposals(self) -> list[Proposal]:
         """Return every readable proposal, oldest first, with the confirmations that count."""
-        known, applied, filed = self._keys.approvers(), self._judge.applied(), self._book.read()[0]
-        rejected = self._rejected.ids(known, {file.proposal.id for file in filed}) if filed else frozenset()
-        return [self._judge.judged(file, known, applied, rejected=rejected) for file in filed]
+        known, applied, files = self._keys.approvers(), self._judge.applied_ids(), self._book.read()[0]
+        rejected = self._rejected.ids(known, {file.proposal.id for file in files}) if files else frozenset()
+        return [self._judge.with_status(file, known, applied, rejected=rejected) for file in files]
 
     def unreadable_proposals(self) -> list[str]:
         """Return one sentence for each proposal file that cannot be read."""
@@ -206,7 +207,7 @@ class IdentitySchema:
 
     def proposal(self, proposal_id: str) -> Proposal:
         """Return one proposal. Raises NotFound: there is none of this id. BadInput: its file cannot be read."""
-        return self._judge.judged(self._book.find(proposal_id), self._keys.approvers(), self._judge.applied())
+        return self._judge.with_status(self._book.find(proposal_id), self._keys.approvers(), self._judge.applied_ids())
 
     def diff(self, proposal: Proposal) -> str:
         """Return what the proposal would change in the text in force, as a unified diff with odd signs spelled out.
@@ -244,9 +245,9 @@ class IdentitySchema:
         by: str,
         passphrase: str | None = None,
     ) -> Proposal:
-        """Return a new open proposal, or the open one that says the same.
+        """Return a new open proposal, or an open one with the same change.
 
-        passphrase: a human's, whose proposals are not bounded by how many agents have open.
+        passphrase: a human's, whose proposals `MAX_OPEN` does not limit.
         content: 1 to 8,000 characters; not used by a removal. entry_id: what to replace or remove; for an addition the
         id wanted (made from the content otherwise). from_id: the fact this comes from. The file is for Git: every text
         is cleaned like a memory's.
@@ -277,10 +278,10 @@ class IdentitySchema:
             return self._file(proposal, human=human)
 
     def adopt(self, *, by: str, passphrase: str | None = None) -> Proposal | None:
-        """Return a proposal of the file's difference from the approved text, None when they say the same.
+        """Return a proposal to adopt the project's file, None if it has the content of the approved text.
 
         A text that a known approver signed as a continuation of the approved one is accepted at once, given the
-        passphrase; the answer is then effective and has no file.
+        passphrase; the proposal is then effective and has no file.
         Raises BadInput: the file cannot be read. Refused: never initialised, or the passphrase.
         """
         with self._changing():
@@ -318,11 +319,11 @@ class IdentitySchema:
         return self._in_force.first_text()
 
     def init(self, *, passphrase: str, approver: str, old_passphrase: str | None, without_text: bool = False) -> None:
-        """Approve the project's file as it is and set the passphrase; on an initialised project only the latter.
+        """Approve the project's file as it is and set the passphrase; in an initialised project only the latter.
 
-        without_text: only the key is made or opened, and the text is approved later.
-        A missing file is made. One approver serves all projects of a data directory: a later project takes the
-        passphrase that is set, and another one needs the old.
+        without_text: only create or unlock the key; the text is approved later.
+        A missing file is created. One approver serves all projects of a data directory: a later project takes the
+        existing passphrase, and a new one needs the old.
         Raises Refused: a passphrase. BadInput: the file, or what was typed.
         """
         checked_name(approver)
@@ -346,10 +347,10 @@ class IdentitySchema:
                     self._keys.change_passphrase(signer, passphrase)
                     self._record("constitution.passphrase", {"key": approver_here.public}, by=approver_here.name)
             if document is not None:
-                self._begin(signer, document, by=approver)
+                self._seal_first(signer, document, by=approver)
 
     def approve_first_text(self, text: str, *, passphrase: str) -> None:
-        """Approve a first text where no folder of this machine holds one: another account's (`rules_folder`).
+        """Approve a first text for a project without a folder on this machine: another account's (`rules_folder`).
 
         Raises Refused: one was approved there, nobody approves here yet, or the passphrase. BadInput: the text.
         """
@@ -362,10 +363,10 @@ class IdentitySchema:
                 raise Refused("nobody approves on this machine yet; run `memory-anchor init` on a terminal")
             signer = self.human.unlock(passphrase)
             nofollow.write(self._home, FILE_NAME, text.encode())
-            self._begin(signer, document, by=signer.approver.name)
+            self._seal_first(signer, document, by=signer.approver.name)
 
     def approval_basis(self) -> ApprovalBasis:
-        """Return what an approver elsewhere signs over, beside the proposal. Raises Refused: never initialised."""
+        """Return what a remote approver signs over, besides the proposal. Raises Refused: never initialised."""
         revision, project, keys = self._approved(), self._judge.project(), self._keys.sealing_approvers()
         number, follows = self._in_force.archive().next_number(keys)
         installation, link = self.key_fingerprint(), revision.link.id
@@ -374,16 +375,16 @@ class IdentitySchema:
         )
 
     def confirm_remote(self, proposal_id: str, vote: Vote, *, seen: str) -> Proposal:
-        """Return the proposal with one confirmation more that was signed on another machine; see `confirm`.
+        """Return the proposal with one more confirmation, signed on another machine; see `confirm`.
 
-        Raises Refused: as `confirm`, or the vote is not over this, too old, or the same approver's again.
+        Raises Refused: as `confirm`, or the vote is for something else, too old, or by an approver who confirmed.
         """
         return self._confirm(proposal_id, lambda: vote.signer, by=checked_name(vote.by), seen=seen, vote=vote)
 
     def confirm(self, proposal_id: str, *, passphrase: str, approver: str, seen: str | None = None) -> Proposal:
-        """Return the proposal with one confirmation more; the third makes it effective.
+        """Return the proposal with one more confirmation; the third makes it effective.
 
-        seen: the `fingerprint` of what the human was shown; anything else on disk by now is refused.
+        seen: the `fingerprint` of what the human was shown; if the proposal changed since, it is refused.
         Raises Refused: never initialised, the passphrase, the interval, the same approver again, the limits, or it is
         closed. NotFound, BadInput: there is none, or it cannot be applied.
         """
@@ -395,40 +396,42 @@ class IdentitySchema:
     ) -> Proposal:
         with self._changing():
             revision = self._approved()
-            filed = self._book.find(proposal_id)
-            judged = self._judge.judged(filed, self._keys.approvers(), revision.applied)
-            half_done = judged.id in revision.applied and filed.proposal.status is ProposalStatus.OPEN
-            if judged.status is not ProposalStatus.OPEN and not half_done:
-                raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
-            self._check_seen(judged, seen)
+            file = self._book.find(proposal_id)
+            proposal = self._judge.with_status(file, self._keys.approvers(), revision.applied)
+            half_done = proposal.id in revision.applied and file.proposal.status is ProposalStatus.OPEN
+            if proposal.status is not ProposalStatus.OPEN and not half_done:
+                raise Refused(f"proposal {proposal_id} is {proposal.status.value} already")
+            self._check_seen(proposal, seen)
             signer = open_signer()
             rules = signer.rules if vote is None else None
-            judged = self._judge.judged(filed, self._keys.approvers(), revision.applied, rules=rules)
+            proposal = self._judge.with_status(file, self._keys.approvers(), revision.applied, rules=rules)
             if half_done:
-                return self._finish(judged, filed.before, revision, by=by)
-            if judged.action in (ProposalAction.ADD, ProposalAction.REPLACE):
-                checked_text("content", judged.content, most=CONTENT_MAX)
-            text = apply_proposal(revision.text, judged)
-            if judged.action is not ProposalAction.REMOVE:
+                return self._finish(proposal, file.before, revision, by=by)
+            if proposal.action in (ProposalAction.ADD, ProposalAction.REPLACE):
+                checked_text("content", proposal.content, most=CONTENT_MAX)
+            text = apply_proposal(revision.text, proposal)
+            if proposal.action is not ProposalAction.REMOVE:
                 self._check_limits(splice.parse(text), Refused)
-            before = self._judge.before(judged)
+            before = self._judge.before(proposal)
             if vote is not None:
                 vote.check(self._judge.electorate(), self._clock.now())
-                vote.check_new(judged)
+                vote.check_new(proposal)
             at, credential = (self._clock.now(), "") if vote is None else (vote.at, vote.credential)
-            earlier = len(judged.confirmations)
+            earlier = len(proposal.confirmations)
             if earlier < REQUIRED_CONFIRMATIONS:
                 now = self._clock.now()
-                judged = self._judge.confirmed(judged, before, signer, by, at=at, now=now, credential=credential)
-            is_last = len(judged.confirmations) >= REQUIRED_CONFIRMATIONS
-            seal = self._seal(signer, judged, before, revision, text, by=by, at=at, is_remote=vote is not None)
+                proposal = self._judge.confirm(proposal, before, signer, by, at=at, now=now, credential=credential)
+            is_last = len(proposal.confirmations) >= REQUIRED_CONFIRMATIONS
+            is_remote = vote is not None
+            seal = partial(self._seal, signer, proposal, before, revision, text, by=by, at=at, is_remote=is_remote)
             if vote is not None and is_last:
                 seal(keep=False)  # raises before anything is written
             if earlier < REQUIRED_CONFIRMATIONS:
-                self._book.write(ProposalFile(judged, before))
-                fields: Record = {"proposal": judged.id, "number": earlier + 1, "hash": proposal_hash(judged, before)}
+                self._book.write(ProposalFile(proposal, before))
+                hashed = proposal_hash(proposal, before)
+                fields: Record = {"proposal": proposal.id, "number": earlier + 1, "hash": hashed}
                 self._record("constitution.confirmed", fields, by=by)
-            return self._finish(judged, before, seal(keep=True), previous=revision, by=by) if is_last else judged
+            return self._finish(proposal, before, seal(keep=True), old=revision, by=by) if is_last else proposal
 
     def reject(
         self, proposal_id: str, *, passphrase: str, approver: str, reason: str, seen: str | None = None
@@ -457,22 +460,22 @@ class IdentitySchema:
     ) -> Proposal:
         cleaned_reason = cleaned_text("reason", reason, most=REASON_MAX)
         with self._changing():
-            filed = self._book.find(proposal_id)
-            judged = self._judge.judged(filed, self._keys.approvers(), self._judge.applied())
-            if judged.status is not ProposalStatus.OPEN:
-                raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
-            self._check_seen(judged, seen)
+            file = self._book.find(proposal_id)
+            proposal = self._judge.with_status(file, self._keys.approvers(), self._judge.applied_ids())
+            if proposal.status is not ProposalStatus.OPEN:
+                raise Refused(f"proposal {proposal_id} is {proposal.status.value} already")
+            self._check_seen(proposal, seen)
             if vote is not None:
                 vote.check(self._judge.electorate(), self._clock.now())
             signer = open_signer()
             at, credential = (self._clock.now(), "") if vote is None else (vote.at, vote.credential)
-            statement = rejection_statement(hashed=proposal_hash(judged, ""), by=by, at=at, reason=cleaned_reason)
+            statement = rejection_statement(hashed=proposal_hash(proposal, ""), by=by, at=at, reason=cleaned_reason)
             rejection = Rejection(by, at, cleaned_reason, signer.sign(statement), credential)
-            closed = replace(judged, status=ProposalStatus.REJECTED)
+            closed = replace(proposal, status=ProposalStatus.REJECTED)
             entry = self._rejected.sealed(signer, closed.id, at, credential)
             self._record(REJECTED, {"proposal": closed.id, "archive": self._home.name, **entry}, by=by)
             self._rejected.add(entry)
-            self._book.write(ProposalFile(closed, filed.before, rejection))
+            self._book.write(ProposalFile(closed, file.before, rejection))
             return closed
 
     def vouch(self, *, name: str, public: str, passphrase: str) -> Approver:
@@ -487,7 +490,7 @@ class IdentitySchema:
             return approver
 
     def _file(self, proposal: Proposal, *, human: bool = False) -> Proposal:
-        """Write a new proposal's file, unless an open one says the same. human: who proposes gave the passphrase."""
+        """Write a new proposal's file, unless one with the same change is open. human: the passphrase was given."""
         existing = self.proposals()
         still_open = [earlier for earlier in existing if earlier.status is ProposalStatus.OPEN]
         change = (proposal.action, proposal.content, proposal.entry_id)
@@ -499,7 +502,7 @@ class IdentitySchema:
                 f"{len(still_open)} proposals are open; allowed are {MAX_OPEN}: approve or reject some first, or "
                 "propose as a human (`memory-anchor constitution propose --human`)"
             )
-        taken_ids = {earlier.id for earlier in existing} | set(self._judge.applied())
+        taken_ids = {earlier.id for earlier in existing} | set(self._judge.applied_ids())
         candidates = (new_id(proposal, again=n) for n in range(len(taken_ids) + 1))
         proposal = replace(proposal, id=next(new for new in candidates if new not in taken_ids))
         self._book.write(ProposalFile(proposal))
@@ -512,7 +515,7 @@ class IdentitySchema:
     def _seal(
         self,
         signer: Signs,
-        judged: Proposal,
+        proposal: Proposal,
         before: str,
         revision: SealedRevision,
         text: str,
@@ -520,34 +523,31 @@ class IdentitySchema:
         by: str,
         at: datetime,
         is_remote: bool,
-    ) -> Callable[..., SealedRevision]:
-        """Return what seals the text with the proposal applied; called with keep=False it only checks that it can."""
-
-        def seal(*, keep: bool) -> SealedRevision:
-            digest, previous = splice.parse(text).digest, revision.link.id
-            link = sign_link(signer, digest=digest, previous=previous, proposal=judged.id, by=by, at=stamp(at))
-            approval = approval_json(judged, before) if is_remote else ""
-            applied = (*revision.applied, judged.id)
-            return self._in_force.seal(signer, text=text, link=link, applied=applied, approval=approval, keep=keep)
-
-        return seal
+        keep: bool,
+    ) -> SealedRevision:
+        """Seal the text with the proposal applied. keep: if False, only check that the seal would be valid."""
+        digest, previous = splice.parse(text).digest, revision.link.id
+        link = sign_link(signer, digest=digest, previous=previous, proposal=proposal.id, by=by, at=stamp(at))
+        approval = approval_json(proposal, before) if is_remote else ""
+        applied = (*revision.applied, proposal.id)
+        return self._in_force.seal(signer, text=text, link=link, applied=applied, approval=approval, keep=keep)
 
     def _finish(
-        self, judged: Proposal, before: str, sealed: SealedRevision, *, by: str, previous: SealedRevision | None = None
+        self, proposal: Proposal, before: str, sealed: SealedRevision, *, by: str, old: SealedRevision | None = None
     ) -> Proposal:
-        """Bring file, trail and proposal after the sealed text; a repeat after a kill ends in the same place."""
+        """Update file, trail and proposal to the sealed text; idempotent, so it can be repeated after a kill."""
         self._in_force.archive().restore_missing(self._in_force.archive_state())
-        self._in_force.bring_file(judged, sealed, previous=previous, at=stamp(self._clock.now()))
-        if sealed.link.proposal == judged.id:
-            write_trail(self._book.folder, head=previous.link if previous else None, new=sealed.link)
-        effective = replace(judged, status=ProposalStatus.EFFECTIVE)
+        self._in_force.update_file(proposal, sealed, previous=old, at=stamp(self._clock.now()))
+        if sealed.link.proposal == proposal.id:
+            write_trail(self._book.folder, head=old.link if old else None, new=sealed.link)
+        effective = replace(proposal, status=ProposalStatus.EFFECTIVE)
         self._book.write(ProposalFile(effective, before))
         self._record_text("effective", sealed, {"proposal": effective.id}, by=by)
         return effective
 
-    def _begin(self, signer: Signer, document: Document, *, by: str) -> None:
+    def _seal_first(self, signer: Signer, document: Document, *, by: str) -> None:
         at, archive = stamp(self._clock.now()), self._in_force.archive()
-        sealed, continued = self._in_force.begin(signer, document, by=by, at=at, applied=self._judge.applied())
+        sealed, continued = self._in_force.seal_first(signer, document, by=by, at=at, applied=self._judge.applied_ids())
         self._record_text("initialised", sealed, {"project": archive.home.name, "joined": continued}, by=by)
 
     # --- small parts ---------------------------------------------------------------------------------------------
@@ -557,9 +557,9 @@ class IdentitySchema:
             raise Refused(f"proposal {proposal.id} changed while it was being shown; look at it again")
 
     def _approved(self, *, forward: bool = False) -> SealedRevision:
-        """Return the sound approved text, the ground for every change.
+        """Return the validly sealed text that a change starts from.
 
-        forward: also one that is not the newest, from which signed links may lead on.
+        forward: accept one that may not be the newest, since signed links can lead from it to a newer one.
         """
         if not self.initialised:
             raise Refused(f"{FILE_NAME} was never approved on this machine; run `memory-anchor init` on a terminal")
@@ -571,9 +571,9 @@ class IdentitySchema:
         return state.revision
 
     def _approved_elsewhere(self, link: Link) -> bool:
-        """Return whether this machine's human approved the link in another project, which is no approval here."""
+        """Return whether this machine's human approved the link in another project; that does not count here."""
         own = signer_of(self._keys.sealing_approvers(), link.statement, link.signature)
-        return own is not None and self._in_force.is_elsewhere(link)
+        return own is not None and self._in_force.is_of_another_project(link)
 
     def _check_limits(self, document: Document, error: type[MemoryAnchorError]) -> None:
         check_limits(document, error, budget_tokens=self._budget_tokens)
@@ -587,7 +587,7 @@ class IdentitySchema:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold this data directory's approvals for one change."""
+        """Lock this data directory's approvals for one change."""
         with self._lock, file_lock(self._home.parent / "approval.lock"), self._shared():
             try:
                 yield

@@ -62,9 +62,9 @@ class Judge:
         self._is_open = is_open
         self._account = account
 
-    def judged(
+    def with_status(
         self,
-        filed: ProposalFile,
+        file: ProposalFile,
         known: Sequence[Approver],
         applied: Sequence[str],
         *,
@@ -76,8 +76,8 @@ class Judge:
         rules: those of the key that was just unlocked; if None, those that the key file claims. rejected: the ids
         known to be closed here; if None, this one is looked up.
         """
-        claimed = filed.proposal
-        hashed = proposal_hash(claimed, filed.before)
+        claimed = file.proposal
+        hashed = proposal_hash(claimed, file.before)
         distinct = self._human.rules(rules).distinct_approvers
         own, project = self._keys.own(), self.project()
         confirming = (*known, *voters(claimed, self.electorate()))
@@ -89,7 +89,7 @@ class Judge:
             return replace(claimed, status=ProposalStatus.EFFECTIVE, confirmations=valid)
         if claimed.id in (self._rejected.ids(known, (claimed.id,)) if rejected is None else rejected):
             return replace(claimed, status=ProposalStatus.REJECTED, confirmations=valid)
-        rejection = filed.rejection
+        rejection = file.rejection
         if rejection is not None:
             statement = rejection_statement(
                 hashed=proposal_hash(claimed, ""), by=rejection.by, at=rejection.at, reason=rejection.reason
@@ -99,7 +99,7 @@ class Judge:
                 return replace(claimed, status=ProposalStatus.REJECTED, confirmations=valid)
         if claimed.status is ProposalStatus.EFFECTIVE and confirmed_elsewhere(claimed, hashed=hashed, known=confirming):
             return replace(claimed, confirmations=valid)
-        if filed.before != self.before(claimed):
+        if file.before != self.before(claimed):
             valid = ()
         return replace(claimed, status=ProposalStatus.OPEN, confirmations=valid)
 
@@ -107,29 +107,29 @@ class Judge:
         """Return whose remote decisions count."""
         return Electorate(self._keys.sealing_approvers(), self._account)
 
-    def confirmed(
-        self, judged: Proposal, before: str, signer: Signs, by: str, *, at: datetime, now: datetime, credential: str
+    def confirm(
+        self, proposal: Proposal, before: str, signer: Signs, by: str, *, at: datetime, now: datetime, credential: str
     ) -> Proposal:
         """Return the proposal with one more confirmation. at: when it was signed. Raises Refused: the rules."""
-        earlier = judged.confirmations
+        earlier = proposal.confirmations
         rules = self._human.rules(None if credential else signer.rules)
         interval = rules.min_interval_s
         if earlier and interval and (now - earlier[-1].at).total_seconds() < interval:
             wait_s = interval - (now - earlier[-1].at).total_seconds()
             raise Refused(f"the last confirmation is too recent; retry in {wait_s:.0f} s (constitution.min_interval_s)")
-        hashed, number = proposal_hash(judged, before), len(earlier) + 1
-        if (rules.distinct_approvers or credential) and has_signed(signer.approver, judged, hashed):
+        hashed, number = proposal_hash(proposal, before), len(earlier) + 1
+        if (rules.distinct_approvers or credential) and has_signed(signer.approver, proposal, hashed):
             raise Refused(f"{signer.approver.name} confirmed it already; another approver must")
-        added = confirm(signer, proposal=judged, hashed=hashed, number=number, by=by, at=at, project=self.project())
-        return replace(judged, confirmations=(*earlier, replace(added, credential=credential)))
+        added = confirm(signer, proposal=proposal, hashed=hashed, number=number, by=by, at=at, project=self.project())
+        return replace(proposal, confirmations=(*earlier, replace(added, credential=credential)))
 
     def before(self, proposal: Proposal) -> str:
         """Return the digest of what the proposal would replace in the text in force."""
         with self._lock:
-            document = self._in_force.now().document
+            document = self._in_force.served().document
         return replaced_digest(document, proposal)
 
-    def applied(self) -> tuple[str, ...]:
+    def applied_ids(self) -> tuple[str, ...]:
         """Return the ids of the proposals in force."""
         revision = self._in_force.archive_state().good
         return revision.applied if revision else ()

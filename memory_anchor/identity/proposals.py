@@ -211,7 +211,7 @@ class ProposalFolder:
                 files.append(self._parse(path))
             except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
                 problems.append(f"{path.name} is not a readable proposal ({type(error).__name__}); mend or delete it")
-        return sorted(files, key=lambda filed: (filed.proposal.proposed_at, filed.proposal.id)), problems
+        return sorted(files, key=lambda file: (file.proposal.proposed_at, file.proposal.id)), problems
 
     def find(self, proposal_id: str) -> ProposalFile:
         """Return one proposal's file.
@@ -227,14 +227,14 @@ class ProposalFolder:
         except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
             raise BadInput(f"{path.name} is not a readable proposal; mend or delete it") from error
 
-    def write(self, filed: ProposalFile) -> None:
+    def write(self, file: ProposalFile) -> None:
         """Replace the proposal's file, durable on return."""
         content = (
             f"# 修改 constitution.yaml 的提议；需要人在终端确认 {REQUIRED_CONFIRMATIONS} 次。改动本文件会清零确认。\n"
-            f"# Proposed change of constitution.yaml: `memory-anchor constitution approve {filed.proposal.id}`,\n"
+            f"# Proposed change of constitution.yaml: `memory-anchor constitution approve {file.proposal.id}`,\n"
             "# by a human on a terminal, three times. Editing this file resets its confirmations.\n"
-        ) + yaml.dump(record_of(filed), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
-        nofollow.write(self._root, FOLDER / f"{filed.proposal.id}.yaml", content.encode())
+        ) + yaml.dump(record_of(file), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
+        nofollow.write(self._root, FOLDER / f"{file.proposal.id}.yaml", content.encode())
 
     def _paths(self) -> list[Path]:
         """Return the proposals' paths, including links (reading one reports it), at most `MAX_READ`."""
@@ -274,9 +274,9 @@ def _represent(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent)
 
 
-def record_of(filed: ProposalFile) -> dict[str, Json]:
+def record_of(file: ProposalFile) -> dict[str, Json]:
     """Return the record that a proposal's file contains."""
-    proposal = filed.proposal
+    proposal = file.proposal
     record: dict[str, Json] = {
         "id": proposal.id,
         "action": proposal.action.value,
@@ -287,7 +287,7 @@ def record_of(filed: ProposalFile) -> dict[str, Json]:
         "proposed_by": proposal.proposed_by,
         "proposed_at": stamp(proposal.proposed_at),
         "status": proposal.status.value,
-        "before": filed.before,
+        "before": file.before,
         "confirmations": [
             {
                 "number": number,
@@ -302,8 +302,8 @@ def record_of(filed: ProposalFile) -> dict[str, Json]:
             for number, confirmation in enumerate(proposal.confirmations, start=1)
         ],
     }
-    if filed.rejection is not None:
-        rejection = filed.rejection
+    if file.rejection is not None:
+        rejection = file.rejection
         fields = {
             "by": rejection.by,
             "at": stamp(rejection.at),

@@ -252,9 +252,9 @@ def _approval_in(revision: SealedRevision) -> ProposalFile | None:
         return None
 
 
-def approval_json(judged: Proposal, before: str) -> str:
+def approval_json(proposal: Proposal, before: str) -> str:
     """Return the approval as a sealed text stores it."""
-    return json.dumps(record_of(ProposalFile(judged, before)), ensure_ascii=False)
+    return json.dumps(record_of(ProposalFile(proposal, before)), ensure_ascii=False)
 
 
 def basis_record(basis: ApprovalBasis) -> dict[str, Json]:

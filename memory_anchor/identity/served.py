@@ -4,7 +4,7 @@ Only a text that a human sealed on this machine is ever in force, whatever the p
 approval, or if the sealed text is lost or lacks the approver's seal, L0 is empty and a warning names the human's
 command: a freshly cloned repository must not instruct a model in its owner's name (rejected: serving the file with a
 warning, which did just that). Files are compared by their bytes, not by time stamps: they are small, and an edit within
-one tick of the file system's clock must not be missed. Invariant: `now` never raises.
+one tick of the file system's clock must not be missed. Invariant: `served` never raises.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class TextInForce:
         self.remember(None if approval else signer)  # the folder was signed at the first approval
         return sealed
 
-    def begin(
+    def seal_first(
         self, signer: Signs, document: Document, *, by: str, at: str, applied: Sequence[str]
     ) -> tuple[SealedRevision, bool]:
         """Seal a first text; return it, and whether it continues a clone's trail that ends in this very text."""
@@ -175,7 +175,7 @@ class TextInForce:
             write_trail(self._trail, head=None, new=link)
         return sealed, continued is not None
 
-    def now(self) -> Served:
+    def served(self) -> Served:
         """Return the text in force with its warnings."""
         file, state = self.file(), self.archive_state()
         initialised = state.revision is not None or self.initialised
@@ -211,11 +211,11 @@ class TextInForce:
             return state
         later_link = later_own_link(read_trail(self._trail), after=state.good.link, keys=keys)
         # A trail copied from another project of this machine has texts that were never this project's.
-        if later_link is None or self.is_elsewhere(later_link):
+        if later_link is None or self.is_of_another_project(later_link):
             return state
         return replace(state, why_older=f"{self._trail.name}/approved.yaml holds a later approval of your own key")
 
-    def is_elsewhere(self, link: Link) -> bool:
+    def is_of_another_project(self, link: Link) -> bool:
         """Return whether, by the audit trail, the link's proposal took effect only in other projects here."""
         key = (link.proposal, self.archive().home.name)
         if key not in self._known_elsewhere and took_effect_elsewhere(
@@ -253,12 +253,12 @@ class TextInForce:
             raise BadInput(f"{self.path} cannot be used: {file.problem}; mend it, or {RESTORE}")
         return file.document
 
-    def bring_file(
+    def update_file(
         self, proposal: Proposal, sealed: SealedRevision, *, previous: SealedRevision | None, at: str
     ) -> None:
         """Apply an approved proposal to the project's file too, with a backup.
 
-        Other edits in the file stay, unapproved, and a broken file is not touched; `now` still warns about both.
+        Other edits in the file stay, unapproved, and a broken file is not touched; `served` still warns about both.
         previous: the approved text before, None when finishing after a kill. at: names the backup.
         """
         file = self.file()
@@ -306,7 +306,7 @@ class TextInForce:
 
     def text_to_change(self) -> str:
         """Return the text that a proposal changes: the one in force; before the first approval the readable file."""
-        served = self.now()
+        served = self.served()
         if served.revision is not None:
             return served.document.text
         file = self.file()
