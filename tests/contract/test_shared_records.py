@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
+from threads import at_once
 
 from memory_anchor.adapters import qdrant_records
 from memory_anchor.adapters.file_records import FileRecords
@@ -46,15 +46,6 @@ def stored(records: Records, name: str) -> SharedRecord:
     record = records.read(name)
     assert record is not None
     return record
-
-
-def at_once(*calls: Callable[[], object]) -> None:
-    """Run each on a thread of its own; return when all have ended."""
-    threads = [threading.Thread(target=call) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 @pytest.fixture(params=list(MAKERS))

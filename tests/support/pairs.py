@@ -19,6 +19,7 @@ from memory_anchor.adapters.working_copy import WorkingCopy
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.knowledge import shared_catalogue, sharing
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import COLLECTIONS, Actor, Caller, Scope
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
@@ -95,6 +96,11 @@ class Replicas:
             embedder=HashEmbedder(),
             shared=(records, WorkingCopy(home, records, self.records.claim)),
         )
+
+    def two(self) -> tuple[Core, Core, MemoryAnchor, MemoryAnchor]:
+        """Return two cores, and the memory of one member on each."""
+        one, two = self.core(), self.core()
+        return one, two, one.anchor(member()), two.anchor(member())
 
     def close(self) -> None:
         self.store.close()

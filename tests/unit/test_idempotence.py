@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from cases import words
+from threads import at_once
 
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.base.repeats import FOLDER
@@ -206,11 +206,7 @@ def test_a_tool_called_many_times_at_once_has_one_effect(
     given = TOOLS[name](core.anchor(agent))
     before = stored(core)
     answers: list[str] = []
-    threads = [threading.Thread(target=lambda: answers.append(mcp_answers.run(resent, name, given))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(lambda: answers.append(mcp_answers.run(resent, name, given)) for _ in range(4)))
     assert len(answers) == 4 and len(set(answers)) == 1
     once = stored(core)
     mcp_answers.run(resent, name, given)

@@ -8,11 +8,13 @@ import json
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pairs import LEASE_S, Killed, Life, Replicas, member, replicas
+from threads import at_once
 
 from memory_anchor.core import Core
 from memory_anchor.errors import MemoryAnchorError, NotFound, Refused
@@ -63,8 +65,7 @@ def names(service: Replicas) -> list[str]:
 
 def test_what_is_pushed_to_one_replica_is_listed_found_and_opened_on_the_other(service: Replicas) -> None:
     """Replicas: one knowledge behind every replica: the same sources, passages, citations and bytes."""
-    one, two = service.core(), service.core()
-    here, there = one.anchor(member()), two.anchor(member())
+    one, two, here, there = service.two()
     here.knowledge_push("whales.md", WHALES)
     assert listed(there) == [("upload", 0, 0, 1)]
 
@@ -80,8 +81,7 @@ def test_what_is_pushed_to_one_replica_is_listed_found_and_opened_on_the_other(s
 
 def test_what_changes_on_one_replica_changes_on_the_other(service: Replicas) -> None:
     """Replicas: a document pushed again to another replica is one document, and what is gone of it is told there."""
-    one, two = service.core(), service.core()
-    here, there = one.anchor(member()), two.anchor(member())
+    one, two, here, there = service.two()
     here.knowledge_push("whales.md", WHALES)
     read_all(one, here)
     gone = there.knowledge_search("blue whale sings")[0]
@@ -101,15 +101,13 @@ def test_two_replicas_asked_at_once_make_one_source(service: Replicas) -> None:
     """Replicas: a source is one, whoever is asked; every push that was accepted is read."""
     cores = [service.core() for _ in range(3)]
     anchors = [core.anchor(member()) for core in cores]
-    pushes = [
-        threading.Thread(target=anchor.knowledge_push, args=(f"{number}-{place}.md", f"Note {number} {place} here."))
-        for number, anchor in enumerate(anchors)
-        for place in range(5)
-    ]
-    for push in pushes:
-        push.start()
-    for push in pushes:
-        push.join()
+    at_once(
+        *(
+            partial(anchor.knowledge_push, f"{number}-{place}.md", f"Note {number} {place} here.")
+            for number, anchor in enumerate(anchors)
+            for place in range(5)
+        )
+    )
 
     read_all(cores[1], anchors[1])
 
@@ -119,8 +117,7 @@ def test_two_replicas_asked_at_once_make_one_source(service: Replicas) -> None:
 
 def test_removed_on_one_replica_nothing_is_left_on_any(service: Replicas) -> None:
     """Replicas: a removal is the service's: passages, places, queue and bytes, with a certificate."""
-    one, two = service.core(), service.core()
-    here, there = one.anchor(member()), two.anchor(member())
+    one, two, here, there = service.two()
     here.knowledge_push("whales.md", WHALES)
     here.knowledge_push("ships.md", SHIPS)
     read_all(one, here)
@@ -145,8 +142,7 @@ def test_removed_on_one_replica_nothing_is_left_on_any(service: Replicas) -> Non
 
 def test_a_source_is_removed_while_another_replica_reads_it(service: Replicas) -> None:
     """Replicas: a removal goes before reading: what is in work ends, nothing of it comes back."""
-    one, two = service.core(), service.core()
-    here, there = one.anchor(member()), two.anchor(member())
+    one, two, here, there = service.two()
     for number in range(30):
         here.knowledge_push(f"{number}.md", f"Entry {number} tells of the harbour.")
     reading = threading.Thread(target=read_all, args=(one, here))
@@ -252,8 +248,7 @@ def test_one_that_slept_past_its_turn_changes_nothing_that_counts(
     service: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Replicas: what a replica read before it slept is not written over what another read meanwhile."""
-    one, two = service.core(), service.core()
-    here, there = one.anchor(member()), two.anchor(member())
+    one, two, here, there = service.two()
     here.knowledge_push("whales.md", WHALES)
     slept: list[Any] = []
     asleep = one.knowledge.catalogue.replace
@@ -279,8 +274,7 @@ def test_one_that_slept_through_a_removal_brings_nothing_back(
     service: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Replicas: a removal holds against a replica that wakes."""
-    one, two = service.core(), service.core()
-    here, there = one.anchor(member()), two.anchor(member())
+    one, two, here, there = service.two()
     here.knowledge_push("whales.md", WHALES)
     put, slept = one.knowledge.put, []
 
@@ -348,8 +342,7 @@ def test_a_path_of_one_machine_is_no_source_of_a_service(service: Replicas, tmp_
 
 def test_a_document_that_cannot_be_read_is_told_on_every_replica(service: Replicas) -> None:
     """Replicas: what is left out is told everywhere, and keeps nothing waiting."""
-    one, two = service.core(), service.core()
-    here, there = one.anchor(member()), two.anchor(member())
+    one, two, here, there = service.two()
     there.knowledge_push("bad.bin", base64=base64.b64encode(b"\0" * 100).decode())
     there.knowledge_push("whales.md", WHALES)
     read_all(one, here)
@@ -373,8 +366,7 @@ def test_a_copy_that_is_damaged_or_lost_is_made_anew(service: Replicas) -> None:
 
 def test_a_purge_reaches_what_was_pushed_and_names_on_the_server(service: Replicas) -> None:
     """Replicas: purge: passages, headings, waiting pushes and kept bytes of every replica's server."""
-    one, two = service.core(), service.core()
-    here, there = one.anchor(member()), two.anchor(member())
+    one, two, here, there = service.two()
     here.knowledge_push("secret.md", "# Zanzibar plan\n\n## Zanzibar plan\nThe harbour opens at nine.\n")
     read_all(one, here)
     here.knowledge_push("late.md", "The Zanzibar plan is late.")
@@ -399,8 +391,7 @@ DOCUMENTS = 12
 
 def test_of_many_documents_a_look_asks_little(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas: a look costs two lists while nothing changes."""
-    one, two = service.core(), service.core()
-    here, there = one.anchor(member()), two.anchor(member())
+    one, two, here, there = service.two()
     for number in range(DOCUMENTS):
         here.knowledge_push(f"{number}.md", f"Entry {number} tells of the harbour.")
     read_all(one, here)
@@ -420,8 +411,7 @@ def test_of_many_documents_a_look_asks_little(service: Replicas, monkeypatch: py
 
 def test_a_server_that_is_away_takes_no_push_and_loses_none(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas: accepted or refused, nothing between."""
-    one, two = service.core(), service.core()
-    here, there = one.anchor(member()), two.anchor(member())
+    one, two, here, there = service.two()
     here.knowledge_push("whales.md", WHALES)
 
     def away(*_: Any, **__: Any) -> Any:
@@ -457,8 +447,7 @@ def test_a_push_sent_again_while_its_source_is_being_removed_is_refused(
 
 def test_a_lorebook_that_one_replica_takes_speaks_on_the_other_until_it_is_removed_anywhere(service: Replicas) -> None:
     """Replicas: lorebooks are the service's: added, listed, scanned, exported, purged and removed on any replica."""
-    one, two = service.core(), service.core()
-    here, there = one.anchor(member()), two.anchor(member())
+    one, two, here, there = service.two()
     entries = [{"keys": ["whale"], "content": "The whale Ishmael is white.", "enabled": True}]
     book = json.dumps({"spec": "lorebook_v3", "data": {"name": "sea", "entries": entries}}).encode()
     here.add_lorebook(file="sea.json", content=base64.b64encode(book).decode())

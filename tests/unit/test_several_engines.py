@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+
+from threads import at_once
 
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.errors import VersionConflict
@@ -32,11 +34,7 @@ def test_no_edit_of_another_engine_is_lost(tmp_path: Path) -> None:
                 except VersionConflict as late:
                     refused.append(str(late))
 
-        threads = [threading.Thread(target=edits, args=(number,)) for number in range(ENGINES)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(*(partial(edits, number) for number in range(ENGINES)))
         versions = doors[0].history(name)
 
     assert len(acknowledged) + len(refused) == ENGINES * EDITS and len(acknowledged) > EDITS

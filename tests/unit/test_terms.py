@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threads import at_once
 
 from memory_anchor.base.hashing import content_hash, stable_hash
 from memory_anchor.language.terms import K1, is_chinese, phrases, query_terms, term_id, terms, weighted
@@ -83,11 +83,7 @@ def test_stemming_is_safe_on_many_threads() -> None:
     """Rule core.threads: Snowball stemmers are not re-entrant, so each thread has its own."""
     words = [f"{stem}ing" for stem in ("runn", "search", "stor", "embedd", "index")] * 40
     wanted, seen = terms(" ".join(words)), []
-    threads = [threading.Thread(target=lambda: seen.append(terms(" ".join(words)))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(lambda: seen.append(terms(" ".join(words))) for _ in range(4)))
     assert seen == [wanted] * 4
 
 

@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+from threads import at_once
 from timekit import a_memory, current, day, put, upkeep
 
 from memory_anchor.errors import Unavailable
@@ -148,11 +149,7 @@ def test_counting_from_many_threads_loses_nothing():
             if index % 10 == 0:
                 uses.flush()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[work] * 4)
     uses.flush()
 
     assert current(up)["m"].usage.count == 200
