@@ -65,7 +65,7 @@ def names(service: Replicas) -> list[str]:
 
 def test_what_is_pushed_to_one_replica_is_listed_found_and_opened_on_the_other(service: Replicas) -> None:
     """Replicas: one knowledge behind every replica: the same sources, passages, citations and bytes."""
-    one, two, here, there = service.two()
+    one, _two, here, there = service.two()
     here.knowledge_push("whales.md", WHALES)
     assert listed(there) == [("upload", 0, 0, 1)]
 
@@ -142,7 +142,7 @@ def test_removed_on_one_replica_nothing_is_left_on_any(service: Replicas) -> Non
 
 def test_a_source_is_removed_while_another_replica_reads_it(service: Replicas) -> None:
     """Replicas: a removal goes before reading: what is in work ends, nothing of it comes back."""
-    one, two, here, there = service.two()
+    one, _two, here, there = service.two()
     for number in range(30):
         here.knowledge_push(f"{number}.md", f"Entry {number} tells of the harbour.")
     reading = threading.Thread(target=read_all, args=(one, here))
@@ -274,7 +274,7 @@ def test_one_that_slept_through_a_removal_brings_nothing_back(
     service: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Replicas: a removal holds against a replica that wakes."""
-    one, two, here, there = service.two()
+    one, _two, here, there = service.two()
     here.knowledge_push("whales.md", WHALES)
     put, slept = one.knowledge.put, []
 
@@ -342,7 +342,7 @@ def test_a_path_of_one_machine_is_no_source_of_a_service(service: Replicas, tmp_
 
 def test_a_document_that_cannot_be_read_is_told_on_every_replica(service: Replicas) -> None:
     """Replicas: what is left out is told everywhere, and keeps nothing waiting."""
-    one, two, here, there = service.two()
+    one, _two, here, there = service.two()
     there.knowledge_push("bad.bin", base64=base64.b64encode(b"\0" * 100).decode())
     there.knowledge_push("whales.md", WHALES)
     read_all(one, here)
@@ -411,7 +411,7 @@ def test_of_many_documents_a_look_asks_little(service: Replicas, monkeypatch: py
 
 def test_a_server_that_is_away_takes_no_push_and_loses_none(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas: accepted or refused, nothing between."""
-    one, two, here, there = service.two()
+    _one, two, here, there = service.two()
     here.knowledge_push("whales.md", WHALES)
 
     def away(*_: Any, **__: Any) -> Any:
