@@ -168,14 +168,14 @@ class Archive:
         keys: the installation's (the one in place and the first), the only ones that seal here.
         """
         head = self._bytes(self.head_path)
-        names = self._considered(_revision(head))
+        names = self._names_to_read(_revision(head))
         stamps = tuple((name, _stamp(self._path(name))) for name in names)
         key = (stamps, head, tuple(keys))
         if self._cached is None or self._cached[0] != key:
             self._cached = (key, self._assess(names, _revision(head), keys))
         return self._cached[1]
 
-    def _considered(self, head: SealedRevision | None) -> list[str]:
+    def _names_to_read(self, head: SealedRevision | None) -> list[str]:
         """Return the names to read: the newest ones, and those up to the head's number.
 
         So planted files with higher numbers hide none of ours.
@@ -200,7 +200,7 @@ class Archive:
         """
         keys = keys if approval else (signer.approver, *keys)
         state = self.current(keys)
-        sealed = self.sealed(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
+        sealed = self.seal_next(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
         for folder in (self.home, self._folder, self.head_path.parent):
             move_aside(folder, folder=True)
             make_private(folder)
@@ -211,10 +211,10 @@ class Archive:
         write_atomic(self._path(f"{sealed.number:06d}"), _content(sealed))
         return sealed
 
-    def sealed(
+    def seal_next(
         self, signer: Signs, *, text: str, link: Link, applied: Sequence[str], keys: Sequence[Approver], approval: str
     ) -> SealedRevision:
-        """Return a text as it would be sealed next. Raises Refused: the seal would not count here."""
+        """Return a text sealed as the next one, without storing it. Raises Refused: the seal would not count here."""
         number, previous = self.next_number(keys)
         bare = SealedRevision(number, text, link, tuple(applied)[-MAX_APPLIED:], "", previous, approval)
         sealed = replace(bare, seal=signer.sign(bare.statement(self.home.name)))
@@ -264,7 +264,7 @@ class Archive:
             yield f"the head {self.head_path} carries no known approver's seal"
         newest = max((0, *revisions, head.number if head is not None and sealed else 0))
         newest = max(newest, last_plausible(self._recorded(), after=newest))
-        accounted_for = set(map(int, names)) | _never_there(revisions)
+        accounted_for = set(map(int, names)) | _skipped_numbers(revisions)
         for number in islice((n for n in range(1, newest + 1) if n not in accounted_for), FAULTS_SHOWN):
             yield f"approved text {number} of {newest} is gone"
         for number, revision in sorted(revisions.items()):
@@ -330,7 +330,7 @@ class Archive:
         return revision if revision is not None and revision.number == int(name) else None
 
 
-def _never_there(revisions: Mapping[int, SealedRevision]) -> set[int]:
+def _skipped_numbers(revisions: Mapping[int, SealedRevision]) -> set[int]:
     """Return the numbers between two texts of which the later names the earlier as its predecessor.
 
     An invented number in the audit trail is skipped in this way at the next approval.

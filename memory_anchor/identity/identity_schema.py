@@ -472,7 +472,7 @@ class IdentitySchema:
             statement = rejection_statement(hashed=proposal_hash(proposal, ""), by=by, at=at, reason=cleaned_reason)
             rejection = Rejection(by, at, cleaned_reason, signer.sign(statement), credential)
             closed = replace(proposal, status=ProposalStatus.REJECTED)
-            entry = self._rejected.sealed(signer, closed.id, at, credential)
+            entry = self._rejected.sign(signer, closed.id, at, credential)
             self._record(REJECTED, {"proposal": closed.id, "archive": self._home.name, **entry}, by=by)
             self._rejected.add(entry)
             self._book.write(ProposalFile(closed, file.before, rejection))

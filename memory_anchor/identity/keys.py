@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 NOTE_FILE = "first_key.json"
 MAX_NOTE_BYTES = 4_000
-MADE = "constitution.approver"
+KEY_CREATED = "constitution.approver"
 """The kind of the audit record of a key made here; its field `key` is the public half."""
 GROUPS, GROUP_CHARS = 8, 4
 
@@ -70,7 +70,7 @@ class FirstKey:
 
     def recorded_keys(self) -> tuple[str, ...]:
         """Return the recorded public keys: none before the first, two if the records disagree."""
-        audited = self._audit.first(MADE) if self._audit is not None else None
+        audited = self._audit.first(KEY_CREATED) if self._audit is not None else None
         recorded = [self._in_file(), str(audited.get("key", "")) if audited is not None else ""]
         return tuple(dict.fromkeys(key for key in recorded if key))
 

@@ -139,7 +139,7 @@ class RejectedProposals:
             and signer_of(self._approvers_for(known, entry), self._statement(entry), entry["signature"])
         )
 
-    def sealed(self, signer: Signs, proposal_id: str, at: datetime, credential: str) -> dict[str, str]:
+    def sign(self, signer: Signs, proposal_id: str, at: datetime, credential: str) -> dict[str, str]:
         """Return a signed rejection as the audit trail and the list store it."""
         entry = {"id": proposal_id, "at": stamp(at)}
         optional = {"credential": credential} if credential else {}

@@ -193,10 +193,25 @@ def voters(proposal: Proposal, electorate: Electorate) -> tuple[Approver, ...]:
 def voter(credential: str, electorate: Electorate, at: datetime | str) -> tuple[Approver, ...]:
     """Return the approver whom the signed record of an access key allowed at that time, if any."""
     try:
-        approver = _voter(credential, electorate, datetime.fromisoformat(at) if isinstance(at, str) else at)
-    except ValueError:
+        signed_at = datetime.fromisoformat(at) if isinstance(at, str) else at
+        record, sealing = json.loads(credential), electorate.sealing
+        key, maker = record["said"], record.get("maker")
+        if key["account"] != electorate.account:
+            return ()
+        if maker is None:
+            is_signed = signer_of(sealing, key, record["signature"]) is not None
+        else:
+            maker_key = maker["said"]
+            is_signed = _allows(maker_key, ("admin",), datetime.fromisoformat(key["created_at"])) and (
+                (maker_key["id"], maker_key["account"]) == (key["made_with"], key["account"])
+                and signer_of(sealing, maker_key, maker["signature"]) is not None
+                and signed_by(maker_key["public"], key, record["signature"])
+            )
+        if not is_signed or not _allows(key, APPROVING, signed_at):
+            return ()
+        return (Approver(key["user"] or key["id"], key["public"], elsewhere=True),)
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
         return ()
-    return (approver,) if credential and approver is not None else ()
 
 
 def no_key_is_valid(key: str) -> bool:
@@ -259,29 +274,6 @@ def approval_json(proposal: Proposal, before: str) -> str:
 
 def basis_record(basis: ApprovalBasis) -> dict[str, Json]:
     return {**asdict(basis), "applied": list(basis.applied)}
-
-
-def _voter(credential: str, electorate: Electorate, at: datetime) -> Approver | None:
-    """Return the approver whom the signed record of an access key allows at that time, None if it does not count."""
-    try:
-        record, sealing = json.loads(credential), electorate.sealing
-        key, maker = record["said"], record.get("maker")
-        if key["account"] != electorate.account:
-            return None
-        if maker is None:
-            is_signed = signer_of(sealing, key, record["signature"]) is not None
-        else:
-            maker_key = maker["said"]
-            is_signed = _allows(maker_key, ("admin",), datetime.fromisoformat(key["created_at"])) and (
-                (maker_key["id"], maker_key["account"]) == (key["made_with"], key["account"])
-                and signer_of(sealing, maker_key, maker["signature"]) is not None
-                and signed_by(maker_key["public"], key, record["signature"])
-            )
-        if not is_signed or not _allows(key, APPROVING, at):
-            return None
-        return Approver(key["user"] or key["id"], key["public"], elsewhere=True)
-    except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
-        return None
 
 
 def _allows(key: Mapping[str, Json], roles: Sequence[str], at: datetime) -> bool:

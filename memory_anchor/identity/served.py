@@ -65,7 +65,7 @@ OLDER = (
     f"{INIT} anew, restores a backup, or takes it with `memory-anchor constitution adopt`; `memory-anchor doctor "
     "--audit` tells more"
 )
-GONE = (
+LOST = (
     f"no constitution is in force: the approved text of {FILE_NAME} is gone from this machine; restore the identity "
     f"folder of the data folder from a backup, or {INIT} anew"
 )
@@ -155,12 +155,11 @@ class TextInForce:
         approval: for a text that remote approvers seal, see `SealedRevision`. keep: if False, it is only made.
         Raises Refused: the seal would not count here.
         """
-        keys = self._keys.sealing_approvers()
-        if not keep:
-            sealed_only = self.archive().sealed
-            return sealed_only(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
-        sealed = self.archive().put(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
-        self.remember(None if approval else signer)  # the folder was signed at the first approval
+        keys, archive = self._keys.sealing_approvers(), self.archive()
+        seal = archive.put if keep else archive.seal_next
+        sealed = seal(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
+        if keep:
+            self.remember(None if approval else signer)  # the folder was signed at the first approval
         return sealed
 
     def seal_first(
@@ -322,7 +321,7 @@ class TextInForce:
         if state.revision is not None:
             return Served(NOTHING, (UNSEALED,), None)
         if initialised:
-            return Served(NOTHING, (GONE,), None)
+            return Served(NOTHING, (LOST,), None)
         if file.problem in (MISSING, EMPTY):
             situation = f"there is no {FILE_NAME}" if file.problem == MISSING else f"{FILE_NAME} is empty"
             return Served(NOTHING, (f"no constitution is in force: {situation}; {MAKE}",), None)
