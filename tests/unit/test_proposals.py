@@ -205,6 +205,26 @@ def test_what_is_confirmed_is_what_was_shown(desk: Desk) -> None:
     assert desk.count(proposal) == 0
 
 
+def test_a_kill_at_the_third_confirmation_is_finished_by_confirming_again(desk: Desk) -> None:
+    """Crash: once the sealed text is written it is served; the rest catches up and nothing is doubled."""
+    proposal = desk.confirm(desk.propose("late", entry_id="late"), 2)
+    before_file, before_proposal = desk.file.read_bytes(), desk.path(proposal).read_bytes()
+    trail = desk.root / ".ai" / "proposals" / "approved.yaml"
+    before_trail = trail.read_bytes()
+    desk.confirm(proposal)
+    after = desk.file.read_bytes(), trail.read_bytes()
+    desk.file.write_bytes(before_file)
+    desk.path(proposal).write_bytes(before_proposal)
+    trail.write_bytes(before_trail)
+
+    assert "late" in desk.served() and desk.build().load().warnings
+    done = desk.confirm(proposal)
+
+    assert done.status is ProposalStatus.EFFECTIVE
+    assert (desk.file.read_bytes(), trail.read_bytes()) == after
+    assert desk.build().load().warnings == ()
+
+
 def test_confirmations_at_the_same_moment_each_count_once(desk: Desk) -> None:
     """Concurrency: several terminals at once give three confirmations, one change and one intact trail."""
     proposal = desk.propose("once", entry_id="once")
