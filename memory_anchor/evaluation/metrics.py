@@ -61,15 +61,15 @@ def question_metrics(ranked: Sequence[str], gold: Collection[str]) -> dict[str, 
     return row
 
 
-def ndcg(ranked: Sequence[str], gold: Collection[str], *, depth: int = NDCG_DEPTH) -> float:
-    """Return binary nDCG of the first `depth`, 0 to 1; an id that comes twice counts once.
+def ndcg(ranked: Sequence[str], gold: Collection[str]) -> float:
+    """Return binary nDCG of the first `NDCG_DEPTH`, 0 to 1; an id that comes twice counts once.
 
     >>> round(ndcg(["x", "a"], {"a"}), 4)
     0.6309
     """
-    first = {name: at for at, name in reversed(list(enumerate(ranked[:depth])))}
+    first = {name: at for at, name in reversed(list(enumerate(ranked[:NDCG_DEPTH])))}
     gained = sum(1 / math.log2(at + 2) for name, at in first.items() if name in gold)
-    best = sum(1 / math.log2(at + 2) for at in range(min(len(gold), depth)))
+    best = sum(1 / math.log2(at + 2) for at in range(min(len(gold), NDCG_DEPTH)))
     return gained / best
 
 

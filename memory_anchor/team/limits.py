@@ -68,8 +68,8 @@ class Bucket:
 class RefusedCredentials:
     """Refused credentials by address. Credentials accepted from there lately still work; new ones are not checked."""
 
-    def __init__(self, monotonic: Callable[[], float], *, a_minute: int = TRIES_A_MINUTE) -> None:
-        self._bucket = Bucket(a_minute, monotonic)
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._bucket = Bucket(TRIES_A_MINUTE, monotonic)
         self._good: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 

@@ -37,12 +37,10 @@ class Traces:
         version: str,
         now_ns: Callable[[], int],
         new_bytes: Callable[[int], bytes],
-        every_s: float = SEND_EVERY_S,
     ) -> None:
         self._post = post
         self._now_ns = now_ns
         self._new_bytes = new_bytes
-        self._every_s = every_s
         self._waiting: deque[dict[str, Json]] = deque(maxlen=WAITING_MAX)
         self._wake, self._ended = threading.Event(), threading.Event()
         self._warned = False
@@ -85,7 +83,7 @@ class Traces:
 
     def _send(self) -> None:
         while True:
-            self._wake.wait(self._every_s)
+            self._wake.wait(SEND_EVERY_S)
             self._wake.clear()
             while spans := [self._waiting.popleft() for _ in range(min(len(self._waiting), SENT_AT_ONCE))]:
                 if not self._sent(spans):

@@ -304,13 +304,13 @@ def drop_state(up: Upkeep, name: str) -> None:
         remove_durably(up.state_dir / f"{name}.json")
 
 
-def batches(changes: Iterable[Change], size: int = BATCH) -> Iterable[Sequence[Change]]:
+def batches(changes: Iterable[Change]) -> Iterable[Sequence[Change]]:
     """Yield the changes in batches of one collection each, in order, each as soon as it is full."""
     waiting: dict[str, list[Change]] = {name: [] for name in COLLECTIONS_KEPT}
     for change in changes:
         batch = waiting[change.revision.new.layer.value]
         batch.append(change)
-        if len(batch) >= size:
+        if len(batch) >= BATCH:
             yield tuple(batch)
             batch.clear()
     yield from (tuple(batch) for batch in waiting.values() if batch)
