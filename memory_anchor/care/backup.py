@@ -451,17 +451,25 @@ def restore(
             if _belongs(path.name):
                 path.replace(new / path.name)
         shutil.rmtree(staging / "archive")
-        if hasattr(os, "sync"):
-            os.sync()  # every file of the new side, before the journal announces it
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
     old = [path.name for path in data_dir.iterdir() if _belongs(path.name)]
+    return {"versions": total, "made_at": manifest["made_at"], "replaced": swap_in(data_dir, staging, old)}
+
+
+def swap_in(data_dir: Path, staging: Path, old: list[str]) -> str:
+    """Move the `old` entries aside and those of `staging/new` to their place; return the old ones' folder, "" for none.
+
+    Once the journal is written, the next process that opens the directory finishes what a kill interrupts.
+    """
+    if hasattr(os, "sync"):
+        os.sync()  # every file of the new side, before the journal announces it
     aside = next_aside(data_dir) if old else ""
     journal = {"staging": staging.name, "aside": aside, "old": old}
     write_atomic(data_dir / JOURNAL, json.dumps(journal).encode())
     finish_restore(data_dir)
-    return {"versions": total, "made_at": manifest["made_at"], "replaced": str(data_dir / aside) if aside else ""}
+    return str(data_dir / aside) if aside else ""
 
 
 def _fill(store: MemoryStore, archive: Path, manifest: Manifest, tick: Callable[[int], None]) -> None:

@@ -167,7 +167,8 @@ def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: Directory
     new = staging / "new"
     new.mkdir(mode=0o700)
     _fill(open_store(settings, new, lock), collections)
-    _swap(data_dir, staging, report)
+    report.changed, report.replaced = True, backup.swap_in(data_dir, staging, ["store", SNAPSHOT_FILE])
+    write_atomic(Path(report.replaced) / ACCOUNT_FILE, json.dumps(report.to_json(), indent=1).encode())
     _record_in_audit(data_dir, report, now)
     return report
 
@@ -445,17 +446,6 @@ def _fill(store: MemoryStore, collections: list[_SalvagedCollection]) -> None:
         store.flush()
     finally:
         store.close()
-
-
-def _swap(data_dir: Path, staging: Path, report: SalvageReport) -> None:
-    if hasattr(os, "sync"):
-        os.sync()  # every file of the new side, before the journal says that it is there
-    aside = backup.next_aside(data_dir)
-    report.changed, report.replaced = True, str(data_dir / aside)
-    journal = {"staging": staging.name, "aside": aside, "old": ["store", SNAPSHOT_FILE]}
-    write_atomic(data_dir / JOURNAL, json.dumps(journal).encode())
-    finish_restore(data_dir)
-    write_atomic(data_dir / aside / ACCOUNT_FILE, json.dumps(report.to_json(), indent=1).encode())
 
 
 def _record_in_audit(data_dir: Path, report: SalvageReport, now: datetime) -> None:
