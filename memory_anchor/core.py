@@ -214,7 +214,7 @@ class Core:
             self.clock,
             self.audit,
             new_id=self._ids.new,
-            entry_of=searcher.entry_of,
+            entry_of=searcher.index.entry_of,
             on_write=self._stored,
             lock=SyncedLock(self._durability),
             written=(lambda: self._durability.written) if counts_writes else None,
@@ -490,7 +490,7 @@ class Core:
             except Exception:  # one conversation must not keep the others, or the store, from being written
                 log.exception("the active context of a conversation could not be logged")
         self.services.usage.flush()
-        self.services.searcher.save()
+        self.services.searcher.index.save()
         self.knowledge.close()
         self.services.store.flush()
         self.services.store.close()
@@ -502,7 +502,7 @@ class Core:
         (self.data_dir / "jobs" / f"{TAG_STATE}.json").unlink(missing_ok=True)
 
     def _embed_some(self) -> int:
-        embedded = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.embed_pending(EMBED_BATCH)
+        embedded = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.index.embed_pending(EMBED_BATCH)
         return embedded or self.knowledge.work_a_little(self.foreground.wait_until_quiet)
 
     def _finish_merges(self) -> None:
@@ -517,7 +517,7 @@ class Core:
     def _stored(self, entries: Sequence[Entry]) -> None:
         """Update searches with what was stored."""
         for entry in entries:
-            self.services.searcher.note_written(entry)
+            self.services.searcher.index.note_written(entry)
             memory = entry.memory
             is_new = memory.version == 1 and memory.layer is Layer.VERIFIED_FACT and memory.state in SEARCHABLE_STATES
             if is_new and not entry.vectors and self.services.embedder is not None:
@@ -590,8 +590,8 @@ class Core:
         return {
             "layers": {name: store.count(name, current) for name in COLLECTIONS[:3]},
             **counts,
-            "unembedded": self.services.searcher.unembedded(),
-            "in_memory": self.services.searcher.in_memory(),
+            "unembedded": self.services.searcher.index.unembedded(),
+            "in_memory": self.services.searcher.index.in_memory(),
         }
 
 

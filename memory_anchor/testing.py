@@ -108,7 +108,7 @@ def ephemeral_core(
 ) -> Core:
     """Return a whole memory over the reference store, a hashing embedder and a clock moved by hand.
 
-    data_dir: an empty folder. Nothing runs in the background; `core.services.searcher.embed_pending` and
+    data_dir: an empty folder. Nothing runs in the background; `core.services.searcher.index.embed_pending` and
     `core.scheduler.run` do by hand what an engine does.
     """
     from memory_anchor.adapters.dict_store import DictStore

@@ -30,7 +30,7 @@ def measured(tasks: list[dict[str, Any]], embedder: CachedEmbedder, *, lines: bo
     with bundled_store(embedder) as (core, actor, project):
         anchor = core.anchor(actor)
         own = [[save(anchor, kind, text) for kind, text in one["memories"]] for one in tasks]
-        while core.services.searcher.embed_pending(64):
+        while core.services.searcher.index.embed_pending(64):
             pass
         right = told = found = 0
         sizes = []

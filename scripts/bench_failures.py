@@ -43,7 +43,7 @@ def measured(
             save(anchor, kind, text)
         names = {name: save(anchor, kind, text) for name, (kind, text) in content["fixes"].items()}
         told_as = {memory: name for name, memory in names.items()}
-        while core.services.searcher.embed_pending(64):
+        while core.services.searcher.index.embed_pending(64):
             pass
         hooks, right, beside, wrong, ms = Hooks(), 0, 0, 0, []
         asked = [*halved(content["known"], half), *halved(content["unknown"], half)]

@@ -70,7 +70,7 @@ def fill(core: Core, clock: ManualClock, cases: list[dict[str, Any]], fillers: l
         done = row.use_case(here, row.request.of(**given))
         if "id" in one:
             ids[one["case"], one["id"]] = done.id or ""
-    while core.services.searcher.embed_pending(50):
+    while core.services.searcher.index.embed_pending(50):
         pass
     clock.advance(days=2)
 

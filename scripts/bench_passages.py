@@ -86,7 +86,7 @@ def as_memory(core: Any, case: dict[str, Any], _: Path, *, in_talks: bool = True
         when = datetime.fromisoformat(one["date"]).astimezone().isoformat() if one["date"] else None
         outcome = anchor.log_event(one["text"], **({"when": when} if when else {}))
         ids[outcome.id] = one["id"]
-    while core.services.searcher.embed_pending(64):
+    while core.services.searcher.index.embed_pending(64):
         pass
     anchor = core.anchor(Actor(Caller.HUMAN))
     answers = [anchor.search(query["text"], limit=DEPTH).snippets for query in case["queries"]]

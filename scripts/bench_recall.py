@@ -188,11 +188,11 @@ def fill(store: MemoryStore, searcher: Searcher, case: Case, *, now: datetime, w
             context=conversation_context(before.content) if before else "",
         )
         last[conversation] = memory
-        entries.append(searcher.entry_of(memory, embed=False))
+        entries.append(searcher.index.entry_of(memory, embed=False))
     store.put(Layer.EVENT_LOG.value, entries)
     for entry in entries:
-        searcher.note_written(entry)
-    searcher.embed_pending(len(entries))
+        searcher.index.note_written(entry)
+    searcher.index.embed_pending(len(entries))
 
 
 def measured(

@@ -95,7 +95,7 @@ def fill(core: Core, clock: ManualClock, month: list[dict[str, Any]], *, summari
         if summaries and "summary" in one:
             row = ROWS["end_session"]
             row.use_case(here, row.request.of(summary=one["summary"]))
-    while core.services.searcher.embed_pending(64):
+    while core.services.searcher.index.embed_pending(64):
         pass
     clock.advance(days=1)
 
@@ -167,7 +167,7 @@ def measured(language: str, setting: str, whole: dict[str, Any], embedder: Cache
         fill(core, clock, month, summaries=setting == "own_summaries")
         before = asked(core, clock, questions, "before")
         report = core.scheduler.run("consolidate", clock.now())
-        while core.services.searcher.embed_pending(64):
+        while core.services.searcher.index.embed_pending(64):
             pass
         after = asked(core, clock, questions, "after")
         core.close()

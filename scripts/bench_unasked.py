@@ -53,7 +53,7 @@ def measured(content: dict[str, Any], embedder: CachedEmbedder, *, misses: bool)
     with bundled_store(embedder) as (core, actor, project):
         anchor = core.anchor(actor)
         names = {memory: save(anchor, kind, memory) for kind, memory, _ in content["decides"]}
-        while core.services.searcher.embed_pending(64):
+        while core.services.searcher.index.embed_pending(64):
             pass
         right = beside = noise = told_to_others = 0
         hooks = Hooks()

@@ -86,7 +86,7 @@ def saved(first: str, second: str, settings: Settings, embedder: Any) -> tuple[s
         core = build_core(settings, data_dir=Path(folder), clock=ManualClock(), store=DictStore(), embedder=embedder)
         anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="bench")))
         anchor.save_memory(first)
-        core.services.searcher.embed_pending(8)
+        core.services.searcher.index.embed_pending(8)
         outcome = anchor.save_memory(second)
         live = {one.content: one.status.value for one in anchor.listing(limit=10)}
         core.close()

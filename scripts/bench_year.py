@@ -275,7 +275,7 @@ def one_night(*, memories: int, seed: int, rules: Settings) -> dict[str, Any]:
         asked, clock = filled(folder, memories=memories, seed=seed)
         with DirectoryLock.acquire(folder, role="bench") as lock:
             core = build_core(rules, data_dir=folder, lock=lock, clock=clock, embedder=HashEmbedder())
-            core.services.searcher.embed_pending(1)
+            core.services.searcher.index.embed_pending(1)
             gc.freeze()  # as an engine does when it has settled
             anchor = core.anchor(Actor(scope=Scope(project="default")))
             asking = Asking(core, anchor, asked)

@@ -60,7 +60,7 @@ def seen_in(pairs: list[tuple[int, list[str]]], asked: list[tuple[int, str, str,
             if one.type not in LEARNED:
                 save(anchor, one.type.value, one.text)
         stored = {save(anchor, "bugfix", text): text for _, (text, _, _) in pairs}
-        while core.services.searcher.embed_pending(64):
+        while core.services.searcher.index.embed_pending(64):
             pass
         for part, fix, command, output in asked:
             failure = fixes.Failure.of(command, f"Exit code 1\n{output}")

@@ -227,7 +227,7 @@ def _write(
             names[outcome.id] = (*names.get(outcome.id, ()), memory.name)
     clock.set(case.now)
     embedded = 0
-    while batch := core.services.searcher.embed_pending(EMBED_BATCH):
+    while batch := core.services.searcher.index.embed_pending(EMBED_BATCH):
         embedded += batch
         if embedded // PROGRESS_EVERY > (embedded - batch) // PROGRESS_EVERY:
             say(f"{case.name}: {embedded} of {len(case.memories)} embedded")

@@ -190,7 +190,7 @@ def probe(core: Core) -> Iterator[Check]:
         "embedder", lambda: _embeds(core), "memory-anchor config shows embedder.*; kind=none searches by words"
     )
     yield _tried("language model", lambda: _model(core), "memory-anchor config shows llm.*; kind=none goes by rules")
-    waiting = core.services.searcher.unembedded()
+    waiting = core.services.searcher.index.unembedded()
     if waiting:
         yield Check("embedding", "warning", f"{waiting} memories wait for their vectors; words find them until then")
     yield from _purge_to_repeat(core)

@@ -169,7 +169,10 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     telemetry = Telemetry(
         {
             "batches_waiting": ("Batches of /v1/ingest that wait.", lambda: float(worker.batches.count())),
-            "unembedded": ("Memories that have no vector yet.", lambda: float(core.services.searcher.unembedded())),
+            "unembedded": (
+                "Memories that have no vector yet.",
+                lambda: float(core.services.searcher.index.unembedded()),
+            ),
         }
     )
     _add_routes(app, v1)

@@ -62,7 +62,7 @@ class KnowledgeUseCases:
 
     def _passages(self, request: requests.KnowledgeSearch, *, with_neighbours: bool) -> list[RetrievedSnippet]:
         self._library.note_search()
-        embedder, weights = self._searcher.query_embedder, self._searcher.options.weights
+        embedder, weights = self._searcher.index.query_embedder, self._searcher.options.weights
         return search_passages(self._library, embedder, weights, self._actor, request, with_neighbours=with_neighbours)
 
     def strong_passages(self, query: str, limit: int = JOIN_MAX) -> tuple[RetrievedSnippet, ...]:

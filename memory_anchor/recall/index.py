@@ -65,10 +65,10 @@ class Index:
         self._store, self.query_embedder, self._yield_to_requests = store, query_embedder, yield_to_requests
         self._quarantine = quarantine or Quarantine()
         self._snapshot = snapshot
-        self._mirror = Mirror(query_embedder.identities)
-        self._lock = threading.RLock()
+        self.mirror = Mirror(query_embedder.identities)
+        self.lock = threading.RLock()
         self._warming = threading.Lock()
-        self._generation = 0
+        self.generation = 0
         self._is_cold = True
         self._written_meanwhile: set[str] | None = None
         self._counted: dict[str, tuple[int, int]] = {}
@@ -100,13 +100,13 @@ class Index:
         memory, collection = entry.memory, entry.memory.layer.value
         if memory.layer not in SEARCHED_LAYERS or self._quarantine.is_quarantined(memory.content):
             return
-        with self._lock:
-            self._generation += 1
+        with self.lock:
+            self.generation += 1
             if self._written_meanwhile is not None:
                 self._written_meanwhile.add(memory.point_id)
-            known, era = memory.point_id in self._mirror.row_of, self._mirror.era
-            self._mirror.add_all({memory.point_id: entry}, collection)
-            self._is_cold |= self._mirror.era != era  # full of old versions: it began anew
+            known, era = memory.point_id in self.mirror.row_of, self.mirror.era
+            self.mirror.add_all({memory.point_id: entry}, collection)
+            self._is_cold |= self.mirror.era != era  # full of old versions: it began anew
             fresh = isinstance(written, Entry) and not known and memory.state in SEARCHABLE_STATES
             for name, queue in self._queues.items():
                 if fresh and (name not in entry.vectors or is_long(memory)):
@@ -114,9 +114,9 @@ class Index:
 
     def invalidate(self) -> None:
         """Drop every cached answer and all that is derived: after an import, a restore or a reindex."""
-        with self._lock:
-            self._generation += 1
-            self._mirror = self._next_mirror()
+        with self.lock:
+            self.generation += 1
+            self.mirror = self._next_mirror()
             self._is_cold = True
         if self._snapshot is not None:
             self._snapshot.drop()
@@ -128,17 +128,17 @@ class Index:
         afterwards, unless it was emptied meanwhile. A page is older than what was written since.
         """
         with self._warming:  # one at a time: `_written_meanwhile` is for one reading
-            with self._lock:
-                era, self._written_meanwhile = self._mirror.era, set()
+            with self.lock:
+                era, self._written_meanwhile = self.mirror.era, set()
             try:
                 loaded = self._loaded()
                 read = self._caught_up(loaded, era) if loaded is not None else None
                 if read is None:
                     read = sum(self._read_all(layer.value, era) for layer in SEARCHED_LAYERS)
-                with self._lock:
-                    self._mirror.is_whole = self._mirror.era == era
+                with self.lock:
+                    self.mirror.is_whole = self.mirror.era == era
             finally:
-                with self._lock:
+                with self.lock:
                     self._written_meanwhile = None
         return read
 
@@ -157,26 +157,26 @@ class Index:
     def _add_page(self, page: Sequence[Entry], collection: str, era: int) -> bool:
         """Add what was read to the mirror, less what was written since; False where it was emptied meanwhile."""
         entries = {entry.memory.point_id: entry for entry in page}
-        with self._lock:
-            if self._mirror.era != era:
+        with self.lock:
+            if self.mirror.era != era:
                 return False
             newer = self._written_meanwhile or set()
             fresh = [entry for point, entry in entries.items() if point not in newer]
             for group in self._quarantine.safe_groups(fresh, _content):
                 with self._quarantine.reading({quarantine_name(entry.memory): _content(entry) for entry in group}):
-                    self._mirror.add_all({entry.memory.point_id: entry for entry in group}, collection)
-            self._mirror.sign()
+                    self.mirror.add_all({entry.memory.point_id: entry for entry in group}, collection)
+            self.mirror.sign()
         return True
 
     def save(self) -> None:
         """Save the mirror for the next process, where it is whole and large enough. For the end of this one."""
-        with self._lock:
-            if self._snapshot is not None and self._mirror.is_whole and len(self._mirror) >= SAVED_FROM:
-                self._snapshot.put(self._mirror.to_arrays())
+        with self.lock:
+            if self._snapshot is not None and self.mirror.is_whole and len(self.mirror) >= SAVED_FROM:
+                self._snapshot.put(self.mirror.to_arrays())
 
     def _next_mirror(self) -> Mirror:
         mirror = Mirror(self.query_embedder.identities)
-        mirror.era = self._mirror.era + 1
+        mirror.era = self.mirror.era + 1
         return mirror
 
     def _loaded(self) -> Mirror | None:
@@ -211,13 +211,13 @@ class Index:
                     break
         if loaded.drop_unconfirmed() < WORTH_TAKING * len(loaded):
             return None
-        with self._lock:
-            if self._mirror.era != era:
+        with self.lock:
+            if self.mirror.era != era:
                 return seen
-            self._generation += 1
+            self.generation += 1
             loaded.era = era
-            read_meanwhile = {*(self._written_meanwhile or ()), *(set(self._mirror.points) - loaded.row_of.keys())}
-            self._mirror, self._written_meanwhile = loaded, set()
+            read_meanwhile = {*(self._written_meanwhile or ()), *(set(self.mirror.points) - loaded.row_of.keys())}
+            self.mirror, self._written_meanwhile = loaded, set()
         for collection, points in lacking.items():
             wanted = [*points, *read_meanwhile.difference(points)]
             for start in range(0, len(wanted), WARM_PAGE):
@@ -229,8 +229,8 @@ class Index:
 
     def in_memory(self) -> dict[str, Json]:
         """Return how many versions searches need not read from the store, and whether these are all."""
-        with self._lock:
-            return {"versions": len(self._mirror), "complete": self._mirror.is_whole}
+        with self.lock:
+            return {"versions": len(self.mirror), "complete": self.mirror.is_whole}
 
     def unembedded(self) -> int:
         """Return how many searchable versions lack the row of the store's embedder; 0 without one."""
@@ -242,7 +242,7 @@ class Index:
         Made for a background loop: its first call also reads the store into memory (`warm`).
         Raises Unavailable, WrongEmbedder: nothing was done, the embedder cannot run now.
         """
-        with self._lock:
+        with self.lock:
             is_cold, self._is_cold = self._is_cold, False
         if is_cold:
             try:
@@ -269,31 +269,31 @@ class Index:
                 with contextlib.suppress(Unavailable, WrongEmbedder):  # `prepared_query` notes it
                     queue.embed(DRAINED_BY_SEARCH, by=embedder)
 
-    def _without_vector(self, using: str) -> int:
+    def without_vector(self, using: str) -> int:
         """Return how many versions are found by words only, as far as is known; counted once a change."""
-        with self._lock:
-            if self._mirror.is_whole:
-                return self._mirror.without_row(using)
+        with self.lock:
+            if self.mirror.is_whole:
+                return self.mirror.without_row(using)
             generation, counted = self._counted.get(using, (-1, 0))
-            if generation == self._generation:
+            if generation == self.generation:
                 return counted
-            generation = self._generation
+            generation = self.generation
         try:
             counted = self._queues[using].unembedded()
         except MemoryAnchorError:  # the search itself says what failed
             return len(self._queues[using].waiting)
-        with self._lock:
+        with self.lock:
             self._counted[using] = generation, counted
         return counted
 
     def centring(self, using: str) -> Centring | None:
         """Return the means of one embedder's rows; None where there is no such embedder."""
-        with self._lock:
-            return self._mirror.centring(using)
+        with self.lock:
+            return self.mirror.centring(using)
 
     def memories(self, mirror: Mirror, points: Sequence[str]) -> dict[str, Memory]:
         """Return the memories of these points that the store still holds, by point."""
-        with self._lock:
+        with self.lock:
             rows = mirror.rows(points)
             known = np.asarray([mirror.points[row] for row in rows.tolist()], dtype=object)
             inside = {layer.value: known[mirror.within(rows, layer.value)].tolist() for layer in SEARCHED_LAYERS}
@@ -312,8 +312,8 @@ class Index:
         layer first, the nearest first; by the engine's index where the mirror is not whole."""
         if not memory.scope.conversation:
             return []
-        with self._lock:
-            mirror, row, points = self._mirror, self._mirror.row_of.get(memory.point_id), list[str]()
+        with self.lock:
+            mirror, row, points = self.mirror, self.mirror.row_of.get(memory.point_id), list[str]()
             if row is not None and mirror.is_whole:
                 near = mirror.same_conversation(row, within.total_seconds())
                 near = near[mirror.readable(near, readers)]
@@ -333,21 +333,21 @@ class Index:
         return [other for other in found if other.id != memory.id][:limit]
 
     def _embedded(self, using: str, vectors: Mapping[str, Matrix]) -> None:
-        with self._lock:
-            self._generation += 1
-            self._mirror.set_vectors(vectors, using)
+        with self.lock:
+            self.generation += 1
+            self.mirror.set_vectors(vectors, using)
             if self._written_meanwhile is not None:
                 self._written_meanwhile.update(vectors)
         if self._snapshot is not None:
             self._snapshot.drop()  # where this process has not loaded it, it may have older rows of these
 
-    def _filled(self, points: Mapping[str, str], mirror: Mirror | None = None) -> Mirror:
+    def filled(self, points: Mapping[str, str], mirror: Mirror | None = None) -> Mirror:
         """Return this mirror, or the current one, once it knows these versions (point id -> collection).
 
         A search stays with one mirror, whatever replaces it meanwhile: its rows are numbers of this one.
         """
-        with self._lock:
-            mirror = self._mirror if mirror is None else mirror
+        with self.lock:
+            mirror = self.mirror if mirror is None else mirror
             missing = points_to_read(self._store, mirror, list(points), self.query_embedder.identities)
         for layer in SEARCHED_LAYERS if missing else ():
             wanted = [point for point in missing if points[point] == layer.value]
@@ -355,7 +355,7 @@ class Index:
             for group in self._quarantine.safe_groups(entries, _content):
                 with (
                     self._quarantine.reading({quarantine_name(entry.memory): _content(entry) for entry in group}),
-                    self._lock,
+                    self.lock,
                 ):
                     mirror.add_all({entry.memory.point_id: entry for entry in group}, layer.value)
         return mirror

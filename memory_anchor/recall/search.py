@@ -104,14 +104,14 @@ class _Cached:
     answer: SearchAnswer
 
 
-class Searcher(Index):
+class Searcher:
     """Finds memories for an actor. Thread-safe; embedding and the store run outside its lock.
 
     embedder None: words alone. cache_ttl_s 0: no answers are cached. activation: how strength is counted. local,
     prompt: as of `QueryEmbedder`. tags: which occur together. yield_to_requests: returns when none waits, or soon
     (`Foreground`). snapshot: see `Index`. variants: other options by name (`with_variant`).
 
-    A writer must call `note_written`, or stale answers live for the cache's TTL.
+    A writer must call `index.note_written`, or stale answers live for the cache's TTL.
     """
 
     def __init__(
@@ -133,11 +133,9 @@ class Searcher(Index):
         quarantine: Quarantine | None = None,
         variants: Mapping[str, SearchOptions] | None = None,
     ) -> None:
-        self._tags = tags or TagNeighbours()
-        super().__init__(
-            store, QueryEmbedder(embedder, local=local, prompt=prompt), yield_to_requests, snapshot, quarantine
-        )
-        self.clock = clock
+        meaning = QueryEmbedder(embedder, local=local, prompt=prompt)
+        self.index = Index(store, meaning, yield_to_requests, snapshot, quarantine)
+        self._store, self._tags, self.clock = store, tags or TagNeighbours(), clock
         self._reranker, self._rerank_deadline_s, self.activation = reranker, rerank_deadline_s, activation
         self._default_options = options or SearchOptions()
         self.variants = variants or {}
@@ -168,16 +166,16 @@ class Searcher(Index):
         """
         now = self.clock.now()
         key = (actor.scope, actor.zone, request, self.options)
-        with self._lock:
+        with self.index.lock:
             cached = self._answers.get(key)
-            if cached and cached.generation == self._generation and cached.since <= now < cached.until:
+            if cached and cached.generation == self.index.generation and cached.since <= now < cached.until:
                 self._hits += 1
                 return cached.answer
             self._misses += 1
-            generation = self._generation
+            generation = self.index.generation
         notes: Notes = {}
         answer = self._answer(actor, request, now, notes, meanwhile)
-        with self._lock:
+        with self.index.lock:
             if self._ttl:
                 ttl = min(self._ttl, DEGRADED_TTL) if any(notes.values()) else self._ttl
                 self._answers[key] = _Cached(generation, now, now + ttl, answer)
@@ -189,20 +187,20 @@ class Searcher(Index):
         """Drop the cached answers and vectors of a query: the next search for it takes its full time."""
         request = SearchRequest(query)
         for text in {query, words_of(request, period_of(Actor(), request, self.clock.now()))}:
-            self.query_embedder.forget(text)
-        with self._lock:
+            self.index.query_embedder.forget(text)
+        with self.index.lock:
             for key in [key for key in self._answers if key[2].query == query]:
                 del self._answers[key]
 
     def cache_counts(self) -> tuple[int, int]:
         """Return how many searches were answered from the cache so far, and how many were not."""
-        with self._lock:
+        with self.index.lock:
             return self._hits, self._misses
 
     def _answer(
         self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, meanwhile: Meanwhile | None = None
     ) -> SearchAnswer:
-        self.embed_last_writes()
+        self.index.embed_last_writes()
         context = self.prepare(actor, request, now, notes, period_of(actor, request, now), meanwhile=meanwhile)
         period, is_filter = context.period, context.period is not None and context.period.is_hard
         if period is not None and is_filter:
@@ -219,8 +217,8 @@ class Searcher(Index):
                 elif period is None and request.before and self.options.conversation:
                     hits = self._following(context, hits)
         if request.is_unfiltered and not is_filter and self.options.conversation:
-            hits = linked.with_linked(hits, context, self, self._store)
-        if context.query.row is not None and (waiting := self._without_vector(context.query.using)):
+            hits = linked.with_linked(hits, context, self.index, self._store)
+        if context.query.row is not None and (waiting := self.index.without_vector(context.query.using)):
             notes[f"{waiting} memories are not embedded yet and are found by their words only."] = True
         shown = {hit.memory.id for hit in hits}
         conflicts = {
@@ -306,8 +304,8 @@ class Searcher(Index):
         def complete(query: PreparedQuery) -> PreparedQuery:
             wanted = self._tags.wanted(query.terms, audiences_of(actor.scope))
             layer = None if request.layers else preferred_layer(text)
-            with self._lock:
-                mirror = self._mirror
+            with self.index.lock:
+                mirror = self.index.mirror
                 words = mirror.words(query.term_ids, query.project, query.abroad)
                 precomputed = PrecomputedWords(mirror, mirror.changes, words)
             if meanwhile is not None:
@@ -315,7 +313,7 @@ class Searcher(Index):
             return replace(query, tags=wanted, layer=layer, end=end, precomputed=precomputed)
 
         query, note = prepared_query(
-            self.query_embedder,
+            self.index.query_embedder,
             text,
             project=f"{actor.scope.account}|{actor.scope.project}",
             topic=request.topic,
@@ -323,7 +321,7 @@ class Searcher(Index):
             complete=complete,
         )
         if note:
-            notes[note] = bool(self.query_embedder.embedders)  # without any, words alone are all there is
+            notes[note] = bool(self.index.query_embedder.embedders)  # without any, words alone are all there is
         return SearchContext(actor, request, query, now, period, notes)
 
     def _rank(self, context: SearchContext) -> list[RankedMemory]:
@@ -370,20 +368,20 @@ class Searcher(Index):
         also: a memory that is scored whether it is found or not. Scores None: nothing to score. A row's place and its
         words are taken under one lock, or a write between them would give rows that the words do not know.
         """
-        mirror = self._filled({also.point_id: also.layer.value} if also is not None else {})
+        mirror = self.index.filled({also.point_id: also.layer.value} if also is not None else {})
         if context.request.is_unfiltered and self._store.kind in candidates.WRITTEN_HERE:
-            with self._lock:
+            with self.index.lock:
                 if mirror.is_whole:
                     return self._score(context, mirror, None, also)
         query, vector = context.query, context.query.row
-        with self._lock:
+        with self.index.lock:
             centring = mirror.centring(query.using)
             if vector is not None and centring is not None:
                 # Less its mean: the engine's raw cosine then orders almost as the centred one does.
                 vector = centring.query(vector, query.script)
         points = candidates.from_store(self._store, context, vector)
-        self._filled(points, mirror)
-        with self._lock:
+        self.index.filled(points, mirror)
+        with self.index.lock:
             return self._score(context, mirror, list(points), also)
 
     def _score(
@@ -411,11 +409,11 @@ class Searcher(Index):
         assert query.end is not None  # noqa: S101 - the caller looked
         chosen = scored.best_first()[: scoring.KINDRED]
         mirror, rows, using = scored.mirror, scored.rows[chosen], query.using
-        with self._lock:
+        with self.index.lock:
             cosines, embedded = mirror.pairwise_cosines(rows, using=using), mirror.embedded(rows, using=using)
         if not embedded.all():  # what was just logged is compared by its words
             points = [mirror.points[row] for row in rows.tolist()]
-            memories = self.memories(mirror, points)
+            memories = self.index.memories(mirror, points)
             texts = [memories[point].content if point in memories else "" for point in points]
             cosines = scoring.with_word_similarity(cosines, embedded, texts)
         return scoring.newest_of_kind_first(scored, query.end, cosines, chosen)
@@ -425,7 +423,7 @@ class Searcher(Index):
         request, options = context.request, self.options
         places = [int(place) for place in order]
         points = [scored.mirror.points[int(scored.rows[place])] for place in places]
-        memories = self.memories(scored.mirror, points)
+        memories = self.index.memories(scored.mirror, points)
         signals = scoring.signals(scored, places, options.weights) if request.detail else {}
         lens: dict[str, Json] = (
             {"lens": {"topic": request.topic, "weight": options.lens}} if options.lens and request.topic else {}
@@ -466,7 +464,7 @@ class Searcher(Index):
         if not self.options.fold or len(ranked) < 2:
             return ranked
         places = [hit.place for hit in ranked]
-        with self._lock:
+        with self.index.lock:
             cosines = scored.mirror.pairwise_cosines(scored.rows[places], using=context.query.using)
         pairs = zip(*np.nonzero(np.triu(cosines >= SAME_THING, 1)), strict=True)
         similar = {(places[first], places[second]): float(cosines[first, second]) for first, second in pairs}
@@ -538,7 +536,7 @@ class Searcher(Index):
         return {"found": False, "reason": reason, "rank": rank, "signals": signals}
 
     def _is_crowded_out(self, actor: Actor, mirror: Mirror, row: int, memory: Memory) -> bool:
-        with self._lock:
+        with self.index.lock:
             return mirror.is_whole and row not in mirror.readable_in(memory.layer.value, candidates.audience_key(actor))
 
     # --- similar memories ------------------------------------------------------------------------------------------
@@ -549,15 +547,15 @@ class Searcher(Index):
         From 0.30 on they are related, from 0.55 on they may be the same fact (docs/retrieval.md). Pending ones too.
         Without an embedder what shares its words. Raises Unavailable: no embedder can run now.
         """
-        vector = self.query_embedder.embed_document(text)
+        vector = self.index.query_embedder.embed_document(text)
         if vector is None:
             return candidates.similar_by_words(self._store, actor, text, layer, limit=limit)
         using, row = vector
         request = SearchRequest(query=text, layers=(layer,), include_pending=True)
         collection, where = layer.value, where_of(actor, request, layer)
         hits = self._store.nearest(collection, row, where, limit=BEFORE_SIMILAR * limit, using=using)
-        mirror = self._filled({hit.point_id: collection for hit in hits})
-        with self._lock:
+        mirror = self.index.filled({hit.point_id: collection for hit in hits})
+        with self.index.lock:
             rows = mirror.rows([hit.point_id for hit in hits])
             cosines = mirror.cosines(row, script_of(text), rows, using=using)
             order = np.lexsort((rows, -np.nan_to_num(cosines, nan=-1.0)))[:limit]
@@ -572,9 +570,9 @@ class Searcher(Index):
 
     def alike(self, memories: Sequence[Memory]) -> NDArray[np.float32]:
         """Return the (n, n) centred cosines among stored versions, in their order; 0 where one is not embedded."""
-        mirror = self._filled({memory.point_id: memory.layer.value for memory in memories})
-        using = DENSE_LOCAL if DENSE_LOCAL in self.query_embedder.embedders else DENSE
-        with self._lock:
+        mirror = self.index.filled({memory.point_id: memory.layer.value for memory in memories})
+        using = DENSE_LOCAL if DENSE_LOCAL in self.index.query_embedder.embedders else DENSE
+        with self.index.lock:
             return mirror.pairwise_cosines(mirror.rows([memory.point_id for memory in memories]), using=using)
 
 

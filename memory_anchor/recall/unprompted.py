@@ -166,11 +166,11 @@ def score_prompt(searcher: Searcher, actor: Actor, prompt: str) -> tuple[Scored,
 
     The direction that prompts share is taken off its row. None too where the numbers fit no embedder.
     """
-    script, embedded = script_of(prompt), searcher.query_embedder.embed_query(prompt, fits=is_known)
+    script, embedded = script_of(prompt), searcher.index.query_embedder.embed_query(prompt, fits=is_known)
     if embedded.row is None:
         return None
-    searcher.embed_last_writes()
-    centring = searcher.centring(embedded.using)
+    searcher.index.embed_last_writes()
+    centring = searcher.index.centring(embedded.using)
     if centring is None:
         return None
     own = prompt_row(embedded.row, script, centring.means())
@@ -202,7 +202,7 @@ def recall_for_prompt(searcher: Searcher, actor: Actor, request: SearchRequest) 
     bar = bar_of(chances, needs)
     places = [int(place) for place in likely if chances[place] >= bar]
     points = [scored.mirror.points[int(scored.rows[place])] for place in places]
-    memories = searcher.memories(scored.mirror, points)
+    memories = searcher.index.memories(scored.mirror, points)
     ranked = [
         RankedMemory(memories[point], float(chances[place]), place, relevance=float(chances[place]))
         for place, point in zip(places, points, strict=True)
@@ -232,12 +232,12 @@ def sharing_words(
     """Return what shares words with a question, scored, and of those that share most what the caller may read; None
     for nothing."""
     request, now = SearchRequest(question.text), searcher.clock.now()
-    searcher.embed_last_writes()
+    searcher.index.embed_last_writes()
     scored, _ = searcher.scores(SearchContext(actor, request, question, now, None, {}))
     if scored is None:
         return None
     order = np.argsort(-scored.share, kind="stable")[:most]
     points = [scored.mirror.points[int(scored.rows[place])] for place in order if scored.share[place] > 0]
-    memories = searcher.memories(scored.mirror, points)
+    memories = searcher.index.memories(scored.mirror, points)
     found = (memories[point] for point in points if point in memories)
     return scored, [memory for memory in found if admits(actor, request, memory, now=now)]

@@ -383,8 +383,13 @@ class _Usage(Protocol):
     def flush(self, yield_to_requests: Callable[[], None], /) -> int: ...
 
 
-class _Searcher(Protocol):
+class _EmbeddingIndex(Protocol):
     def embed_pending(self, limit: int, /) -> int: ...
+
+
+class _Searcher(Protocol):
+    @property
+    def index(self) -> _EmbeddingIndex: ...
 
 
 class _Knowledge(Protocol):
@@ -426,7 +431,7 @@ def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
         done = 0
         for _ in range(0 if limits.dry_run else EMBED_BATCHES_MAX):
             up.yield_to_requests()
-            embedded = host.services.searcher.embed_pending(EMBED_BATCH)
+            embedded = host.services.searcher.index.embed_pending(EMBED_BATCH)
             done += embedded
             if not embedded:
                 return JobReport("embed_pending", at, counts={"embedded": done})

@@ -127,7 +127,7 @@ class Services:
 
     def invalidate_caches(self) -> None:
         """Drop what searches keep of the store: something was written past them."""
-        self.searcher.invalidate()
+        self.searcher.index.invalidate()
         self.knowledge.index.invalidate()
 
 

@@ -140,7 +140,7 @@ def test_a_job_ends_no_humans_fact_for_an_agents(core: Core, anchor: MemoryAncho
     mine = anchor.save_memory("Nobody reviews deploys at all")
     records = core.services.records
     forged = replace(records.read(str(mine.id), None), previous_version_id=f"{rule.id}@1")
-    core.services.store.put(forged.layer.value, [core.services.searcher.entry_of(forged, embed=True)])
+    core.services.store.put(forged.layer.value, [core.services.searcher.index.entry_of(forged, embed=True)])
 
     core.scheduler.run("finish_supersedes", core.clock.now())
 

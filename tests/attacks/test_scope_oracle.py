@@ -87,7 +87,7 @@ class World:
             (how_tos / f"{name}.md").write_text(text, encoding="utf-8")
         self.kept = {one.mark: one for one in map(self.store, range(MEMORIES))}
         self.by_id = {one.id: one for one in self.kept.values()}
-        self.core.services.searcher.embed_pending(10_000)
+        self.core.services.searcher.index.embed_pending(10_000)
         self.reports = list(self.contexts())
         self.clock.advance(days=3)  # what lived two days is over, and no job has run
         self.hooks = Hooks()

@@ -136,16 +136,16 @@ def _filled(root: Path) -> tuple[dict[str, list[str]], list[dict[str, Any]]]:
         keeper.forget(facts[9])
         door.promote(events[2], content="The lamp stands at the east wall")
         door.set_active("task", "change the bulb")
-        core.services.searcher.embed_pending(100)
+        core.services.searcher.index.embed_pending(100)
         core.end_conversation(agent)
-        core.services.searcher.embed_pending(100)
+        core.services.searcher.index.embed_pending(100)
         ids = {
             "facts": [str(one) for one in facts],
             "events": [str(one) for one in events],
             "proposals": [proposal.id, waiting.id],
         }
         resent = [answered(core, call) for call in _calls(ids)]
-        core.services.searcher.embed_pending(100)
+        core.services.searcher.index.embed_pending(100)
     return ids, resent
 
 

@@ -31,9 +31,9 @@ class Bench:
         self._number = 0
 
     def add(self, memory: Memory, *, embed: bool = True) -> Memory:
-        entry = self.searcher.entry_of(memory, embed=embed)
+        entry = self.searcher.index.entry_of(memory, embed=embed)
         self.store.put(memory.layer.value, [entry])
-        self.searcher.note_written(entry)
+        self.searcher.index.note_written(entry)
         return memory
 
     def fact(self, content: str, *, embed: bool = True, **more: Any) -> Memory:

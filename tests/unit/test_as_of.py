@@ -152,7 +152,7 @@ def _do(core: Core, anchor: MemoryAnchor, step: str, which: int, number: int) ->
         case "restore" if one is not None and one.status.value == "archived":
             anchor.restore(one.id)
         case _:
-            core.services.searcher.embed_pending(10)
+            core.services.searcher.index.embed_pending(10)
 
 
 @pytest.mark.parametrize("as_of", ["yesterdayish", 7])

@@ -53,7 +53,7 @@ def filled(core):
     ids = [anchor.save_memory(text).id for text in texts]
     anchor.edit(ids[0], "钥匙 now hangs at the door")
     anchor.log_event("Somebody asked for the rope")
-    core.services.searcher.embed_pending(100)
+    core.services.searcher.index.embed_pending(100)
     return ids
 
 
@@ -107,7 +107,7 @@ def test_what_is_restored_is_what_was_backed_up(core, archive, shelf):
         if (core.data_dir / name).exists():
             assert (shelf.data_dir / name).read_bytes() == (core.data_dir / name).read_bytes()
     with closing(opened(shelf.data_dir, store=shelf.present())) as again:
-        assert again.services.searcher.unembedded() == 0
+        assert again.services.searcher.index.unembedded() == 0
         assert again.audit.verify() is None
         assert again.anchor(HUMAN).search("where is the rope").snippets
 
@@ -279,7 +279,7 @@ def test_the_edge_store_is_restored_with_its_vectors_and_opens_as_usual(tmp_path
             assert core.services.store.count("verified_fact", Where((HasVector(),))) == len(
                 [name for name, (memory, *_) in before.items() if memory.layer.value == "verified_fact"]
             )
-            assert core.services.searcher.unembedded() == 0
+            assert core.services.searcher.index.unembedded() == 0
 
 
 def test_a_backup_of_a_qdrant_store_fills_an_empty_one(tmp_path):
@@ -311,7 +311,7 @@ def test_a_backup_of_a_qdrant_store_fills_an_empty_one(tmp_path):
             after = versions(core.services.store)
             assert after.keys() == before.keys()
             assert all(after[name][:2] == before[name][:2] for name in before)
-            assert core.services.searcher.unembedded() == 0 and core.audit.verify() is None
+            assert core.services.searcher.index.unembedded() == 0 and core.audit.verify() is None
             assert core.anchor(HUMAN).search("where is the rope").snippets
     with DirectoryLock.acquire(third, role="test") as lock, pytest.raises(Refused, match="holds memories"):
         backup.restore(third, file, force=False, lock=lock, open_store=lambda _: at("another"), tick=unseen)

@@ -57,7 +57,7 @@ class Room:
         for layer in (Layer.EVENT_LOG, Layer.VERIFIED_FACT):
             self.store.open_collection(layer.value, CollectionSpec({DENSE: embedder.identity}))
         self.searcher = Searcher(self.store, embedder, clock, cache_ttl_s=0)
-        self.searcher.warm()
+        self.searcher.index.warm()
         self._number = 0
 
     def add(self, content: str, owner: Actor = MINE, **more: Any) -> Memory:
@@ -75,12 +75,12 @@ class Room:
             when=at if is_event else None,
             **more,
         )
-        self.write(self.searcher.entry_of(memory, embed=True))
+        self.write(self.searcher.index.entry_of(memory, embed=True))
         return memory
 
     def write(self, entry: Entry) -> None:
         self.store.put(entry.memory.layer.value, [entry])
-        self.searcher.note_written(entry)
+        self.searcher.index.note_written(entry)
 
     def stored(self, memory: Memory) -> Entry:
         return self.store.get(memory.layer.value, [memory.point_id], with_vectors=True)[0]
@@ -128,7 +128,7 @@ def test_a_store_that_others_write_to_is_asked_every_time() -> None:
     room = Room()
     room.store.kind = SHARED
     near = room.add(TOPICS[0])
-    entry = room.searcher.entry_of(replace(near, id="elsewhere", content=TOPICS[1]), embed=True)
+    entry = room.searcher.index.entry_of(replace(near, id="elsewhere", content=TOPICS[1]), embed=True)
     room.store.put(near.layer.value, [entry])
     snippets = room.searcher.search(MINE, SearchRequest(TOPICS[1])).snippets
     assert [snippet.id for snippet in snippets if not snippet.weak] == ["elsewhere"]
@@ -156,11 +156,11 @@ def test_what_is_written_while_the_store_is_read_counts_and_not_the_page_from_be
         if any(entry.memory.id == memory.id for entry in page[0]):
             entry = replace(room.stored(memory), memory=replace(memory, status=Status.ARCHIVED))
             room.store.put(memory.layer.value, [entry])
-            late.note_written(entry)
+            late.index.note_written(entry)
         return page
 
     room.store.scan = slow  # type: ignore[method-assign]
-    late.warm()
+    late.index.warm()
     before = room.store.queries
     assert late.search(MINE, SearchRequest(TOPICS[3])).snippets == ()
     assert room.store.queries == before
@@ -175,18 +175,18 @@ def test_a_mirror_that_is_emptied_while_it_is_read_is_not_taken_for_whole() -> N
 
     def emptied(collection: str, where: Where, **paging: Any) -> tuple[list[Entry], str | None]:
         page = whole(collection, where, **paging)
-        late.invalidate()
+        late.index.invalidate()
         return page
 
     room.store.scan = emptied  # type: ignore[method-assign]
-    late.warm()
-    assert not late.in_memory()["complete"]
+    late.index.warm()
+    assert not late.index.in_memory()["complete"]
     room.store.queries = 0
     assert [snippet.id for snippet in late.search(MINE, SearchRequest(TOPICS[0])).snippets] == [memory.id]
     assert room.store.queries == 2
     room.store.scan = whole  # type: ignore[method-assign]
-    late.embed_pending(1)
-    assert late.in_memory() == {"versions": 1, "complete": True}
+    late.index.embed_pending(1)
+    assert late.index.in_memory() == {"versions": 1, "complete": True}
     late.search(MINE, SearchRequest(TOPICS[0]))
     assert room.store.queries == 2
 
@@ -200,11 +200,11 @@ def test_a_mirror_full_of_old_versions_is_read_anew(monkeypatch: pytest.MonkeyPa
         closed = memory.closed(START)
         room.write(replace(room.stored(memory), memory=closed))
         memory = replace(memory, version=version)
-        room.write(room.searcher.entry_of(memory, embed=True))
-    assert not room.searcher.in_memory()["complete"]
+        room.write(room.searcher.index.entry_of(memory, embed=True))
+    assert not room.searcher.index.in_memory()["complete"]
     assert [snippet.id for snippet in room.searcher.search(MINE, SearchRequest(TOPICS[1])).snippets] == [memory.id]
-    room.searcher.embed_pending(1)
-    assert room.searcher.in_memory()["complete"]
+    room.searcher.index.embed_pending(1)
+    assert room.searcher.index.in_memory()["complete"]
     assert [one.id for one in room.searcher.search(MINE, SearchRequest(TOPICS[1])).snippets] == [memory.id]
 
 

@@ -60,7 +60,7 @@ def stored(core: Core, agent: Actor, clock: ManualClock, *contents: str, **field
         row = core.services.embedder.documents([embedded_text(memory)])[0]
         entry = Entry(memory, {DENSE: row}, searched_words(memory))
         core.services.store.put(memory.layer.value, [entry])
-        core.services.searcher.note_written(entry)
+        core.services.searcher.index.note_written(entry)
         made.append(memory)
     return made
 
@@ -270,13 +270,13 @@ LONG = (
 def test_a_long_fact_waits_for_its_first_tokens_and_is_reconciled_later(core: Core, agent: Actor) -> None:
     """Rule save: beyond the first 64 tokens nothing is waited for; the whole row comes behind, then a second look."""
     waited: list[str] = []
-    meaning = core.services.searcher.query_embedder
+    meaning = core.services.searcher.index.query_embedder
     written = meaning.embed_document
     meaning.embed_document = lambda text: waited.append(text) or written(text)
     anchor = core.anchor(agent)
 
     old, new = anchor.save_memory(LONG.format(30)), anchor.save_memory(LONG.format(90))
-    core.services.searcher.embed_pending(10)
+    core.services.searcher.index.embed_pending(10)
     reports = core.scheduler.run_queued(core.clock.now())
 
     assert waited

@@ -178,7 +178,7 @@ def test_a_vector_that_is_not_its_texts_is_named_and_made_anew(core: Core, ancho
     saved = [anchor.save_memory(text).id for text in ("The ferry leaves at nine", "泵五月保养", "word " * 900)]
     anchor.log_event("Delivery one came in")
     anchor.log_event("Delivery two came in")
-    while core.nearness.embed_waiting(16) + core.services.searcher.embed_pending(16):
+    while core.nearness.embed_waiting(16) + core.services.searcher.index.embed_pending(16):
         pass
     store, asked = core.services.store, []
     assert doctor._vectors(lambda at: doctor.compare_vectors(core, at), asked.append).state == "ok"
@@ -205,7 +205,7 @@ def test_looking_at_vectors_goes_on_where_it_stopped(core: Core, anchor: MemoryA
 
     for at in range(40):
         anchor.save_memory(f"Machine {at * 7} stands in hall {at}")
-    while core.nearness.embed_waiting(16) + core.services.searcher.embed_pending(16):
+    while core.nearness.embed_waiting(16) + core.services.searcher.index.embed_pending(16):
         pass
     embedder = core.services.embedder
     assert embedder is not None

@@ -85,7 +85,7 @@ class Setup:
         return {name: len(row) for name, row in entry.vectors.items()}
 
     def embed(self) -> int:
-        return self.core.services.searcher.embed_pending(100)
+        return self.core.services.searcher.index.embed_pending(100)
 
 
 @pytest.fixture
@@ -123,12 +123,12 @@ def test_a_write_never_waits_for_the_api(setup: Setup) -> None:
     assert setup.anchor.search(QUERY).snippets[0].id == saved.id
     with pytest.raises(Unavailable):
         setup.embed()
-    assert setup.core.services.searcher.unembedded() == 1
+    assert setup.core.services.searcher.index.unembedded() == 1
 
     setup.api.away = None
     assert setup.embed() == 1
     assert setup.vectors(saved.id) == {DENSE: 256, DENSE_LOCAL: 192}
-    assert setup.core.services.searcher.unembedded() == 0
+    assert setup.core.services.searcher.index.unembedded() == 0
     assert setup.anchor.search(QUERY).notes == ()
 
 
@@ -263,7 +263,7 @@ def test_the_embedded_engine_keeps_both_vectors(tmp_path: Path) -> None:
     with DirectoryLock.acquire(tmp_path, role="test") as lock:
         core = build_core(settings, data_dir=tmp_path, lock=lock, embedder=api, local=local)
         saved = core.anchor(actor).save_memory(FACT).id
-        core.services.searcher.embed_pending(10)
+        core.services.searcher.index.embed_pending(10)
         core.close()
         api.away = GONE
         core = build_core(settings, data_dir=tmp_path, lock=lock, embedder=api, local=local)

@@ -71,7 +71,7 @@ def test_golden_questions_are_timed_without_the_cache(anchor: MemoryAnchor, monk
     """Rule eval.golden: asked again at once, a question is embedded and searched for again; other answers stay kept."""
     anchor.save_memory("The staging database listens on port 6543.")
     searcher = anchor.services.searcher
-    embedder = next(iter(searcher.query_embedder.embedders.values()))
+    embedder = next(iter(searcher.index.query_embedder.embedders.values()))
     embedded: list[str] = []
     queries = embedder.queries
     monkeypatch.setattr(embedder, "queries", lambda texts: embedded.extend(texts) or queries(texts))

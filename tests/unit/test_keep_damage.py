@@ -33,7 +33,7 @@ def data(tmp_path: Path) -> Path:
         anchor = core.anchor(HUMAN)
         anchor.save_memory("The release is cut on Thursdays")
         anchor.log_event(f"The vault opened with {SECRET}")
-        core.services.searcher.embed_pending(10)
+        core.services.searcher.index.embed_pending(10)
     return folder
 
 

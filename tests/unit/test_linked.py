@@ -39,7 +39,7 @@ def reader(core: Core, conversation: str = "c1", agent: str = "tester") -> Memor
 
 
 def snippets(core: Core, query: str, *, agent: str = "tester", limit: int = 5) -> tuple[RetrievedSnippet, ...]:
-    while core.services.searcher.embed_pending(50):
+    while core.services.searcher.index.embed_pending(50):
         pass
     return reader(core, "asking", agent).search(query, limit=limit).snippets
 
@@ -150,6 +150,6 @@ def test_a_mirror_that_is_not_whole_asks_the_engine(core: Core) -> None:
     decision = here.save_memory(DECISION, type="decision")
     here.log_event(CAUSE)
     snippets(core, WHY)
-    core.services.searcher._mirror.is_whole = False
+    core.services.searcher.index.mirror.is_whole = False
 
     assert linked(reader(core, "again").search(f"{WHY} ").snippets) == {CAUSE: f"said with {decision.id}"}

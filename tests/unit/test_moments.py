@@ -114,7 +114,7 @@ def test_what_was_just_logged_is_of_its_kind_before_it_has_a_vector(
 
     found = anchor.search(query).snippets
 
-    assert anchor.services.searcher.unembedded()
+    assert anchor.services.searcher.index.unembedded()
     assert first in found[0].text
 
 

@@ -35,7 +35,7 @@ def test_a_talk_closes_around_an_archived_event(anchor: MemoryAnchor) -> None:
     """N12: as it does in a process that reads the store anew."""
     ids = [anchor.log_event(turn).id for turn in TURNS]
     anchor.forget(ids[1])
-    mirror = anchor.services.searcher._mirror  # the one place where neighbours can be told apart
+    mirror = anchor.services.searcher.index.mirror  # the one place where neighbours can be told apart
     rows = {mirror.ids[row]: row for row in range(len(mirror)) if mirror._live[row]}
 
     (neighbours,) = mirror.neighbours(mirror.rows([mirror.points[rows[ids[0]]]]))

@@ -147,7 +147,7 @@ def test_a_text_of_several_lines_goes_out_of_backups_too(
     """Rule purge.backups: a chunk of a backup is JSON, where a line break is written otherwise; a neighbour stays."""
     anchor.log_event('the "atlantis"\nrollout')
     beside = anchor.log_event("something else").id
-    core.services.searcher.embed_pending(9)
+    core.services.searcher.index.embed_pending(9)
     backup.create(core, tmp_path / "b.tar.gz")
 
     told = purge(text='"atlantis"\nrollout')

@@ -147,7 +147,7 @@ def test_what_was_just_written_is_found_by_any_words() -> None:
     bench = Bench(cache_ttl_s=0)
     for number in range(12):
         bench.event(f"note {number} about lunch")
-    bench.searcher.warm()
+    bench.searcher.index.warm()
     events = [bench.event(f"rotated key {number}", embed=False) for number in range(6)]
 
     found = bench.ask("newest credentials", limit=20, weak=20)

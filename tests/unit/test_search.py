@@ -45,7 +45,7 @@ def test_parts_of_an_identifier_in_a_question_are_looked_for(bench: Bench, is_wh
     fact = bench.fact("The header of each HTTP answer is parsed lazily")
     words = Searcher(bench.store, None, bench.clock)
     if is_whole:
-        words.warm()
+        words.index.warm()
 
     assert ids(words.search(ACTOR, SearchRequest("parseHttpHeader"))) == [fact.id]
 
@@ -74,13 +74,13 @@ def test_what_answers_nothing_is_never_strong(bench: Bench) -> None:
 def test_an_event_is_found_by_words_before_it_is_embedded(bench: Bench) -> None:
     """Rule search.deferred: an acknowledged memory is findable at once; the backlog is counted and drained."""
     events = [bench.event(f"deployed build {number} to staging", embed=False) for number in range(6)]
-    assert bench.searcher.unembedded() == 6
+    assert bench.searcher.index.unembedded() == 6
     answer = bench.search("staging build 3")
     assert answer.snippets[0].id == events[3].id
     assert any("not embedded" in note for note in answer.notes)
 
-    assert bench.searcher.embed_pending(100) == 6
-    assert bench.searcher.unembedded() == 0
+    assert bench.searcher.index.embed_pending(100) == 6
+    assert bench.searcher.index.unembedded() == 0
     assert not bench.search("staging build 3").notes
 
 
@@ -88,7 +88,7 @@ def test_a_search_embeds_the_last_few_writes_first(bench: Bench) -> None:
     """Rule search.drain: a small backlog never outlives a search."""
     bench.event("rotated the API keys", embed=False)
     bench.ask("keys")
-    assert bench.searcher.unembedded() == 0
+    assert bench.searcher.index.unembedded() == 0
 
 
 def test_a_cached_answer_lives_until_a_write(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +299,7 @@ def test_a_searcher_over_a_filled_store_answers_like_the_one_that_filled_it(benc
         bench.fact(f"fact number {number} about the workshop planning")
     wanted = bench.ask("where is the workshop", limit=10)
     cold, warm = (Searcher(bench.store, bench.embedder, bench.clock) for _ in range(2))
-    assert warm.warm() == 23
+    assert warm.index.warm() == 23
     for searcher in (cold, warm):
         answer = searcher.search(ACTOR, SearchRequest("where is the workshop", limit=10))
         assert ids(answer) == wanted
@@ -359,7 +359,7 @@ def test_long_memories_are_embedded_whole_behind(bench: Bench) -> None:
     text = "The first part is about whales. " * 60 + "Only the end mentions the pottery workshop in Lisbon. " * 20
     fact = bench.fact(text)
     assert not bench.store.get(Layer.VERIFIED_FACT.value, [fact.point_id], with_vectors=True)[0].vectors
-    assert bench.searcher.embed_pending(5) == 1
+    assert bench.searcher.index.embed_pending(5) == 1
     row = bench.store.get(Layer.VERIFIED_FACT.value, [fact.point_id], with_vectors=True)[0].vectors[DENSE]
     assert not np.allclose(row, bench.embedder.documents([text])[0])
 
@@ -369,7 +369,7 @@ def test_a_plain_memory_may_be_noted_without_its_vectors(bench: Bench) -> None:
     fact = bench.fact("the cache holds 512 queries")
     archived = replace(fact, status=Status.ARCHIVED)
     bench.store.put(Layer.VERIFIED_FACT.value, [Entry(archived)])
-    bench.searcher.note_written(archived)
+    bench.searcher.index.note_written(archived)
     assert bench.ask("cache queries") == []
 
 

@@ -73,7 +73,7 @@ def test_an_event_told_many_times_leaves_room_for_others(bench: Bench) -> None:
 def test_an_event_told_every_day_for_a_year_leaves_room_for_others() -> None:
     """Rule search.diversity: however often it was told, one text never takes every candidate."""
     bench = Bench(cache_ttl_s=0)
-    bench.searcher.warm()
+    bench.searcher.index.warm()
     event = bench.event("the tests failed because the disk was full", when=bench.clock.now() - timedelta(days=400))
     for number in range(365):
         bench.event("ran the tests", when=bench.clock.now() - timedelta(days=number))
@@ -83,7 +83,7 @@ def test_an_event_told_every_day_for_a_year_leaves_room_for_others() -> None:
 
 def test_the_same_words_about_others_are_another_memory(bench: Bench) -> None:
     """Rule search.diversity: who and where tell events apart, however often their text was told."""
-    bench.searcher.warm()
+    bench.searcher.index.warm()
     toms = bench.event("deployed successfully", who=("Tom",), where="staging")
     for _ in range(12):
         bench.event("deployed successfully", who=("Anna",), where="production")
@@ -163,7 +163,7 @@ def test_why_not_answers_before_the_store_was_read(bench: Bench) -> None:
 
 def test_why_not_names_those_that_stand_for_an_older_one(bench: Bench) -> None:
     """Rule search.why_not: the eleventh of one text is no candidate."""
-    bench.searcher.warm()
+    bench.searcher.index.warm()
     events = [bench.event("ran the tests", when=bench.clock.now() - timedelta(days=n)) for n in range(12)]
 
     assert "very same" in bench.searcher.why_not(ACTOR, SearchRequest("tests"), events[-1])["reason"]
@@ -177,9 +177,9 @@ def test_what_another_process_stored_without_a_row_is_told_too(bench: Bench) -> 
     request = SearchRequest("sensor reading 3")
 
     before = other.search(ACTOR, request).notes
-    other.warm()
+    other.index.warm()
     whole = other.search(ACTOR, request).notes
-    other.embed_pending(10)
+    other.index.embed_pending(10)
 
     note = "6 memories are not embedded yet and are found by their words only."
     assert note in before and note in whole

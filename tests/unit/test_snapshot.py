@@ -123,17 +123,17 @@ class Machine:
         )
 
     def write(self, searcher: Searcher, memory: Memory, *, embed: bool = True) -> Memory:
-        entry = searcher.entry_of(memory, embed=embed)
+        entry = searcher.index.entry_of(memory, embed=embed)
         self.store.put(memory.layer.value, [entry])
-        searcher.note_written(entry)
+        searcher.index.note_written(entry)
         return memory
 
     def life(self, *contents: str) -> list[Memory]:
         """One process from its start to its end; return what it wrote."""
         searcher = self.process()
-        searcher.warm()
+        searcher.index.warm()
         written = [self.write(searcher, self.memory(content)) for content in contents]
-        searcher.save()
+        searcher.index.save()
         return written
 
 
@@ -154,10 +154,10 @@ def test_the_next_process_reads_no_text_of_what_the_last_one_knew() -> None:
     machine.store.read = 0
 
     searcher = machine.process()
-    searcher.warm()
+    searcher.index.warm()
 
     assert machine.store.read == 0
-    assert searcher.in_memory() == {"versions": 40, "complete": True}
+    assert searcher.index.in_memory() == {"versions": 40, "complete": True}
     assert len(results(searcher, TOPICS[0], weak=20)) == 20
 
 
@@ -176,7 +176,7 @@ def test_a_loaded_mirror_answers_as_one_that_was_read(
     """Rule search.derived: whatever another process did meanwhile, an old snapshot never changes an answer."""
     machine = Machine()
     first = machine.process()
-    first.warm()
+    first.index.warm()
     known = [
         machine.write(
             first,
@@ -191,16 +191,16 @@ def test_a_loaded_mirror_answers_as_one_that_was_read(
         )
         for number, (topic, embed) in enumerate(contents)
     ]
-    first.save()
+    first.index.save()
     other = machine.process(snapshot=False)
     for change, number in changes:
         _change(machine, other, known, change, number % len(known))
 
     loaded, read = machine.process(), machine.process(snapshot=False)
-    loaded.warm()
-    read.warm()
+    loaded.index.warm()
+    read.index.warm()
 
-    assert loaded.in_memory()["complete"]
+    assert loaded.index.in_memory()["complete"]
     # The means are sums in another order: the last digits differ, and what ties may change places.
     assert dict(results(loaded, query)) == pytest.approx(dict(results(read, query)), abs=2e-3)
 
@@ -242,10 +242,10 @@ def test_what_is_written_while_the_start_goes_on_is_found() -> None:
         machine.write(searcher, machine.memory("the coffee machine is on the third floor"))
         gone = replace(old[0], is_current=False)
         machine.store.put(gone.layer.value, [Entry(gone)])
-        searcher.note_written(Entry(gone))
+        searcher.index.note_written(Entry(gone))
 
     machine.store.meanwhile = write
-    searcher.warm()
+    searcher.index.warm()
 
     assert [id for id, _ in results(searcher, "where is the coffee machine")] == ["m0016"]
     assert old[0].id not in [id for id, _ in results(searcher, old[0].content)]
@@ -255,7 +255,7 @@ def test_a_talk_closes_around_what_was_forgotten_since() -> None:
     """Rule search.conversation: the answer after a question is found beside it, whatever lay between them once."""
     machine = Machine()
     first = machine.process()
-    first.warm()
+    first.index.warm()
     lines = ("which port does the gateway use?", "let me look it up", "it is 8443")
     talk = [
         machine.write(
@@ -273,11 +273,11 @@ def test_a_talk_closes_around_what_was_forgotten_since() -> None:
     ]
     forgotten = replace(talk[1], status=Status.ARCHIVED)
     machine.store.put(forgotten.layer.value, [Entry(forgotten)])
-    first.note_written(Entry(forgotten))
-    first.save()
+    first.index.note_written(Entry(forgotten))
+    first.index.save()
 
     searcher = machine.process()
-    searcher.warm()
+    searcher.index.warm()
 
     assert [id for id, _ in results(searcher, "gateway port", weak=20)][:2] == [talk[0].id, talk[2].id]
 
@@ -290,28 +290,28 @@ def test_a_snapshot_of_which_little_holds_is_left(monkeypatch: pytest.MonkeyPatc
         machine.store.erase(memory.layer.value, [memory.point_id])
 
     searcher = machine.process()
-    searcher.warm()
+    searcher.index.warm()
 
-    assert searcher.in_memory() == {"versions": 4, "complete": True}
+    assert searcher.index.in_memory() == {"versions": 4, "complete": True}
 
 
 def test_of_two_readings_at_once_neither_loses_a_write() -> None:
     """Rule writes: what is approved while the store is read a second time is found."""
     machine = Machine()
     searcher = machine.process(snapshot=False)
-    searcher.warm()
+    searcher.index.warm()
     pending = machine.write(searcher, machine.memory("the gateway listens on port 8443", status=Status.PENDING))
-    again = threading.Thread(target=searcher.warm)
+    again = threading.Thread(target=searcher.index.warm)
     approved = replace(pending, status=Status.ACTIVE)
 
     def meanwhile() -> None:
         again.start()
         machine.store.put(approved.layer.value, [Entry(approved)])
-        searcher.note_written(Entry(approved))
+        searcher.index.note_written(Entry(approved))
 
     machine.store.on_scan = meanwhile
-    searcher.invalidate()
-    searcher.warm()
+    searcher.index.invalidate()
+    searcher.index.warm()
     again.join(30)
 
     assert [id for id, _ in results(searcher, "which port does the gateway listen on")] == [approved.id]
@@ -322,10 +322,10 @@ def test_a_search_that_has_begun_goes_on_with_the_rows_it_knows() -> None:
     machine = Machine()
     machine.life(*(f"{topic}, note {number}" for number in range(4) for topic in TOPICS))
     searcher = machine.process(snapshot=False)
-    searcher.warm()
+    searcher.index.warm()
     before = results(searcher, TOPICS[2])
 
-    machine.store.meanwhile = searcher.invalidate
+    machine.store.meanwhile = searcher.index.invalidate
     during = results(searcher, TOPICS[2])
 
     assert before and during == before
@@ -336,10 +336,10 @@ def test_a_snapshot_is_taken_once() -> None:
     machine = Machine()
     machine.life("the gateway listens on port 8443")
     killed = machine.process()
-    killed.warm()
+    killed.index.warm()
     machine.store.read = 0
 
-    machine.process().warm()
+    machine.process().index.warm()
 
     assert machine.store.read == 1
 
@@ -353,8 +353,8 @@ def test_a_process_that_has_not_read_the_store_leaves_nothing(ends: str, monkeyp
         machine.write(searcher, machine.memory("the gateway listens on port 8443"))
     else:
         monkeypatch.setattr(index, "SAVED_FROM", 2000)
-        searcher.warm()
-    searcher.save()
+        searcher.index.warm()
+    searcher.index.save()
 
     assert machine.snapshot.arrays is None
 
@@ -364,7 +364,7 @@ def test_what_is_invalid_is_not_left_to_the_next_process() -> None:
     machine = Machine()
     machine.life("the gateway listens on port 8443")
 
-    machine.process().invalidate()
+    machine.process().index.invalidate()
 
     assert machine.snapshot.arrays is None
 
@@ -388,12 +388,12 @@ def test_a_snapshot_of_another_embedder_or_format_is_not_used(monkeypatch: pytes
     machine.life("the gateway listens on port 8443")
     right, machine.snapshot.arrays = machine.snapshot.arrays, narrow.snapshot.arrays
     machine.store.read = 0
-    machine.process().warm()
+    machine.process().index.warm()
     assert machine.store.read == 1
 
     machine.snapshot.arrays = right
     monkeypatch.setattr(mirror, "FORMAT", mirror.FORMAT + 1)
-    machine.process().warm()
+    machine.process().index.warm()
     assert machine.store.read == 2
 
 
@@ -456,7 +456,7 @@ def test_a_closed_memory_leaves_its_mirror_without_any_text_and_outside_of_backu
     data, embedder = tmp_path / "data", HashEmbedder(dimensions=64)
     with DirectoryLock.acquire(data, role="test") as lock:
         core = build_core(Settings(), data_dir=data, lock=lock, embedder=embedder)
-        core.services.searcher.warm()
+        core.services.searcher.index.warm()
         saved = core.anchor(Actor()).save_memory("the nightingale sings at port 8443", importance=0.7)
         core.close()
     held = (data / SNAPSHOT_FILE).read_bytes()
@@ -464,7 +464,7 @@ def test_a_closed_memory_leaves_its_mirror_without_any_text_and_outside_of_backu
 
     with DirectoryLock.acquire(data, role="test") as lock:
         core = build_core(Settings(), data_dir=data, lock=lock, embedder=embedder)
-        core.services.searcher.warm()
+        core.services.searcher.index.warm()
         found = core.anchor(Actor()).search("which port does the nightingale sing at")
         assert [snippet.id for snippet in found.snippets] == [saved.id]
         core.close()

@@ -75,7 +75,7 @@ def test_a_note_says_of_other_times_only_what_the_answer_holds_of_them(
     day = clock.now() - timedelta(days=1)
     anchor.log_event("Lunch with the team", when=day.isoformat())
     anchor.log_event("The deploy failed: the disk was full", when=(day - timedelta(days=9)).isoformat())
-    while anchor.services.searcher.embed_pending(8):
+    while anchor.services.searcher.index.embed_pending(8):
         pass
     both = anchor.search("why did the deploy fail yesterday?")
     assert {one.text for one in both.snippets} >= {"Lunch with the team", "The deploy failed: the disk was full"}

@@ -105,7 +105,7 @@ def test_a_round_trip_is_identical(full, empty):
     assert (done.added, done.failed, done.notes) == (9, 0, [])
     assert out_of(empty, versions=True) == lines
     assert empty.audit.verify() is None
-    assert empty.services.searcher.unembedded() > 0  # meaning is made behind, as after every write
+    assert empty.services.searcher.index.unembedded() > 0  # meaning is made behind, as after every write
 
 
 def test_importing_again_changes_nothing(full, empty):

@@ -18,7 +18,7 @@ def test_what_another_engine_embedded_after_it_was_read_is_scored_by_its_meaning
             writer.anchor(member()).log_event(f"The harbour crane number {number} was painted red")
         asked = "which crane was painted in the harbour"
         bare = {snippet.text: snippet.score for snippet in reader.anchor(member()).search(asked, limit=8).snippets}
-        while writer.services.searcher.embed_pending(50):
+        while writer.services.searcher.index.embed_pending(50):
             pass
 
         scores = {snippet.text: snippet.score for snippet in reader.anchor(member()).search(asked, limit=8).snippets}

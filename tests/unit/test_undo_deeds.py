@@ -226,7 +226,7 @@ def imported(core: Core, anchor: MemoryAnchor, clock: ManualClock) -> list[str]:
         memory = a_memory(f"staging{number}", text, MemoryType.FACT, scope=anchor.actor.scope, recorded_at=clock.now())
         entry = core.services.records.entry(memory, embed=True)
         core.services.store.put(memory.layer.value, [entry])
-        core.services.searcher.note_written(entry)
+        core.services.searcher.index.note_written(entry)
         names.append(memory.id)
     return names
 

@@ -23,7 +23,7 @@ def test_what_is_written_while_a_query_is_embedded_is_found_and_ranked(monkeypat
     bench = Bench()
     for number in range(5):
         bench.fact(f"The billing service keeps {number} replicas")
-    bench.searcher.warm()
+    bench.searcher.index.warm()
     scored, late, embed = threading.Event(), list[str](), bench.embedder.queries
 
     def queries(texts: Sequence[str]) -> Any:
@@ -43,7 +43,7 @@ def test_what_is_due_meanwhile_is_done_once_and_not_for_a_kept_answer(monkeypatc
     """Rule beside.once: while the query is embedded, in the caller's context, on another thread."""
     bench = Bench()
     bench.fact("The billing service keeps two replicas")
-    bench.searcher.warm()
+    bench.searcher.index.warm()
     seen: list[tuple[str, bool]] = []
     done, embed = threading.Event(), bench.embedder.queries
 
