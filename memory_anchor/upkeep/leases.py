@@ -89,8 +89,8 @@ class StoreLease:
     def release(self) -> None:
         with self._lock:
             if self._ours:
+                self._ours = False  # first: a release whose answer is lost may have reached the store
                 self._store.claim(self._name, self._holder, now=self._clock.now(), until=self._clock.now())
-                self._ours = False
 
 
 def runner_id(path: Path, new: Callable[[], str]) -> str:

@@ -155,3 +155,22 @@ def test_a_server_that_is_away_is_asked_again_later(tmp_path):
     assert engine.jobs.started
     engine.jobs.stop()
     assert engine.ran == 0
+
+
+def test_a_lease_whose_release_lost_its_answer_is_not_believed_held(monkeypatch):
+    """Rule: two engines never hold one lease; the store may have released it although the answer did not arrive."""
+    store, clock = DictStore(), ManualClock(T0)
+    first, second = (StoreLease(store, clock, name) for name in ("a", "b"))
+    assert first.held()
+    claim = store.claim
+
+    def claim_without_answer(*args, **named):
+        claim(*args, **named)
+        raise Unavailable("the connection was lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "claim", claim_without_answer)
+        with pytest.raises(Unavailable):
+            first.release()
+    assert second.held()
+    assert not first.held()
