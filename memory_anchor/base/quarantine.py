@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from memory_anchor.base.hashing import stable_hash
+from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.files import write_atomic
 
 FOLDER = "quarantine"
@@ -168,7 +169,8 @@ class Quarantine:
         with self._lock:
             if cleared := {key for key in keys if key in self._suspects and self._suspects[key].step == step}:
                 self._suspects = {key: suspect for key, suspect in self._suspects.items() if key not in cleared}
-                self._save()
+                with contextlib.suppress(MemoryAnchorError):  # a full disk, again: the texts were read
+                    self._save()
 
     def close(self) -> None:
         """Remove this process's markers: after an orderly end, a text still being read is no suspect."""

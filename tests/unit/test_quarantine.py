@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.base.quarantine import FOLDER, MARKER, RECORD, Quarantine, Suspect, suspects_of, text_key
+from memory_anchor.errors import DiskFull
 
 COST_S = 0.001
 
@@ -93,3 +94,17 @@ def test_marking_costs_less_than_a_millisecond_and_no_folder_costs_nothing(tmp_p
     with Quarantine().reading({"m": "text"}):
         pass
     assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+def test_a_full_disk_does_not_fail_the_reading_of_a_suspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack A9: clearing a suspect writes the record; what was read stays read when there is no room for it."""
+    died(tmp_path, "a", "b")
+    quarantine = Quarantine(tmp_path)
+
+    def full(*_args: object, **_named: object) -> None:
+        raise DiskFull("no room")
+
+    monkeypatch.setattr("memory_anchor.base.quarantine.write_atomic", full)
+    with quarantine.reading({"memory a": "a"}):
+        pass
+    assert quarantine.safe_groups(["a", "b"], str) == [["a"], ["b"]]  # cleared in memory, "b" alone
