@@ -203,6 +203,7 @@ class JsonlAudit:
                     by, at = text(note["by"]), datetime.fromisoformat(text(note["at"]))
                     self.append(text(note["kind"]), recovered, by=by, at=at)
                     count += len(missing)
+            self._durability.sync()  # or the note could be gone before the record is there
             path.unlink()
         return count
 

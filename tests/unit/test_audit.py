@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.audit import MAX_RECORD_BYTES, JsonlAudit
-from memory_anchor.errors import BadInput, MemoryAnchorError
+from memory_anchor.base.durability import Durability
+from memory_anchor.errors import BadInput, MemoryAnchorError, Unavailable
 
 AT = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
 
@@ -178,3 +179,23 @@ def test_several_processes_append_to_one_chain(tmp_path: Path) -> None:
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
     assert audit.verify() is None
     assert len({record["what"]["id"] for record in audit.records()}) == 120
+
+
+def test_a_note_goes_only_after_its_record_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: under `batch` too, a power cut after a recovery leaves the note or the record, never neither."""
+    memory = {"id": "a", "version": 1, "layer": "event_log", "content_hash": "0" * 64}
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    audit = JsonlAudit(tmp_path / "audit.jsonl", durability=Durability("batch", sync_ms=600_000))
+    with pytest.raises(Unavailable), audit.recording("import", [{"memories": [memory]}], by="user", at=at):
+        raise Unavailable("stored, but nobody knows")
+    steps: list[str] = []
+    unlink = Path.unlink
+
+    def logged_unlink(path: Path, missing_ok: bool = False) -> None:
+        steps.append("unlink" if path.parent.name == "pending" else "")
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr("memory_anchor.adapters.audit.sync_file", lambda _: steps.append("sync"))
+    monkeypatch.setattr(Path, "unlink", logged_unlink)
+    assert audit.complete(lambda _: True, now=at) == 1
+    assert [step for step in steps if step] == ["sync", "unlink"]
