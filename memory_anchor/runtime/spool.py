@@ -50,12 +50,15 @@ class SpooledHook:
 
     def remove(self) -> None:
         """Delete the file: its content is stored."""
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # else it is processed once more, which its nonce makes harmless
             os.unlink(self.path)  # noqa: PTH108
 
 
 def keep(data: str, preamble: wire.Preamble, event: str, payload: Record) -> bool:
-    """Write one hook to disk; return whether there was room (at most `MAX_FILES` of `MAX_BYTES`). Raises OSError."""
+    """Write one hook to disk; return whether there was room (at most `MAX_FILES` of `MAX_BYTES`). Raises OSError.
+
+    Files that were renamed to `.bad` make room, the oldest first.
+    """
     fields = {name: _cleaned(payload[name]) if name in CLEANED else payload[name] for name in FIELDS if name in payload}
     if PATH in fields and _cleaned(fields[PATH]) != fields[PATH]:
         del fields[PATH]
@@ -63,8 +66,12 @@ def keep(data: str, preamble: wire.Preamble, event: str, payload: Record) -> boo
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
     wire.sync_folder(data)
     raw = wire.line_of({"preamble": preamble.to_json(), "event": event, "payload": fields})
-    if len(raw) > MAX_BYTES or len(os.listdir(folder)) >= MAX_FILES:  # noqa: PTH208
+    names = sorted(os.listdir(folder))  # noqa: PTH208
+    bad = [name for name in names if name.endswith(".bad")]
+    if len(raw) > MAX_BYTES or len(names) - len(bad) >= MAX_FILES:
         return False
+    if bad and len(names) >= MAX_FILES:
+        os.unlink(os.path.join(folder, bad[0]))  # noqa: PTH108, PTH118
     name = f"{time.time_ns():020d}-{os.getpid()}.json"
     wire.write_private(os.path.join(folder, name), raw.decode())  # noqa: PTH118
     return True
@@ -92,7 +99,7 @@ def waiting(data: Path) -> Iterator[SpooledHook]:
                 stored = record(parsed(file.read(MAX_BYTES + 1)))
             preamble = wire.Preamble.from_json(stored["preamble"])
             event, payload = str(stored["event"]), record(stored["payload"])
-        except FileNotFoundError:
+        except OSError:  # gone, or not to be opened now
             continue
         except (ValueError, KeyError, RecursionError):
             _rename_to_bad(path)
@@ -101,5 +108,5 @@ def waiting(data: Path) -> Iterator[SpooledHook]:
 
 
 def _rename_to_bad(path: str) -> None:
-    with suppress(FileNotFoundError):
+    with suppress(OSError):
         os.replace(path, f"{path[:-5]}.bad")  # noqa: PTH105

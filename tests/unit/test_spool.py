@@ -103,3 +103,33 @@ def test_a_hook_that_never_can_be_taken_is_set_aside_after_a_week(
     item.failed()
     assert list(spool.waiting(core.data_dir)) == []
     assert len(list((core.data_dir / spool.FOLDER).glob("*.bad"))) == 1
+
+
+def test_a_file_that_cannot_be_opened_keeps_no_other_hook_waiting(core: Core, project: Path, service: Service) -> None:
+    """Rule spool.kept: what came after it is taken; the file stays for the next time."""
+    folder = core.data_dir / spool.FOLDER
+    (folder / f"{1:020d}-1.json").mkdir(parents=True)
+    kept(core, project, "PostCompact", compact_summary="the summary behind it")
+
+    service._process_spool(MemoryBackend(core))
+
+    assert "the summary behind it" in " ".join(events(core, project))
+    assert [path.name for path in folder.iterdir()] == [f"{1:020d}-1.json"]
+
+
+def test_what_was_set_aside_leaves_room_for_new_hooks(
+    core: Core, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule spool.kept: the limit is for hooks that wait; the oldest that was set aside goes for a new one."""
+    monkeypatch.setattr(spool, "MAX_FILES", 2)
+    folder = core.data_dir / spool.FOLDER
+    folder.mkdir()
+    for number in (1, 2):
+        (folder / f"{number:020d}-1.bad").write_text("no hook")
+
+    for number in (1, 2):
+        kept(core, project, "PostCompact", number, compact_summary=f"summary {number}")
+
+    assert len(list(spool.waiting(core.data_dir))) == 2 and len(list(folder.iterdir())) == 2
+    caller = wire.Preamble(project_dir=str(project), conversation="c", client="claude-code", nonce="n3")
+    assert not spool.keep(str(core.data_dir), caller, "PostCompact", {"compact_summary": "one too many"})
