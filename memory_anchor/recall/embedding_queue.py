@@ -74,6 +74,8 @@ class EmbeddingQueue:
         while done < limit:
             taken = self._taken(min(BATCH, limit - done))
             batch = self._batch(taken, min(BATCH, limit - done))
+            if not batch and taken:  # all of them were erased, or crash the engine: others may wait behind
+                continue
             if not batch:
                 break
             for collection, memories in batch:

@@ -84,6 +84,16 @@ def test_an_event_is_found_by_words_before_it_is_embedded(bench: Bench) -> None:
     assert not bench.search("staging build 3").notes
 
 
+def test_what_was_erased_before_its_turn_keeps_no_other_waiting_for_its_vector(bench: Bench) -> None:
+    """Rule search.deferred: a whole batch of the queue may be gone; the next one is embedded all the same."""
+    gone = [bench.event(f"deployed build {number} to staging", embed=False) for number in range(8)]
+    bench.event("rotated the API keys", embed=False)
+    bench.store.erase(Layer.EVENT_LOG.value, [memory.point_id for memory in gone])
+
+    assert bench.searcher.index.embed_pending(100) == 1
+    assert bench.searcher.index.unembedded() == 0
+
+
 def test_a_search_embeds_the_last_few_writes_first(bench: Bench) -> None:
     """Rule search.drain: a small backlog never outlives a search."""
     bench.event("rotated the API keys", embed=False)
