@@ -312,6 +312,8 @@ class Outbox:
 
 # --- the memory that is asked ----------------------------------------------------------------------------------------
 
+IDS = ("id", "replaces")
+"""Fields of a queued request that name a memory."""
 IDS_FILE = "remote/ids.json"
 IDS_KEPT = 10_000
 IDS_BYTES = 4 << 20
@@ -375,10 +377,7 @@ class RemoteMemory:
         """Queue a local write for the server, unless it stored nothing; return the local outcome."""
         if outcome.id is None:
             return outcome
-        body = self._body(actor, request)
-        if "id" in body:
-            body["id"] = self._ids.get(str(body["id"]), body["id"])
-        self.outbox.put(path, body, local=outcome.id)
+        self.outbox.put(path, self._body(actor, request), local=outcome.id)
         self._send_soon()
         return outcome
 
@@ -420,7 +419,13 @@ class RemoteMemory:
 
     def send_waiting(self) -> tuple[int, str]:
         """Send the queue; return how many were sent and why it stopped, "" if all were."""
-        return self.outbox.send(lambda path, body: self._ask(path, body, self._settings.write_s), self._note_id)
+        return self.outbox.send(
+            lambda path, body: self._ask(path, self._with_remote_ids(body), self._settings.write_s), self._note_id
+        )
+
+    def _with_remote_ids(self, body: Record) -> Record:
+        """Return a queued request with the server's ids; one that was saved after it was queued has its id by now."""
+        return {name: self._ids.get(str(value), value) if name in IDS else value for name, value in body.items()}
 
     def status(self) -> dict[str, Json]:
         return {

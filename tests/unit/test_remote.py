@@ -99,6 +99,25 @@ def test_a_search_asks_the_server_and_a_write_reaches_it(opened: Opened, server:
     assert anchor.search("how do deploys go").snippets == ()
 
 
+def test_what_was_saved_and_forgotten_without_the_server_is_forgotten_there_too(
+    opened: Opened, server: tuple[Core, Served], behind: FaultyProxy
+) -> None:
+    """Rule remote.outbox: a queued request names a memory whose id on the server is known only when it is sent."""
+    core, anchor = opened()
+    behind.fault = lambda: "silent"
+    first = anchor.save_memory("The staging password rotates weekly.")
+    done = anchor.save_memory("The staging token rotates daily.", replaces=first.id)
+    anchor.forget(done.id)
+    behind.fault = lambda: "pass"
+    drained(core)
+
+    remote = core.services.remote
+    assert remote is not None and remote.outbox.refused() == 0
+    page = server[0].services.store.scan("verified_fact", Where())[0]
+    current = sorted(entry.memory.status.value for entry in page if entry.memory.state != "history")
+    assert current == ["archived", "superseded"]
+
+
 def test_a_time_goes_to_the_server_as_it_was_said(opened: Opened, server: tuple[Core, Served]) -> None:
     """Rule remote.first: what a search or an event says of time is asked of the server too."""
     core, anchor = opened(search_s=10.0)
