@@ -161,13 +161,13 @@ def test_every_fault_keeps_the_limit_and_loses_no_write(
     assert remote is not None
     for number, fault in enumerate(FAULTS):
         behind.fault = lambda fault=fault: fault  # type: ignore[misc]
-        remote._link._failures = 0  # each fault is met, not only the first three
+        remote._link._circuit.note(ok=True)  # each fault is met, not only the first three
         anchor.save_memory(f"Gate {number} of the orchard opens for cart {number * 17}.")
         started = time.monotonic()
         anchor.search("which gate")
         assert time.monotonic() - started < SEARCH_S + SLACK_S, fault
     behind.fault = lambda: "pass"
-    remote._link._failures = 0
+    remote._link._circuit.note(ok=True)
     drained(core)
     assert len(texts(server[0])) == len(FAULTS)
 
@@ -270,7 +270,8 @@ def test_random_faults_lose_nothing_and_keep_the_limits(
     local, number = 0, 0
     while sum(1 for one in behind.met if one != "pass") < figure(60, 200):
         number += 1
-        remote._link._failures = 0 if number % 4 else remote._link._failures
+        if number % 4:
+            remote._link._circuit.note(ok=True)
         anchor.log_event(f"Cart {number} came through gate {number * 7919 % 1000}", request_id=f"cart-{number}")
         found = anchor.search(f"cart {number}")
         answered = any("the local copy answered" in note for note in found.notes)
@@ -280,7 +281,7 @@ def test_random_faults_lose_nothing_and_keep_the_limits(
         threading.Event().wait(0.02)
         waits.append(time.monotonic() - started - 0.02)  # how late this machine wakes anybody
     behind.fault = lambda: "pass"
-    remote._link._failures = 0
+    remote._link._circuit.note(ok=True)
     drained(core, within_s=300)
     there, after = [], None
     while True:
