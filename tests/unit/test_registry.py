@@ -23,7 +23,7 @@ class Host:
 
     def __post_init__(self):
         self.services = self
-        self.usage = self.searcher = self.knowledge = self
+        self.usage = self.searcher = self.index = self.knowledge = self
 
     def queue_rescan(self):
         return 0

@@ -170,7 +170,7 @@ def test_the_spool_keeps_order_sets_broken_files_aside_and_is_bounded(
     ]
     loaded[0].remove()
     assert sorted(path.suffix for path in folder.iterdir()) == [".bad", ".json"]
-    monkeypatch.setattr(spool, "MAX_FILES", 2)
+    monkeypatch.setattr(spool, "MAX_FILES", 1)
     assert not spool.keep(str(tmp_path), caller, "c", {})
 
 
