@@ -93,7 +93,8 @@ BUDGETS: dict[str, int] = {
     "base": 1545,
     "use_cases": 2317,
 }
-"""Lines of Python a room may have, docstrings and blanks included; lowered to what was reached."""
+"""Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
+in the commit what was dropped for it."""
 UNTYPED: dict[str, int] = {
     "care": 1,
     "evaluation": 2,
@@ -105,7 +106,7 @@ UNTYPED: dict[str, int] = {
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""
 FOR_ONE_ALONE = 23
-"""Files that one other file alone imports, lowered to what was reached."""
+"""Files that one other file alone imports, at most."""
 STATE_IMPORTANCE = (
     "activation.py",
     "adapters/payload.py",
@@ -114,8 +115,6 @@ STATE_IMPORTANCE = (
     "requests.py",
     "shapes.py",
 )
-SLACK = 60
-"""Lines a budget may lie above its room before it has to be lowered."""
 WIRE = "memory_anchor.runtime.wire"
 """How processes name things to each other: standard library only, and every front end may read it."""
 OWNERS = {
@@ -232,17 +231,14 @@ def test_a_file_stays_below_six_hundred_lines() -> None:
     assert {place: n for place in PLACES if (n := len(text_of(place).splitlines())) > LINES_MAX} == {}
 
 
-def test_a_room_keeps_its_budget_and_a_budget_follows_its_room() -> None:
-    """Rule budget: no room grows unseen, and what was made smaller stays so."""
+def test_a_room_keeps_its_budget() -> None:
+    """Rule budget: no room grows unseen; one that shrinks needs no other line changed."""
     lines: Counter[str] = Counter()
     for place in PLACES:
         lines[room_of_place(place)] += len(text_of(place).splitlines())
 
     assert set(lines) - set(BUDGETS) == set(), "a new room: give it a rank and a budget"
-    wrong = {
-        room: f"{n} lines, budget {BUDGETS[room]}" for room, n in lines.items() if not 0 <= BUDGETS[room] - n <= SLACK
-    }
-    assert wrong == {}
+    assert {room: f"{n} lines, budget {BUDGETS[room]}" for room, n in lines.items() if n > BUDGETS[room]} == {}
 
 
 def is_untyped(node: ast.AST) -> bool:
@@ -256,7 +252,7 @@ def test_a_room_says_any_no_more_often_than_it_did() -> None:
     """Rule types: what a value is stands in its type; the few places that cannot say it are counted, and only fewer."""
     found = Counter(room_of_place(place) for place in PLACES for node in ast.walk(tree_of(place)) if is_untyped(node))
 
-    assert dict(found) == UNTYPED
+    assert {room: n for room, n in found.items() if n > UNTYPED.get(room, 0)} == {}
 
 
 def test_few_files_are_there_for_one_other_alone() -> None:
@@ -266,7 +262,7 @@ def test_few_files_are_there_for_one_other_alone() -> None:
         for name in MODULES.keys() & imported(place):
             importers.setdefault(name, set()).add(place)
 
-    assert sum(len(found) == 1 for found in importers.values()) == FOR_ONE_ALONE
+    assert sum(len(found) == 1 for found in importers.values()) <= FOR_ONE_ALONE
 
 
 def test_importance_is_stated_in_few_places() -> None:
