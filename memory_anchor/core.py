@@ -51,7 +51,6 @@ from memory_anchor.ingest.writing import FactWriter
 from memory_anchor.knowledge.library import Library
 from memory_anchor.knowledge.lorebooks import LorebookStore
 from memory_anchor.knowledge.sharing import TurnPoll
-from memory_anchor.knowledge.watching import SourceWatcher
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventDraft, EventLog
@@ -175,7 +174,6 @@ class Core:
         self.services = self._make_services(adapters, counts_writes=embedded is not None)
         self.knowledge = self.services.knowledge
         self._poll = TurnPoll(self.knowledge.turn, self.knowledge.wake)
-        self.watcher = SourceWatcher(self.knowledge, monotonic=time.monotonic)
         self.upkeep = self._make_upkeep(adapters)
         repair_at_start(self.upkeep, self.audit, data_dir, self.clock.now(), alone=self.shared is None)
         self.scheduler = Scheduler(
@@ -296,7 +294,6 @@ class Core:
             embedders=meaning.embedders,
             new_id=self._ids.new,
             on_waiting=self._embedding.wake,
-            on_sources=lambda: self.watcher.renew(),
             quarantine=self.quarantine,
             records=self.records if self.shared else None,
             monotonic=time.monotonic,
@@ -447,17 +444,11 @@ class Core:
     # --- background ----------------------------------------------------------------------------------------------
 
     def start(self, *, settled: Callable[[], None] | None = None) -> None:
-        """Embed, run due jobs and watch sources, each on a background thread, until `close`.
+        """Embed and run due jobs, each on a background thread, until `close`.
 
         settled: called once, when what a search needs is in memory and nothing is left to embed.
         """
-
-        def ready() -> None:
-            if settled is not None:
-                settled()
-            self.watcher.start()
-
-        self._embedding.start(ready)
+        self._embedding.start(settled)
         self.knowledge.has_worker = True
         if self.shared is not None:
             self._poll.start()
@@ -480,7 +471,6 @@ class Core:
         self._closed = True
         self._embedding.end()
         self._poll.end()
-        self.watcher.end()
         self.scheduler.stop()
         self._embedding.join()
         for scope in self.services.active.scopes():

@@ -110,7 +110,6 @@ def diagnose(
         yield _constitution(data_dir)
     yield from (Check("set aside", "warning", finding, fix) for finding, fix in quarantine.findings(data_dir))
     yield from _operations(data_dir)
-    yield from _watched(data_dir)
     yield from _clients(env)
 
 
@@ -546,17 +545,6 @@ def _last_approval(schema: IdentitySchema, data_dir: Path) -> str:
         f"; the last approved text that the audit trail tells of is {last['what']['approved']}: record {last['n']} of "
         f"{last['at']}, by {last['by']}"
     )
-
-
-def _watched(data_dir: Path) -> Iterator[Check]:
-    """Yield each source of knowledge that is polled instead of watched, and why."""
-    from memory_anchor.base.terminal import visible
-    from memory_anchor.knowledge.watching import polled_sources
-
-    for name, why in polled_sources(data_dir).items():
-        which = "every source" if name == "*" else f"source {name}"
-        finding = f"{which} is checked after searches and every 15 minutes, not at once: {visible(why)}"
-        yield Check("knowledge", "ok", finding)
 
 
 def _operations(data_dir: Path) -> Iterator[Check]:

@@ -105,12 +105,11 @@ class Library:
         embedders: Mapping[str, Embedder],
         new_id: Callable[[], str],
         on_waiting: Callable[[], None] = lambda: None,
-        on_sources: Callable[[], None] = lambda: None,
         quarantine: Quarantine | None = None,
         records: SharedRecords | None = None,
         monotonic: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """on_waiting: called when there is something to read or to embed. on_sources: when sources come or go.
+        """on_waiting: called when there is something to read or to embed.
 
         records: of the replicas that share sources, see `shared_catalogue`. monotonic: a clock in seconds.
         """
@@ -127,9 +126,7 @@ class Library:
         self.embedders = embedders
         self.index = PassageIndex(store, {name: embedder.identity for name, embedder in embedders.items()})
         self._audit, self._new_id = audit, new_id
-        self._on_waiting, self._on_sources = on_waiting, on_sources
-        self.scan_seconds: dict[str, float] = {}
-        """Source -> how long its last scan took."""
+        self._on_waiting = on_waiting
         self._quarantine = quarantine or Quarantine()
         self._work_lock, self._blob_lock = threading.Lock(), threading.Lock()
         self._reading: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None
@@ -207,8 +204,6 @@ class Library:
         source = replace(source, trust=trust or source.trust, options=dict(options))
         source = self.catalogue.put_source(source, task, now=self.clock.now(), content=content)
         self._on_waiting()
-        if existing is None:
-            self._on_sources()
         return source
 
     def upload(self, scope: Scope, kind: SourceKind, ref: str, content: bytes, *, name: str, mime: str) -> Source:
@@ -279,7 +274,6 @@ class Library:
         with self._blob_lock:
             blobs = self.catalogue.drop_source(source.id)
         self.catalogue.sweep(self.clock.now())
-        self._on_sources()
         counts = {"passages": len(points), "documents": documents, "blobs": blobs, "clean": remaining == 0}
         certificate: dict[str, Json] = {"source": source.id, "kind": source.kind.value, **counts}
         self._audit.append("knowledge.removed", certificate, by=by, at=self.clock.now())
@@ -341,7 +335,7 @@ class Library:
             now = self.clock.now()
             self.catalogue.mark_done(work)
             self._reading, self._last_progress = None, progress
-            self.scan_seconds[work.source] = progress.took_s = (now - progress.began_at).total_seconds()
+            progress.took_s = (now - progress.began_at).total_seconds()
             self._rescan_at = max(self._rescan_at, now + RESCAN_SHARE * (now - progress.began_at))
             self._conflicts = 0
             if work.task != SYNC:
