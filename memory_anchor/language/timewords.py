@@ -2,8 +2,8 @@
 
 Our rules first: they cover what people ask a memory ("上周完成了什么", "what did we fix yesterday", "两周前的周三",
 "the end of last month", "between March and May") in microseconds and keep the conventions we promise (weeks start on
-Monday, days are the caller's). Only a date they do not read, such as 05/08/2023, goes to dateparser, which takes a
-tenth of a second to load.
+Monday, days are the caller's). 05/08/2023 and 5.8.2023 are read month first, as dates in English are, and day first
+where there is no such month.
 
 A rule reads a base ("last month", "2024年"); the words next to it refine it ("the end of", "夏天"); two of them with
 "to" or "到" between are one range; "since", "before" and the like open it to one side. What is relative to now ("last
@@ -15,6 +15,7 @@ first. Quoted text is not read. Ranges are half-open.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -192,7 +193,7 @@ _UNTIL_START = bounded(r"\bbefore\s*(?:the )?\Z", re.IGNORECASE)
 _UNTIL_START_TRAILING = bounded(rf"\s*(?:之前|以前|前(?!{FRONT}))")
 _UNTIL_END = bounded(r"(?:\bmore than|\buntil|\btill|\bup to|截至|截止到?)\s*(?:the )?\Z", re.IGNORECASE)
 _UNTIL_END_TRAILING = bounded(r"\s*为止")
-_OTHER_DATE = bounded(r"(?<![\d.])\d{1,2}[/.]\d{1,2}[/.](?:19|20)\d\d(?![\d.])")
+_OTHER_DATE = bounded(r"(?<![\d.])(\d{1,2})[/.](\d{1,2})[/.]((?:19|20)\d\d)(?![\d.])")
 _LEADS = bounded(text(_AROUND["leads"]), re.IGNORECASE)
 _TRAILS = bounded(text(_AROUND["trails"]), re.IGNORECASE)
 """What only leads to a time, and what only follows it and starts no other word: 昨天内存, 昨天晚上线, 昨天的士."""
@@ -218,10 +219,10 @@ def time_range(query: str, *, now: datetime, zone: str) -> TimeWords | None:
         others = [time for time in times if time is not chosen]
         return _words(query, _opened(text, chosen, here), others, here)
     if other := _OTHER_DATE.search(text):
-        import dateparser
-
-        if parsed := dateparser.parse(other.group(), languages=["en"]):
-            return _words(query, Expression(*other.span(), spans.day(parsed.date()), DATED), [], here)
+        first, second, year = map(int, other.groups())
+        for month, day in ((first, second), (second, first)):
+            with contextlib.suppress(ValueError):  # no such month or day
+                return _words(query, Expression(*other.span(), spans.day(date(year, month, day)), DATED), [], here)
     return None
 
 

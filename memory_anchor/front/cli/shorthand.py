@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
+from datetime import UTC, datetime, timedelta
 
 from memory_anchor.base.json_values import Json, Record, records, text
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli.link import call, preamble
-from memory_anchor.language.timewords import time_range
+from memory_anchor.language.timerules import number
+from memory_anchor.language.timewords import in_zone, time_range
 
 END_OF_RANGE = frozenset({"until"})
 """Fields for which a day or week means its end."""
@@ -21,12 +21,23 @@ LISTED_MAX = 1_000
 NAMED_MAX = 5
 PREFIX = re.compile(r"[0-9a-z]{4,12}")
 ID_FIELDS = ("id", "replaces", "done")
-HOURS = "零一二三四五六七八九十"
-CHINESE_HOUR = re.compile(
-    r"(上午|下午|早上|晚上|傍晚|中午)?([0-9]{1,2}|[一二三四五六七八九十])点(半|[0-5]?[0-9](?=分))?分?"
+CLOCK = re.compile(
+    r"(?:\bat )?\b(?=\d{1,2}(?::\d|\s?[ap]\.?m\b))(?P<hour>\d{1,2})(?::(?P<minute>\d{2})(?::(?P<second>\d{2}))?)?"
+    r"\s?(?:(?P<half>[ap])\.?m\b\.?)?"
+    r"|(?P<part>上午|下午|早上|晚上|傍晚|中午|凌晨|(?<=[昨今明当])晚)?"
+    r"(?P<han>[0-9]{1,2}|[零一二两三四五六七八九十]{1,3})点(?P<rest>半|[0-5]?[0-9](?=分))?分?"
+    r"|(?:\bat )?\b(?P<name>noon|midnight)\b",
+    re.IGNORECASE,
 )
-HOUR = re.compile(r"\d:\d|\d\s?[ap]\.?m\b|点", re.IGNORECASE)
-"""A time of the day, which a range of days would lose."""
+"""A time of the day."""
+OFFSET = re.compile(
+    r"(?P<ahead>in )?(?P<n>\d{1,4})\s?(?P<unit>m|h|d|min(?:ute)?s?|hrs?|hours?|days?|个?小时|分钟|天)(?P<tail>\s?ago|前|后)?",
+    re.IGNORECASE,
+)
+"""What is counted from now: "2h", "20 mins ago", "in 3 days", 3天后."""
+NOW = frozenset({"now", "现在"})
+AFTERNOON = frozenset({"下午", "傍晚", "晚上", "晚"})
+NOON = 12
 
 Values = dict[str, Json]
 
@@ -38,40 +49,65 @@ def parse_time(field: str, words: str, *, now: datetime | None = None) -> str:
         return words
     except ValueError:
         pass
-    now, zone = now or datetime.now(UTC), preamble().zone or "UTC"
-    days = time_range(words, now=now, zone=zone)
-    if days is not None and not HOUR.search(words):
-        return (days.end if field in END_OF_RANGE else days.start).isoformat()
-    from dateparser.date import DateDataParser
-
-    settings = {"TIMEZONE": zone, "RETURN_AS_TIMEZONE_AWARE": True, "PREFER_DATES_FROM": "past"}
-    settings["RELATIVE_BASE"] = now.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
-    date = DateDataParser(languages=["en", "zh"], settings=settings).get_date_data(with_clock_hours(words))
-    at: datetime | None = date.date_obj
+    here = in_zone(now or datetime.now(UTC), preamble().zone or "UTC")
+    at = _at(words.strip(), here, is_end=field in END_OF_RANGE)
     if at is None:
-        if days is None:
-            allowed = "a time such as 2026-01-31T09:30:00Z, yesterday 10:00, 上周"
-            raise BadInput(f"{field} is {words[:80]!r}; allowed is {allowed}")
-        return days.start.isoformat()
-    if date.period in ("month", "year"):  # dateparser keeps today's day in "January"
-        at = at.replace(day=1) if date.period == "month" else at.replace(month=1, day=1)
+        allowed = "a time such as 2026-01-31T09:30:00Z, yesterday 10:00, 上周"
+        raise BadInput(f"{field} is {words[:80]!r}; allowed is {allowed}")
     return at.isoformat()
 
 
-def with_clock_hours(words: str) -> str:
-    """Return the text with Chinese hours as a clock shows them, since dateparser does not know them.
+def _at(words: str, now: datetime, *, is_end: bool) -> datetime | None:
+    """Return the instant that words name, None: they name none. is_end: of a day or week its end."""
+    if words.lower() in NOW:
+        return now
+    clock = CLOCK.search(words)
+    # 昨晚8点 is 昨天 and 20:00
+    date = CLOCK.sub("天" if clock and clock["part"] == "晚" else " ", words).strip(" ,") if clock else words
+    zone = str(now.tzinfo)
+    days = time_range(date, now=now, zone=zone) or time_range(f"in {date}", now=now, zone=zone)
+    if clock is None:
+        return (days.end if is_end else days.start) if days is not None else _counted(words, now)
+    if days is None and date:
+        return None
+    after_midnight = _of_day(clock)
+    if after_midnight is None:
+        return None
+    day = days.start.astimezone(now.tzinfo) if days is not None else now
+    at = day.replace(hour=0, minute=0, second=0, microsecond=0, fold=0) + after_midnight
+    return at - timedelta(days=1) if at > now and not date else at  # the last time that the clock showed it
 
-    >>> with_clock_hours("昨天下午三点半"), with_clock_hours("昨天上午10点"), with_clock_hours("yesterday 10:00")
-    ('昨天 15:30', '昨天 10:00', 'yesterday 10:00')
+
+def _of_day(clock: re.Match[str]) -> timedelta | None:
+    """Return the time of the day after midnight, by the clock; None: no clock shows it.
+
+    >>> str(_of_day(CLOCK.search("下午三点半"))), str(_of_day(CLOCK.search("12am"))), _of_day(CLOCK.search("25:00"))
+    ('15:30:00', '0:00:00', None)
     """
+    if clock["name"]:
+        return timedelta(hours=NOON if clock["name"].lower() == "noon" else 0)
+    hour = number(clock["hour"] or clock["han"])
+    minute = 30 if clock["rest"] == "半" else int(clock["minute"] or clock["rest"] or 0)
+    second, half = int(clock["second"] or 0), (clock["half"] or "").lower()
+    if hour is None or hour > 24 or max(minute, second) > 59 or (half and not 1 <= hour <= NOON):
+        return None
+    if (half == "a" or clock["part"] == "凌晨") and hour == NOON:
+        hour = 0
+    elif (half == "p" or clock["part"] in AFTERNOON) and hour < NOON or (clock["part"] == "中午" and hour < 3):
+        hour += NOON
+    elif clock["part"] in ("晚上", "晚") and hour == NOON:
+        hour = 24
+    return timedelta(hours=hour, minutes=minute, seconds=second)
 
-    def clock(match: re.Match[str]) -> str:
-        part, hour, rest = match.groups()
-        number = int(hour) if hour.isdigit() else HOURS.index(hour)
-        number += 12 * (part in ("下午", "晚上", "傍晚") and number < 12)
-        return f" {number % 24:02d}:{30 if rest == '半' else int(rest or 0):02d}"
 
-    return CHINESE_HOUR.sub(clock, words)
+def _counted(words: str, now: datetime) -> datetime | None:
+    """Return the instant that is so many minutes, hours or days before or after now."""
+    match = OFFSET.fullmatch(words)
+    if match is None or (match["ahead"] and match["tail"]):
+        return None
+    unit = {"m": "minutes", "h": "hours", "d": "days", "个": "hours", "小": "hours", "分": "minutes", "天": "days"}
+    span = timedelta(**{unit[match["unit"][0].lower()]: int(match["n"])})
+    return now + span if match["ahead"] or match["tail"] == "后" else now - span
 
 
 def ask_with_full_ids(ask: Callable[..., Record], values: Values) -> Record:
