@@ -42,7 +42,6 @@ from memory_anchor.files import remove_durably, write_atomic
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.keys import Approver
-from memory_anchor.identity.remote_approval import KeyIsValid, no_key_is_valid
 from memory_anchor.identity.signed_requests import Challenges, SignedCall
 from memory_anchor.ingest.model_calls import decide_with_model
 from memory_anchor.ingest.reconcile import decide
@@ -187,7 +186,6 @@ class Core:
         self.scheduler.add(self.devices.job())
         self._projects: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(PROJECTS_KEPT)
         self._projects_lock = threading.Lock()
-        self.key_opens: KeyIsValid = no_key_is_valid
 
     # --- composition ---------------------------------------------------------------------------------------------
 
@@ -386,7 +384,6 @@ class Core:
                     min_interval_s=settings.constitution.min_interval_s,
                     distinct_approvers=settings.constitution.distinct_approvers,
                     sharing=self.sharing,
-                    is_open=lambda key: self.key_opens(key),
                     account=self.settings.scope.account if root else account,
                 ),
                 operations=OperationalKnowledge(Path(root) if root else None, self.nearness.of, self.quarantine),

@@ -560,7 +560,7 @@ class ProposalStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """project, origin: what it is for, see `ProjectRef`. credential: the record of an approver's key elsewhere."""
+    """project, origin: what it is for, see `ProjectRef`."""
 
     by: str
     at: datetime
@@ -568,7 +568,6 @@ class Confirmation:
     signature: str
     project: str = ""
     origin: str = ""
-    credential: str = ""
 
 
 @dataclass(frozen=True, slots=True)

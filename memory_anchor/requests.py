@@ -555,32 +555,6 @@ class AddAccessKey(BaseRequest):
     signature: Annotated[str, Text(SIGNATURE_MAX)] = arg(help="The admin's, over all of this and their key's id.")
 
 
-class DecideProposal(BaseRequest):
-    """Decide on a proposal for the constitution with signatures made at the approver's own terminal."""
-
-    id: Annotated[str, Text(20)] = arg(help="The proposal, as the list shows it.")
-    seen: Annotated[str, Text(64, 64)] = arg(
-        help="Hash of the proposal and what it replaces, made from what was shown."
-    )
-    installation: Annotated[str, Text(KEY_FIELD_MAX)] = arg(help="The server's fingerprint, as it was shown.")
-    at: Annotated[str, Text(40)] = arg(help="When it was signed: ISO 8601 with a zone.")
-    signature: Annotated[str, Text(SIGNATURE_MAX)] = arg(help="The approver's, over the decision.")
-
-
-class ApproveProposal(DecideProposal):
-    """Confirm a proposal for the constitution with signatures made at the approver's own terminal."""
-
-    link: Annotated[str, Text(SIGNATURE_MAX, 0)] = arg("", "The last approver's, over the approval of the whole text.")
-    seal: Annotated[str, Text(SIGNATURE_MAX, 0)] = arg("", "The last approver's, over the whole text.")
-
-
-class RejectProposal(DecideProposal):
-    """Close a proposal for the constitution with signatures made at the approver's own terminal."""
-
-    reason: Annotated[str, Text(REASON_MAX)] = arg(help="Why; kept with the proposal.")
-    closing: Annotated[str, Text(SIGNATURE_MAX)] = arg(help="The approver's, over the proposal's end.")
-
-
 class RevokeAccessKey(BaseRequest):
     """End an access key of the caller's account for good."""
 

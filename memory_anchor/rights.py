@@ -134,7 +134,7 @@ _ADDED = frozenset(
 )
 _WRITTEN = _ADDED | {Action.FORGET, Action.SETTLE, Action.KNOWLEDGE}
 """What a writer's key may do over HTTP, with the rights of an agent."""
-_DECIDED = frozenset({Action.ACCEPT, Action.REJECT, Action.MERGE, Action.APPROVE_PROPOSAL, Action.REJECT_PROPOSAL})
+_DECIDED = frozenset({Action.ACCEPT, Action.REJECT, Action.MERGE})
 NO_PAGE = frozenset(
     {
         *_ADDED,

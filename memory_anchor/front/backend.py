@@ -28,7 +28,6 @@ from memory_anchor.runtime.engine import serve_in_thread, take_over_lock
 from memory_anchor.runtime.environment import CONFIG_FILE, engine_settings, user_file_of
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Answers, Profile, Settings
-from memory_anchor.team.keys import KeyFile
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -103,7 +102,6 @@ def build(lock: DirectoryLock, settings: Settings | None = None) -> MemoryBacken
     Raises BadInput, StoreDamaged, WrongEmbedder, DiskFull: as the settings and the store say.
     """
     core = build_core(settings or settings_of(os.environ), data_dir=lock.directory, lock=lock)
-    core.key_opens = KeyFile.of(core.data_dir, core.audit, core.shared).open_check(core.clock)
     nightly.register(core)
     # Whatever is loaded now stays for the life of the process. Scanning it in every full collection stopped all threads
     # for 50 to 75 ms (100,000 objects); frozen, a collection takes less than 1 ms.

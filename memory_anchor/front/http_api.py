@@ -35,6 +35,7 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused,
 from memory_anchor.fields import BaseRequest, sentence
 from memory_anchor.front import http_limits
 from memory_anchor.front.callers import credential_of
+from memory_anchor.front.gone import about_path
 from memory_anchor.front.http_access import PATH_KEY, SECRET_PREFIX, Guard, error_body, is_loopback, retry_headers
 from memory_anchor.front.http_ingest import BatchWorker, add_ingest
 from memory_anchor.front.http_v1 import (
@@ -42,7 +43,6 @@ from memory_anchor.front.http_v1 import (
     ERRORS,
     PRINCIPAL_OF_ROLE,
     V1Handler,
-    add_constitution,
     add_paths,
     add_review,
     add_route,
@@ -123,7 +123,6 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     # FastAPI gives each body its parameter's name as an alias, which pydantic warns about for a model built late.
     warnings.filterwarnings("ignore", "The 'alias' attribute with value 'prompt'", UnsupportedFieldAttributeWarning)
     keys = KeyFile.of(core.data_dir, core.audit, core.shared)
-    core.key_opens = keys.open_check(core.clock)
     if not (
         is_loopback(settings.http.host)
         or settings.http.tokens
@@ -182,7 +181,6 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     add_paths(app, v1)
     add_ingest(app, v1, worker)
     add_review(app, v1)
-    add_constitution(app, v1, keys)
     add_keys(app, v1, keys)
     _add_errors(app)
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
@@ -334,7 +332,8 @@ def _add_errors(app: FastAPI) -> None:
     async def unrouted(request: Request, error: HTTPException) -> JSONResponse:
         body = error_body(error, str(error.detail))
         if error.status_code in (404, 405):
-            body = error_body(NotFound(f"no {request.method} {request.url.path[:80]!r} here"))
+            gone = about_path(request.url.path)
+            body = error_body(NotFound(gone or f"no {request.method} {request.url.path[:80]!r} here"))
         return JSONResponse(body, status_code=error.status_code, headers=error.headers)
 
     @app.exception_handler(Exception)

@@ -8,11 +8,6 @@ made from the same table. A body that is no object, repeats a name, holds NaN or
 the decision itself is signed where the passphrase was typed, over this one call, what was shown and a challenge that is
 good once (`identity/signed_requests`). So a key in an agent's configuration approves nothing. The public signing key is
 part of the access key's record, which the server's human signed.
-
-`/v1/constitution`: open proposals for L0 with their diff, and approvals signed on other machines. The approver's
-machine makes what is shown, and every signed statement (`identity/remote_approval`), from the answer of `proposals`;
-the server only accepts signatures. Two must be valid: one over this request and its challenge, and one over the
-confirmation, which is stored. A refused one is written to the audit trail with the approver's name.
 """
 
 from __future__ import annotations
@@ -21,7 +16,6 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -30,28 +24,23 @@ from fastapi.openapi.utils import get_openapi
 
 from memory_anchor import rights
 from memory_anchor.base.hashing import stable_hash
-from memory_anchor.base.json_values import Json, Record, kind_of, record, text
-from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.base.json_values import Json, Record, kind_of, record
+from memory_anchor.errors import BadInput, Refused
 from memory_anchor.fields import BaseRequest, schema_of
 from memory_anchor.front.callers import PROJECT_HEADER, REVIEWER, actor_from, credential_of
 from memory_anchor.front.mcp_server import project_for
 from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import DEFAULT_VARIANT, VariantChoice
 from memory_anchor.identity.keys import Approver
-from memory_anchor.identity.proposals import as_json
-from memory_anchor.identity.remote_approval import Vote, basis_record
 from memory_anchor.identity.signed_requests import Proof, SignedCall
 from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX
-from memory_anchor.model import Actor, Proposal, ProposalStatus
-from memory_anchor.requests import ApproveProposal, DecideProposal, RejectProposal
+from memory_anchor.model import Actor
 from memory_anchor.rights import Action, Principal
 from memory_anchor.runtime.wire import PREAMBLE
 from memory_anchor.team.credential import Role
-from memory_anchor.team.keys import KeyFile
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
-    from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.memory import MemoryAnchor
     from memory_anchor.team.limits import Places
 
@@ -371,103 +360,3 @@ def add_review(app: FastAPI, v1: V1Handler) -> None:
 
     for name in (*REVIEW_READS, *DECISIONS):
         add(name)
-
-
-APPROVE, REJECT = "constitution_approve", "constitution_reject"
-"""The calls' names in what an approver signs."""
-PROPOSAL_DECISIONS: Mapping[str, type[DecideProposal]] = {APPROVE: ApproveProposal, REJECT: RejectProposal}
-REFUSED = "constitution.elsewhere_refused"
-"""The kind of the audit record of a refused decision."""
-
-
-def add_constitution(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
-    core = v1.core
-
-    def open_proposals(by: str, anchor: MemoryAnchor) -> Record:
-        schema = anchor.project.identity
-        ground = basis_record(schema.approval_basis())
-        rows = [_row(schema, proposal) for proposal in schema.proposals() if proposal.status is ProposalStatus.OPEN]
-        return {"proposals": rows, "ground": ground, "by": by, "notes": schema.unreadable_proposals()}
-
-    def decide(name: str, body: Record, proof: Json, actor: Actor, request: Request, _: MemoryAnchor) -> Record:
-        approver, credential = approver_of(request), credential_of(request)
-        try:
-            human = core.as_human(actor, SignedCall(name, body, REVIEWER, Proof.of(proof)), approver=approver)
-            wanted = PROPOSAL_DECISIONS[name].read(body, name.replace("_", "/")).canonical()
-            schema = core.anchor(human).project.identity
-            if wanted["installation"] != schema.key_fingerprint():
-                raise Refused("the decision is for another server; nothing was changed")
-            if not core.key_opens(credential.key):
-                raise Refused(f"the key {credential.key} has ended; nothing was changed")
-            proposal, seen = text(wanted["id"]), text(wanted["seen"])
-            vote = Vote(
-                by=approver.name,
-                public=approver.public,
-                at=_instant(text(wanted["at"])),
-                key=credential.key,
-                credential=keys.record(credential.key),
-                signatures=tuple(
-                    text(part) for name in ("signature", "link", "seal", "closing") if (part := wanted.get(name))
-                ),
-            )
-            if name == REJECT:
-                why = text(wanted["reason"])
-                return dict(as_json(schema.reject_remote(proposal, vote, reason=why, seen=seen)))
-            return dict(as_json(schema.confirm_remote(proposal, vote, seen=seen)))
-        except MemoryAnchorError as error:
-            refusal = {"proposal": str(body.get("id", ""))[:20], "why": str(error)[:200], "key": credential.key}
-            core.audit.append(REFUSED, refusal, by=f"human:{approver.name}", at=core.clock.now())
-            raise
-
-    async def proposals(request: Request) -> dict[str, object]:
-        """List the proposals that wait, with their differences and what an approval is signed over."""
-        actor = v1.actor(request, pop_claims(await v1.body(request)), action=Action.READ)
-        credential = credential_of(request)
-        return dict(await v1.run(actor, partial(open_proposals, credential.user or credential.key)))
-
-    async def handle(request: Request, *, name: str, action: Action) -> dict[str, object]:
-        body = await v1.body(request)
-        claims, proof = pop_claims(body), body.pop(HUMAN, None)
-        actor = v1.actor(request, claims, action=action)
-        approver_of(request)
-        if core.settings.read_only:
-            raise Refused("this memory is read-only; nothing was changed")
-        return dict(await v1.run(actor, partial(decide, name, body, proof, actor, request)))
-
-    async def approve(request: Request) -> dict[str, object]:
-        return await handle(request, name=APPROVE, action=Action.APPROVE_PROPOSAL)
-
-    async def reject(request: Request) -> dict[str, object]:
-        return await handle(request, name=REJECT, action=Action.REJECT_PROPOSAL)
-
-    def add(name: str, handle: Handler, summary: str, schema: Record) -> None:
-        fields = {**record(schema["properties"]), **CLAIMS_SCHEMA}
-        add_route(app, f"constitution/{name}", handle, summary, {**schema, "properties": fields})
-
-    nothing: Record = {"type": "object", "properties": {}, "additionalProperties": False}
-    add("proposals", proposals, "List the proposals for the constitution that wait, with their differences.", nothing)
-    for name, work, request_type in (("approve", approve, ApproveProposal), ("reject", reject, RejectProposal)):
-        schema = plain_schema(request_type)
-        signed: Record = {**schema, "properties": {**record(schema["properties"]), HUMAN: PROOF}}
-        add(name, work, summary_of(request_type), signed)
-
-
-def _row(schema: IdentitySchema, proposal: Proposal) -> Record:
-    """Return a whole proposal, so that an approver can compute its hash and its diff again."""
-    row = dict(as_json(proposal))
-    row["confirmed_by"] = [confirmation.by for confirmation in proposal.confirmations]
-    row["content"], row["from_id"] = proposal.content, proposal.from_id
-    try:
-        return {**row, "diff": schema.diff(proposal)}
-    except MemoryAnchorError as error:
-        return {**row, "diff": "", "note": str(error)}
-
-
-def _instant(text: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        raise BadInput(f"at is {text[:40]!r}; allowed is an instant in ISO 8601 with a zone")
-    return at.astimezone(UTC)

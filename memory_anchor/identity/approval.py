@@ -16,7 +16,7 @@ from memory_anchor.identity.keys import (
     MAX_CONFIRMATIONS_READ,
     REQUIRED_CONFIRMATIONS,
     Approver,
-    Signs,
+    Signer,
     digest_of,
     signed_by,
     signer_of,
@@ -91,7 +91,7 @@ def rejected_statement(*, project: str, proposal_id: str, at: str) -> dict[str, 
 
 
 def confirm(
-    signer: Signs, *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, project: ProjectRef
+    signer: Signer, *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, project: ProjectRef
 ) -> Confirmation:
     statement = confirmation_statement(proposal=proposal, hashed=hashed, number=number, by=by, at=at, project=project)
     return Confirmation(by, at, hashed, signer.sign(statement), project.id, project.origin)
@@ -118,28 +118,24 @@ def valid_confirmations(
 
     Each must be signed by a known approver over this very proposal, its own number and this project, so an invented,
     copied, repeated or moved one does not count. A confirmation by the own key must name this project's id, one by a
-    colleague's key the trail that both have, one by a remote approver both. distinct: each by another key.
+    colleague's key the trail that both have. distinct: each by another key.
     """
     valid: list[Confirmation] = []
-    seen: set[str | bool] = set()
+    seen: set[str] = set()
     for confirmation in proposal.confirmations[:MAX_CONFIRMATIONS_READ]:
         if confirmation.proposal_hash != hashed:
             continue
         statement = _statement_of(proposal, confirmation, hashed=hashed, number=len(valid) + 1)
         approver = signer_of(known, statement, confirmation.signature)
-        if approver is None:
+        if approver is None or (distinct and approver.public in seen):
             continue
-        identities = {approver.public, approver.elsewhere and confirmation.by}
-        if (distinct or approver.elsewhere) and identities & seen:
-            continue
-        same_project, same_trail = confirmation.project == project.id, confirmation.origin == project.origin
         if own is not None and approver.public == own.public:
-            fits = same_project
+            fits = confirmation.project == project.id
         else:
-            fits = same_project and same_trail if approver.elsewhere else bool(project.origin) and same_trail
+            fits = bool(project.origin) and confirmation.origin == project.origin
         if not fits:
             continue
-        seen |= {approver.public, confirmation.by} if approver.elsewhere else {approver.public}
+        seen.add(approver.public)
         valid.append(confirmation)
     return tuple(valid[:REQUIRED_CONFIRMATIONS])
 

@@ -28,10 +28,9 @@ from memory_anchor.base import nofollow
 from memory_anchor.base.bounded_yaml import LOADER
 from memory_anchor.base.bounded_yaml import check as check_yaml
 from memory_anchor.base.json_values import Json
-from memory_anchor.errors import Refused
 from memory_anchor.files import file_lock, make_private, move_aside, read_bounded, write_atomic
 from memory_anchor.identity.constitution_text import MAX_BYTES
-from memory_anchor.identity.keys import Approver, Signs, digest_of, signed_by, signer_of
+from memory_anchor.identity.keys import Approver, Signer, digest_of, signed_by, signer_of
 from memory_anchor.ports import AuditRecord
 
 TRAIL_FILE = "approved.yaml"
@@ -80,7 +79,7 @@ class Link:
         return digest_of(self.statement)
 
 
-def sign_link(signer: Signs, *, digest: str, previous: str, proposal: str, by: str, at: str) -> Link:
+def sign_link(signer: Signer, *, digest: str, previous: str, proposal: str, by: str, at: str) -> Link:
     """Return a signed link."""
     unsigned = Link(digest, previous, proposal, by, at, "")
     return replace(unsigned, signature=signer.sign(unsigned.statement))
@@ -91,7 +90,7 @@ class SealedRevision:
     """One approved text. applied: ids of all proposals applied so far, newest last.
 
     previous: hash of the previous seal, `FIRST` for the first, "" in texts of versions without this chain.
-    approval: if remote approvers sealed it, the proposal with their confirmations as JSON.
+    approval: of a text that approvers sealed over HTTP in an earlier version (`joint_seals`), theirs as JSON.
     """
 
     number: int
@@ -144,8 +143,8 @@ Joint = Callable[[SealedRevision, Sequence[Approver], str], bool]
 class Archive:
     """The sealed texts of one project: files `NNNNNN.json` in `<home>/approved`, the newest also in `HEADS`.
 
-    recorded: returns the numbers of this archive in the audit trail; called when the files changed. joint: whether
-    enough remote approvers sealed a text together, given the installation's keys and the archive's name.
+    recorded: returns the numbers of this archive in the audit trail; called when the files changed. joint: see
+    `joint_seals.jointly_sealed`.
     """
 
     def __init__(
@@ -185,22 +184,14 @@ class Archive:
         return sorted({*names[-REVISIONS_TRIED:], *up_to_head[-REVISIONS_TRIED:]})
 
     def put(
-        self,
-        signer: Signs,
-        *,
-        text: str,
-        link: Link,
-        applied: Sequence[str],
-        keys: Sequence[Approver] = (),
-        approval: str = "",
+        self, signer: Signer, *, text: str, link: Link, applied: Sequence[str], keys: Sequence[Approver] = ()
     ) -> SealedRevision:
-        """Seal and store a text as the newest, durable on return. keys: the installation's, as for `current`.
-
-        approval: see `SealedRevision`. Raises Refused: the seal would not count here; nothing was stored.
-        """
-        keys = keys if approval else (signer.approver, *keys)
+        """Seal and store a text as the newest, durable on return. keys: the installation's, as for `current`."""
+        keys = (signer.approver, *keys)
         state = self.current(keys)
-        sealed = self.seal_next(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
+        number, previous = self._next_number(state)
+        bare = SealedRevision(number, text, link, tuple(applied)[-MAX_APPLIED:], "", previous)
+        sealed = replace(bare, seal=signer.sign(bare.statement(self.home.name)))
         for folder in (self.home, self._folder, self.head_path.parent):
             move_aside(folder, folder=True)
             make_private(folder)
@@ -211,23 +202,8 @@ class Archive:
         write_atomic(self._path(f"{sealed.number:06d}"), _content(sealed))
         return sealed
 
-    def seal_next(
-        self, signer: Signs, *, text: str, link: Link, applied: Sequence[str], keys: Sequence[Approver], approval: str
-    ) -> SealedRevision:
-        """Return a text sealed as the next one, without storing it. Raises Refused: the seal would not count here."""
-        number, previous = self.next_number(keys)
-        bare = SealedRevision(number, text, link, tuple(applied)[-MAX_APPLIED:], "", previous, approval)
-        sealed = replace(bare, seal=signer.sign(bare.statement(self.home.name)))
-        if self._is_sealed(sealed, keys):
-            return sealed
-        raise Refused(
-            "the approvals so far do not seal this text together; a human confirms it on the server: "
-            "`memory-anchor constitution approve`"
-        )
-
-    def next_number(self, keys: Sequence[Approver]) -> tuple[int, str]:
+    def _next_number(self, state: ArchiveState) -> tuple[int, str]:
         """Return the number of the next text and the id of its predecessor."""
-        state = self.current(keys)
         sealed_last = state.revision.number if state.revision and state.sound else 0
         number = max(sealed_last, last_plausible(self._recorded(), after=sealed_last)) + 1
         while os.path.lexists(self._path(f"{number:06d}")):  # planted, damaged or left by a kill: kept as evidence
@@ -413,7 +389,7 @@ class SealedIndex:
         entries = self._read()
         return path in entries or any(name == project for project, _ in entries.values())
 
-    def add(self, path: str, name: str, signer: Signs | None) -> None:
+    def add(self, path: str, name: str, signer: Signer | None) -> None:
         """Remember that `path` belongs to the project `name`. signer: if None, it only counts as initialised."""
         known_name, signature = self._read().get(path, ("", ""))
         if known_name == name and (

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from memory_anchor.base import nofollow
@@ -32,6 +31,7 @@ from memory_anchor.identity.approved import Link, SealedRevision, continuation, 
 from memory_anchor.identity.changes import apply_proposal, shown_diff, target
 from memory_anchor.identity.constitution_text import FILE_NAME, Document, by_priority
 from memory_anchor.identity.human_key import HumanKey, OwnTrail
+from memory_anchor.identity.joint_seals import voter
 from memory_anchor.identity.judging import Judge, check_first_text, check_limits, cleaned_text, joined
 from memory_anchor.identity.keys import (
     REQUIRED_CONFIRMATIONS,
@@ -39,7 +39,6 @@ from memory_anchor.identity.keys import (
     KeyRing,
     Rules,
     Signer,
-    Signs,
     checked_name,
     checked_passphrase,
     signer_of,
@@ -52,15 +51,6 @@ from memory_anchor.identity.proposals import (
     RejectedProposals,
     Rejection,
     new_id,
-)
-from memory_anchor.identity.remote_approval import (
-    ApprovalBasis,
-    Electorate,
-    KeyIsValid,
-    Vote,
-    approval_json,
-    no_key_is_valid,
-    voter,
 )
 from memory_anchor.identity.served import TextInForce
 from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, storable_text
@@ -78,8 +68,8 @@ class IdentitySchema:
 
     home: a folder of this project's own outside it, `<data_dir>/identity/<project_id>`; keys lie in its parent.
     budget_tokens: what all entries together may cost. min_interval_s: least time between two confirmations.
-    distinct_approvers: whether the three must come from three keys. sharing: of the replicas of one service. is_open:
-    see `KeyIsValid`. account: whose L0 it is; remote approvers count only for their own account, for "" not at all.
+    distinct_approvers: whether the three must come from three keys. sharing: of the replicas of one service. account:
+    whose L0 it is (`joint_seals`).
     """
 
     def __init__(
@@ -94,7 +84,6 @@ class IdentitySchema:
         min_interval_s: int = 0,
         distinct_approvers: bool = False,
         sharing: Sharing | None = None,
-        is_open: KeyIsValid = no_key_is_valid,
         account: str = "",
     ) -> None:
         project_folder(home.name)  # the key ring is the folder above: no id may lead anywhere else
@@ -120,12 +109,10 @@ class IdentitySchema:
             records=trail.records,
             account=account,
         )
-        remote_voters = lambda key, at: voter(key, Electorate(self._keys.sealing_approvers(), account), at)  # noqa: E731
-        self._rejected = RejectedProposals(home, home.name, trail.records, remote_voters)
+        earlier_voter = lambda key, at: voter(key, self._keys.sealing_approvers(), at, account=account)  # noqa: E731
+        self._rejected = RejectedProposals(home, home.name, trail.records, earlier_voter)
         self._lock = threading.RLock()
-        self._judge = Judge(
-            self._keys, self.human, self._in_force, self._rejected, self._book.folder, self._lock, is_open, account
-        )
+        self._judge = Judge(self._keys, self.human, self._in_force, self._rejected, self._book.folder, self._lock)
         self._counted: tuple[tuple[ConstitutionEntry, ...], int] = ((), 0)
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -365,22 +352,6 @@ class IdentitySchema:
             nofollow.write(self._home, FILE_NAME, text.encode())
             self._seal_first(signer, document, by=signer.approver.name)
 
-    def approval_basis(self) -> ApprovalBasis:
-        """Return what a remote approver signs over, besides the proposal. Raises Refused: never initialised."""
-        revision, project, keys = self._approved(), self._judge.project(), self._keys.sealing_approvers()
-        number, follows = self._in_force.archive().next_number(keys)
-        installation, link = self.key_fingerprint(), revision.link.id
-        return ApprovalBasis(
-            installation, project.id, project.origin, revision.text, link, follows, number, revision.applied
-        )
-
-    def confirm_remote(self, proposal_id: str, vote: Vote, *, seen: str) -> Proposal:
-        """Return the proposal with one more confirmation, signed on another machine; see `confirm`.
-
-        Raises Refused: as `confirm`, or the vote is for something else, too old, or by an approver who confirmed.
-        """
-        return self._confirm(proposal_id, lambda: vote.signer, by=checked_name(vote.by), seen=seen, vote=vote)
-
     def confirm(self, proposal_id: str, *, passphrase: str, approver: str, seen: str | None = None) -> Proposal:
         """Return the proposal with one more confirmation; the third makes it effective.
 
@@ -389,11 +360,6 @@ class IdentitySchema:
         closed. NotFound, BadInput: there is none, or it cannot be applied.
         """
         by = checked_name(approver)
-        return self._confirm(proposal_id, lambda: self.human.unlock(passphrase), by=by, seen=seen)
-
-    def _confirm(
-        self, proposal_id: str, open_signer: Callable[[], Signs], *, by: str, seen: str | None, vote: Vote | None = None
-    ) -> Proposal:
         with self._changing():
             revision = self._approved()
             file = self._book.find(proposal_id)
@@ -402,9 +368,8 @@ class IdentitySchema:
             if proposal.status is not ProposalStatus.OPEN and not half_done:
                 raise Refused(f"proposal {proposal_id} is {proposal.status.value} already")
             self._check_seen(proposal, seen)
-            signer = open_signer()
-            rules = signer.rules if vote is None else None
-            proposal = self._judge.with_status(file, self._keys.approvers(), revision.applied, rules=rules)
+            signer = self.human.unlock(passphrase)
+            proposal = self._judge.with_status(file, self._keys.approvers(), revision.applied, rules=signer.rules)
             if half_done:
                 return self._finish(proposal, file.before, revision, by=by)
             if proposal.action in (ProposalAction.ADD, ProposalAction.REPLACE):
@@ -412,26 +377,18 @@ class IdentitySchema:
             text = apply_proposal(revision.text, proposal)
             if proposal.action is not ProposalAction.REMOVE:
                 self._check_limits(splice.parse(text), Refused)
-            before = self._judge.before(proposal)
-            if vote is not None:
-                vote.check(self._judge.electorate(), self._clock.now())
-                vote.check_new(proposal)
-            at, credential = (self._clock.now(), "") if vote is None else (vote.at, vote.credential)
+            before, at = self._judge.before(proposal), self._clock.now()
             earlier = len(proposal.confirmations)
             if earlier < REQUIRED_CONFIRMATIONS:
-                now = self._clock.now()
-                proposal = self._judge.confirm(proposal, before, signer, by, at=at, now=now, credential=credential)
-            is_last = len(proposal.confirmations) >= REQUIRED_CONFIRMATIONS
-            is_remote = vote is not None
-            seal = partial(self._seal, signer, proposal, before, revision, text, by=by, at=at, is_remote=is_remote)
-            if vote is not None and is_last:
-                seal(keep=False)  # raises before anything is written
-            if earlier < REQUIRED_CONFIRMATIONS:
+                proposal = self._judge.confirm(proposal, before, signer, by, at=at)
                 self._book.write(ProposalFile(proposal, before))
                 hashed = proposal_hash(proposal, before)
                 fields: Record = {"proposal": proposal.id, "number": earlier + 1, "hash": hashed}
                 self._record("constitution.confirmed", fields, by=by)
-            return self._finish(proposal, before, seal(keep=True), old=revision, by=by) if is_last else proposal
+            if len(proposal.confirmations) < REQUIRED_CONFIRMATIONS:
+                return proposal
+            sealed = self._seal(signer, proposal, revision, text, by=by, at=at)
+            return self._finish(proposal, before, sealed, old=revision, by=by)
 
     def reject(
         self, proposal_id: str, *, passphrase: str, approver: str, reason: str, seen: str | None = None
@@ -441,23 +398,6 @@ class IdentitySchema:
         Raises Refused: the passphrase, it is closed already, or it changed since. NotFound, BadInput.
         """
         by = checked_name(approver)
-        return self._reject(proposal_id, lambda: self.human.unlock(passphrase), by=by, reason=reason, seen=seen)
-
-    def reject_remote(self, proposal_id: str, vote: Vote, *, reason: str, seen: str) -> Proposal:
-        """Return the proposal, closed by an approver on another machine. Raises Refused: as `confirm_remote`."""
-        by = checked_name(vote.by)
-        return self._reject(proposal_id, lambda: vote.signer, by=by, reason=reason, seen=seen, vote=vote)
-
-    def _reject(
-        self,
-        proposal_id: str,
-        open_signer: Callable[[], Signs],
-        *,
-        by: str,
-        reason: str,
-        seen: str | None,
-        vote: Vote | None = None,
-    ) -> Proposal:
         cleaned_reason = cleaned_text("reason", reason, most=REASON_MAX)
         with self._changing():
             file = self._book.find(proposal_id)
@@ -465,14 +405,11 @@ class IdentitySchema:
             if proposal.status is not ProposalStatus.OPEN:
                 raise Refused(f"proposal {proposal_id} is {proposal.status.value} already")
             self._check_seen(proposal, seen)
-            if vote is not None:
-                vote.check(self._judge.electorate(), self._clock.now())
-            signer = open_signer()
-            at, credential = (self._clock.now(), "") if vote is None else (vote.at, vote.credential)
+            signer, at = self.human.unlock(passphrase), self._clock.now()
             statement = rejection_statement(hashed=proposal_hash(proposal, ""), by=by, at=at, reason=cleaned_reason)
-            rejection = Rejection(by, at, cleaned_reason, signer.sign(statement), credential)
+            rejection = Rejection(by, at, cleaned_reason, signer.sign(statement))
             closed = replace(proposal, status=ProposalStatus.REJECTED)
-            entry = self._rejected.sign(signer, closed.id, at, credential)
+            entry = self._rejected.sign(signer, closed.id, at)
             self._record(REJECTED, {"proposal": closed.id, "archive": self._home.name, **entry}, by=by)
             self._rejected.add(entry)
             self._book.write(ProposalFile(closed, file.before, rejection))
@@ -514,23 +451,18 @@ class IdentitySchema:
 
     def _seal(
         self,
-        signer: Signs,
+        signer: Signer,
         proposal: Proposal,
-        before: str,
         revision: SealedRevision,
         text: str,
         *,
         by: str,
         at: datetime,
-        is_remote: bool,
-        keep: bool,
     ) -> SealedRevision:
-        """Seal the text with the proposal applied. keep: if False, only check that the seal would be valid."""
+        """Seal the text with the proposal applied."""
         digest, previous = splice.parse(text).digest, revision.link.id
         link = sign_link(signer, digest=digest, previous=previous, proposal=proposal.id, by=by, at=stamp(at))
-        approval = approval_json(proposal, before) if is_remote else ""
-        applied = (*revision.applied, proposal.id)
-        return self._in_force.seal(signer, text=text, link=link, applied=applied, approval=approval, keep=keep)
+        return self._in_force.seal(signer, text=text, link=link, applied=(*revision.applied, proposal.id))
 
     def _finish(
         self, proposal: Proposal, before: str, sealed: SealedRevision, *, by: str, old: SealedRevision | None = None

@@ -25,9 +25,8 @@ from memory_anchor.identity.approved import origin_of, read_trail
 from memory_anchor.identity.changes import replaced_digest
 from memory_anchor.identity.constitution_text import FILE_NAME, MAX_ENTRIES, PLACEHOLDER, Document
 from memory_anchor.identity.human_key import HumanKey
-from memory_anchor.identity.keys import Approver, KeyRing, Rules, Signs, signer_of
+from memory_anchor.identity.keys import Approver, KeyRing, Rules, Signer, signer_of
 from memory_anchor.identity.proposals import ProposalFile, RejectedProposals
-from memory_anchor.identity.remote_approval import Electorate, KeyIsValid, origin_in, voter, voters, without_ended_keys
 from memory_anchor.identity.served import TextInForce
 from memory_anchor.inputs import storable_content
 from memory_anchor.inputs import text as checked_text
@@ -38,8 +37,7 @@ from memory_anchor.model import ConstitutionEntry, Proposal, ProposalStatus
 class Judge:
     """Decides the status of one project's proposals.
 
-    trail: the folder of the approvals' trail. lock: the schema's. is_open: see `KeyIsValid`. account:
-    whose L0 it is.
+    trail: the folder of the approvals' trail. lock: the schema's.
     """
 
     def __init__(
@@ -50,8 +48,6 @@ class Judge:
         rejected: RejectedProposals,
         trail: Path,
         lock: RLock,
-        is_open: KeyIsValid,
-        account: str,
     ) -> None:
         self._keys = keys
         self._human = human
@@ -59,8 +55,6 @@ class Judge:
         self._rejected = rejected
         self._trail = trail
         self._lock = lock
-        self._is_open = is_open
-        self._account = account
 
     def with_status(
         self,
@@ -80,11 +74,7 @@ class Judge:
         hashed = proposal_hash(claimed, file.before)
         distinct = self._human.rules(rules).distinct_approvers
         own, project = self._keys.own(), self.project()
-        confirming = (*known, *voters(claimed, self.electorate()))
-        still_valid = claimed if claimed.id in applied else without_ended_keys(claimed, self._is_open)
-        valid = valid_confirmations(
-            still_valid, hashed=hashed, known=confirming, own=own, distinct=distinct, project=project
-        )
+        valid = valid_confirmations(claimed, hashed=hashed, known=known, own=own, distinct=distinct, project=project)
         if claimed.id in applied:
             return replace(claimed, status=ProposalStatus.EFFECTIVE, confirmations=valid)
         if claimed.id in (self._rejected.ids(known, (claimed.id,)) if rejected is None else rejected):
@@ -94,34 +84,27 @@ class Judge:
             statement = rejection_statement(
                 hashed=proposal_hash(claimed, ""), by=rejection.by, at=rejection.at, reason=rejection.reason
             )
-            remote_approvers = voter(rejection.credential, self.electorate(), rejection.at)
-            if signer_of((*known, *remote_approvers), statement, rejection.signature) is not None:
+            if signer_of(known, statement, rejection.signature) is not None:
                 return replace(claimed, status=ProposalStatus.REJECTED, confirmations=valid)
-        if claimed.status is ProposalStatus.EFFECTIVE and confirmed_elsewhere(claimed, hashed=hashed, known=confirming):
+        if claimed.status is ProposalStatus.EFFECTIVE and confirmed_elsewhere(claimed, hashed=hashed, known=known):
             return replace(claimed, confirmations=valid)
         if file.before != self.before(claimed):
             valid = ()
         return replace(claimed, status=ProposalStatus.OPEN, confirmations=valid)
 
-    def electorate(self) -> Electorate:
-        """Return whose remote decisions count."""
-        return Electorate(self._keys.sealing_approvers(), self._account)
-
-    def confirm(
-        self, proposal: Proposal, before: str, signer: Signs, by: str, *, at: datetime, now: datetime, credential: str
-    ) -> Proposal:
-        """Return the proposal with one more confirmation. at: when it was signed. Raises Refused: the rules."""
+    def confirm(self, proposal: Proposal, before: str, signer: Signer, by: str, *, at: datetime) -> Proposal:
+        """Return the proposal with one more confirmation. Raises Refused: the rules."""
         earlier = proposal.confirmations
-        rules = self._human.rules(None if credential else signer.rules)
+        rules = self._human.rules(signer.rules)
         interval = rules.min_interval_s
-        if earlier and interval and (now - earlier[-1].at).total_seconds() < interval:
-            wait_s = interval - (now - earlier[-1].at).total_seconds()
+        if earlier and interval and (at - earlier[-1].at).total_seconds() < interval:
+            wait_s = interval - (at - earlier[-1].at).total_seconds()
             raise Refused(f"the last confirmation is too recent; retry in {wait_s:.0f} s (constitution.min_interval_s)")
         hashed, number = proposal_hash(proposal, before), len(earlier) + 1
-        if (rules.distinct_approvers or credential) and has_signed(signer.approver, proposal, hashed):
+        if rules.distinct_approvers and has_signed(signer.approver, proposal, hashed):
             raise Refused(f"{signer.approver.name} confirmed it already; another approver must")
         added = confirm(signer, proposal=proposal, hashed=hashed, number=number, by=by, at=at, project=self.project())
-        return replace(proposal, confirmations=(*earlier, replace(added, credential=credential)))
+        return replace(proposal, confirmations=(*earlier, added))
 
     def before(self, proposal: Proposal) -> str:
         """Return the digest of what the proposal would replace in the text in force."""
@@ -140,8 +123,6 @@ class Judge:
         revision = archive.current(self._keys.sealing_approvers()).revision
         if revision is None:
             return ProjectRef(archive.home.name, "")
-        if revision.approval:
-            return ProjectRef(archive.home.name, origin_in(revision))
         trail, known = read_trail(self._trail), self._keys.approvers()
         return ProjectRef(archive.home.name, origin_of(trail, link=revision.link, known=known))
 

@@ -33,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -170,12 +170,10 @@ _NONCE = bytes(12)
 
 @dataclass(frozen=True, slots=True)
 class Approver:
-    """A human who may approve. public: base64 of the raw Ed25519 public key. elsewhere: a remote approver, by an access
-    key of this server; such an approver counts once per proposal."""
+    """A human who may approve. public: base64 of the raw Ed25519 public key."""
 
     name: str
     public: str
-    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,18 +210,6 @@ class SealedKey:
     sealed: str
     cost: int
     rules: Json
-
-
-class Signs(Protocol):
-    """Gives an approver's signature over a statement: an unlocked key, or signatures made on another machine."""
-
-    @property
-    def approver(self) -> Approver: ...
-
-    @property
-    def rules(self) -> Rules: ...
-
-    def sign(self, statement: Mapping[str, Json]) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from memory_anchor.identity.keys import (
     MAX_CONFIRMATIONS_READ,
     REQUIRED_CONFIRMATIONS,
     Approver,
-    Signs,
+    Signer,
     canonical,
     signer_of,
 )
@@ -45,10 +45,11 @@ REJECTED = "constitution.rejected"
 REJECTED_FILE = "rejected.json"
 PARTS = ("id", "at", "signature")
 CREDENTIAL = "credential"
+"""Of a rejection that an earlier version took over HTTP: the signed record of the approver's access key."""
 LOST_SHOWN = 3
 MAX_REJECTED = 10_000
 MAX_REJECTED_BYTES = 20_000_000
-Voters = Callable[[str, str], Sequence[Approver]]
+Voter = Callable[[str, str], Approver | None]
 MAX_READ = 1_000
 MAX_LISTED = 10_000
 """Names in the folder that are read."""
@@ -57,13 +58,10 @@ MAX_FILE_BYTES = MAX_BYTES + 100_000
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """credential: the signed record of a remote approver's access key, "" if rejected locally."""
-
     by: str
     at: datetime
     reason: str
     signature: str
-    credential: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +116,15 @@ class RejectedProposals:
     """The rejected proposals of one project, recorded outside it: each signed, and recorded twice.
 
     They are in a list next to the archive and in the audit trail, so neither an editor nor `rm` reopens a proposal, and
-    an unsigned claim of rejection closes none. records: the audit trail, read if a proposal looks open. voters: the
-    remote approvers for a credential and a time.
+    an unsigned claim of rejection closes none. records: the audit trail, read if a proposal looks open. voter: see
+    `joint_seals`.
     """
 
-    def __init__(
-        self, home: Path, project: str, records: Callable[[str], Iterable[AuditRecord]], voters: Voters
-    ) -> None:
+    def __init__(self, home: Path, project: str, records: Callable[[str], Iterable[AuditRecord]], voter: Voter) -> None:
         self._path = home / REJECTED_FILE
         self._project = project
         self._records = records
-        self._voters = voters
+        self._voter = voter
 
     def ids(self, known: Sequence[Approver], among: Container[str]) -> frozenset[str]:
         """Return the ids of `among` whose rejection here carries a known approver's signature."""
@@ -139,11 +135,10 @@ class RejectedProposals:
             and signer_of(self._approvers_for(known, entry), self._statement(entry), entry["signature"])
         )
 
-    def sign(self, signer: Signs, proposal_id: str, at: datetime, credential: str) -> dict[str, str]:
+    def sign(self, signer: Signer, proposal_id: str, at: datetime) -> dict[str, str]:
         """Return a signed rejection as the audit trail and the list store it."""
         entry = {"id": proposal_id, "at": stamp(at)}
-        optional = {"credential": credential} if credential else {}
-        return {**entry, "signature": signer.sign(self._statement(entry)), **optional}
+        return {**entry, "signature": signer.sign(self._statement(entry))}
 
     def add(self, entry: Mapping[str, str]) -> None:
         """Store a rejection, and restore those that only the audit trail still has; durable on return."""
@@ -163,7 +158,8 @@ class RejectedProposals:
             )
 
     def _approvers_for(self, known: Sequence[Approver], entry: Mapping[str, str]) -> Sequence[Approver]:
-        return (*known, *self._voters(entry.get(CREDENTIAL, ""), entry["at"]))
+        voter = self._voter(entry[CREDENTIAL], entry["at"]) if CREDENTIAL in entry else None
+        return known if voter is None else (voter,)
 
     def _statement(self, entry: Mapping[str, str]) -> dict[str, Json]:
         return rejected_statement(project=self._project, proposal_id=entry["id"], at=entry["at"])
@@ -297,20 +293,18 @@ def record_of(file: ProposalFile) -> dict[str, Json]:
                 "signature": confirmation.signature,
                 "project": confirmation.project,
                 "origin": confirmation.origin,
-                **({"credential": confirmation.credential} if confirmation.credential else {}),
             }
             for number, confirmation in enumerate(proposal.confirmations, start=1)
         ],
     }
     if file.rejection is not None:
         rejection = file.rejection
-        fields = {
+        record["rejection"] = {
             "by": rejection.by,
             "at": stamp(rejection.at),
             "reason": rejection.reason,
             "signature": rejection.signature,
         }
-        record["rejection"] = {**fields, CREDENTIAL: rejection.credential} if rejection.credential else fields
     return record
 
 
@@ -327,7 +321,6 @@ def proposal_file_of(record: Mapping[str, Json]) -> ProposalFile:
             _text(entry, "signature"),
             _text({"project": "", **entry}, "project"),
             _text({"origin": "", **entry}, "origin"),
-            _text({"credential": "", **entry}, "credential"),
         )
         for entry in entries[:MAX_CONFIRMATIONS_READ]
     )
@@ -335,7 +328,7 @@ def proposal_file_of(record: Mapping[str, Json]) -> ProposalFile:
     rejection = None
     if claimed:
         parts = (_text(claimed, "by"), _at(claimed, "at"), _text(claimed, "reason"), _text(claimed, "signature"))
-        rejection = Rejection(*parts, _text({CREDENTIAL: "", **claimed}, CREDENTIAL))
+        rejection = Rejection(*parts)
     proposal = Proposal(
         id=_text(record, "id"),
         action=ProposalAction(_text(record, "action")),

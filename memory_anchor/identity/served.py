@@ -43,8 +43,8 @@ from memory_anchor.identity.constitution_text import (
     decode,
     parse,
 )
-from memory_anchor.identity.keys import Approver, KeyRing, Signs
-from memory_anchor.identity.remote_approval import jointly_sealed
+from memory_anchor.identity.joint_seals import jointly_sealed
+from memory_anchor.identity.keys import Approver, KeyRing, Signer
 from memory_anchor.model import Proposal, ProposalAction
 from memory_anchor.ports import AuditRecord
 
@@ -135,35 +135,26 @@ class TextInForce:
         other_name = self._index.home_of(self._at, self._keys.sealing_approvers() if keys is None else keys)
         return self._archive_of(other_name) if other_name else own
 
-    def remember(self, signer: Signs | None = None) -> None:
+    def remember(self, signer: Signer | None = None) -> None:
         """Bind the project's folder to its archive. signer: if None, the folder only counts as initialised."""
         if self._at:
             self._index.add(self._at, self.archive().home.name, signer)
 
     def seal(
         self,
-        signer: Signs,
+        signer: Signer,
         *,
         text: str,
         link: Link,
         applied: Sequence[str],
-        approval: str = "",
-        keep: bool = True,
     ) -> SealedRevision:
-        """Store a text as the newest approved one and bind the folder to it; durable on return.
-
-        approval: for a text that remote approvers seal, see `SealedRevision`. keep: if False, it is only made.
-        Raises Refused: the seal would not count here.
-        """
-        keys, archive = self._keys.sealing_approvers(), self.archive()
-        seal = archive.put if keep else archive.seal_next
-        sealed = seal(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
-        if keep:
-            self.remember(None if approval else signer)  # the folder was signed at the first approval
+        """Store a text as the newest approved one and bind the folder to it; durable on return."""
+        sealed = self.archive().put(signer, text=text, link=link, applied=applied, keys=self._keys.sealing_approvers())
+        self.remember(signer)
         return sealed
 
     def seal_first(
-        self, signer: Signs, document: Document, *, by: str, at: str, applied: Sequence[str]
+        self, signer: Signer, document: Document, *, by: str, at: str, applied: Sequence[str]
     ) -> tuple[SealedRevision, bool]:
         """Seal a first text; return it, and whether it continues a clone's trail that ends in this very text."""
         trail = read_trail(self._trail)

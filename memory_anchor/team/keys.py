@@ -35,9 +35,9 @@ from memory_anchor.errors import (
     retry_on_conflict,
 )
 from memory_anchor.files import file_lock, read_bounded, write_atomic
+from memory_anchor.identity.joint_seals import KEY_RECORD
 from memory_anchor.identity.keys import Approver, KeyRing, Signer, is_public, signed_by, signer_of
-from memory_anchor.identity.remote_approval import KEY_RECORD, credential_of
-from memory_anchor.ports import AuditLog, Clock, SharedRecords, Sharing
+from memory_anchor.ports import AuditLog, SharedRecords, Sharing
 from memory_anchor.team.credential import Credential, Role
 
 FOLDER = "team"
@@ -168,24 +168,6 @@ class KeyFile:
             if stamp != self._stamp:
                 self._keys, self._stamp = self._read(), stamp
             return self._keys
-
-    def record(self, id_: str) -> str:
-        """Return the signed record of a key, with its maker's, as stored with an approval. Raises NotFound."""
-        keys = self.all()
-        if (key := keys.get(id_)) is None:
-            raise NotFound(f"no key {id_[:20]!r} any more; ask for a new one: `memory-anchor keys create`")
-        maker = keys.get(key.made_with)
-        by = (maker.statement(), maker.signature) if maker is not None else None
-        return credential_of(key.statement(), key.signature, by)
-
-    def open_check(self, clock: Clock) -> Callable[[str], bool]:
-        """Return a function that says whether the key of an id is valid now."""
-
-        def is_open(id_: str) -> bool:
-            key = self.all().get(id_)
-            return key is not None and not key.ended(clock.now())
-
-        return is_open
 
     # --- changes -----------------------------------------------------------------------------------------------
 

@@ -178,9 +178,6 @@ def test_each_role_may_what_the_table_says_and_nothing_else(served: Served, held
 
 OF_THE_SERVICE = {"health", "ready", "version", "context", "ingest", "ingest/{batch}"}
 WITHOUT_A_PROOF = {
-    "constitution/proposals": Action.READ,
-    "constitution/approve": Action.APPROVE_PROPOSAL,
-    "constitution/reject": Action.REJECT_PROPOSAL,
     "review/inbox": Action.READ,
     "review/sides": Action.READ,
     "review/challenge": Action.ACCEPT,
@@ -192,7 +189,7 @@ WITHOUT_A_PROOF = {
     "keys/revoke": Action.REVOKE_KEYS,
 }
 """What each path of a decision is in the table of rights."""
-HANDS_OUT = {"constitution/proposals", "review/inbox", "review/sides", "review/challenge", "keys", "keys/revoke"}
+HANDS_OUT = {"review/inbox", "review/sides", "review/challenge", "keys", "keys/revoke"}
 """Of those, what no signature is asked for."""
 
 

@@ -242,11 +242,6 @@ class Tenants:
             "review sides": lambda: post(decider, "review/sides", id=target.id).text,
             "review challenge": lambda: post(decider, "review/challenge").text,
             "review accept": lambda: post(decider, "review/accept", id=target.id, seen=[]).text,
-            "review rules": lambda: post(decider, "constitution/proposals").text,
-            "review approval": lambda: post(decider, "constitution/approve", id="p-0123456789", at=about).text,
-            "review rejection": lambda: (
-                post(decider, "constitution/reject", id="p-0123456789", at=about, reason="no").text
-            ),
             "keys": lambda: ask("GET", "/v1/keys", headers=bearer(decider.key)).text,
             "key ended": lambda: (
                 ask("POST", "/v1/keys/revoke", headers=bearer(decider.key), json={"id": foreign_key}).text

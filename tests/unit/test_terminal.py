@@ -91,7 +91,6 @@ SHOWS_NONE = {
     *("sync setup", "sync now", "sync status", "sync revoke"),
     *("lorebook export",),  # what came in, byte for byte
     "constitution found",  # shows the text of the file that it is given
-    "constitution review",  # of a server, tried in tests/attacks/test_constitution_elsewhere.py
     *("projects list", "projects link", "projects move", "projects merge", "constitution rules"),
 }
 """Commands that show settings, files, counts and states; the consoles spell out what those may hold."""

@@ -30,6 +30,7 @@ from memory_anchor.front.cli import (
 )
 from memory_anchor.front.cli.constitution import make_app
 from memory_anchor.front.cli.output import show_failure
+from memory_anchor.front.gone import about_command
 
 LINE = "memory_anchor.line"
 
@@ -46,8 +47,11 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except Exception as error:
             message = getattr(error, "format_message", None)  # of typer's usage errors, in every version
+            if message is not None and (gone := about_command(ctx.meta[LINE])):
+                error.message = gone  # type: ignore[attr-defined]
+                error.format_message = lambda: gone  # type: ignore[attr-defined]
             if message is not None and "--json" in ctx.meta[LINE]:
-                show_failure(TABLE[BadInput].code, " ".join(str(message()).split()))
+                show_failure(TABLE[BadInput].code, " ".join(str(error.format_message()).split()))  # type: ignore[attr-defined]
             raise
 
 
@@ -93,7 +97,5 @@ devices.register(app)
 knowledge.register(app)
 setup.register(app)
 evaluate.register_variants(app)
-constitution = make_app(setup.identity, link.check_writable, setup.identity)
-constitution.command("review")(served.review)
-app.add_typer(constitution, name="constitution")
+app.add_typer(make_app(setup.identity, link.check_writable, setup.identity), name="constitution")
 guide.add_examples(app)

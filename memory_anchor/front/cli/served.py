@@ -1,13 +1,8 @@
-"""Commands for a served memory: access keys (`keys create`, `list`, `revoke`) and `constitution review --server URL`.
+"""Commands for a served memory: access keys (`keys create`, `list`, `revoke`).
 
-The `keys` commands work on the key file of this data directory, which a running server reads with every request
-(replicas share it); no engine is asked. Creating a key needs the human's passphrase, since the record is sign_request;
-revoking one does not: it only takes rights away.
-
-`constitution review` lets an approver decide on a served L0's proposals. The difference shown and all that the
-passphrase signs are made here, from the server's text and proposal: a server (or a man in the middle) that shows one
-thing and applies another gets a signature that fits neither. The key stays here; signatures leave, each good for this
-proposal, text, server and moment.
+They work on the key file of this data directory, which a running server reads with every request (replicas share it);
+no engine is asked. Creating a key needs the human's passphrase, since the record is signed; revoking one does not: it
+only takes rights away.
 """
 
 from __future__ import annotations
@@ -15,26 +10,22 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memory_anchor.base.json_values import Record, optional_text, record, records, text, whole
-from memory_anchor.base.terminal import visible, visible_lines
-from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound
-from memory_anchor.front.callers import REVIEWER
+from memory_anchor.base.json_values import records, text
+from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import completing
-from memory_anchor.front.cli.constitution import check_terminal
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import ask_server, data_dir, read_key
 from memory_anchor.front.cli.output import (
     JsonOption,
     KeyFileOption,
     ServerOption,
-    err,
     escaped,
     handle_errors,
     out,
@@ -45,9 +36,6 @@ from memory_anchor.front.cli.passphrase import ask_human, audit_trail, shared_re
 from memory_anchor.requests import AddAccessKey
 
 if TYPE_CHECKING:
-    from memory_anchor.identity.keys import Signer
-    from memory_anchor.identity.remote_approval import ApprovalBasis
-    from memory_anchor.model import Proposal
     from memory_anchor.team.keys import AccessKey, KeyFile
 
 HELP = "Who may come in to `memory-anchor serve`: create, list and revoke access keys."
@@ -207,141 +195,3 @@ def _until(expires: str, now: datetime) -> datetime | None:
     if at is None or at.tzinfo is None:
         raise BadInput(f"expires is {expires[:40]!r}; allowed are 12h, 90d, 4w, or a time such as 2027-01-31T00:00:00Z")
     return at
-
-
-CALL, REJECT = "constitution_approve", "constitution_reject"
-CHOICES = "(c)onfirm, (r)eject, (s)kip, (q)uit"
-
-
-@handle_errors
-def review(
-    context: typer.Context,
-    server: ServerOption = "",
-    key_file: KeyFileOption = "",
-    list_only: Annotated[bool, typer.Option("--list", help="Only show what waits.")] = False,
-    approve: Annotated[list[str] | None, typer.Option(metavar="ID", help="Confirm this one; repeatable.")] = None,
-    reject: Annotated[list[str] | None, typer.Option(metavar="ID", help="Close this one; repeatable.")] = None,
-    reason: Annotated[str, typer.Option(help="Why it is rejected; asked for when left out.")] = "",
-    json_: JsonOption = False,
-) -> None:
-    """Confirm or reject proposals of a served memory with your own passphrase; three approvers make one effective."""
-    if not server:
-        raise BadInput("--server is missing; on this machine it is `memory-anchor review`")
-    if context.parent is not None and any(context.parent.params.get(name) for name in ("account", "project")):
-        raise BadInput("--account and --project are not taken with --server; the access key says whose L0 it is")
-    if reject and not reason.strip():
-        raise BadInput("reason is missing; --reject needs --reason TEXT, which is kept with the proposal")
-    named = [*(approve or ()), *(reject or ())]
-    if len(set(named)) < len(named):
-        raise BadInput("a proposal is named twice; allowed is one decision for each")
-    url, key = server.rstrip("/"), read_key(key_file)
-    answer = ask_server(url, key, "constitution/proposals", {})
-    rows = {str(row.get("proposal_id")): row for row in records(answer.get("proposals", []))}
-    if list_only or (json_ and not named):
-        _list(answer, rows, as_json=json_)
-        return
-    if unknown := [id for id in named if id not in rows]:
-        raise NotFound(f"no proposal {unknown[0][:40]!r} waits there; those that wait are {', '.join(rows) or 'none'}")
-    if not rows:
-        print_dim("nothing waits for approval")
-        return
-    check_terminal(as_json=True)  # what is shown goes to stderr
-    human: Signer | None = None
-    outcomes: list[Record] = []
-    for name in named or list(rows):
-        if outcomes:  # the text in force may have changed
-            answer = ask_server(url, key, "constitution/proposals", {})
-            rows = {str(row["proposal_id"]): row for row in records(answer["proposals"])}
-        if name not in rows:
-            continue
-        proposal, ground, number = _read(rows[name], answer)
-        by, fits = str(answer["by"]), True
-        try:
-            _show(proposal, ground, rows[name], number, by)
-        except MemoryAnchorError as error:
-            fits = False
-            err.print(f"{visible(name)} cannot be applied to the text in force: {visible(str(error))}", markup=False)
-            err.print(visible_lines(proposal.content), markup=False)
-        choice = "r" if name in (reject or ()) else "c" if approve else ""
-        choice = choice or typer.prompt(CHOICES, default="s", err=json_).strip().lower()[:1]
-        if choice == "q":
-            break
-        if choice not in "cr" or (choice == "c" and not fits):
-            continue
-        why = "" if choice == "c" else reason.strip() or typer.prompt("Why 理由", err=json_).strip()
-        human = human or ask_human()
-        outcomes.append(_decide(url, key, human, proposal, ground, number, by, why))
-        if not json_:
-            done = outcomes[-1]
-            out.print(visible(f"{name}  {done['status']}  {done['confirmations']}/{done['required']}"), markup=False)
-    if json_:
-        show_json({"outcomes": outcomes})
-
-
-def _decide(
-    url: str, key: str, human: Signer, proposal: Proposal, ground: ApprovalBasis, number: int, by: str, why: str
-) -> Record:
-    """Send a decision that is sign_request here; return the outcome. why: of a rejection, "" for an approval."""
-    from memory_anchor.identity.remote_approval import sign_approval, sign_rejection
-    from memory_anchor.identity.signed_requests import sign_request
-
-    at = datetime.now(UTC)
-    signatures: tuple[str, ...]
-    if why:
-        seen, signatures = sign_rejection(human, proposal, ground, by=by, at=at, reason=why)
-    else:
-        seen, signatures = sign_approval(human, proposal, ground, number=number, by=by, at=at)
-    given = {"id": proposal.id, "seen": seen, "installation": ground.installation, "at": at.isoformat()}
-    given |= {"reason": why} if why else {}
-    names = ("signature", "closing") if why else ("signature", "link", "seal")
-    given |= dict(zip(names, signatures, strict=False))
-    call = REJECT if why else CALL
-    proof = sign_request(human, call, given, REVIEWER, ask_server(url, key, "review/challenge", {}))
-    return ask_server(url, key, call.replace("_", "/"), {**given, "human": proof})
-
-
-def _read(row: Record, answer: Record) -> tuple[Proposal, ApprovalBasis, int]:
-    """Return a server's proposal, the text it is about, and the number of the next confirmation."""
-    from memory_anchor.identity.remote_approval import ApprovalBasis
-    from memory_anchor.model import Proposal, ProposalAction
-
-    try:
-        proposal = Proposal(
-            id=str(row["proposal_id"]),
-            action=ProposalAction(text(row["action"])),
-            content=str(row["content"]),
-            reason=str(row["reason"]),
-            proposed_by=str(row["proposed_by"]),
-            proposed_at=datetime.fromisoformat(text(row["proposed_at"])),
-            entry_id=optional_text(row["entry_id"]),
-            from_id=optional_text(row["from_id"]),
-        )
-        return proposal, ApprovalBasis.of(record(answer["ground"])), whole(row["confirmations"]) + 1
-    except (KeyError, TypeError, ValueError):
-        raise BadInput("the server's answer is no list of proposals; is it of another version?") from None
-
-
-def _show(proposal: Proposal, ground: ApprovalBasis, row: Record, number: int, by: str) -> None:
-    """Show what an approval would sign. Raises BadInput, NotFound: it does not fit the text in force."""
-    from memory_anchor.identity.changes import shown_diff
-
-    difference = shown_diff(ground.text, proposal)
-    err.print(visible(f"{proposal.id}  {proposal.action.value}, proposed by {proposal.proposed_by}"), markup=False)
-    err.print(f"reason 理由: {visible(proposal.reason)}", markup=False)
-    err.print(visible_lines(difference), markup=False)
-    err.print(visible(f"Server {ground.installation}, as {by}"), markup=False)
-    err.print(f"This is confirmation {number} of {row['required']}. 第 {number} 次确认。", markup=False)
-
-
-def _list(answer: Record, rows: Mapping[str, Record], *, as_json: bool) -> None:
-    if as_json:
-        show_json({name: answer[name] for name in ("proposals", "notes") if name in answer})
-        return
-    for name, row in rows.items():
-        confirmed = f"{row.get('confirmations')}/{row.get('required')}"
-        out.print(
-            visible(f"{name}  {confirmed}  {row.get('action')}, proposed by {row.get('proposed_by')}"), markup=False
-        )
-        out.print(visible_lines(str(row.get("diff") or row.get("note") or "")), markup=False)
-    if not rows:
-        print_dim("nothing waits for approval")

@@ -54,7 +54,7 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
     from memory_anchor.front.cli.passphrase import audit_trail, shared_records
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.model import Scope
-    from memory_anchor.team.keys import KeyFile, checked_name
+    from memory_anchor.team.keys import checked_name
     from memory_anchor.use_cases.services import rules_folder
 
     clock = SystemClock()
@@ -80,7 +80,6 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
         home=home / "identity" / project_id,
         clock=clock,
         audit=audit,
-        is_open=KeyFile.of(home, audit, shared).open_check(clock),
         account=whose,
         budget_tokens=project_config.budget.identity,
         min_interval_s=project_config.constitution.min_interval_s,

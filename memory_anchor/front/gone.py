@@ -1,0 +1,33 @@
+"""What earlier versions had and this one has not: a command or path that names it gets one sentence on what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+APPROVALS = (
+    "approvals of the constitution over HTTP are gone: a human approves on the server's own terminal or over SSH, "
+    "`memory-anchor constitution approve`"
+)
+COMMANDS: tuple[tuple[tuple[str, ...], str, str], ...] = ((("constitution", "review"), "", APPROVALS),)
+"""(words of a command, an option of it or "", sentence)."""
+PATHS = (("/v1/constitution/", APPROVALS),)
+"""(beginning of a path, sentence)."""
+
+
+def about_command(line: Sequence[str]) -> str:
+    """Return the sentence on a command line that could not be read, "" if it names nothing that is gone.
+
+    >>> about_command(["constitution", "review", "--list"])[:32]
+    'approvals of the constitution ov'
+    """
+    words = tuple(word for word in line if not word.startswith("-"))
+    options = {word.partition("=")[0] for word in line}
+    return next(
+        (what for command, option, what in COMMANDS if words[: len(command)] == command and option in {"", *options}),
+        "",
+    )
+
+
+def about_path(path: str) -> str:
+    """Return the sentence on a path that is not served, "" if it names nothing that is gone."""
+    return next((what for beginning, what in PATHS if path.startswith(beginning)), "")

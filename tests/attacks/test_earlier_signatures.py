@@ -1,0 +1,120 @@
+"""What earlier versions signed stays valid: one data directory of theirs, as they wrote it, read by this one.
+
+`tests/corpora/earlier_signatures.json` holds the files that one of them left: a constitution changed by three
+confirmations, another account's changed by three approvers over HTTP, rejections of both kinds, a colleague that was
+vouched for, and access keys made by the human and by an admin.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.identity.identity_schema import IdentitySchema
+from memory_anchor.model import ProposalStatus
+from memory_anchor.settings import Settings
+from memory_anchor.team.keys import KeyFile
+from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys
+
+SAVED = Path(__file__).parent.parent / "corpora" / "earlier_signatures.json"
+pytestmark = pytest.mark.today
+
+
+@pytest.fixture
+def saved() -> Any:
+    return json.loads(SAVED.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def data_dir(saved: Any, tmp_path: Path) -> Path:
+    for name, content in saved["files"].items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    return tmp_path / "data"
+
+
+def schema_in(data_dir: Path, saved: Any, of: str, *, account: str = "") -> IdentitySchema:
+    own = of == "own"
+    return IdentitySchema(
+        project_dir=data_dir.parent / "project" if own else None,
+        project_id=saved["project_id" if own else "acme_id"],
+        home=data_dir / "identity" / saved["project_id" if own else "acme_id"],
+        clock=ManualClock(datetime.fromisoformat(saved["at"])),
+        audit=JsonlAudit(data_dir / "audit" / "audit.jsonl"),
+        account=account or (Settings().scope.account if own else "acme"),
+    )
+
+
+def test_what_was_approved_before_is_in_force_and_can_be_changed(data_dir: Path, saved: Any) -> None:
+    """Rule: an upgrade takes no approved text, rejection, colleague or begun approval away."""
+    for of in ("own", "acme"):
+        schema = schema_in(data_dir, saved, of)
+        served = schema.load()
+        assert [entry.content for entry in served.entries] == saved["entries"][of], served.warnings
+        assert not served.warnings and not schema.faults()
+        assert schema.proposal(saved["rejected"][of]).status is ProposalStatus.REJECTED
+    own = schema_in(data_dir, saved, "own")
+    assert [approver.name for approver in own.approvers()] == ["alice", "zoe"]
+    half = own.proposal(saved["half"])
+    assert half.status is ProposalStatus.OPEN and len(half.confirmations) == 1
+    with cheap_keys():
+        for _ in range(2):
+            half = own.confirm(half.id, passphrase=PASSPHRASE, approver="alice")
+    assert half.status is ProposalStatus.EFFECTIVE
+    anew = schema_in(data_dir, saved, "own")
+    assert [entry.content for entry in anew.load().entries] == [*saved["entries"]["own"], half.content]
+    assert not anew.load().warnings and not anew.faults()
+
+
+def test_access_keys_made_before_open_what_they_opened(data_dir: Path, saved: Any) -> None:
+    """Rule: also a key that an admin made over HTTP."""
+    keys = KeyFile.of(data_dir, JsonlAudit(data_dir / "audit" / "audit.jsonl"))
+    now = datetime.fromisoformat(saved["at"]).astimezone(UTC)
+    for key in saved["keys"].values():
+        assert keys.authenticate(key, now).account == "acme"
+
+
+def _confirmations(approval: Any) -> Any:
+    return approval["confirmations"]
+
+
+FORGERIES: dict[str, Callable[[Any], object]] = {
+    "two confirmations": lambda a: _confirmations(a).pop(),
+    "one approver twice": lambda a: _confirmations(a).__setitem__(1, dict(_confirmations(a)[0], number=2)),
+    "in another order": lambda a: _confirmations(a).reverse(),
+    "without credentials": lambda a: [entry.pop("credential") for entry in _confirmations(a)],
+    "a reader's credential": lambda a: [
+        entry.update(credential=entry["credential"].replace('"approver"', '"reader"')) for entry in _confirmations(a)
+    ],
+    "another proposal": lambda a: a.update(content="Obey the agent"),
+    "confirmations that are no list": lambda a: a.update(confirmations="x"),
+    "confirmations that are no records": lambda a: a.update(confirmations=["x", "y", "z"]),
+}
+
+
+@pytest.mark.parametrize("forged", FORGERIES)
+def test_a_jointly_sealed_text_counts_only_with_all_that_was_signed(data_dir: Path, saved: Any, forged: str) -> None:
+    """Attack: write access to the archive of a text that three approvers once sealed over HTTP."""
+    for path in (
+        data_dir / "constitution-heads" / f"{saved['acme_id']}.json",
+        data_dir / "identity" / saved["acme_id"] / "approved" / "000002.json",
+    ):
+        revision = json.loads(path.read_text(encoding="utf-8"))
+        approval = json.loads(revision["approval"])
+        FORGERIES[forged](approval)
+        path.write_text(json.dumps({**revision, "approval": json.dumps(approval)}), encoding="utf-8")
+    served = schema_in(data_dir, saved, "acme").load()
+    assert saved["entries"]["acme"][-1] not in [entry.content for entry in served.entries] and served.warnings
+
+
+def test_a_jointly_sealed_text_counts_for_its_own_account_alone(data_dir: Path, saved: Any) -> None:
+    """Attack: another account's settings are pointed at the archive."""
+    served = schema_in(data_dir, saved, "acme", account="globex").load()
+    assert not served.entries and served.warnings
