@@ -59,7 +59,7 @@ _WORDS: Mapping[str, str] = {
     "open cat find rg tree view replace",
 }
 """Words of a name that give the group, tried in this order: `read_web_page` is web, `git_read_file` devtools."""
-_WORD = re.compile(r"(?:[A-Z](?![a-z]))++|[A-Z]?[a-z]++")
+_WORD = re.compile(r"(?:[A-Z](?![a-z]))+|[A-Z]?[a-z]++")
 
 
 @dataclass(frozen=True, slots=True)

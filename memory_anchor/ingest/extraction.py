@@ -212,7 +212,7 @@ def _is_speakers_own(sentence: str, others: re.Pattern[str] | None, quoted: Sequ
 SURE, UNSURE, BY_ASSISTANT = 0.92, 0.85, 0.88
 """Confidence in what a user said, where the model is sure and where it is less so, and in an assistant's word."""
 _LEANS_BACK = bounded(
-    r"\A\W*+(?:(?:and|but|so|then|also|yes|no|ok|okay)[\s,]+)*+(?:it|its|it['’]s|this|that|that['’]s|these|those|they|them|he|she"
+    r"\A\W*+(?:(?:and|but|so|then|also|yes|no|ok|okay)[\s,]++)*(?:it|its|it['’]s|this|that|that['’]s|these|those|they|them|he|she"
     r"|one|both|either|same|because|since|otherwise|which)(?![a-z])|\A\W*+(?:这|那(?!么)|它|他|她|其|因为|不然|否则|所以|也)",
     re.I,
 )

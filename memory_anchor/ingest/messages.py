@@ -144,7 +144,7 @@ def arguments_of(value: Json) -> Mapping[str, Json]:
     return value if isinstance(value, Mapping) else ({} if value is None else {"input": value})
 
 
-_CODE = re.compile(r"```(?:[^`]++|`(?!``))*+(?:```)?+|~~~(?:[^~]++|~(?!~~))*+(?:~~~)?+")
+_CODE = re.compile(r"```(?:[^`]++|`(?!``))*(?:```)?|~~~(?:[^~]++|~(?!~~))*(?:~~~)?")
 _NOISE_LINE = re.compile(
     r"\s*+(?:>|[+-]{3} |@@ |diff --git|at \S{1,400}\(|File \"|Traceback|\$ |% |#!/|\{|\}|\[\{|<\w|</|\|.{0,400}\|"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d"

@@ -28,7 +28,7 @@ READINGS_KEPT = 2_048
 _IGNORED = frozenset(listed("left_out", "coverage"))
 _SENTENCE = re.compile(r"[。！!；;\n]|(?<=\?)|\.(?=\s|$)")
 _PIECE = re.compile(
-    rf"(?P<han>[{CJK}])|(?P<word>[^\W{CJK}]++(?:[._/\\:@#+'’-]++[^\W{CJK}]++)*+[+#]*+)"
+    rf"(?P<han>[{CJK}])|(?P<word>[^\W{CJK}]++(?:[._/\\:@#+'’-]++[^\W{CJK}]++)*[+#]*+)"
     rf"|(?P<minus>(?<![^\s(])-(?=\d))|(?P<clause>[,，:：()（）—–])|(?P<sign>[^\w\s.。、\"“”'‘’「」『』《》`*…\[\]-])"
 )
 CLAUSE_END = ","

@@ -67,7 +67,7 @@ def title(content: str) -> str:
 
 _FIRST_PERSON_MODES = frozenset({WriteMode.FIRST_PERSON, WriteMode.GHOSTWRITER})
 _QUOTED_OR_CODE = re.compile(
-    r"```(?:[^`]++|`(?!``))*+(?:```)?+|`[^`\n]*+`|\"[^\"\n]*+\""
+    r"```(?:[^`]++|`(?!``))*(?:```)?|`[^`\n]*+`|\"[^\"\n]*+\""
     r"|“[^“”\n]*+”|「[^「」\n]*+」|^>.*+$",
     re.S | re.M,
 )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from memory_anchor.language.words import pattern
 
 _LEAD = re.compile(r"\A\s*+[\[【][^\]】\n]{1,40}[\]】]\s*+")
-_TITLES = re.compile(r"\A(?:\s*+#{1,6}[ \t][^\n]*+\n)++")
+_TITLES = re.compile(r"\A(?:\s*+#{1,6}[ \t][^\n]*+\n)+")
 _NOTE = re.compile(r"[\[【(（][^\]】)）\n]{0,200}+[\]】)）]\Z")
 NOTE_CHARS = 200
 """A longer note at the end belongs to the text."""

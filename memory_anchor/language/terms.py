@@ -43,7 +43,7 @@ _POSSESSIVE = re.compile(r"['’](s|t|re|ve|d|ll|m)$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_VERSION = re.compile(r"v(\d++(?:\.\d++)++)\Z")
+_VERSION = re.compile(r"v(\d++(?:\.\d++)+)\Z")
 
 _MONTHS = placed("calendar", "months", first=1)
 _MONTHS |= {name[:3]: month for name, month in _MONTHS.items()} | {"sept": 9}

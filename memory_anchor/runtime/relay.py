@@ -269,7 +269,7 @@ def _is_id(value: Json) -> TypeGuard[int | str]:
     return isinstance(value, int) and not isinstance(value, bool) and -ID_MAX <= value < ID_MAX
 
 
-_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
+_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"?|[\[\]{}]', re.DOTALL)
 
 
 class BadLine(ValueError):

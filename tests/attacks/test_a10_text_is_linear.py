@@ -49,6 +49,22 @@ def test_what_is_built_where_it_is_used_ends_its_repetitions() -> None:
     assert {where: ends for where, pattern in built.items() if (ends := pathological.endless(pattern))} == {}
 
 
+def test_no_expression_means_another_thing_to_another_patch_release() -> None:
+    """README: Python 3.11 or newer, so Debian 12's 3.11.2 too, which reads groups that give nothing back wrongly."""
+    everywhere = {**expressions(), **dict(pathological.compiled_at_import()), **pathological.built_where_used()}
+    found = {where: groups for where, one in everywhere.items() if (groups := pathological.by_patch_release(one))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "unsound", [r"(?:a|bc)*+", r"x(?:ab)?+", r"(?>a|ab)c", r"(?=(?:a++b)++)", r"(?:(?:(?>a)|b)c|d)"]
+)
+def test_the_check_of_trees_sees_what_depends_on_the_patch_release(unsound: str) -> None:
+    """The check itself: possessive groups and atomic ones at any depth, and none in repetitions of a single sign."""
+    assert pathological.by_patch_release(re.compile(unsound))
+    assert pathological.by_patch_release(re.compile(r"a*+[bc]++(?:d)?+(?:\d++e)*")) == []
+
+
 def test_the_check_of_trees_sees_what_is_quadratic() -> None:
     """Attack A10: the check itself: blanks before a word, an unclosed quotation, a long word before a digit."""
     for slow in (r"\s*on\b", r"“([^”]+)”", r"[a-z]+\d", r"(?:a+)+b", r"x(?=\s*y)"):

@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from archives import unpack
 
 from memory_anchor.adapters import restoring
 from memory_anchor.adapters.dict_store import DictStore
@@ -150,8 +151,7 @@ def test_a_damaged_backup_changes_nothing(archive, shelf, harm, tmp_path):
             packed.add(__file__, "manifest.json")
     else:
         parts = tmp_path / "parts"
-        with tarfile.open(archive) as packed:
-            packed.extractall(parts, filter="data")
+        unpack(archive, parts)
         if harm == "flip":
             chunk = next((parts / "memories").glob("verified_fact*.jsonl"))
             chunk.write_text(chunk.read_text().replace("cabinet 1", "cabinet 9"))
@@ -245,8 +245,7 @@ def test_known_backups_are_noted_and_a_purge_reaches_into_them(core, tmp_path):
     assert not any(name.startswith(ids[0]) for name in left)
     assert all(vectors for _, vectors, _ in left.values())
     parts = tmp_path / "parts"
-    with tarfile.open(file) as packed:
-        packed.extractall(parts, filter="data")
+    unpack(file, parts)
     assert not any("钥匙".encode() in path.read_bytes() for path in parts.rglob("*") if path.is_file())
     file.unlink()
     assert backup.out_of_reach(core.data_dir) == [str(file)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import disk
 import numpy as np
 import pytest
+from archives import unpack
 
 from memory_anchor.care import backup
 from memory_anchor.care.purge import decoded_text
@@ -153,8 +153,7 @@ def test_a_text_of_several_lines_goes_out_of_backups_too(
     told = purge(text='"atlantis"\nrollout')
 
     assert (told["files"]["known backups"], told["emptied"]) == (2, [f"{beside}@1"])
-    with tarfile.open(tmp_path / "b.tar.gz") as packed:
-        packed.extractall(tmp_path / "parts", filter="data")
+    unpack(tmp_path / "b.tar.gz", tmp_path / "parts")
     assert disk.holding(tmp_path / "parts", "rollout") == []
     (line,) = (tmp_path / "parts" / "memories" / "event_log-000000.jsonl").read_text().splitlines()
     assert (json.loads(line)["id"], json.loads(line).get("context", "")) == (beside, "")
@@ -175,8 +174,7 @@ def test_what_only_refers_to_an_erased_memory_stays_in_backups(
 
     assert anchor.get(fact).citations[0].ref == event
     assert (told["files"]["known backups"], told["versions"]) == (2, 2)
-    with tarfile.open(tmp_path / "b.tar.gz") as packed:
-        packed.extractall(tmp_path / "parts", filter="data")
+    unpack(tmp_path / "b.tar.gz", tmp_path / "parts")
     kept = (tmp_path / "parts" / "memories" / "verified_fact-000000.jsonl").read_text()
     assert json.loads(kept)["id"] == fact
 

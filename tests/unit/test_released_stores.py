@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tarfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from archives import unpack
 from typer.testing import CliRunner, Result
 
 from memory_anchor.app import build_core, settings_of
@@ -39,8 +39,7 @@ def release(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     """Return what the release wrote down about its store, which is unpacked where commands of this test look."""
     archive = STORES / f"{request.param}.tar.xz"
     assert archive.stat().st_size < MAX_BYTES
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
+    unpack(archive, tmp_path)
     for folder, _, _ in os.walk(tmp_path / "data"):
         Path(folder).chmod(0o700)
     monkeypatch.setenv("MEMORY_ANCHOR_PROJECT_DIR", str(tmp_path / "project"))

@@ -23,8 +23,8 @@ from memory_anchor.errors import BadInput
 
 DEPTH_MAX = 100
 Steps = tuple[str | int, ...]
-_BLANK = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/)*+")
-_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*+"')
+_BLANK = re.compile(r"(?:[ \t\r\n\ufeff]++|//[^\n]*+|/\*[\s\S]*?\*/)*")
+_STRING = re.compile(r'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*"')
 _SCALAR = re.compile(r"-?\d[\d.eE+-]*+|true|false|null")
 
 
