@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, CachingEmbedder, make_embedder
 from memory_anchor.adapters.restoring import finish_restore
-from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
+from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE, SnapshotFile
 from memory_anchor.adapters.system import SettableClock, SystemClock, new_token
 from memory_anchor.base.durability import Durability
 from memory_anchor.base.json_values import Json
@@ -107,6 +107,7 @@ def build_core(
         model_named=models,
         test_clock=marker.exists(),
         snapshot=SnapshotFile(data_dir / SNAPSHOT_FILE) if opened.kind == "edge" else None,
+        rows=SnapshotFile(data_dir / ROWS_FILE),
         shared=shared,
         remote=_remote(settings, data_dir),
     )

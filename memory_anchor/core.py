@@ -126,9 +126,9 @@ class Adapters:
     """What stands behind the ports of one process; `app` makes them from the settings.
 
     local, prompt: embedders beside one behind an API, see `recall.meaning`. model_named: a model by its name (default:
-    always `model`). test_clock: this store was made for checks, which may move its time. snapshot: see `recall.index`.
-    shared: what replicas of one service share, None for a process that works alone. remote: a served memory that is
-    asked first.
+    always `model`). test_clock: this store was made for checks, which may move its time. snapshot, rows: see
+    `recall.index` and `recall.nearness`. shared: what replicas of one service share, None for a process that works
+    alone. remote: a served memory that is asked first.
     """
 
     store: MemoryStore
@@ -141,6 +141,7 @@ class Adapters:
     model_named: Callable[[str], LanguageModel | None] | None = None
     test_clock: bool = False
     snapshot: Snapshot | None = None
+    rows: Snapshot | None = None
     shared: tuple[SharedRecords, Sharing] | None = None
     remote: RemoteMemory | None = None
 
@@ -169,7 +170,8 @@ class Core:
         # Loaded before it is first waited for; an API has nothing to load.
         preloads = adapters.local if settings.embedder.kind in API_EMBEDDERS else adapters.embedder
         self._embedding = EmbeddingThread(self._embed_some, preloads, before=self._finish_merges)
-        self.nearness = Nearness(adapters.local or adapters.embedder, self._embedding.wake, self.quarantine)
+        made_here, wake = adapters.local or adapters.embedder, self._embedding.wake
+        self.nearness = Nearness(made_here, wake, self.quarantine, adapters.rows)
         self.services = self._make_services(adapters, counts_writes=embedded is not None)
         self.knowledge = self.services.knowledge
         self._poll = TurnPoll(self.knowledge.turn, self.knowledge.wake)
@@ -342,9 +344,8 @@ class Core:
         )
         actor = replace(actor, scope=scope, project_dir=root)
         home = rules_folder(scope, root, local_account=self.settings.scope.account)
-        return MemoryAnchor(
-            self.services, self.project_for(home, root, scope.account), actor, self._context_builder, self
-        )
+        project = self.project_for(home, root, scope.account)
+        return MemoryAnchor(self.services, project, actor, self._context_builder, self)
 
     def _joined(self, project_id: str, folder: str, why: str) -> None:
         """Record that a folder belongs to a known project and now uses its memory."""
@@ -386,7 +387,7 @@ class Core:
                     sharing=self.sharing,
                     account=self.settings.scope.account if root else account,
                 ),
-                operations=OperationalKnowledge(Path(root) if root else None, self.nearness.of, self.quarantine),
+                operations=OperationalKnowledge(Path(root) if root else None, self.nearness, self.quarantine),
                 sources=FreshnessChecker(WorkingTree(Path(root))) if root else None,
             )
             self._projects[(project_id, root)] = (stamp, project)
@@ -432,11 +433,9 @@ class Core:
         self._log_ended(scope, values, Actor(Caller.SYSTEM, scope))
 
     def _log_ended(self, scope: Scope, values: Mapping[str, Json], actor: Actor) -> None:
-        content = session_text("", values)
-        if not content:
-            return
-        draft = EventDraft(content, self.clock.now(), key="session ended", origin=Origin.SYSTEM)
-        self.services.events.log(replace(actor, caller=Caller.SYSTEM, scope=scope, nonce=""), draft)
+        if content := session_text("", values):
+            draft = EventDraft(content, self.clock.now(), key="session ended", origin=Origin.SYSTEM)
+            self.services.events.log(replace(actor, caller=Caller.SYSTEM, scope=scope, nonce=""), draft)
 
     # --- background ----------------------------------------------------------------------------------------------
 
@@ -478,6 +477,7 @@ class Core:
                 log.exception("the active context of a conversation could not be logged")
         self.services.usage.flush()
         self.services.searcher.index.save()
+        self.nearness.save()
         self.knowledge.close()
         self.services.store.flush()
         self.services.store.close()

@@ -46,7 +46,7 @@ from memory_anchor.recall.fixes import Failure, fixes_for
 from memory_anchor.recall.order import with_freshness
 from memory_anchor.recall.relevance import STRONG, max_weak
 from memory_anchor.recall.request import SearchRequest
-from memory_anchor.recall.routing import asks_how, wants, with_identity, with_operations
+from memory_anchor.recall.routing import wants, with_identity, with_operations
 from memory_anchor.recall.unprompted import mentioning, recall_for_prompt
 from memory_anchor.settings import AgentSettings
 from memory_anchor.upkeep import history as versions_of
@@ -223,8 +223,8 @@ class MemoryAnchor:
         decisive = recall_for_prompt(searcher, self.actor, search)
         answer = searcher.search(self.actor, search) if decisive is None else SearchAnswer(decisive.snippets)
         answer = self._counted_as_shown(answer)
-        is_task, find = None if decisive is None else decisive.needs > 0, self.project.operations.find
-        answer = with_operations(answer, search, find, now=self.services.clock.now(), is_task=is_task)
+        needs, find = 0.0 if decisive is None else decisive.needs, self.project.operations.find
+        answer = with_operations(answer, search, find, now=self.services.clock.now(), needs=needs)
         never_used = UsedMemories(self.services.data_dir / USED_MEMORIES_FILE).never_used()
         return [
             snippet
@@ -351,7 +351,7 @@ class MemoryAnchor:
     @use_case(requests.FindOperations)
     def find_operations(self, request: requests.FindOperations) -> list[OperationPassage]:
         """Return passages of `.ai/operations/` that say how a task is done; empty when none fits."""
-        return self.project.operations.find(request.task, limit=request.limit, waits=asks_how(request.task))
+        return self.project.operations.find(request.task, limit=request.limit)
 
     @use_case(requests.BuildContext)
     def build_context(self, request: requests.BuildContext) -> BuiltContext:

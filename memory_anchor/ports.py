@@ -99,6 +99,9 @@ class Mark:
 class Snapshot(Protocol):
     """Keeps arrays derived from the store for the next process. It may be empty at any time."""
 
+    def read(self) -> Mapping[str, NDArray[np.generic]] | None:
+        """Return the arrays; None for none, or none that can be read, which are removed."""
+
     def take(self) -> Mapping[str, NDArray[np.generic]] | None:
         """Return the arrays and remove them; None for none, or none that can be read."""
 

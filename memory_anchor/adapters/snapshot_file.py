@@ -1,8 +1,10 @@
-"""`ports.Snapshot` as one file: the arrays that were derived from the store, for the next process to load.
+"""`ports.Snapshot` as one file: arrays that were derived, for the next process to load.
 
-It is never trusted: its reader asks the store about every version. So it is not fsync'ed; what a power cut leaves of it
-fails the checksum of each array (`.npz` is a zip) and counts as nothing. It holds ids, hashed words, vectors, tags and
-people's names, no text of a memory.
+The store's (`SNAPSHOT_FILE`) is never trusted; its reader asks the store for each version. Those of L0 and L4
+(`ROWS_FILE`)
+are rows by the hash of a text, right whatever happened since. So neither is fsync'ed; what a power cut leaves fails
+the checksum of each array (`.npz` is a zip) and counts as nothing. They hold ids, hashes, hashed words, vectors, tags
+and people's names, no text.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from memory_anchor.runtime.wire import VERSION
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SNAPSHOT_FILE = "mirror.npz"
+SNAPSHOT_FILE, ROWS_FILE = "mirror.npz", "passages.npz"
 MADE_BY = "made_by"
 """Name of the array with this package's version: another version may derive something else."""
 
@@ -37,19 +39,28 @@ class SnapshotFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def take(self) -> Mapping[str, NDArray[np.generic]] | None:
-        """Return the arrays and remove the file; None where it is missing, broken or of another version."""
+    def read(self) -> Mapping[str, NDArray[np.generic]] | None:
+        """Return the arrays; None where the file is missing, and where it is broken or of another version: removed."""
         try:
             with np.load(self._path, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
         except FileNotFoundError:
             return None
         except (OSError, ValueError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
-            log.warning("%s could not be read (%s); the store is read instead", self._path.name, error)
+            log.warning("%s could not be read (%s); what it held is made again", self._path.name, error)
             arrays = {}
-        self.drop()
         made_by = arrays.pop(MADE_BY, None)
-        return arrays if made_by is not None and made_by.tobytes().decode() == VERSION else None
+        if made_by is not None and made_by.tobytes().decode() == VERSION:
+            return arrays
+        self.drop()
+        return None
+
+    def take(self) -> Mapping[str, NDArray[np.generic]] | None:
+        """Return the arrays and remove the file; None as for `read`."""
+        arrays = self.read()
+        if arrays is not None:
+            self.drop()
+        return arrays
 
     def put(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
         """Replace the file; where there is no space for it, remove it."""
@@ -61,7 +72,7 @@ class SnapshotFile:
                 np.savez(file, **{**arrays, MADE_BY: made_by})  # type: ignore[arg-type]
             unfinished.replace(self._path)
         except OSError as error:
-            log.warning("%s could not be written (%s); the next start reads the store", self._path.name, error)
+            log.warning("%s could not be written (%s); the next start makes it again", self._path.name, error)
             with contextlib.suppress(OSError):
                 unfinished.unlink(missing_ok=True)
             self.drop()

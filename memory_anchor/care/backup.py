@@ -29,7 +29,7 @@ from typing import IO, TYPE_CHECKING, Any, TypedDict
 
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
-from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
+from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE
 from memory_anchor.base.json_values import Json
 from memory_anchor.base.repeats import FOLDER as REQUESTS
 from memory_anchor.care.backup_manifest import FORMAT, CollectionPart, Manifest, read_manifest
@@ -197,7 +197,7 @@ def _copy_files(core: Core, parts: Path) -> None:
     """Copy everything but the store: files are small, and replaced atomically or appended to."""
     from memory_anchor.care.transfer_files import known_projects, proposals_of
 
-    skipped = ("store", SNAPSHOT_FILE)  # the store is exported; derived files are not backed up
+    skipped = ("store", SNAPSHOT_FILE, ROWS_FILE)  # the store is exported; derived files are not backed up
     for path in sorted(core.data_dir.iterdir()):
         if not _belongs(path.name) or path.name in skipped:
             continue

@@ -1,9 +1,10 @@
 """L4 `operational_knowledge`: how things are done, read from `.ai/operations/` of the working tree.
 
 Files are cut by the one chunker of the tree (`language.passages`) and keep their lines; a question is matched against
-file names and passages by the same terms as every search, weighted by their rarity in this folder, and by meaning,
-which is what finds a passage in the other language. Nothing is copied into the store: Git is the record, and files
-are read again when their time or size changes. Read-only for agents.
+file names and passages by the same terms as every search, weighted by their rarity in this folder, and by meaning; a
+passage in the other language by the glossary's words too. A line of an index (README.md) that names a file describes
+that file: its words count as the file's title, and the index itself comes after what it points to. Nothing is copied
+into the store: Git is the record, and files are read again when their time or size changes. Read-only for agents.
 
 Whoever wrote the repository wrote these files. They are read without following a link (`nofollow`), and a file that
 cannot be read as text is left out and named by `problems`: one bad file never ends a search.
@@ -15,8 +16,8 @@ import math
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -25,6 +26,7 @@ from memory_anchor.base.nofollow import FoundFile
 from memory_anchor.base.quarantine import DEATHS, Quarantine
 from memory_anchor.errors import NotFound
 from memory_anchor.language.passages import HEADING_CHARS, PASSAGE_BYTES, cut, format_of, plain
+from memory_anchor.language.questions import phrases_in_other_language
 from memory_anchor.language.terms import is_chinese, terms
 from memory_anchor.model import Locator, OperationPassage
 
@@ -38,12 +40,16 @@ NAMES_MAX = 2_000
 DEPTH_MAX = 8
 """Names below the folder that are looked at, and folders below each other."""
 PROBLEMS_MAX = 50
+INDEXES = frozenset({"readme", "index"})
+"""Names of files that say which file is for what."""
+INDEX_WEIGHT = 0.5
+"""What opens an index, or names other files, counts so much of what it says."""
+ABROAD_WEIGHT = 0.6
+"""Share of a question's translated words that a passage in the other language holds, against its own words."""
 NAME_WEIGHT = 2.0
 """A term in the file's name or title counts this much more than one in the text."""
 FLOOR = 0.12
 """Share of the question's rarity mass a passage must cover to be an answer at all."""
-COVERED = 0.5
-"""The share from which words alone have found it, and no question waits for its embedding."""
 SAME_MEANING = 0.55
 """Centred cosine from which a passage in the question's own language answers without sharing words."""
 OTHER_LANGUAGE = (0.34, 0.26)
@@ -63,17 +69,20 @@ EMBEDDED_CHARS = (200, 100)
 """Of titles and first lines together that are embedded, in English and in Chinese: 30 to 70 ms a passage, 2 cores."""
 EMBEDDED_MAX = 500
 """Passages of a folder compared by meaning; those that open a file come first."""
-AT_ONCE = 4
-"""Passages embedded while a question waits; the rest is embedded in the background."""
 
 _HEADING = re.compile(r"^#{1,6}[^\S\n]+(\S.*)$", re.MULTILINE)
+_NAMES_FILE = re.compile(r"[\w-]\.(?:md|markdown|ya?ml|json|txt)\b")
 _MARKS = re.compile(r"^#{1,6}\s.*$|^[\s>*+-]+", re.MULTILINE)
 
 
 class TextEmbedder(Protocol):
-    """Return the centred cosine of a question with each text, 0 for one that is not embedded; some are, at once."""
+    def of(self, question: str, texts: Sequence[str]) -> Sequence[float]:
+        """Return the centred cosine of a question with each text, 0 for one that is not embedded yet."""
+        ...
 
-    def __call__(self, question: str, texts: Sequence[str], *, at_once: int = 0) -> Sequence[float]: ...
+    def prepare(self, texts: Callable[[], Sequence[str]]) -> None:
+        """Have these texts embedded in the background."""
+        ...
 
 
 PassageJudge = Callable[[str, Sequence[float], Sequence[float], Sequence[str]], Sequence[float]]
@@ -93,7 +102,12 @@ class _Passage:
     """What is embedded for it."""
     opens: bool
     """Whether its file begins with it."""
+    points: bool
+    """Whether it only says what other files are for."""
     locator: Locator
+
+    def has(self, words: Iterable[str]) -> bool:
+        return all(word in self.terms or word in self.name_terms for word in words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +124,13 @@ class _File:
         """Its path below the folder of operations."""
         return PurePosixPath(self.entry.ref).relative_to(FOLDER)
 
+    @property
+    def is_index(self) -> bool:
+        return self.inside.stem.lower() in INDEXES
+
+    def is_named_in(self, line: str) -> bool:
+        return self.inside.name in line
+
 
 class OperationalKnowledge:
     def __init__(
@@ -122,31 +143,34 @@ class OperationalKnowledge:
         self._files: dict[str, _File] = {}
         """By path below the project."""
         self._problems: tuple[str, ...] = ()
+        if embedder is not None and project_dir is not None:
+            embedder.prepare(lambda: _embedded(self._passages()))
 
-    def find(
-        self, task: str, *, limit: int, waits: bool = False, judge: PassageJudge | None = None
-    ) -> list[OperationPassage]:
+    def find(self, task: str, *, limit: int, judge: PassageJudge | None = None) -> list[OperationPassage]:
         """Return the passages that say how to do `task`, best first, at most one a heading; empty when none fits.
 
-        waits: whether a few passages may be embedded before this returns; otherwise all are, in the background.
+        Passages that are not embedded yet are found by words alone; nothing is embedded before this returns.
         judge: says how relevant each passage is; with it those that words or meaning would leave out are returned too.
         """
-        passages = [passage for file in self._current_files() for passage in file.passages]
+        passages = self._passages()
         wanted = Counter(terms(task))
         if not passages or not wanted:
             return []
         holders = Counter(term for p in passages for term in set(p.terms) | p.name_terms)
         rarity = {term: math.log(1 + len(passages) / (1 + holders[term])) for term in wanted}
         mass = sum(rarity.values()) or 1.0
-        shares = [sum(rarity[t] for t in wanted if t in p.terms or t in p.name_terms) / mass for p in passages]
-        cosines = self._cosines(task, passages, at_once=AT_ONCE if waits and max(shares) < COVERED else 0)
+        own = [sum(rarity[t] for t in wanted if t in p.terms or t in p.name_terms) / mass for p in passages]
+        weights = [INDEX_WEIGHT if p.points else 1.0 for p in passages]
+        abroad = _abroad(task, passages)
+        shares = [w * max(s, ABROAD_WEIGHT * other) for w, s, other in zip(weights, own, abroad, strict=True)]
+        cosines = self._cosines(task, passages)
         near = _near_in_meaning(task, cosines)
         relevances: Sequence[float] = [1.0] * len(passages)
         if judge:
             known = [cosines.get(p.embedded, 0.0) or math.nan for p in passages]
             relevances = judge(task, known, shares, [p.embedded for p in passages])
         scored = []
-        for passage, share, relevance in zip(passages, shares, relevances, strict=True):
+        for passage, share, relevance, weight in zip(passages, shares, relevances, weights, strict=True):
             is_near = passage.embedded in near
             if share < FLOOR and not is_near and judge is None:
                 continue
@@ -154,20 +178,21 @@ class OperationalKnowledge:
                 rarity[t] * (passage.terms[t] / (passage.terms[t] + 1.2) + NAME_WEIGHT * (t in passage.name_terms))
                 for t in wanted
             )
-            score = words / mass + max(0.0, cosines.get(passage.embedded, 0.0))
-            scored.append((max(relevance, LEAST_BY_MEANING) if is_near else relevance, score, passage))
+            score = max(words / mass, share) + max(0.0, cosines.get(passage.embedded, 0.0))
+            chance = max(relevance, LEAST_BY_MEANING) if is_near else relevance
+            scored.append((chance * weight, score, passage))
         scored.sort(key=lambda row: (-row[0], -row[1], row[2].path, row[2].title))
         return [
             OperationPassage(p.name, p.path, p.title, p.text, round(score, 4), relevance, p.locator)
             for relevance, score, p in scored[:limit]
         ]
 
-    def _cosines(self, task: str, passages: Sequence[_Passage], *, at_once: int) -> dict[str, float]:
+    def _cosines(self, task: str, passages: Sequence[_Passage]) -> dict[str, float]:
         """Return the cosine of the task with each embedded text; none without an embedder."""
         if self._embedder is None:
             return {}
-        texts = [p.embedded for p in sorted(passages, key=lambda p: not p.opens)][:EMBEDDED_MAX]
-        return dict(zip(texts, self._embedder(task, texts, at_once=at_once), strict=True))
+        texts = _embedded(passages)
+        return dict(zip(texts, self._embedder.of(task, texts), strict=True))
 
     def read(self, name: str) -> OperationPassage:
         """Return one whole file by its name (with or without suffix). Raises NotFound with the names there are."""
@@ -178,6 +203,21 @@ class OperationalKnowledge:
                 return OperationPassage(stem, file.entry.ref, _title(file.text, stem), file.text, 1.0)
         known = ", ".join(sorted(file.inside.stem for file in files)) or "none"
         raise NotFound(f"no operation {name!r} under {FOLDER}; there are: {known}")
+
+    def _passages(self) -> list[_Passage]:
+        """Return all passages; the words by which an index names a file are among its title's."""
+        files = self._current_files()
+        described: dict[str, set[str]] = {}
+        for file in files:
+            for line in file.text.splitlines() if file.is_index else ():
+                for other in files:
+                    if other is not file and other.is_named_in(line):
+                        described.setdefault(other.entry.ref, set()).update(terms(line))
+        return [
+            replace(p, name_terms=p.name_terms | described[file.entry.ref]) if file.entry.ref in described else p
+            for file in files
+            for p in file.passages
+        ]
 
     def names(self) -> list[str]:
         """Return the names of the files that have something to read."""
@@ -242,6 +282,26 @@ class OperationalKnowledge:
             return _File(entry, text, tuple(_passages(entry.ref, text)))
 
 
+def _embedded(passages: Sequence[_Passage]) -> list[str]:
+    """Return what is embedded of a folder, what opens a file first."""
+    return [p.embedded for p in sorted(passages, key=lambda p: not p.opens) if not p.points][:EMBEDDED_MAX]
+
+
+def _abroad(task: str, passages: Sequence[_Passage]) -> list[float]:
+    """Return the share of the task's words in the other language that each passage in that language holds."""
+    concepts, own = phrases_in_other_language(task), is_chinese(task)
+    foreign = [p for p in passages if is_chinese(p.text) != own]
+    holders = [sum(any(map(p.has, phrases)) for p in foreign) for phrases in concepts]
+    weights = [math.log(1 + len(passages) / (1 + count)) for count in holders]
+    mass = sum(weights) or 1.0
+
+    def share(passage: _Passage) -> float:
+        held = (any(map(passage.has, phrases)) for phrases in concepts)
+        return sum(weight for weight, holds in zip(weights, held, strict=True) if holds) / mass
+
+    return [share(p) if is_chinese(p.text) != own else 0.0 for p in passages]
+
+
 def _why_unread(entry: FoundFile, files: int, bytes_left: int) -> str:
     """Return why a file is not read at all, "" for one that is."""
     if entry.problem:
@@ -263,6 +323,7 @@ def _passages(ref: str, text: str) -> Iterator[_Passage]:
         title = passage.heading[-1] if passage.heading else file_title
         lines = " ".join(_MARKS.sub("", passage.text[:PASSAGE_BYTES]).split())
         embedded = f"{file_title}. {title}. {lines}"
+        points = name.lower() in INDEXES and (passage.opens or bool(_NAMES_FILE.search(passage.text)))
         yield _Passage(
             name=name,
             path=ref,
@@ -270,8 +331,9 @@ def _passages(ref: str, text: str) -> Iterator[_Passage]:
             text=passage.text,
             terms=Counter(terms(f"{title}\n{passage.text}")),
             name_terms=name_terms | set(terms(title)),
-            embedded=embedded[: EMBEDDED_CHARS[is_chinese(embedded)]],
+            embedded="" if points else embedded[: EMBEDDED_CHARS[is_chinese(embedded)]],
             opens=passage.opens,
+            points=points,
             locator=Locator(passage.line_start, passage.line_end, heading=passage.heading),
         )
 

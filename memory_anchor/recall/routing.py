@@ -45,6 +45,10 @@ ABOUT_AS_GOOD = 0.8
 """Share of the best entry's score from which another answers too."""
 ENTRIES_AT_ONCE = 4
 OPERATIONS_JOIN = 2
+NEEDS_AT_LEAST, SURE = -1.0, 0.85
+"""Of a prompt: the log-odds of needing the project from which L4 is asked, and how relevant a passage must be where
+they are no higher than 0. Of 16 orders over 8 files 13 bring theirs, 11 with needs above 0 alone;
+of 271 prompts that need nothing 12 bring one, and 10."""
 _ASKS_HOW = bounded(
     r"\b(how (do|to|should|can|does)|steps? (to|for)|procedure|workflow for|sop|runbook|playbook|guide (to|for))\b|"
     r"怎么|如何|怎样|步骤|流程|操作规程|指南|模板",
@@ -296,21 +300,23 @@ def with_operations(
     find: Callable[..., list[OperationPassage]],
     *,
     now: datetime,
-    is_task: bool | None = None,
+    needs: float | None = None,
 ) -> SearchAnswer:
     """Return the answer with passages of L4 that pass the judge: when the question asks how, before what is less
     relevant than the best of them, else after what is strong, never pushing out more than two. Weak ones are shown
     where L4 alone is asked for.
 
-    is_task: of a prompt, whether it needs to know anything of the project; None for what is asked of the memory.
+    needs: of a prompt, the log-odds that it needs to know anything of the project; None for what is asked of the
+    memory. An order ("roll it back") brings what the question brings; one that seems to need nothing must be surer.
     """
     how = asks_how(request.query)
-    if not wants(request, Layer.OPERATIONAL_KNOWLEDGE, signal=how if is_task is None else is_task):
+    if not wants(request, Layer.OPERATIONAL_KNOWLEDGE, signal=how or (needs is not None and needs > NEEDS_AT_LEAST)):
         return answer
+    least = SURE if needs is not None and needs <= 0 else STRONG
     only = request.layers == (Layer.OPERATIONAL_KNOWLEDGE,)
     most = request.limit if only else min(OPERATIONS_JOIN, request.limit)
-    found = find(request.query, limit=most, waits=how or only or bool(is_task), judge=passage_relevance)
-    strong = [passage for passage in found if passage.relevance >= STRONG]
+    found = find(request.query, limit=most, judge=passage_relevance)
+    strong = [passage for passage in found if passage.relevance >= least]
     weak = [passage for passage in found if passage.relevance < STRONG][: request.weak if only else 0]
     if not (strong or weak):
         return answer

@@ -222,6 +222,8 @@ class Maintenance:
             if self._services.monotonic() > until:
                 return {"finished": False, **asdict(progress)}
         services.invalidate_caches()
+        if request.vectors:
+            services.nearness.clear()
         return {"finished": True, "embedder": services.embedder.identity.model if services.embedder else ""}
 
     # --- projects ----------------------------------------------------------------------------------------------
@@ -316,6 +318,7 @@ def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]
         *knowledge_holders(services.knowledge, data_dir),
         backup.KnownBackups(data_dir),
         purging.Cache("what searches remember", services.invalidate_caches),
+        purging.Cache("rows of L0 and L4", services.nearness.clear),
         purging.Cache("which tags occur together", process.clear_tags),
         purging.Cache("what was said last", services.events.clear_cache),
         purging.Cache("what lorebooks say", services.lorebooks.clear_cache),
