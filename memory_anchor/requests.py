@@ -532,30 +532,3 @@ class ScanLorebook(LorebookReport):
     budget_tokens: Annotated[Integer, Field(ge=1, le=BUDGET_MAX)] | None = arg(None, option="budget")
     context_window_tokens: Annotated[Integer, Field(ge=1, le=WINDOW_MAX)] = arg(WINDOW_TOKENS, option="window")
     keep: Flag = arg(False, "Count this message: timed effects of the conversation go on from here.")
-
-
-# --- access keys of a served memory ------------------------------------------------------------------------------
-
-KEY_FIELD_MAX, SIGNATURE_MAX = 120, 200
-
-
-class AddAccessKey(BaseRequest):
-    """Store an access key that was made and signed at the admin's own terminal; its secret is never sent."""
-
-    id: Annotated[str, Text(20)] = arg(help="Of the new key: the part between the underscores.")
-    digest: Annotated[str, Text(64, 64)] = arg(help="SHA-256 of the whole key, in hex.")
-    user: Annotated[str, Text(KEY_FIELD_MAX, 0)] = arg("", "Who holds it; empty: requests may name one.")
-    role: Literal["reader", "writer", "approver"] = arg("writer", "What it may do.")
-    project: Annotated[str, Text(KEY_FIELD_MAX, 0)] = arg("", "Only this project; empty: every one.")
-    note: Annotated[str, Text(KEY_FIELD_MAX, 0)] = arg("", "What it is for.")
-    public: Annotated[str, Text(SIGNATURE_MAX, 0)] = arg("", "Of an approver: the signing key that approves.")
-    created_at: Annotated[str, Text(40)] = arg(help="When it was made: ISO 8601 with a zone.")
-    created_by: Annotated[str, Text(KEY_FIELD_MAX)] = arg(help="Who made it.")
-    expires_at: Annotated[str, Text(40, 0)] = arg("", "When it ends, ISO 8601 with a zone; empty: never.")
-    signature: Annotated[str, Text(SIGNATURE_MAX)] = arg(help="The admin's, over all of this and their key's id.")
-
-
-class RevokeAccessKey(BaseRequest):
-    """End an access key of the caller's account for good."""
-
-    id: Annotated[str, Text(20)] = arg(help="As the list shows it.")

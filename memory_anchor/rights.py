@@ -55,7 +55,6 @@ class Right(StrEnum):
     LOWERED = "at its own trust, line by line"
     REVIEW = "waits for review"
     SIGNED = "signed with their own key"
-    OWN_ACCOUNT = "of its own account"
     NO = "no"
     LATER = "later"
 
@@ -155,9 +154,7 @@ def _key_rights(action: Action, agent: Right) -> tuple[Right, Right, Right, Righ
         return _N, agent, agent, agent
     if action in _DECIDED:
         return _N, _N, Right.SIGNED, Right.SIGNED
-    if action is Action.MAKE_KEYS:
-        return _N, _N, _N, Right.SIGNED
-    return _N, _N, _N, Right.OWN_ACCOUNT if action is Action.REVOKE_KEYS else _N
+    return _N, _N, _N, _N
 
 
 def _browser(action: Action, human: Right) -> Right:
@@ -258,7 +255,7 @@ def refusal(
     """
     principal = caller if isinstance(caller, Principal) else PRINCIPAL_OF_CALLER[caller]
     match RIGHTS[action][principal]:
-        case Right.YES | Right.READER | Right.GATE | Right.LOWERED | Right.SIGNED | Right.OWN_ACCOUNT:
+        case Right.YES | Right.READER | Right.GATE | Right.LOWERED | Right.SIGNED:
             return ""
         case Right.NO if principal in KEY_PRINCIPALS:
             return f"{action.value}: this {_ROLES[principal]} key may not; ask whoever runs the server for another role"

@@ -8,9 +8,18 @@ APPROVALS = (
     "approvals of the constitution over HTTP are gone: a human approves on the server's own terminal or over SSH, "
     "`memory-anchor constitution approve`"
 )
-COMMANDS: tuple[tuple[tuple[str, ...], str, str], ...] = ((("constitution", "review"), "", APPROVALS),)
+KEYS = (
+    "access keys are made, listed and revoked on the server's own terminal or over SSH, `memory-anchor keys`; "
+    "doing it over HTTP is gone"
+)
+COMMANDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("constitution", "review"), "", APPROVALS),
+    (("keys", "create"), "--server", KEYS),
+    (("keys", "list"), "--server", KEYS),
+    (("keys", "revoke"), "--server", KEYS),
+)
 """(words of a command, an option of it or "", sentence)."""
-PATHS = (("/v1/constitution/", APPROVALS),)
+PATHS = (("/v1/constitution/", APPROVALS), ("/v1/keys", KEYS))
 """(beginning of a path, sentence)."""
 
 

@@ -13,8 +13,6 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -30,9 +28,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
 from memory_anchor import shapes
-from memory_anchor.base.json_values import Record, text
-from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, TooMany, report
-from memory_anchor.fields import BaseRequest, sentence
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
+from memory_anchor.fields import sentence
 from memory_anchor.front import http_limits
 from memory_anchor.front.callers import credential_of
 from memory_anchor.front.gone import about_path
@@ -41,28 +38,24 @@ from memory_anchor.front.http_ingest import BatchWorker, add_ingest
 from memory_anchor.front.http_v1 import (
     CLAIMS,
     ERRORS,
-    PRINCIPAL_OF_ROLE,
     V1Handler,
     add_paths,
     add_review,
-    add_route,
     document,
-    plain_schema,
-    summary_of,
 )
 from memory_anchor.front.mcp_server import build_server
 from memory_anchor.front.variants import VariantChoice
 from memory_anchor.model import point_id
-from memory_anchor.requests import AddAccessKey, PromptOverHttp, RevokeAccessKey
-from memory_anchor.rights import Action, check
+from memory_anchor.requests import PromptOverHttp
+from memory_anchor.rights import Action
 from memory_anchor.runtime.listening import BACKLOG
 from memory_anchor.runtime.wire import VERSION, WIRE, Preamble
 from memory_anchor.team.admission import Admission
 from memory_anchor.team.batches import Batches
-from memory_anchor.team.credential import Credential, Role
+from memory_anchor.team.credential import Role
 from memory_anchor.team.issuer import FETCH_TIMEOUT_S, KEYS_BYTES_MAX, METADATA, JwtIssuer
-from memory_anchor.team.keys import AccessKey, KeyFile, checked_name, describe_key, is_digest
-from memory_anchor.team.limits import Bucket, Places
+from memory_anchor.team.keys import KeyFile
+from memory_anchor.team.limits import Places
 from memory_anchor.team.telemetry import CONTENT_TYPE, Telemetry
 from memory_anchor.team.tracing import Traces
 
@@ -181,7 +174,6 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     add_paths(app, v1)
     add_ingest(app, v1, worker)
     add_review(app, v1)
-    add_keys(app, v1, keys)
     _add_errors(app)
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
     admission = Admission(
@@ -398,74 +390,3 @@ def check_tls(cert: str, key: str) -> None:
         raise BadInput(
             f"http.tls_cert {cert} with http.tls_key {key} cannot be used ({reason}); allowed are PEM files"
         ) from None
-
-
-CHANGES_A_MINUTE = 30
-"""Keys that one account may add or revoke a minute."""
-KeyChange = Callable[[Credential, BaseRequest], Record]
-
-
-def add_keys(app: FastAPI, v1: V1Handler, keys: KeyFile) -> None:
-    changes = Bucket(CHANGES_A_MINUTE, time.monotonic)
-    core = v1.core
-
-    @app.get("/v1/keys", operation_id="keys_list", responses=ERRORS, summary="List the account's keys; no secret.")
-    async def listed(request: Request) -> dict[str, object]:
-        credential = credential_of(request)
-        check(Action.REVOKE_KEYS, PRINCIPAL_OF_ROLE[credential.role])
-        return dict(await v1.places.run(partial(_listed, keys, credential.account, core.clock.now())))
-
-    def create(credential: Credential, request: BaseRequest) -> Record:
-        fields = {name: text(value) for name, value in request.canonical().items()}
-        for name in ("user", "project", "note"):
-            _ = fields[name] and checked_name(name, fields[name])
-        role = Role(fields.pop("role"))
-        made = AccessKey(**fields, role=role, account=credential.account, made_with=credential.key)
-        times = (made.created_at, made.expires_at or made.created_at)
-        if not is_digest(made.digest) or not all(map(_is_instant, times)):
-            raise BadInput("digest or a time cannot be read; make the key with `memory-anchor keys create --server`")
-        stored = keys.accept(made, credential, core.clock.now())
-        core.audit.append("key.created", describe_key(stored), by=f"human:{stored.created_by}", at=core.clock.now())
-        return describe_key(stored)
-
-    def revoke(credential: Credential, request: BaseRequest) -> Record:
-        id_ = str(request.canonical()["id"])
-        key = keys.all().get(id_)
-        if key is None or key.account != credential.account:
-            raise NotFound(f"no key {id_[:20]!r} of this account; GET /v1/keys lists them")
-        revoked = keys.revoke(id_, core.clock.now())
-        core.audit.append("key.revoked", {"id": id_}, by=f"key {credential.key}", at=core.clock.now())
-        return describe_key(revoked)
-
-    def add(path: str, action: Action, model: type[BaseRequest], change: KeyChange) -> None:
-        async def handle(request: Request) -> dict[str, object]:
-            credential = credential_of(request)
-            check(action, PRINCIPAL_OF_ROLE[credential.role])
-            if core.settings.read_only:
-                raise Refused("this memory is read-only; nothing was changed")
-            checked = model.read(await v1.body(request), path)
-            if wait := changes.take(credential.account):
-                raise TooMany(f"more than {CHANGES_A_MINUTE} keys were changed in a minute; wait {wait} s", wait)
-            return dict(await v1.places.run(partial(change, credential, checked)))
-
-        add_route(app, f"keys/{path}", handle, summary_of(model), plain_schema(model))
-
-    add("create", Action.MAKE_KEYS, AddAccessKey, create)
-    add("revoke", Action.REVOKE_KEYS, RevokeAccessKey, revoke)
-
-
-def _listed(keys: KeyFile, account: str, now: datetime) -> Record:
-    used = keys.last_used()
-    rows = [
-        {**describe_key(key), "last_used_at": used.get(key.id, ""), "ended": key.ended(now)}
-        for key in keys.all().values()
-        if key.account == account
-    ]
-    return {"account": account, "keys": rows}
-
-
-def _is_instant(text: str) -> bool:
-    try:
-        return datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return False

@@ -1,11 +1,10 @@
 """Access keys of a served memory: account, user, project and role of the caller.
 
 A key is `ma_<id>_<secret>`: 256 random bits that are shown once; stored are a hash and what the key is bound to. Each
-record is signed by the installation's human, or by an admin whose own record that human signed together with the
-admin's signing key; so a line written into the file by anybody else opens nothing, and an admin's access key alone
-makes no key. An admin makes a key where the passphrase is typed and sends the signed record: the secret never travels.
-The file is read again whenever it changed, so a revoked key fails with the next request. The time of last use is a file
-of its own, because the server writes it unsigned.
+record is signed by the installation's human, so a line written into the file by anybody else opens nothing. (Earlier
+versions let an admin elsewhere make keys with a signing key that the human had signed; those open further.) The file is
+read again whenever it changed, so a revoked key fails with the next request. The time of last use is a file of its own,
+because the server writes it unsigned.
 
 Rejected: a slow password hash. It protects guessable secrets, which 256 random bits are not, and slows every request.
 """
@@ -30,7 +29,6 @@ from memory_anchor.errors import (
     MemoryAnchorError,
     NoCredential,
     NotFound,
-    Refused,
     StoreDamaged,
     retry_on_conflict,
 )
@@ -56,10 +54,8 @@ USED_EVERY = timedelta(seconds=30)
 """How often the times of last use are written to disk."""
 ENDED_KEPT = timedelta(days=365)
 """How long a key that has ended is still listed."""
-SIGNATURE_AGE_MAX = timedelta(minutes=10)
-"""How long a key signed on another machine is accepted: covers two clocks and a slow network."""
 GIVEN_BY_ADMINS = (Role.READER, Role.WRITER, Role.APPROVER)
-"""Roles that an admin may give; only the installation's human makes an admin."""
+"""Roles that an admin could give."""
 _KEY = re.compile(rf"{PREFIX}_([{ALPHABET}]{{{ID_CHARS}}})_([{ALPHABET}]{{{SECRET_CHARS}}})")
 _NAME = re.compile(rf"[^|\x00-\x1f\x7f]{{1,{NAME_MAX}}}")
 
@@ -67,7 +63,7 @@ _NAME = re.compile(rf"[^|\x00-\x1f\x7f]{{1,{NAME_MAX}}}")
 @dataclass(frozen=True, slots=True)
 class AccessKey:
     """A key's record. digest: SHA-256 of the whole key. public: an approver's public signing key. made_with: id of the
-    admin's key whose signing key signed it, "" for the installation's human."""
+    admin's key whose signing key signed it in an earlier version, "" for the installation's human."""
 
     id: str
     digest: str
@@ -174,42 +170,13 @@ class KeyFile:
     def add(self, access_key: AccessKey, now: datetime) -> AccessKey:
         """Store a key that this installation's human made (`new_key`). Raises BadInput: `KEYS_MAX` keys."""
         with self._changing():
-            self._add(access_key, now)
-        return access_key
-
-    def accept(self, access_key: AccessKey, admin: Credential, now: datetime) -> AccessKey:
-        """Store a key that an admin made and signed on another machine, and return it; a repeat changes nothing.
-
-        Raises Refused: not signed by this admin's signing key, for another account, of a role they may not give, too
-        old, or another key has its id. BadInput: `KEYS_MAX` keys.
-        """
-        with self._changing():
             keys = self._read()
-            if (stored := keys.get(access_key.id)) is not None:
-                if stored.digest != access_key.digest:
-                    raise Refused(f"there is another key {access_key.id}; make it anew")
-                return stored
-            difference = abs(now - datetime.fromisoformat(access_key.created_at))
-            if (
-                access_key.made_with != admin.key
-                or difference > SIGNATURE_AGE_MAX
-                or not _vouched(access_key, keys.get(admin.key))
-            ):
-                raise Refused(
-                    f"the new key is not signed by the key of {admin.key or 'this admin'} a moment ago, for its "
-                    f"own account and with a role among {', '.join(GIVEN_BY_ADMINS)}; nothing was kept. An admin who "
-                    "signs is made by `memory-anchor keys create --role admin --signs-with KEY` on the server"
-                )
-            self._add(access_key, now)
+            makers = {key.made_with for key in keys.values()}
+            current = {id_: key for id_, key in keys.items() if not key.is_old(now) or id_ in makers}
+            if len(current) >= KEYS_MAX:
+                raise BadInput(f"there are {len(current)} keys; allowed are {KEYS_MAX}")
+            self._write({**current, access_key.id: access_key})
         return access_key
-
-    def _add(self, access_key: AccessKey, now: datetime) -> None:
-        keys = self._read()
-        makers = {key.made_with for key in keys.values()}
-        current = {id_: key for id_, key in keys.items() if not key.is_old(now) or id_ in makers}
-        if len(current) >= KEYS_MAX:
-            raise BadInput(f"there are {len(current)} keys; allowed are {KEYS_MAX}")
-        self._write({**current, access_key.id: access_key})
 
     def revoke(self, id_: str, now: datetime) -> AccessKey:
         """Revoke a key; a revoked one stays as it is. Raises NotFound."""
@@ -308,7 +275,6 @@ def new_key(
     note: str = "",
     public: str = "",
     expires_at: datetime | None = None,
-    made_with: str = "",
 ) -> tuple[str, AccessKey]:
     """Return a new key, which is shown only this once, with its signed record. Raises BadInput."""
     checked_name("account", account)
@@ -326,7 +292,7 @@ def new_key(
     ends = expires_at.isoformat(timespec="seconds") if expires_at is not None else ""
     access_key = AccessKey(
         id_, digest_of(key), account, user, role, project, note, public, now.isoformat(timespec="seconds"),
-        signer.approver.name, ends, made_with=made_with,
+        signer.approver.name, ends,
     )  # fmt: skip
     access_key = replace(access_key, signature=signer.sign(access_key.statement()))
     return key, access_key
@@ -354,10 +320,6 @@ def describe_key(key: AccessKey) -> dict[str, Json]:
     """Return the fields of a key that may be shown."""
     names = ("id", "account", "user", "project", "note", "created_at", "created_by", "expires_at", "revoked_at")
     return {name: getattr(key, name) for name in names} | {"role": key.role.value, "approves": bool(key.public)}
-
-
-def is_digest(text: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{64}", text) is not None
 
 
 def digest_of(key: str) -> str:

@@ -184,12 +184,9 @@ WITHOUT_A_PROOF = {
     "review/accept": Action.ACCEPT,
     "review/reject": Action.REJECT,
     "review/settle": Action.MERGE,
-    "keys": Action.REVOKE_KEYS,
-    "keys/create": Action.MAKE_KEYS,
-    "keys/revoke": Action.REVOKE_KEYS,
 }
 """What each path of a decision is in the table of rights."""
-HANDS_OUT = {"review/inbox", "review/sides", "review/challenge", "keys", "keys/revoke"}
+HANDS_OUT = {"review/inbox", "review/sides", "review/challenge"}
 """Of those, what no signature is asked for."""
 
 

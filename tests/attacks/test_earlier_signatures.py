@@ -118,3 +118,25 @@ def test_a_jointly_sealed_text_counts_for_its_own_account_alone(data_dir: Path, 
     """Attack: another account's settings are pointed at the archive."""
     served = schema_in(data_dir, saved, "acme", account="globex").load()
     assert not served.entries and served.warnings
+
+
+LINES: dict[str, Callable[[Any, Any], object]] = {
+    "another holder": lambda made, admin: made.update(user="mallory"),
+    "a higher role": lambda made, admin: made.update(role="admin"),
+    "no signature": lambda made, admin: made.update(signature=""),
+    "no time": lambda made, admin: made.update(created_at="no time"),
+    "an admin that is no admin": lambda made, admin: admin.update(role="approver"),
+    "an admin that had ended": lambda made, admin: admin.update(revoked_at="2000-01-01T00:00:00+00:00"),
+}
+
+
+@pytest.mark.parametrize("forged", LINES)
+def test_a_line_in_the_file_that_claims_an_admin_opens_nothing(data_dir: Path, saved: Any, forged: str) -> None:
+    """Attack: records of an admin's key written into the file, or changed there."""
+    path = data_dir / "team" / "keys.json"
+    known = json.loads(path.read_text(encoding="utf-8"))
+    (made,) = (row for row in known["keys"] if row["made_with"])
+    (admin,) = (row for row in known["keys"] if row["id"] == made["made_with"])
+    LINES[forged](made, admin)
+    path.write_text(json.dumps(known), encoding="utf-8")
+    assert made["id"] not in KeyFile.of(data_dir, JsonlAudit(data_dir / "audit" / "audit.jsonl")).all()

@@ -242,10 +242,6 @@ class Tenants:
             "review sides": lambda: post(decider, "review/sides", id=target.id).text,
             "review challenge": lambda: post(decider, "review/challenge").text,
             "review accept": lambda: post(decider, "review/accept", id=target.id, seen=[]).text,
-            "keys": lambda: ask("GET", "/v1/keys", headers=bearer(decider.key)).text,
-            "key ended": lambda: (
-                ask("POST", "/v1/keys/revoke", headers=bearer(decider.key), json={"id": foreign_key}).text
-            ),
             "discover": lambda: self.rpc(reader, "server/discover", ""),
             "export": lambda: "\n".join(
                 export_lines(self.asking(reader), self.core.data_dir, versions=True, own_project=False)

@@ -80,20 +80,6 @@ def test_what_a_key_wrote_on_one_replica_is_found_on_the_other(pair: tuple[Repli
     assert "Whales sing" in found.text
 
 
-def test_an_admin_of_one_replica_lists_and_ends_the_keys_of_all(pair: tuple[Replica, Replica], owner: Owner) -> None:
-    """Replicas: keys are the service's; what was used where is told everywhere."""
-    admin, _ = owner.key(role=Role.ADMIN)
-    key, made = owner.key()
-    time.sleep(FRESH_S)
-    assert pair[0].ask("GET", "/v1/ingest/none", key).status_code == 404
-    assert pair[1].ask("POST", "/v1/keys/revoke", admin, json={"id": made.id}).status_code == 200
-    time.sleep(1.0)
-
-    assert pair[0].ask("GET", "/v1/ingest/none", key).status_code == 401
-    rows = {one["id"]: one for one in pair[0].ask("GET", "/v1/keys", admin).json()["keys"]}
-    assert rows[made.id]["revoked_at"]
-
-
 def test_a_hundred_requests_cost_the_store_a_look_each_half_second(
     pair: tuple[Replica, Replica], owner: Owner, place: Place
 ) -> None:
@@ -104,7 +90,7 @@ def test_a_hundred_requests_cost_the_store_a_look_each_half_second(
     time.sleep(FRESH_S)
     began, asked = time.monotonic(), place.local.asked
     for _ in range(100):
-        assert pair[0].ask("GET", "/v1/keys", key).status_code == 403
+        assert pair[0].ask("GET", "/v1/ingest/none", key).status_code in (403, 404)
     took, busy = time.monotonic() - began, place.local.asked - asked
     time.sleep(took)
     idle = place.local.asked - asked - busy  # what both replicas ask by themselves: leases, jobs, batches

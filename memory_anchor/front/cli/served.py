@@ -10,22 +10,18 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memory_anchor.base.json_values import records, text
+from memory_anchor.base.json_values import text
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
-from memory_anchor.front.cli.link import ask_server, data_dir, read_key
+from memory_anchor.front.cli.link import data_dir
 from memory_anchor.front.cli.output import (
     JsonOption,
-    KeyFileOption,
-    ServerOption,
     escaped,
     handle_errors,
     out,
@@ -33,10 +29,9 @@ from memory_anchor.front.cli.output import (
     show_json,
 )
 from memory_anchor.front.cli.passphrase import ask_human, audit_trail, shared_records
-from memory_anchor.requests import AddAccessKey
 
 if TYPE_CHECKING:
-    from memory_anchor.team.keys import AccessKey, KeyFile
+    from memory_anchor.team.keys import KeyFile
 
 HELP = "Who may come in to `memory-anchor serve`: create, list and revoke access keys."
 _SPAN = re.compile(r"(\d{1,5})([hdw])")
@@ -63,14 +58,9 @@ def create(
     signs_with: Annotated[
         str, typer.Option(metavar="KEY", help="Of an approver: what `constitution approvers` prints on their machine.")
     ] = "",
-    server: ServerOption = "",
-    key_file: KeyFileOption = "",
     json_: JsonOption = False,
 ) -> None:
-    """Make a key and show it, once; needs the passphrase.
-
-    With --server an admin makes one for a served memory: here, so that only its hash goes there.
-    """
+    """Make a key and show it, once; needs the passphrase."""
     from memory_anchor.adapters.system import SystemClock, new_bytes
     from memory_anchor.app import settings_of
     from memory_anchor.inputs import project_id
@@ -83,8 +73,10 @@ def create(
     if project:
         project_id(project)
     until = _until(expires, now)
-    wanted = partial(
-        new_key,
+    keys = keys_here()
+    key, made = new_key(
+        ask_human(),
+        account=account or settings_of(os.environ).scope.account,
         role=Role(role),
         user=user,
         project=project,
@@ -94,15 +86,8 @@ def create(
         new_bytes=new_bytes,
         now=now,
     )
-    if server:
-        if account:
-            raise BadInput("--account is given with --server; an admin's keys are of their own account: leave it out")
-        key, made = _made_for_server(server.rstrip("/"), read_key(key_file), wanted)
-    else:
-        keys, of = keys_here(), account or settings_of(os.environ).scope.account
-        key, made = wanted(ask_human(), account=of)
-        keys.add(made, now)
-        audit_trail(data_dir()).append("key.created", describe_key(made), by=f"human:{made.created_by}", at=now)
+    keys.add(made, now)
+    audit_trail(data_dir()).append("key.created", describe_key(made), by=f"human:{made.created_by}", at=now)
     if json_:
         show_json({"key": key, **describe_key(made)})
         return
@@ -112,18 +97,15 @@ def create(
 
 
 @handle_errors
-def list_(server: ServerOption = "", key_file: KeyFileOption = "", json_: JsonOption = False) -> None:
+def list_(json_: JsonOption = False) -> None:
     """Show every key: whose it is, what it may, when it was last used; never what opens."""
     from memory_anchor.adapters.system import SystemClock
     from memory_anchor.team.keys import describe_key
 
-    if server:
-        rows = records(ask_server(server.rstrip("/"), read_key(key_file), "keys")["keys"])
-    else:
-        keys, now = keys_here(), SystemClock().now()
-        used = keys.last_used()
-        every = keys.all().values()
-        rows = [{**describe_key(key), "last_used_at": used.get(key.id, ""), "ended": key.ended(now)} for key in every]
+    keys, now = keys_here(), SystemClock().now()
+    used = keys.last_used()
+    every = keys.all().values()
+    rows = [{**describe_key(key), "last_used_at": used.get(key.id, ""), "ended": key.ended(now)} for key in every]
     if json_:
         show_json({"keys": rows})
         return
@@ -144,35 +126,19 @@ def list_(server: ServerOption = "", key_file: KeyFileOption = "", json_: JsonOp
 @handle_errors
 def revoke(
     key: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `keys list` shows it.")],
-    server: ServerOption = "",
-    key_file: KeyFileOption = "",
     json_: JsonOption = False,
 ) -> None:
     """End a key for good; a running server refuses it from the next request on."""
     from memory_anchor.adapters.system import SystemClock
     from memory_anchor.team.keys import describe_key
 
-    if server:
-        revoked = ask_server(server.rstrip("/"), read_key(key_file), "keys/revoke", {"id": key})
-    else:
-        now = SystemClock().now()
-        revoked = describe_key(keys_here().revoke(key, now))
-        audit_trail(data_dir()).append("key.revoked", {"id": revoked["id"]}, by="command", at=now)
+    now = SystemClock().now()
+    revoked = describe_key(keys_here().revoke(key, now))
+    audit_trail(data_dir()).append("key.revoked", {"id": revoked["id"]}, by="command", at=now)
     if json_:
         show_json(revoked)
         return
     print_dim(f"{revoked['id']} of {revoked['account']} opens nothing any more")
-
-
-def _made_for_server(url: str, own: str, wanted: Callable[..., tuple[str, AccessKey]]) -> tuple[str, AccessKey]:
-    """Return a key that is sign_request here and stored by a served memory. Raises what the server answers."""
-    from memory_anchor.team.keys import name_of
-
-    account = text(ask_server(url, own, "keys")["account"])
-    key, made = wanted(ask_human(), account=account, made_with=name_of(own))
-    fields = {name: getattr(made, name) for name in AddAccessKey.model_fields}
-    ask_server(url, own, "keys/create", {**fields, "role": made.role.value})
-    return key, made
 
 
 def keys_here() -> KeyFile:
