@@ -2,9 +2,8 @@
 
 Of each literal key the rarest run of eight letters is indexed (a shorter key whole); the runs of a text select the few
 keys that may be in it, and only those are searched for, so 5,000 entries cost no more than the few in the text. An
-expression (`/regex/flags`) runs on pydantic's Rust engine: its time is linear in the text, so that no pattern can hang
-a scan, and a result never depends on a clock. Rejected: `re` under a time limit (the same text would match on one day
-and not on another), and one large alternation (it says that some key matches, not which).
+expression (`/regex/flags`) runs in linear time (`bounded.linear`), so that no pattern can hang a scan. Rejected: one
+large alternation (it says that some key matches, not which).
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pydantic_core import SchemaError, SchemaValidator, core_schema
-
 from memory_anchor.knowledge.lorebook import LoreEntry, Problems
+from memory_anchor.language.bounded import linear
 from memory_anchor.language.terms import CJK, normal
 
 KEYS_MAX = 100_000
@@ -94,16 +92,7 @@ class _KeyExpression:
             raise ValueError("is beyond the expressions allowed at once")
         inline_flags = "".join(_FLAGS[flag] for flag in dict.fromkeys(flags))
         pattern = (f"(?{inline_flags})" if inline_flags else "") + source
-        try:
-            self._engine = SchemaValidator(
-                core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True)
-            )
-        except SchemaError as error:
-            why = str(error).strip().splitlines()[-1].removeprefix("error: ").strip()
-            raise ValueError(f"cannot be run in linear time: {why}") from None
-
-    def is_in(self, text: str) -> bool:
-        return self._engine.isinstance_python(text)
+        self.is_in = linear(pattern)
 
 
 class KeyIndex:

@@ -96,7 +96,7 @@ class SyncProgress:
 
     def note(self, sentence: str) -> None:
         """Add a sentence about the source, without repeating it."""
-        if sentence not in self.skipped:
+        if sentence not in self.skipped and len(self.skipped) < SKIPPED_SHOWN:
             self.skipped.append(sentence)
 
     def skip(self, sentence: str) -> None:

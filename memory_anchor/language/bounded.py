@@ -6,11 +6,16 @@ bound for every unbounded repetition, by what is repeated: blanks between words,
 Rejected: bounds by hand (143 of 458 expressions had forgotten one), and only cutting the text (2,000 characters are
 slow enough). Expressions that must match a whole run, such as tokens, use possessive repetitions instead.
 `tests/attacks/test_a10_text_is_linear.py` finds what does neither.
+
+An expression that somebody else wrote (a glob of a folder, a key of a lorebook) goes to `linear`: pydantic's Rust
+engine, whose time is linear in the text whatever the expression says. Rejected: `re` under a time limit (the same text
+would match on one day and not on another), `google-re2` (one more compiled package beside what is installed anyway).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 BLANKS_MAX = 8
 """The most blanks between two words of one rule."""
@@ -32,6 +37,23 @@ def bounded(pattern: str, flags: int = 0) -> re.Pattern[str]:
     '(?:very ){0,8}good\\\\s{0,8}\\\\w{1,64}'
     """
     return re.compile(bounded_source(pattern), flags)
+
+
+def linear(pattern: str) -> Callable[[str], bool]:
+    """Return a search in linear time for an expression that came from outside. Raises ValueError: it cannot be run.
+
+    >>> linear(r"^(?:.+/)?[^/]*a[^/]*a[^/]*b$")("docs/aab"), linear("(a+)+$")("a" * 40_000 + "b")
+    (True, False)
+    """
+    from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+    try:
+        return SchemaValidator(
+            core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True)
+        ).isinstance_python
+    except SchemaError as error:
+        why = str(error).strip().splitlines()[-1].removeprefix("error: ").strip()
+        raise ValueError(f"cannot be run in linear time: {why}") from None
 
 
 def bounded_source(pattern: str) -> str:

@@ -31,7 +31,8 @@ CLOCK = re.compile(
 )
 """A time of the day."""
 OFFSET = re.compile(
-    r"(?P<ahead>in )?(?P<n>\d{1,4})\s?(?P<unit>m|h|d|min(?:ute)?s?|hrs?|hours?|days?|个?小时|分钟|天)(?P<tail>\s?ago|前|后)?",
+    r"(?P<ahead>in )?(?P<n>\d{1,4})\s?(?P<unit>m|h|d|min(?:ute)?s?|hrs?|hours?|days?|个?小时|分钟|天)"
+    r"(?P<tail>\s?ago|前|后)?",
     re.IGNORECASE,
 )
 """What is counted from now: "2h", "20 mins ago", "in 3 days", 3天后."""
@@ -93,7 +94,7 @@ def _of_day(clock: re.Match[str]) -> timedelta | None:
         return None
     if (half == "a" or clock["part"] == "凌晨") and hour == NOON:
         hour = 0
-    elif (half == "p" or clock["part"] in AFTERNOON) and hour < NOON or (clock["part"] == "中午" and hour < 3):
+    elif ((half == "p" or clock["part"] in AFTERNOON) and hour < NOON) or (clock["part"] == "中午" and hour < 3):
         hour += NOON
     elif clock["part"] in ("晚上", "晚") and hour == NOON:
         hour = 24
