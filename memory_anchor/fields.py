@@ -1,7 +1,8 @@
 """The field types of requests, and what is made from a request: error messages, JSON Schema, a tool's schema.
 
 Fields accept raw values and hold checked ones: stripped text, cleaned names, tuples, enums. One formatter, `sentence`,
-says what is wrong: the field, the value, what is allowed.
+says what is wrong: the field, the value, what is allowed. Clients send numbers, flags, lists and objects as JSON in a
+text, and `""` or `"null"` for what they leave out: both are read so wherever a text has no other reading.
 Rejected: pydantic's own messages (several lines, with the refused text).
 """
 
@@ -110,13 +111,44 @@ def _as_stored(text: str) -> str:
     return cleaned(text).text
 
 
+def is_left_out(value: Raw) -> bool:
+    """Return whether a value says nothing: null, or what clients write for it in a text."""
+    return value is None or (isinstance(value, str) and value.strip() in ("", "null"))
+
+
+def unquoted(value: T | None, *kinds: type) -> T | Json:
+    """Return the value of a JSON text where it is of one of these kinds; anything else as it is.
+
+    >>> unquoted("5", int), unquoted("True", bool), unquoted('["a"]', list), unquoted("5", list)
+    (5, True, ['a'], '5')
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        inner = parsed(value.lower() if kinds == (bool,) else value)
+    except (ValueError, RecursionError):
+        return value
+    return inner if isinstance(inner, kinds) and (bool in kinds or not isinstance(inner, bool)) else value
+
+
+def from_json(*kinds: type) -> BeforeValidator:
+    """Return a validator that takes JSON of these kinds in a text too."""
+    return BeforeValidator(lambda value: unquoted(value, *kinds))
+
+
 def _as_list(value: Raw) -> Raw:
-    """Return a list; one text counts as a list of one."""
+    """Return a list without what says nothing; one text counts as a list of one, JSON of a list as that list."""
+    value = unquoted(value, list)
     if isinstance(value, str):
         return [value]
     if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping | BaseModel):
-        return list(value)
+        return [member for member in value if member is not None and member != ""]
     return value
+
+
+def _messages(value: Raw) -> Raw:
+    value = unquoted(value, list)
+    return [unquoted(message, dict) for message in value] if isinstance(value, list) else value
 
 
 def _unique(values: tuple[T, ...]) -> tuple[T, ...]:
@@ -124,6 +156,7 @@ def _unique(values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _whole(value: Raw) -> Raw:
+    value = unquoted(value, int, float)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -183,6 +216,7 @@ def _moment(value: Raw) -> Moment:
 
 
 def _half_life(value: Raw) -> float:
+    value = unquoted(value, dict, int, float)
     days = value.get("half_life_days") if isinstance(value, Mapping) and len(value) == 1 else value
     if isinstance(days, bool) or not isinstance(days, int | float) or not 0 < days <= HALF_LIFE_DAYS_MAX:
         raise _invalid(f"is {_short(value)}; allowed is {{half_life_days}} above 0, at most {HALF_LIFE_DAYS_MAX}")
@@ -190,8 +224,7 @@ def _half_life(value: Raw) -> float:
 
 
 def _owner(value: Raw) -> tuple[tuple[str, str], ...]:
-    if isinstance(value, tuple):  # already checked
-        value = dict(value)
+    value = dict(value) if isinstance(value, tuple) else unquoted(value, dict)  # a tuple was checked before
     if not isinstance(value, Mapping) or not all(
         name in OWNER_FIELDS and isinstance(owner, str) and len(owner) <= NAME_MAX for name, owner in value.items()
     ):
@@ -203,7 +236,8 @@ def _cited_source(value: Raw) -> Citation:
     """Return a source of a memory entry, `{kind, ref, title?, locator?}`, as a citation."""
     if isinstance(value, Citation):
         return value
-    source = value if isinstance(value, Mapping) else {}
+    given = unquoted(value, dict)
+    source = given if isinstance(given, Mapping) else {}
     name = SOURCE_ALIASES.get(str(source.get("kind")), source.get("kind"))
     kind = next((known for known in CITATION_KINDS if known == name), None)
     ref, title, locator = source.get("ref"), source.get("title"), source.get("locator") or {}
@@ -269,17 +303,18 @@ StoredReason = Annotated[str, Text(REASON_MAX, 0), AsStored]
 StoredKey = Annotated[str, Text(KEY_MAX, 0), AsStored]
 Query = Annotated[str, Text(QUERY_MAX)]
 RequestId = Annotated[str, Text(REQUEST_ID_MAX, 0)]
-Flag = Annotated[bool, Field(strict=True)]
-Polarity = Annotated[float, Field(strict=True, ge=-1, le=1, allow_inf_nan=False)]
+Flag = Annotated[bool, Field(strict=True), from_json(bool)]
+Polarity = Annotated[float, Field(strict=True, ge=-1, le=1, allow_inf_nan=False), from_json(int, float)]
 Decay = Annotated[float, PlainValidator(_half_life), WithJsonSchema({"type": "object"})]
 """`{half_life_days}` of a memory entry, as days."""
 Sources = Annotated[
     tuple[Annotated[Citation, PlainValidator(_cited_source), WithJsonSchema({"type": "object"})], ...],
     Field(max_length=FILES_MAX),
+    BeforeValidator(_as_list),
 ]
 OwnerIds = Annotated[tuple[tuple[str, str], ...], PlainValidator(_owner), WithJsonSchema({"type": "object"})]
 """`{account_id, user_id, conversation_id}` of a memory entry: (name, id) of each that was given."""
-Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
+Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False), from_json(int, float)]
 Integer = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
 When = Annotated[Moment, PlainValidator(_moment), WithJsonSchema({"type": "string"})]
 OneTag = Annotated[Tag, PlainValidator(_tag), WithJsonSchema({"type": "string"})]
@@ -300,7 +335,7 @@ Stamps = Annotated[tuple[Annotated[str, Text(STAMP_MAX)], ...], Listed(SEEN_MAX)
 """Stamps of the versions that a human was shown."""
 AnyJson = Annotated[JsonValue, PlainValidator(_json), WithJsonSchema({})]
 Messages = Annotated[
-    JsonValue, PlainValidator(lambda value: value), WithJsonSchema({"type": "array", "items": {"type": "object"}})
+    JsonValue, PlainValidator(_messages), WithJsonSchema({"type": "array", "items": {"type": "object"}})
 ]
 """Checked message by message by extraction, with an error message for each."""
 
@@ -340,13 +375,14 @@ class BaseRequest(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _named_and_not_null(cls, given: Raw) -> Raw:
-        """Return the arguments under the fields' own names; a null counts as not given."""
+    def _named_and_given(cls, given: Raw) -> Raw:
+        """Return the arguments under the fields' own names, without optional ones that are left out."""
         if not isinstance(given, Mapping):
             return given
         renamed = {other: name for other, name in cls.other_names.items() if name not in given}
         named = {renamed.get(name, name): value for name, value in given.items()}
-        return {name: value for name, value in named.items() if value is not None or name in cls.required()}
+        required = cls.required()
+        return {name: value for name, value in named.items() if name in required or not is_left_out(value)}
 
     @classmethod
     def required(cls) -> list[str]:

@@ -118,20 +118,6 @@ def storable_text(what: str, value: Json, *, most: int) -> str:
     return cleaned(text(what, value, most=most, required=False)).text
 
 
-def integer(what: str, value: Json, *, least: int, most: int) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise BadInput(f"{what} is {_short(value)}; allowed is a whole number from {least} to {most}")
-    return value
-
-
-def flag(what: str, value: Json) -> bool:
-    if not isinstance(value, bool):
-        raise BadInput(f"{what} is {_short(value)}; allowed are true and false")
-    return value
-
-
 def choice(what: str, value: Json, kind: type[_Choice], aliases: Mapping[str, _Choice] | None = None) -> _Choice:
     if isinstance(value, str):
         name = value.strip().lower()

@@ -7,11 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from memory_anchor.fields import BaseRequest, Flag, Identifier, Name, Text, arg
+from memory_anchor.fields import BaseRequest, Flag, Identifier, Name, Text, arg, from_json
 from memory_anchor.requests import PATH_MAX
 
 LINES_MAX = 1_000
-Aliases = dict[str, list[str]]
+Aliases = Annotated[dict[str, list[str]], from_json(dict)]
 """Project id -> its aliases."""
 
 
@@ -44,8 +44,8 @@ class ImportLines(BaseRequest):
     projects: ids in the file -> ids here. audited: the file's trail was adopted. dry: only say what would come of it.
     """
 
-    lines: Annotated[tuple[tuple[int, str], ...], Field(max_length=LINES_MAX)] = arg(())
-    projects: dict[str, str] = arg({})
+    lines: Annotated[tuple[tuple[int, str], ...], Field(max_length=LINES_MAX), from_json(list)] = arg(())
+    projects: Annotated[dict[str, str], from_json(dict)] = arg({})
     audited: Flag = arg(False)
     dry: Flag = arg(False)
 

@@ -289,7 +289,7 @@ class RememberConversation(BaseRequest):
     messages: Messages = arg(tool="{role, content, tool_calls?} in order")
     mode: AnyMode | None = arg(None, "first-person, ghostwriter or factual.", tool="first-person, ghostwriter, factual")
     only: Literal["user_facts"] | None = arg(None, tool="user_facts: only what concerns the user")
-    waits: bool = arg(False)
+    waits: Flag = arg(False)
 
 
 class ResolveConflict(BaseRequest):

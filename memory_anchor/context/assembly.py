@@ -93,16 +93,16 @@ class PromptAssembler:
 
         task: what memory is asked for; omitted, what the user said last. reserved_output_tokens: below the window.
         strict_tools: make the tools' argument schemas strict.
-        Raises BadInput: messages or tools that no model API would take, a task or sizes out of range.
+        The sizes are as `AssemblePrompt` checks them. Raises BadInput: messages or tools that no model API would take,
+        a reserve that is no smaller than the window.
         """
         builder = self._builder
         started = builder.monotonic()
-        window = inputs.integer("context_window_tokens", context_window_tokens, least=1, most=WINDOW_MAX)
-        reserved = inputs.integer("reserved_output_tokens", reserved_output_tokens, least=0, most=WINDOW_MAX)
+        window, reserved = context_window_tokens, reserved_output_tokens
         if reserved >= window:
             raise BadInput(f"reserved_output_tokens is {reserved}; allowed is less than the window of {window} tokens")
         query = inputs.text("task", task, most=TASK_MAX, required=False)
-        transcript, known = read(messages), read_tools(tools, strict=inputs.flag("strict_tools", strict_tools))
+        transcript, known = read(messages), read_tools(tools, strict=strict_tools)
         collect_ms = builder.elapsed_ms(started)
         shown = transcript.shown()
         found = builder.gather(query or last_user_text(shown), shown, window_tokens=window)

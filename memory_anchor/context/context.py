@@ -49,7 +49,7 @@ from memory_anchor.model import (
     Status,
     Trust,
 )
-from memory_anchor.requests import BUDGET_MAX, TASK_MAX, WINDOW_TOKENS
+from memory_anchor.requests import TASK_MAX, WINDOW_TOKENS
 from memory_anchor.settings import BudgetSettings
 
 DEADLINE_S = 2.0
@@ -170,11 +170,9 @@ class ContextBuilder:
 
         budget_tokens: 1 to `BUDGET_MAX`; all layers' shares shrink or grow with it. Omitted: the settings' sum.
         answer_tokens: what a front end makes of a context; that then keeps the budget, not the text alone.
-        Raises BadInput: a task that is empty, too long or not text, a budget out of range.
+        Raises BadInput: a task that is empty, too long or not text.
         """
         task = inputs.text("task", task, most=TASK_MAX)
-        if budget_tokens is not None:
-            budget_tokens = inputs.integer("budget_tokens", budget_tokens, least=1, most=BUDGET_MAX)
         found = self.gather(task)
         total = self.tokens_for(found) if budget_tokens is None else budget_tokens
         made = self._made(found, total, total)

@@ -26,7 +26,7 @@ from memory_anchor import rights
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, Record, kind_of, record
 from memory_anchor.errors import BadInput, Refused
-from memory_anchor.fields import BaseRequest, schema_of
+from memory_anchor.fields import BaseRequest, is_left_out, schema_of
 from memory_anchor.front.callers import PROJECT_HEADER, REVIEWER, actor_from, credential_of
 from memory_anchor.front.mcp_server import project_for
 from memory_anchor.front.table import ROWS
@@ -214,7 +214,7 @@ def pop_claims(body: dict[str, Json]) -> dict[str, str]:
 def pop_text(body: dict[str, Json], name: str, most: int) -> str:
     """Remove a text from a body and return it, "" where it is not given. Raises BadInput."""
     value = body.pop(name, None)
-    if value is None:
+    if is_left_out(value):
         return ""
     if not isinstance(value, str) or len(value) > most or any(not (c.isprintable()) for c in value):
         raise BadInput(f"{name} cannot be taken; allowed is text of up to {most} printable characters")

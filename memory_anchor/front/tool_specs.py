@@ -11,7 +11,7 @@ from typing import Literal
 
 from memory_anchor.base.json_values import Json, Record, kind_of, record, texts
 from memory_anchor.errors import BadInput
-from memory_anchor.fields import BaseRequest, Schema, tool_schema
+from memory_anchor.fields import BaseRequest, Schema, is_left_out, tool_schema, unquoted
 from memory_anchor.front.table import ROWS
 from memory_anchor.settings import Profile
 
@@ -187,7 +187,8 @@ def resolve(name: str, given: Record | None, tools: Mapping[str, ToolSpec]) -> t
 
 def _translated(alias: Alias, given: Arguments) -> Arguments:
     """Return the arguments of a call by an older name, under our names."""
-    fields = given.pop(alias.spread, None) if alias.spread else None
+    fields: Json = unquoted(given.pop(alias.spread, None), dict) if alias.spread else None
+    fields = None if is_left_out(fields) else fields
     if fields is not None and not isinstance(fields, Mapping):
         raise BadInput(f"{alias.name} got {alias.spread} as {kind_of(fields)}; allowed is an object")
     inner: Arguments = dict(fields or {})
@@ -199,7 +200,7 @@ def _translated(alias: Alias, given: Arguments) -> Arguments:
             )
     # An argument of its own wins over the same field of the spread object.
     arguments: Arguments = {alias.renamed.get(name, name): value for name, value in (inner | given).items()}
-    if isinstance(citation := arguments.get("id"), Mapping):  # memory_get takes a whole citation
+    if isinstance(citation := unquoted(arguments.get("id"), dict), Mapping):  # memory_get takes a whole citation
         arguments["id"] = citation.get("ref")
     return arguments
 

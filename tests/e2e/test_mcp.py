@@ -238,7 +238,7 @@ async def test_aliases_are_accepted_with_the_seeds_argument_names(server: Any) -
         ("log_event", {"content": "x", "ttl_days": -1}, "from 0 to", "bad_input"),
         ("log_event", {"content": "x", "when": "yesterday-ish"}, "ISO 8601", "bad_input"),
         ("search_memory", {"query": "x", "limit": 0}, "from 1 to 50", "bad_input"),
-        ("search_memory", {"query": "x", "limit": "5"}, "limit is '5'", "bad_input"),
+        ("search_memory", {"query": "x", "limit": "five"}, "limit is 'five'", "bad_input"),
         ("search_memory", {"quary": "x"}, "unknown argument 'quary'", "bad_input"),
         ("search_events", {"limit": 201}, "from 1 to 200", "bad_input"),
         ("get_memory", {"id": "nothere"}, "nothere", "not_found"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from memory_anchor.context.assembly import AssembledContext, PromptAssembler, PrunePolicy, soft_trim
 from memory_anchor.errors import BadInput
 from memory_anchor.language.tokens import count_tokens
+from memory_anchor.requests import AssemblePrompt
 
 OUTPUT = "\n".join(f"{n:04d} tests/unit/test_store.py::test_case_{n} PASSED" for n in range(120))
 ORDER = ["drop_memory_results", "prune_tool_results", "shrink_history", "request_compaction", "reduce_profile"]
@@ -349,7 +350,12 @@ def test_messages_that_no_model_would_take_are_refused(messages: Any, words: str
 def test_sizes_out_of_range_are_refused(sizes: dict[str, Any], words: str) -> None:
     """A window that leaves no room is an error, not an empty prompt."""
     with pytest.raises(BadInput, match=words):
-        PromptAssembler(World().builder()).assemble([user("x")], None, **sizes)
+        request = AssemblePrompt.of([user("x")], **sizes)
+        PromptAssembler(World().builder()).assemble(
+            request.messages,
+            context_window_tokens=request.context_window_tokens,
+            reserved_output_tokens=request.reserved_output_tokens,
+        )
 
 
 def test_a_policy_that_protects_nothing_is_refused() -> None:

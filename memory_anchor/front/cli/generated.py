@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from memory_anchor.base.json_values import Json, Record, optional_text, text
 from memory_anchor.errors import BadInput
-from memory_anchor.fields import BaseRequest, Moment
+from memory_anchor.fields import BaseRequest, Moment, is_left_out
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.completing import Completer
 from memory_anchor.front.cli.link import call
@@ -73,14 +73,18 @@ class Command:
 
         def run(**options: Json) -> None:
             as_json, wants_human = options.pop("json_"), bool(options.pop("human", False))
-            given = {named.get(name, name): value for name, value in options.items()}
+            given = {named.get(name, name): _only(value) for name, value in options.items()}
             calls = self.calls(given) if self.calls is not None else [(self.call_name, given)]
             answers = []
             for name, values in calls:
                 if self.is_piped and values is given:
                     values["content"] = _content(optional_text(values["content"]))
                 signs = wants_human or (self.signs is not None and self.signs(values))
-                values |= {time: parse_time(time, text(values[time])) for time in (*times, "at") if values.get(time)}
+                values |= {
+                    time: parse_time(time, text(values[time]))
+                    for time in (*times, "at")
+                    if not is_left_out(values.get(time))
+                }
                 answers.append(ask_with_full_ids(partial(call, name, human=human_signer(signs)), values))
                 if not as_json:
                     self.show(answers[-1], values)
@@ -127,6 +131,11 @@ class Command:
         extra = {name: dict(fields[name].json_schema_extra or {}) for name in ordered}  # type: ignore[arg-type]
         names = {name: str(extra[name].get("option") or SINGULAR.get(name, name)) for name in ordered}
         return [(names[name], name) for name in ordered if name not in hidden]
+
+
+def _only(value: Json) -> Json:
+    """Return an option that was given once without its list: its text may be JSON of a list."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _content(given: str | None) -> str:
