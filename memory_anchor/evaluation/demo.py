@@ -3,6 +3,7 @@
 Runs the real server over stdio in a new project folder with its own data directory, on real input: the Git history and
 `.ai/operations/` of a repository, and the sample memories of the strategy document in Chinese and English. Prints for
 each question what came back, from which layer and how fast, and the recall figures against the strategy, 7.2.
+Whether it passes is for the answers alone: how fast they come depends on what else the machine does, so times are told.
 
 Also the approval that demo and evaluations need: L0 is only served when sealed with a human's key, and a check without
 that would check another product. So the project's file is approved as `init` does, under a throwaway passphrase.
@@ -28,6 +29,7 @@ from memory_anchor.adapters import git
 from memory_anchor.base import nofollow
 from memory_anchor.base.json_values import Json, Record, items, parsed, record, records, text
 from memory_anchor.errors import MemoryAnchorError, Unavailable
+from memory_anchor.evaluation.metrics import percentile
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.layers.operational_knowledge import DEPTH_MAX, FILE_BYTES_MAX, FILES_MAX, FOLDER
 
@@ -70,8 +72,9 @@ STOP_TIMEOUT_S = 20.0
 CALL_TIMEOUT_S = 60.0
 L0_RECALL = 1.0
 RECALL = 0.8
-P95_MS = 500.0
-"""The strategy's 7.2: L0 100 %, L2/L3 at least 80 %, answers within 500 ms at the 95th percentile."""
+"""The strategy's 7.2: L0 100 %, L2/L3 at least 80 %. Its 500 ms at the 95th percentile are for `bench` to hold."""
+TIMES_EACH = 10
+"""How often each question is asked for the times: of ten answers alone the 95th percentile would be the slowest."""
 
 Say = Callable[[str], None]
 
@@ -171,7 +174,8 @@ async def _run(source: Path, folder: Path, say: Say) -> dict[str, Json]:
         await _call(client, "get_constitution")  # answered by the engine, once the store is open again
         up_ms = _ms_since(started)
         answers = [await _ask(client, question) for question in QUESTIONS]
-    return _figures(answers, written, up_ms)
+        again = [await _ask(client, question) for _ in range(TIMES_EACH - 1) for question in QUESTIONS]
+    return figures_of(answers, [answer.ms for answer in (*answers, *again)], written, up_ms)
 
 
 async def _write(client: Client, source: Path, say: Say) -> dict[str, int]:
@@ -220,15 +224,20 @@ async def _ask(client: Client, question: DemoQuestion) -> DemoAnswer:
     return DemoAnswer(question, None, *(shown[0] if shown else ("(nothing)", "")), ms)
 
 
-def _figures(answers: Sequence[DemoAnswer], written: Mapping[str, int], up_ms: float) -> dict[str, Json]:
+def figures_of(
+    answers: Sequence[DemoAnswer], times_ms: Sequence[float], written: Mapping[str, int], up_ms: float
+) -> dict[str, Json]:
+    """Return what the demo found. times_ms: of every answer; they decide nothing."""
+
     def share(chosen: Sequence[DemoAnswer]) -> float:
         return sum(a.rank is not None for a in chosen) / len(chosen)
 
     identity = [a for a in answers if "identity_schema" in a.question.layers]
     recalled = [a for a in answers if "identity_schema" not in a.question.layers]
-    times = sorted(a.ms for a in answers)
-    p95 = times[min(len(times) - 1, round(0.95 * len(times)))]
-    l0_recall, recall, slow_ms = share(identity), share(recalled), round(p95, 1)
+    l0_recall, recall = share(identity), share(recalled)
+    failed = [
+        name for name, got, least in (("L0 recall", l0_recall, L0_RECALL), ("recall@5", recall, RECALL)) if got < least
+    ]
     return {
         "written": dict(written),
         "restart_ms": round(up_ms),
@@ -246,9 +255,20 @@ def _figures(answers: Sequence[DemoAnswer], written: Mapping[str, int], up_ms: f
         ],
         "l0_recall": l0_recall,
         "recall_at_5": recall,
-        "p95_ms": slow_ms,
-        "passed": l0_recall >= L0_RECALL and recall >= RECALL and slow_ms < P95_MS,
+        "asked": len(times_ms),
+        "first_ms": round(max(a.ms for a in answers), 1),
+        "p95_ms": round(percentile(times_ms, 0.95), 1),
+        "passed": not failed,
+        "outcome": _outcome(answers, failed),
     }
+
+
+def _outcome(answers: Sequence[DemoAnswer], failed: Sequence[str]) -> str:
+    """Return in one line whether the demo passed, and what was not recalled."""
+    missed = [a.question.text for a in answers if a.rank is None]
+    answered = f"{len(answers) - len(missed)} of {len(answers)} questions answered"
+    named = f"; not: {', '.join(missed)}" if missed else ""
+    return f"failed ({', '.join(failed)}): {answered}{named}" if failed else f"passed: {answered}{named}"
 
 
 def _client(project: Path, data: Path) -> Client:

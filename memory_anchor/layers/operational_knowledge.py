@@ -181,7 +181,8 @@ class OperationalKnowledge:
             score = max(words / mass, share) + max(0.0, cosines.get(passage.embedded, 0.0))
             chance = max(relevance, LEAST_BY_MEANING) if is_near else relevance
             scored.append((chance * weight, score, passage))
-        scored.sort(key=lambda row: (-row[0], -row[1], row[2].path, row[2].title))
+        # A judge is no surer than to a tenth: of what it finds about as relevant, the best match comes first.
+        scored.sort(key=lambda row: (-round(row[0], 1), -row[1], row[2].path, row[2].title))
         return [
             OperationPassage(p.name, p.path, p.title, p.text, round(score, 4), relevance, p.locator)
             for relevance, score, p in scored[:limit]
