@@ -29,11 +29,12 @@ from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.perspective import worded_for
 from memory_anchor.language.terms import normal
 from memory_anchor.language.tokens import estimate_tokens
+from memory_anchor.layers.records import newest_first
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import TRUST_OF_ORIGIN, Epistemic, Layer, Memory, MemoryType, RetrievedSnippet, Trust
 from memory_anchor.recall.fixes import Failure
 from memory_anchor.recall.unprompted import NAMED_READ, name_pattern
-from memory_anchor.use_cases.due import DUE, DueFile, DueMemory
+from memory_anchor.use_cases.due import DUE, DueFile, DueMemory, is_long_over
 
 RECENT_EVENTS = 12
 """Events looked at for a session's start; the budget decides how many are shown."""
@@ -221,7 +222,7 @@ def due_lines(anchor: MemoryAnchor) -> list[RecalledLine]:
     """Return a line for each task and date that is due and was not shown today."""
     now = anchor.services.clock.now()
     shown = due_file(anchor).shown_on(now.date().isoformat())
-    waiting = [due for due in anchor.due() if due.memory.id not in shown]
+    waiting = [due for due in anchor.due() if due.memory.id not in shown and not is_long_over(due.at, now)]
     return [RecalledLine.of_memory(anchor, due.memory, _due_kind(due, now)) for due in waiting[:DUE_LINES]]
 
 
@@ -265,11 +266,11 @@ def _lasting(anchor: MemoryAnchor) -> list[RecalledLine]:
 
 def _recent(anchor: MemoryAnchor, since: datetime | None) -> list[RecalledLine]:
     """Return what happened and what was learned last, newest first. since: only what was recorded from then on."""
+    now = anchor.services.clock.now()
     facts = anchor.listing(layer=Layer.VERIFIED_FACT.value, status="active", limit=RECENT_FACTS)
-    recent = [*anchor.search_events(limit=RECENT_EVENTS), *facts]
+    recent = [*anchor.services.events.recent(anchor.actor.scope, RECENT_EVENTS), *facts]
     fresh = [memory for memory in recent if since is None or memory.recorded_at >= since]
-    fresh.sort(key=lambda memory: memory.happened_at, reverse=True)
-    return [RecalledLine.of_memory(anchor, memory) for memory in fresh]
+    return [RecalledLine.of_memory(anchor, memory) for memory in newest_first(fresh, now)]
 
 
 def _last_visit(anchor: MemoryAnchor) -> datetime | None:

@@ -546,8 +546,8 @@ class Core:
 
         def recent(limit: int) -> Sequence[RetrievedSnippet]:
             reader, now, activation = anchor.actor.scope, self.clock.now(), self.upkeep.activation
-            ranked = [RankedMemory(event, 0.0, rank) for rank, event in enumerate(anchor.search_events(limit=limit))]
-            return [snippet(memory, reader=reader, now=now, detail=False, activation=activation) for memory in ranked]
+            shown = partial(snippet, reader=reader, now=now, detail=False, activation=activation)
+            return [shown(RankedMemory(event, 0.0, 0)) for event in self.services.events.recent(reader, limit)]
 
         sources = ContextSources(
             constitution=anchor.constitution,

@@ -148,7 +148,7 @@ def _handoff(anchor: MemoryAnchor, audience: str | None) -> str:
             "Noted in this conversation:",
             fence(notes, source="active context", trust=Trust.AGENT),
             "Recent events:",
-            *map(_quoted, anchor.search_events(limit=RECENT_EVENTS)),
+            *map(_quoted, anchor.services.events.recent(anchor.actor.scope, RECENT_EVENTS)),
         ]
     )
 

@@ -80,9 +80,14 @@ def _many(memories: list[Memory], anchor: MemoryAnchor) -> Record:
 
 
 def _due(due: list[DueMemory], anchor: MemoryAnchor) -> Record:
+    now = anchor.services.clock.now()
     return {
         "due": [
-            {"due_at": shapes.time_text(item.at) if item.at else None, "memory": shaped_memory(item.memory, anchor)}
+            {
+                "due_at": shapes.time_text(item.at) if item.at else None,
+                "overdue": item.must and item.at is not None and item.at < now,
+                "memory": shaped_memory(item.memory, anchor),
+            }
             for item in due
         ]
     }

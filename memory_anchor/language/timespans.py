@@ -16,7 +16,7 @@ A range that filters hides what is outside, so words filter only where they clea
 from __future__ import annotations
 
 import re
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from functools import lru_cache
 
 from memory_anchor.language.bounded import bounded
@@ -32,7 +32,20 @@ MONTH_DAYS = (28, 31)
 YEAR_DAYS = (365, 366)
 SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12, "春": 3, "夏": 6, "秋": 9, "冬": 12}
 """The month in which each starts."""
+AHEAD_DAYS = 1
+"""A date is due from the day before on."""
 _THIRD_DAYS = 10
+
+
+def horizon(now: datetime, ahead_days: int = AHEAD_DAYS) -> datetime:
+    """Return the end of what is due: an event beyond it is a plan, and heads no list of what happened."""
+    return now + timedelta(days=ahead_days + 1)
+
+
+def recency(happened_at: datetime, now: datetime) -> tuple[bool, float]:
+    """Return a key, greatest first: what happened, newest first, then what lies beyond the horizon, soonest first."""
+    ahead_s = (happened_at - horizon(now)).total_seconds()
+    return ahead_s < 0, ahead_s if ahead_s < 0 else -ahead_s
 
 
 def day(at: date, days: int = 1) -> Span:

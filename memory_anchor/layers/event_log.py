@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 
 from cachetools import LRUCache
 
 from memory_anchor.activation import HasImportance, Weight, first_priority, with_highest_importance
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.language.indexing import conversation_context
+from memory_anchor.language.timespans import horizon
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, with_receipt
 from memory_anchor.model import (
     SEARCHABLE_STATES,
@@ -40,13 +41,15 @@ from memory_anchor.where import Between, Condition, OneOf, StartsWith, Where
 
 CONVERSATIONS_REMEMBERED = 1_000
 
+_OUTCOMES = {Status.PENDING: Outcome.PENDING, Status.ARCHIVED: Outcome.ARCHIVED}
+
 _Position = tuple[int, str, tuple[str, date] | None]
 """Of the last event of a conversation: sequence number, text, audience and day."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventDraft(Weight):
-    """A checked request to log an event; times are aware UTC."""
+    """A checked request to log an event; times are aware UTC. expires_at: when its `ttl_days` are over."""
 
     content: str
     when: datetime
@@ -55,6 +58,7 @@ class EventDraft(Weight):
     where: str | None = None
     who: tuple[str, ...] = ()
     ttl_days: int | None = None
+    expires_at: datetime | None = None
     tags: tuple[Tag, ...] = ()
     citations: tuple[Citation, ...] = ()
     confidence: float = 0.9
@@ -92,7 +96,7 @@ class EventLog:
             readers = memory.audience, memory.happened_at.date()
             memory = replace(memory, context=before if readers == readers_before else "")
             outcome = WriteOutcome(
-                Outcome.PENDING if memory.status is Status.PENDING else Outcome.ADDED,
+                _OUTCOMES.get(memory.status, Outcome.ADDED),
                 memory.id,
                 Layer.EVENT_LOG,
                 memory.status,
@@ -114,18 +118,22 @@ class EventLog:
         """Return the instant at which an event logged now happened."""
         return self._records.clock.now()
 
+    def recent(self, reader: Scope, limit: int) -> list[Memory]:
+        """Return what happened last, newest first, without what is planned for later."""
+        return self.find(reader, end=horizon(self.now()), limit=limit)
+
     def find(
         self,
         reader: Scope,
         *,
-        start: datetime | None,
-        end: datetime | None,
-        where: str | None,
-        who: Sequence[str],
+        start: datetime | None = None,
+        end: datetime | None = None,
+        where: str | None = None,
+        who: Sequence[str] = (),
         limit: int,
     ) -> list[Memory]:
-        """Return events by time alone, newest first: readable, live, not expired, in [start, end), place by prefix, any
-        of these people."""
+        """Return events by time alone: readable, live, not expired, in [start, end), place by prefix, any of these
+        people. What happened is newest first; plans beyond the horizon of what is due follow, soonest first."""
         conditions: list[Condition] = [
             OneOf("audience", tuple(sorted(audiences(reader)))),
             OneOf("state", tuple(sorted(SEARCHABLE_STATES))),
@@ -136,13 +144,18 @@ class EventLog:
             conditions.append(StartsWith("where", where))
         if who:
             conditions.append(OneOf("who", tuple(who)))
-        return self._records.store.find(
-            Layer.EVENT_LOG.value,
-            Where(tuple(conditions), (expired_by(self.now()),)),
-            limit=limit,
-            order_by="when",
-            descending=True,
-        )
+        now = self.now()
+
+        def ordered(*more: Condition, limit: int, descending: bool) -> list[Memory]:
+            where = Where((*conditions, *more), (expired_by(now),))
+            name = Layer.EVENT_LOG.value
+            return self._records.store.find(name, where, limit=limit, order_by="when", descending=descending)
+
+        ahead = horizon(now)
+        past = ordered(Between("when", below=ahead), limit=limit, descending=True)
+        if len(past) == limit or (end is not None and end <= ahead):
+            return past
+        return [*past, *ordered(Between("when", at_least=ahead), limit=limit - len(past), descending=False)]
 
     def _position(self, scope: Scope) -> _Position:
         """Return the position after the last event of this conversation."""
@@ -155,6 +168,10 @@ class EventLog:
     def _memory(self, actor: Actor, draft: EventDraft, *, seq: int | None) -> Memory:
         now = self._records.clock.now()
         waits = refusal(Action.SAVE_FOR_ACCOUNT, actor.caller) if draft.visibility is Visibility.ACCOUNT else ""
+        status, reason = (Status.PENDING if waits else Status.ACTIVE), waits
+        if draft.expires_at is not None and draft.expires_at <= now:
+            status = Status.ARCHIVED
+            reason = f"its time to live of {draft.ttl_days} days ended on {draft.expires_at:%Y-%m-%d}"
         memory = Memory(
             id=self._records.new_id(),
             content=draft.content,
@@ -174,16 +191,15 @@ class EventLog:
             write_mode=draft.write_mode,
             extractor_model=draft.extractor_model,
             visibility=draft.visibility,
-            status=Status.PENDING if waits else Status.ACTIVE,
-            reason=waits,
+            status=status,
+            reason=reason,
             conversation_seq=seq,
             citations=cited_by(actor, draft.origin, draft.citations),
             when=draft.when,
             where=draft.where,
             who=draft.who,
             ttl_days=draft.ttl_days,
-            # Age counts from when it was recorded: an old event logged today still gets its full time.
-            expires_at=now + timedelta(days=draft.ttl_days) if draft.ttl_days else None,
+            expires_at=draft.expires_at,
             questions=draft.questions,
             content_hash=content_hash(draft.content),
             author=author_of(actor),

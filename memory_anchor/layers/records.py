@@ -21,6 +21,7 @@ from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, number, optional_text, records, text, texts
 from memory_anchor.errors import BadInput, NotFound, Unavailable
 from memory_anchor.language.indexing import embedded_text
+from memory_anchor.language.timespans import recency
 from memory_anchor.model import (
     FOREVER,
     HISTORY,
@@ -300,11 +301,12 @@ def author_of(actor: Actor) -> str:
     return f"{actor.caller.value}:{actor.scope.agent or actor.client}{person}"
 
 
+def newest_first(memories: Iterable[Memory], now: datetime) -> list[Memory]:
+    """Return what happened, newest first, then what is planned for later, soonest first."""
+    return sorted(memories, key=lambda m: (*recency(m.happened_at, now), m.recorded_at, m.id), reverse=True)
+
+
 def cited_by(actor: Actor, origin: Origin, citations: Iterable[Citation]) -> tuple[Citation, ...]:
     """Return citations with the writer's scope, and no more trust than the writer has."""
     scope, trust = replace(actor.scope, across=()), TRUST_OF_ORIGIN[origin]
     return tuple(replace(citation, scope=citation.scope or scope, trust=trust) for citation in citations)
-
-
-def newest_first(memories: Iterable[Memory]) -> list[Memory]:
-    return sorted(memories, key=lambda m: (m.happened_at, m.recorded_at, m.id), reverse=True)

@@ -221,11 +221,14 @@ def with_word_similarity(
     return filled
 
 
-def newest_of_kind_first(scored: Scored, end: End, alike: NDArray[np.float32], chosen: NDArray[np.int64]) -> Scored:
+def newest_of_kind_first(
+    scored: Scored, end: End, alike: NDArray[np.float32], chosen: NDArray[np.int64], ahead: float = np.inf
+) -> Scored:
     """Return the same candidates with the best one's kind before all others, the newest (or oldest) of it first.
 
     "The last deploy" is the newest of what the query names: subject first, then time. chosen: places of the best
-    candidates, the strong ones first, then the best. alike: (n, n) centred cosines among these.
+    candidates, the strong ones first, then the best. alike: (n, n) centred cosines among these. ahead: the timestamp
+    from which on something is planned and not the newest.
     """
     best = float(scored.total[chosen].max())
     first = _recurring(scored, alike, chosen)
@@ -233,7 +236,9 @@ def newest_of_kind_first(scored: Scored, end: End, alike: NDArray[np.float32], c
     near[first] = True
     near &= scored.total[chosen] >= KIND_SHARE * float(scored.total[chosen[first]])
     kind = chosen[near & (scored.share[chosen] >= KIND_WORDS * scored.share[chosen[first]])]
-    happened = scored.traits.happened[kind]
+    happened = scored.traits.happened[kind].astype(np.float64)
+    if end == "newest":
+        happened[happened >= ahead] = -np.inf
     order = kind[np.argsort(-happened if end == "newest" else happened, kind="stable")]
     total, likely = scored.total.copy(), scored.relevance.copy()
     total[order] = best + KIND_STEP * np.arange(len(order), 0, -1, dtype=np.float32)

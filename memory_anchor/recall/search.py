@@ -30,6 +30,7 @@ from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.questions import end_asked
 from memory_anchor.language.terms import holds, phrases
+from memory_anchor.language.timespans import horizon
 from memory_anchor.language.timewords import TimeWords
 from memory_anchor.model import Actor, Layer, Memory, Scope, SearchAnswer
 from memory_anchor.model import audiences as audiences_of
@@ -54,6 +55,7 @@ from memory_anchor.recall.search_context import (
     SearchContext,
     is_outside,
     names_day_in,
+    next_midnight,
     nothing_similar,
     other_times,
     period_of,
@@ -174,11 +176,11 @@ class Searcher:
             self._misses += 1
             generation = self.index.generation
         notes: Notes = {}
-        answer = self._answer(actor, request, now, notes, meanwhile)
+        answer, ends_at = self._answer(actor, request, now, notes, meanwhile)
         with self.index.lock:
             if self._ttl:
                 ttl = min(self._ttl, DEGRADED_TTL) if any(notes.values()) else self._ttl
-                self._answers[key] = _Cached(generation, now, now + ttl, answer)
+                self._answers[key] = _Cached(generation, now, min(now + ttl, ends_at), answer)
             while len(self._answers) > CACHED_ANSWERS:
                 self._answers.popitem(last=False)
         return answer
@@ -199,7 +201,8 @@ class Searcher:
 
     def _answer(
         self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, meanwhile: Meanwhile | None = None
-    ) -> SearchAnswer:
+    ) -> tuple[SearchAnswer, datetime]:
+        """Return an answer, and until when it holds: the first expiry of what it shows, at most midnight."""
         self.index.embed_last_writes()
         context = self.prepare(actor, request, now, notes, period_of(actor, request, now), meanwhile=meanwhile)
         period, is_filter = context.period, context.period is not None and context.period.is_hard
@@ -230,7 +233,9 @@ class Searcher:
         to_snippet = partial(snippet, reader=actor.scope, now=now, detail=request.detail, activation=self.activation)
         replaced = replaced_texts(hits, self._store)
         snippets = tuple(to_snippet(hit, before=replaced.get(hit.memory.id, "")) for hit in hits)
-        return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
+        expiries = [one.expires_at for hit in hits for one in (hit.memory, *hit.siblings) if one.expires_at is not None]
+        ends_at = min([next_midnight(now, actor.zone), *expiries])
+        return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes)), ends_at
 
     def _dated(self, context: SearchContext, period: TimeWords) -> list[RankedMemory]:
         """Return what happened in a period, which is all that the query asks for, then what names a day in it.
@@ -338,7 +343,7 @@ class Searcher:
         if context.lists_period:
             scored = scoring.by_time(scored, events=scored.mirror.within(scored.rows, Layer.EVENT_LOG.value))
         elif query.end is not None:
-            scored = self._newest_of_kind(scored, query)
+            scored = self._newest_of_kind(scored, query, horizon(context.now).timestamp())
         order = scored.best_first()
         if phrases(request.query):
             ranked = self._arrange(self._quoted(context, scored, order), scored, context)
@@ -405,7 +410,7 @@ class Searcher:
         )
         return scored, found
 
-    def _newest_of_kind(self, scored: Scored, query: PreparedQuery) -> Scored:
+    def _newest_of_kind(self, scored: Scored, query: PreparedQuery, ahead: float) -> Scored:
         assert query.end is not None  # noqa: S101 - the caller looked
         chosen = scored.best_first()[: scoring.KINDRED]
         mirror, rows, using = scored.mirror, scored.rows[chosen], query.using
@@ -416,7 +421,7 @@ class Searcher:
             memories = self.index.memories(mirror, points)
             texts = [memories[point].content if point in memories else "" for point in points]
             cosines = scoring.with_word_similarity(cosines, embedded, texts)
-        return scoring.newest_of_kind_first(scored, query.end, cosines, chosen)
+        return scoring.newest_of_kind_first(scored, query.end, cosines, chosen, ahead)
 
     def _read(self, context: SearchContext, scored: Scored, order: NDArray[np.int64]) -> list[RankedMemory]:
         """Return the memories of an order, priors added, in their new order."""
@@ -496,7 +501,7 @@ class Searcher:
         if reason := refusal(actor, request, memory, now=now):
             return {"found": False, "reason": reason}
         notes: Notes = {}
-        answer = self._answer(actor, request, now, notes)
+        answer, _ = self._answer(actor, request, now, notes)
         context = self.prepare(actor, request, now, notes, period_of(actor, request, now))
         period = context.period
         scored, found = self.scores(context, also=memory)
@@ -507,7 +512,7 @@ class Searcher:
         if rank := _rank_in(answer, memory.id):
             return {"found": True, "reason": "it is among the answers", "rank": rank, "signals": signals}
         # What the same search would show with room for all: what comes before it there is what comes before it.
-        everything = self._answer(actor, replace(request, limit=request.limit + len(scored.rows)), now, {})
+        everything, _ = self._answer(actor, replace(request, limit=request.limit + len(scored.rows)), now, {})
         rank = _rank_in(everything, memory.id)
         citing = (
             snippet.id

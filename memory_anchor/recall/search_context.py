@@ -11,9 +11,10 @@ from collections.abc import Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+from zoneinfo import ZoneInfo
 
 from memory_anchor.language.questions import phrases_in_other_language
 from memory_anchor.language.terms import DATE_TERM, term_id, terms
@@ -123,6 +124,12 @@ def period_of(actor: Actor, request: SearchRequest, now: datetime) -> TimeWords 
     if request.since is not None or request.until is not None or request.as_of is not None:
         return None
     return time_range(request.query, now=now, zone=actor.zone)
+
+
+def next_midnight(now: datetime, zone: str) -> datetime:
+    """Return when the next day begins in an IANA zone."""
+    local = ZoneInfo(zone)
+    return datetime.combine(now.astimezone(local).date() + timedelta(days=1), time(), local)
 
 
 def within(request: SearchRequest, period: TimeWords) -> SearchRequest:

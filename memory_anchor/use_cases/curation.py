@@ -171,7 +171,10 @@ class Curation:
         self._records = writes.services.records
 
     def listing(self, request: ListMemories) -> list[Memory]:
-        """Return readable memories, newest first; without a status everything but archived and superseded ones."""
+        """Return readable memories, newest first; without a status everything but archived and superseded ones.
+
+        What lies beyond the horizon of what is due comes last.
+        """
         live = (Status.ACTIVE.value, Status.DISPUTED.value, Status.PENDING.value)
         states = (request.status.value,) if request.status is not None else live
         conditions: list[Condition] = [
@@ -183,7 +186,8 @@ class Curation:
         if request.tag is not None:
             conditions.append(OneOf("tag", (request.tag,)))
         layers = (request.layer,) if request.layer is not None else (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
-        expired = (expired_by(self._writes.services.clock.now()),) if set(states) <= LIVE else ()
+        now = self._writes.services.clock.now()
+        expired = (expired_by(now),) if set(states) <= LIVE else ()
         memories: list[Memory] = []
         for layer in layers:
             if layer.value not in (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value):
@@ -195,7 +199,7 @@ class Curation:
                 order_by="recorded_at",
                 descending=True,
             )
-        return newest_first(memories)[: request.limit]
+        return newest_first(memories, now)[: request.limit]
 
     def edit(self, request: EditMemory) -> WriteOutcome:
         """Write a new version with another text; the old one stays in its history."""

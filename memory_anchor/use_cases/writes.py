@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from memory_anchor import inputs, rights
@@ -170,12 +170,15 @@ class Writes:
             return _nothing_left(Layer.EVENT_LOG, safe.kinds)
         days = self.services.settings.lifecycle.default_ttl_days if request.ttl_days is None else request.ttl_days
         when = request.when.start(self.actor.zone) if request.when is not None else now
+        # A time to live that was asked for counts from what happened; the default does not end what is told late.
+        lives_from = when if request.ttl_days is not None else max(when, now)
         draft = replace(
             self._filled(EventDraft.like(request, safe.text, when), request, line, Layer.EVENT_LOG),
             type=request.type,
             where=request.where or None,
             who=tuple(dict.fromkeys((*request.who, *((request.author,) if request.author else ())))),
             ttl_days=days or None,
+            expires_at=lives_from + timedelta(days=days) if days else None,
             redactions=safe.kinds,
         )
         resolved: dict[str, Json] = {

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from searching import ACTOR, Bench, ids
 
-from memory_anchor.model import Memory, MemoryType, Status
+from memory_anchor.core import Core
+from memory_anchor.memory import MemoryAnchor
+from memory_anchor.model import Actor, Memory, MemoryType, Status
 from memory_anchor.recall.request import SearchRequest
-from memory_anchor.testing import START
+from memory_anchor.testing import START, ManualClock
 from memory_anchor.upkeep.forgetting import citations_of
 
 
@@ -52,6 +55,42 @@ def test_an_answer_of_another_time_is_not_kept_for_now(bench: Bench, days: int) 
     assert moved.notes != now.notes
     bench.clock.advance(days=-days)
     assert bench.search(asked) == now
+
+
+def test_an_expired_event_is_no_answer_however_lately_it_was_one(
+    core: Core, anchor: MemoryAnchor, clock: ManualClock
+) -> None:
+    """Rule search.cache: an answer is kept until the first of its memories expires, whatever the cache's age."""
+    anchor.log_event("The staging database is frozen", ttl_days=1)
+    lasting = anchor.log_event("The staging database moved to Postgres")
+    clock.advance(hours=23, minutes=59, seconds=45)
+    for _ in range(3):  # the first search embeds what was written, so that its answer is not kept
+        assert len(anchor.search("staging database").snippets) == 2
+    assert core.services.searcher.cache_counts()[0] > 0
+
+    clock.advance(seconds=20)
+
+    assert [hit.id for hit in anchor.search("staging database").snippets] == [lasting.id]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Shanghai", "America/St_Johns"])
+@pytest.mark.parametrize("asked", ["what happened today?", "今天发生了什么"])
+def test_today_is_over_at_the_readers_midnight(
+    core: Core, agent: Actor, clock: ManualClock, zone: str, asked: str
+) -> None:
+    """Rule search.cache: an answer is kept until midnight in its reader's zone, at which "today" is another day."""
+    local = ZoneInfo(zone)
+    clock.set(datetime(2025, 12, 16, 23, 59, 40, tzinfo=local))
+    anchor = core.anchor(replace(agent, zone=zone))
+    event = anchor.log_event("The boiler was inspected", when="2025-12-16T09:00:00")
+    for _ in range(3):
+        assert [hit.id for hit in anchor.search(asked).snippets] == [event.id]
+    assert core.services.searcher.cache_counts()[0] > 0
+
+    clock.advance(seconds=30)
+
+    answer = anchor.search(asked)
+    assert not answer.snippets or any("other times" in note for note in answer.notes)
 
 
 @pytest.mark.parametrize("asked", ["what happened in May 2023?", "2023年5月发生了什么"])

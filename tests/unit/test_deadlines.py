@@ -19,7 +19,7 @@ READ = {"a": 30, "b": 29}
 
 
 def due_on(text: str) -> str:
-    at = _said(text, WRITTEN, "UTC")
+    at, _ = _said(text, WRITTEN, "UTC")
     return f"{at:%Y-%m-%d}" if at else ""
 
 
@@ -38,7 +38,7 @@ def test_a_day_and_month_without_a_year_are_the_nearest_ones(half: str) -> None:
     """Rule due.planned: a plan where they lay ahead; nothing where they are over or told of."""
     lines = [line.split("\t") for line in PLANS.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
     rows = [
-        (text, day, _said(text, datetime(2026, 10, 20, 10, tzinfo=UTC), "UTC"))
+        (text, day, _said(text, datetime(2026, 10, 20, 10, tzinfo=UTC), "UTC")[0])
         for which, day, text in lines
         if which == half
     ]

@@ -37,7 +37,7 @@ def test_an_event_keeps_where_who_and_source(anchor: MemoryAnchor) -> None:
     assert event.when == datetime(2025, 12, 15, 14, 30, tzinfo=UTC)
     assert (event.where, event.who, event.ttl_days) == ("backend/services/memory.py", ("claude-code",), 30)
     assert event.origin is Origin.AGENT
-    assert event.expires_at == event.recorded_at + timedelta(days=30)
+    assert event.expires_at == event.when + timedelta(days=30)
 
 
 def test_events_are_found_by_time_newest_first(anchor: MemoryAnchor, clock: ManualClock) -> None:

@@ -209,7 +209,8 @@ def _due(answer: Record, _: Values) -> None:
     for item in records(answer["due"]):
         memory = record(item["memory"])
         when = f"due {local_time(item['due_at'])[:10]}" if item["due_at"] else "open task"
-        out.print(f"[cyan]{memory['id']}[/] [dim]{when}[/] {escaped(memory['content'])}")
+        when = f"[red]over{when}[/]" if item["overdue"] else f"[dim]{when}[/]"
+        out.print(f"[cyan]{memory['id']}[/] {when} {escaped(memory['content'])}")
     if not answer["due"]:
         print_dim("nothing is due")
 

@@ -180,7 +180,7 @@ def timeline(query: Query, words: Words) -> Page:
     memories: list[Record] = []
     for status in LISTED.get(form["status"], (form["status"],)):
         memories += records(actions.ask("list", status=status, limit=limit, layer=layer, type=kind)["memories"])
-    memories.sort(key=lambda memory: str(memory.get("when") or memory["recorded_at"]), reverse=True)
+    memories = wording.newest_first(memories, words.now)
     agents = sorted({str(record(memory["scope"]).get("agent", "")) for memory in memories} - {""})
     superseded = {memory["id"]: memory for memory in memories if memory["status"] == "superseded"}
     shown: list[Record] = []

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from memory_anchor.base.json_values import Json, Record, record
 from memory_anchor.base.terminal import visible, visible_lines
 from memory_anchor.front.cli.review import word_diff
+from memory_anchor.language.timespans import recency
 
 WORDS = Path(__file__).parent / "words"
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
@@ -146,9 +147,18 @@ def oneline(text: Json, most: int = 0) -> str:
 
 
 def by_day(memories: Sequence[Record], words: Words) -> list[tuple[str, list[tuple[str, list[Record]]]]]:
-    """Return days, newest first, each with its conversations and their memories in the order given."""
+    """Return days, each with its conversations and their memories, all in the order given."""
     days: dict[str, dict[str, list[Record]]] = {}
     for memory in memories:
         conversations = days.setdefault(words.day(str(memory.get("when") or memory["recorded_at"])), {})
         conversations.setdefault(str(record(memory["scope"]).get("conversation", "")), []).append(memory)
-    return [(day, list(conversations.items())) for day, conversations in sorted(days.items(), reverse=True)]
+    return [(day, list(conversations.items())) for day, conversations in days.items()]
+
+
+def newest_first(memories: Sequence[Record], now: datetime) -> list[Record]:
+    """Return what happened, newest first, then what is planned for later, soonest first."""
+
+    def key(memory: Record) -> tuple[bool, float]:
+        return recency(instant(str(memory.get("when") or memory["recorded_at"])), now)
+
+    return sorted(memories, key=key, reverse=True)
