@@ -521,7 +521,7 @@ class MemoryAnchor:
 
     @use_case(requests.RemoveLorebook)
     def remove_lorebook(self, request: requests.RemoveLorebook) -> dict[str, Json]:
-        """Erase a lorebook and the timed effects of its entries."""
+        """Erase a lorebook."""
         return self.lore.remove(request.name)
 
     @use_case(requests.ExportLorebook)
@@ -533,11 +533,6 @@ class MemoryAnchor:
     def scan_lorebook(self, request: requests.ScanLorebook) -> ScannedLore:
         """Return the lorebook entries that messages activate, and why each is in or out."""
         return self.lore.scan(request)
-
-    @use_case(requests.LorebookReport)
-    def lorebook_report(self, request: requests.LorebookReport) -> dict[str, Json]:
-        """Return the last stored scan of a conversation."""
-        return self.lore.report(request)
 
     @use_case(moving_requests.BeginExport)
     def begin_export(self, request: moving_requests.BeginExport) -> dict[str, Json]:

@@ -69,7 +69,6 @@ PURGED_MAX = 100
 PATH_MAX = 4_096
 FILE_CONTENT_MAX = 14_000_000
 """10 MB in base64."""
-MESSAGE_COUNT_MAX = 1_000_000
 
 ENTRY_FIELDS = frozenset(("sentiment", "decay", "sources", "scope", "author", "written_at"))
 """Further fields of the strategy's memory entry and observation; tools accept them without listing them."""
@@ -487,7 +486,7 @@ class CreateBackup(BaseRequest):
 
 
 class AddLorebook(BaseRequest):
-    """Add a lorebook to this project: world info, a character card (JSON or PNG), or our YAML."""
+    """Add a lorebook to this project: world info, a character card as JSON, or our YAML."""
 
     file: Annotated[str, Text(PATH_MAX)] = arg(help="Its file; the book is known by its name.")
     content: FileContent = arg()
@@ -504,31 +503,18 @@ class ShowLorebook(BaseRequest):
 
 
 class RemoveLorebook(ShowLorebook):
-    """Erase a lorebook and the timed effects of its entries."""
+    """Erase a lorebook."""
 
 
 class ExportLorebook(ShowLorebook):
     """Export a lorebook, byte for byte as it was added."""
 
 
-class LorebookReport(BaseRequest):
-    """Show the last stored scan of a conversation: what was admitted, what was not, which effects run."""
-
-    conversation: Name = arg("")
-
-
-class ScanLorebook(LorebookReport):
+class ScanLorebook(BaseRequest):
     """Scan messages with one lorebook, or all of the project, and explain why each entry is in or out."""
 
     name: Name = arg("", "A lorebook's name; without one, all of the project.")
     content: FileContent | None = arg(None)
     file: Annotated[str, Text(PATH_MAX, 0)] = arg("")
     messages: Messages = arg((), "{role, content, name?} in order.")
-    count: Annotated[Integer, Field(ge=0, le=MESSAGE_COUNT_MAX)] = arg(0, "Messages of the conversation, if more.")
-    trigger: Name = arg("normal", "normal, continue, impersonate, swipe, regenerate or quiet.")
-    character: Name = arg("", "What {{char}} and scope filters mean.")
-    user: Name = arg("", "What {{user}} means.")
-    tags: TagNames = arg((), "Of the character.")
     budget_tokens: Annotated[Integer, Field(ge=1, le=BUDGET_MAX)] | None = arg(None, option="budget")
-    context_window_tokens: Annotated[Integer, Field(ge=1, le=WINDOW_MAX)] = arg(WINDOW_TOKENS, option="window")
-    keep: Flag = arg(False, "Count this message: timed effects of the conversation go on from here.")

@@ -151,12 +151,7 @@ class LorebookSettings(_Group):
     match_whole_words: Switch = True
     recursive: Switch = False
     max_recursion_steps: int = Field(0, ge=0, le=1000)
-    min_activations: int = Field(0, ge=0, le=1000)
-    min_activations_depth: int = Field(0, ge=0, le=1000)
-    group_scoring: Switch = False
     budget_tokens: int = Field(500, ge=0, le=50_000)
-    budget_percent: int = Field(25, ge=0, le=100)
-    budget_cap: int = Field(0, ge=0, le=50_000)
 
 
 class GateCaps(_Group):

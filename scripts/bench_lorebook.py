@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from memory_anchor.knowledge.lorebook import read_lorebook
-from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScanner, ScanInput
+from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScanner
 from memory_anchor.settings import LorebookSettings
 
 SYLLABLES = ("ka", "lo", "mi", "ren", "tos", "vel", "dra", "zi", "nor", "pha")
@@ -74,11 +74,9 @@ def main() -> None:
         index_ms, scanner = timed(lambda settings=settings: LoreScanner([book], settings))  # type: ignore[misc]
         took, admitted = [], 0
         messages = [LoreMessage(message(entries, chance), "Ada") for _ in range(2)]
-        for at in range(given.messages):
+        for _ in range(given.messages):
             messages = [*messages[-2:], LoreMessage(message(entries, chance), "Ada")]
-            ms, found = timed(
-                lambda m=messages, at=at, s=scanner: s.scan(ScanInput(m, count=at + 3), budget_tokens=2_000)
-            )  # type: ignore[misc]
+            ms, found = timed(lambda m=messages, s=scanner: s.scan(m, budget_tokens=2_000))  # type: ignore[misc]
             took.append(ms)
             admitted += len(found.admitted)
         took.sort()

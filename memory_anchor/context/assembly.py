@@ -105,7 +105,7 @@ class PromptAssembler:
         transcript, known = read(messages), read_tools(tools, strict=strict_tools)
         collect_ms = builder.elapsed_ms(started)
         shown = transcript.shown()
-        found = builder.gather(query or last_user_text(shown), shown, window_tokens=window)
+        found = builder.gather(query or last_user_text(shown), shown)
         started = builder.monotonic()
         room = window - reserved
         draft = _Draft(

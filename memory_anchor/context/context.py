@@ -49,7 +49,7 @@ from memory_anchor.model import (
     Status,
     Trust,
 )
-from memory_anchor.requests import TASK_MAX, WINDOW_TOKENS
+from memory_anchor.requests import TASK_MAX
 from memory_anchor.settings import BudgetSettings
 
 DEADLINE_S = 2.0
@@ -87,9 +87,7 @@ _Result = SearchAnswer | LorebookHits | tuple[Recalled, ...]
 
 
 class Lorebooks(Protocol):
-    def __call__(
-        self, messages: Sequence[Mapping[str, Json]], window_tokens: int, *, is_prompt: bool
-    ) -> LorebookHits: ...
+    def __call__(self, messages: Sequence[Mapping[str, Json]]) -> LorebookHits: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ class ContextSources:
 
     search, recent_events, operations run on other threads and may raise our errors. active_context: key -> JSON value.
     now: in the caller's zone. cache: hits and misses so far, of whatever answers searches. record: stores a report and
-    returns its id. lore: what lorebooks say to messages; is_prompt: they are the conversation whole.
+    returns its id. lore: what lorebooks say to messages.
     """
 
     constitution: Callable[[], Constitution]
@@ -217,9 +215,7 @@ class ContextBuilder:
         """Return what knowledge may take: a small share of its own, on top of memory's, and only where there is any."""
         return min(section_tokens(body, "knowledge"), self.budget.knowledge) if body.texts.get("knowledge") else 0
 
-    def gather(
-        self, task: str, prompt: Sequence[Mapping[str, Json]] | None = None, *, window_tokens: int = WINDOW_TOKENS
-    ) -> Gathered:
+    def gather(self, task: str, prompt: Sequence[Mapping[str, Json]] | None = None) -> Gathered:
         """Return what there is for `task` ("" asks for no search), L0 and L1 whatever fails.
 
         prompt: the conversation's messages; without them lorebooks are asked about the task alone.
@@ -232,9 +228,7 @@ class ContextBuilder:
         found.stage_ms["collect"] = self.elapsed_ms(started)
         started = self.monotonic()
         hits, misses = self._sources.cache()
-        texts.update(
-            self._retrieve(_question(task, self.budget.question), found, self._lore(task, prompt, window_tokens))
-        )
+        texts.update(self._retrieve(_question(task, self.budget.question), found, self._lore(task, prompt)))
         hits_now, misses_now = self._sources.cache()
         found.cache = {"hits": hits_now - hits, "misses": misses_now - misses}
         found.stage_ms["retrieve"] = self.elapsed_ms(started)
@@ -288,15 +282,13 @@ class ContextBuilder:
     def elapsed_ms(self, started: float) -> float:
         return round((self.monotonic() - started) * 1000, 3)
 
-    def _lore(
-        self, task: str, prompt: Sequence[Mapping[str, Json]] | None, window: int
-    ) -> Callable[[], LorebookHits] | None:
+    def _lore(self, task: str, prompt: Sequence[Mapping[str, Json]] | None) -> Callable[[], LorebookHits] | None:
         """Return what asks the lorebooks about the whole conversation, or about the task alone; None without any."""
         ask = self._sources.lore
         if ask is None:
             return None
         messages = prompt if prompt is not None else [{"role": "user", "content": task}]
-        return lambda: ask(messages, window, is_prompt=prompt is not None)
+        return lambda: ask(messages)
 
     def _retrieve(
         self, task: str, found: Gathered, ask_lore: Callable[[], LorebookHits] | None

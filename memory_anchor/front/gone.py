@@ -12,11 +12,17 @@ KEYS = (
     "access keys are made, listed and revoked on the server's own terminal or over SSH, `memory-anchor keys`; "
     "doing it over HTTP is gone"
 )
+LORE_EFFECTS = (
+    "a scan of a lorebook keeps nothing any more, its entries have no effects over messages: `memory-anchor lorebook "
+    "scan` says what the messages activate now"
+)
 COMMANDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("constitution", "review"), "", APPROVALS),
     (("keys", "create"), "--server", KEYS),
     (("keys", "list"), "--server", KEYS),
     (("keys", "revoke"), "--server", KEYS),
+    (("lorebook", "report"), "", LORE_EFFECTS),
+    (("lorebook", "scan"), "--keep", LORE_EFFECTS),
 )
 """(words of a command, an option of it or "", sentence)."""
 PATHS = (("/v1/constitution/", APPROVALS), ("/v1/keys", KEYS))

@@ -253,7 +253,6 @@ ROWS: Mapping[str, Row] = {
         _row("lorebook_remove", asks.RemoveLorebook, MemoryAnchor.remove_lorebook, _as_is),
         _row("lorebook_export", asks.ExportLorebook, MemoryAnchor.export_lorebook, _as_is),
         _row("lorebook_scan", asks.ScanLorebook, MemoryAnchor.scan_lorebook, _for_reader(shapes.scanned_lore)),
-        _row("lorebook_report", asks.LorebookReport, MemoryAnchor.lorebook_report, _as_is),
         _row("export_begin", moved.BeginExport, MemoryAnchor.begin_export, _as_is),
         _row("export_page", moved.ExportPage, MemoryAnchor.export_page, _as_is),
         _row("import_projects", moved.ImportProjects, MemoryAnchor.import_projects, _as_is),

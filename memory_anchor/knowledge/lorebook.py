@@ -1,21 +1,19 @@
-"""Reads a lorebook: entries with keys, from SillyTavern world info, character cards V2 and V3, or our own YAML. Pure.
+"""Reads a lorebook: entries with keys, from world info, character cards V2 and V3 as JSON, or our own YAML. Pure.
 
-The three formats name the same things differently (`excludeRecursion`, `extensions.exclude_recursion`), so an entry's
-names become snake case, its own fields go before its `extensions`, and one table reads them. What is wrong in an entry
-costs that field or that entry and gets one sentence; the rest of the book is read. The file itself is never rewritten:
-an export returns its bytes, so that unknown fields survive. Rejected: a model for each format, three times the same
-thirty fields.
+The formats name the same things differently (`excludeRecursion`, `extensions.exclude_recursion`), so an entry's names
+become snake case, its own fields go before its `extensions`, and one table reads them. What is wrong in an entry costs
+that field or that entry and gets one sentence; the rest of the book is read. What role-play clients add to entries
+(effects over messages, groups, chance, filters by character) has no meaning for memory: such fields are named once a
+book and ignored. The file itself is never rewritten: an export returns its bytes, so that unknown fields survive.
+Rejected: a model for each format, three times the same fields.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
-import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Literal, TypeVar
@@ -28,14 +26,10 @@ from memory_anchor.errors import BadInput
 
 BOOK_BYTES_MAX = 10 * 1024 * 1024
 """In base64 it fits into one line between a command and the engine."""
-CARD_BYTES_MAX = 16 * 1024 * 1024
-"""Of a card in a picture, unpacked."""
 ENTRIES_MAX = 20_000
 KEYS_MAX = 256
 """Keys of one entry, and secondary ones."""
 KEY_CHARS_MAX = 2_000
-GROUPS_MAX = 16
-"""Inclusion groups of one entry."""
 ENTRY_CHARS_MAX = 100_000
 PROBLEMS_KEPT = 50
 YAML_NODES_MAX = 200_000
@@ -44,14 +38,12 @@ DEPTH_MAX = 1_000
 TITLE_MAX = 120
 SHOWN_CHARS = 40
 PNG = b"\x89PNG\r\n\x1a\n"
-_CARD_CHUNKS = ("ccv3", "chara")
-"""Chunks of a picture that hold a card, the newer format first."""
 _SURROGATE = re.compile(r"\\[uU](?:0000)?[dD][89a-fA-F]")
 _INTEGER = re.compile(r"-?\d{1,9}", re.A)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DECORATOR = re.compile(r"@@@?(\w{1,40})(?:[ \t]{1,8}([^\n]{0,400}))?\r?(?:\n|\Z)")
 
-EntryPosition = Literal["prefix", "tail", "outlet"]
+EntryPosition = Literal["prefix", "tail"]
 Default = TypeVar("Default")
 
 
@@ -65,32 +57,24 @@ class Logic(IntEnum):
 
 
 _POSITIONS: Mapping[int | str, EntryPosition] = {
-    **{0: "prefix", 1: "prefix", 2: "tail", 3: "tail", 4: "tail", 5: "prefix", 6: "prefix", 7: "outlet"},
-    **{"before_char": "prefix", "after_char": "prefix", "prefix": "prefix", "tail": "tail", "outlet": "outlet"},
+    **{0: "prefix", 1: "prefix", 2: "tail", 3: "tail", 4: "tail", 5: "prefix", 6: "prefix", 7: "tail"},
+    **{"before_char": "prefix", "after_char": "prefix", "prefix": "prefix", "tail": "tail", "outlet": "tail"},
 }
 """World info numbers them: before and after the character, top and bottom of the author's note, at a depth, before and
 after the examples, a named outlet."""
-_FLAGS = ("constant", "group_override", "exclude_recursion", "prevent_recursion", "ignore_budget")
-_ROLES: Mapping[int | str, str] = {
-    **{0: "system", 1: "user", 2: "assistant"},
-    **{"system": "system", "user": "user", "assistant": "assistant"},
-}
-SOURCES = (
-    "persona_description",
-    "character_description",
-    "character_personality",
-    "character_depth_prompt",
-    "scenario",
-    "creator_notes",
+_IGNORED = (
+    *("sticky", "cooldown", "delay", "delay_until_recursion", "probability", "group", "triggers", "ignore_budget"),
+    *("character_filter", "character_filter_names", "character_filter_tags", "outlet_name", "outlet"),
+    *("match_persona_description", "match_character_description", "match_character_personality"),
+    *("match_character_depth_prompt", "match_scenario", "match_creator_notes"),
 )
-"""Further texts that an entry may ask to be matched against (`match_...`)."""
+"""Fields of role-play clients without a meaning here."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoreEntry:
-    """One entry. uid: unique in its book. order: in a prompt, the higher the later. priority: admitted first. delay,
-    sticky, cooldown: in messages. delay_until_recursion: a level from 1, 0 for none. budget_weight: its share of what
-    the budget leaves, 0 to be taken whole or not at all. forced: by a decorator of its own text."""
+    """One entry. uid: unique in its book. order: in a prompt, the higher the later. priority: admitted first.
+    budget_weight: its share of what the budget leaves, 0 to be taken whole or not at all."""
 
     uid: str
     title: str
@@ -103,36 +87,17 @@ class LoreEntry:
     order: int = 100
     priority: int = 100
     place: EntryPosition = "prefix"
-    outlet: str = ""
-    depth: int = 4
-    role: str = "system"
     scan_depth: int | None = None
     case_sensitive: bool | None = None
     whole_words: bool | None = None
-    probability: float = 100.0
-    groups: tuple[str, ...] = ()
-    group_override: bool = False
-    group_weight: float = 100.0
-    group_scoring: bool | None = None
-    sticky: int = 0
-    cooldown: int = 0
-    delay: int = 0
     exclude_recursion: bool = False
     prevent_recursion: bool = False
-    delay_until_recursion: int = 0
-    ignore_budget: bool = False
     budget_weight: float = 0.0
-    names: frozenset[str] = frozenset()
-    tags: frozenset[str] = frozenset()
-    excludes: bool = False
-    triggers: frozenset[str] = frozenset()
-    sources: frozenset[str] = frozenset()
-    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Lorebook:
-    """A book. id: its name in reports and in timed state. scan_depth, token_budget, recursive: None where the book
+    """A book. id: its name in reports. scan_depth, token_budget, recursive: None where the book
     does not say. problems: a sentence each about what was left out."""
 
     id: str
@@ -165,7 +130,7 @@ class Problems:
 def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
     """Return the book in a file's bytes. name: the file, for sentences.
 
-    Raises BadInput: too large, no PNG with a card, no JSON or YAML, or nothing that has entries.
+    Raises BadInput: too large, no JSON or YAML, or nothing that has entries.
     """
     if len(content) > BOOK_BYTES_MAX:
         raise BadInput(f"{name} has {len(content)} bytes; allowed are {BOOK_BYTES_MAX}: split the lorebook")
@@ -177,6 +142,7 @@ def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
         problems.add(f"{name} has {len(listed)} entries; the first {ENTRIES_MAX} were taken: split the lorebook")
     entries: list[LoreEntry] = []
     uids: Counter[str] = Counter()
+    ignored: Counter[str] = Counter()
     for key, fields in listed[:ENTRIES_MAX]:
         if not isinstance(fields, Mapping):
             problems.add(f"entry {_short(key)} is {kind_of(fields)} and was left out; allowed is an object")
@@ -186,6 +152,9 @@ def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
             uids[entry.uid] += 1
             count = uids[entry.uid]
             entries.append(replace(entry, uid=f"{entry.uid}#{count}") if count > 1 else entry)
+            ignored.update(_ignored(fields, kind))
+    for field_name, count in sorted(ignored.items()):
+        problems.add(f"{field_name} of {count} {'entry' if count == 1 else 'entries'} has no meaning here: ignored")
     reader = _Reader(_snake(book), "the book", problems)
     return Lorebook(
         id=book_id or name,
@@ -218,17 +187,16 @@ def text_of(content: bytes) -> str:
 
 
 def _parsed(content: bytes, name: str) -> tuple[Json, str]:
-    """Return the value in a file, and "json", "png" or "yaml"."""
-    syntax = "png" if content.startswith(PNG) else ""
-    if syntax:
-        content = _card_in_png(content, name)
+    """Return the value in a file, and "json" or "yaml"."""
+    if content.startswith(PNG):
+        raise BadInput(f"{name} is a picture; allowed is JSON or YAML: export the card or its lorebook as JSON")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise BadInput(f"{name} is neither UTF-8 text nor a PNG; allowed is a lorebook or a character card") from None
+        raise BadInput(f"{name} is no UTF-8 text; allowed is a lorebook or a character card") from None
     try:
-        if syntax or text.lstrip()[:1] in ("{", "["):
-            value, syntax = json.loads(text), syntax or "json"
+        if text.lstrip()[:1] in ("{", "["):
+            value, syntax = json.loads(text), "json"
         else:
             bounded_yaml.check(text, most_nodes=YAML_NODES_MAX)
             safe_loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -242,58 +210,9 @@ def _parsed(content: bytes, name: str) -> tuple[Json, str]:
         raise BadInput(f"{name}: {error}; split the lorebook") from None
     except yaml.YAMLError as error:
         line = getattr(getattr(error, "problem_mark", None), "line", 0) + 1
-        raise BadInput(f"{name} is no YAML (line {line}); allowed is a lorebook as JSON, PNG or YAML") from None
+        raise BadInput(f"{name} is no YAML (line {line}); allowed is a lorebook as JSON or YAML") from None
     except (RecursionError, ValueError):  # too deep; a number of more digits than are read
         raise BadInput(f"{name} is nested too deep or has a number too long to read; allowed is a lorebook") from None
-
-
-def _card_in_png(content: bytes, name: str) -> bytes:
-    """Return the card's JSON from a picture's text chunks. Raises BadInput."""
-    cards: dict[str, bytes] = {}
-    for kind, body in _text_chunks(content, name):
-        keyword, _, rest = body.partition(b"\0")
-        if (label := keyword.decode("latin-1").lower()) in _CARD_CHUNKS:
-            cards[label] = _chunk_text(kind, rest, name)
-    card = next((cards[label] for label in _CARD_CHUNKS if label in cards), None)
-    if card is None:
-        raise BadInput(f"{name} is a PNG without a character card (no chara or ccv3 text); allowed is one with a card")
-    try:
-        return base64.b64decode(card, validate=False)
-    except (binascii.Error, ValueError):
-        raise BadInput(f"{name} has a card that is not base64; export the card again") from None
-
-
-def _text_chunks(content: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
-    start = len(PNG)
-    while start < len(content):
-        size = int.from_bytes(content[start : start + 4], "big")
-        end = start + 12 + size
-        if end > len(content):
-            raise BadInput(f"{name} ends inside a piece of the PNG; get the file again")
-        kind, body = content[start + 4 : start + 8], content[start + 8 : start + 8 + size]
-        if kind in (b"tEXt", b"zTXt", b"iTXt"):
-            if zlib.crc32(kind + body) != int.from_bytes(content[end - 4 : end]):
-                raise BadInput(f"{name} is damaged (a text of the PNG has another checksum); get the file again")
-            yield kind, body
-        if kind == b"IEND":
-            return
-        start = end
-
-
-def _chunk_text(kind: bytes, rest: bytes, name: str) -> bytes:
-    """Return the text of a chunk after its keyword: plain, packed, or international with two more fields."""
-    packed = kind == b"zTXt" or (kind == b"iTXt" and rest[:1] == b"\1")
-    body = rest[1:] if kind == b"zTXt" else rest[2:].split(b"\0", 2)[-1] if kind == b"iTXt" else rest
-    if not packed:
-        return body
-    try:
-        unpacked = zlib.decompressobj()
-        text = unpacked.decompress(body, CARD_BYTES_MAX)
-    except zlib.error:
-        raise BadInput(f"{name} has a packed card that cannot be unpacked; export the card again") from None
-    if unpacked.unconsumed_tail:
-        raise BadInput(f"{name} has a card of more than {CARD_BYTES_MAX} bytes unpacked; allowed is less")
-    return text
 
 
 def _book_in(value: Json, name: str) -> tuple[Record, list[tuple[int | str, Json]], str]:
@@ -322,8 +241,7 @@ def _book_in(value: Json, name: str) -> tuple[Record, list[tuple[int | str, Json
 
 def _entry(entry: Record, key: str, *, selective: bool, kind: str, problems: Problems) -> LoreEntry | None:
     """Return an entry; None where its content is no text. selective: whether secondary keys count by default."""
-    extensions = entry.get("extensions")
-    fields = (_snake(extensions) if isinstance(extensions, Mapping) else {}) | _snake(entry)
+    fields = _fields(entry)
     uid = str(next((fields[name] for name in ("uid", "id") if isinstance(fields.get(name), (str, int))), key))
     uid = uid[:TITLE_MAX]
     reader = _Reader(fields, f"entry {uid}", problems)
@@ -332,18 +250,12 @@ def _entry(entry: Record, key: str, *, selective: bool, kind: str, problems: Pro
         problem = f"has {len(content)} characters" if isinstance(content, str) else f"is {kind_of(content)}"
         problems.add(f"entry {uid}: content {problem} and was left out; allowed is text of up to {ENTRY_CHARS_MAX}")
         return None
-    decorators, content = _decorated(content, reader) if kind == "v3" else ({}, content)
     as_regex = reader.flag("use_regex", False)
     keys = reader.keys("keys", "key", as_regex=as_regex) + reader.keys("regex", as_regex=True)
     secondary = reader.keys("secondary_keys", "keysecondary", as_regex=as_regex)
     order = reader.integer("order", reader.integer("insertion_order", 100), least=-COUNT_MAX)
-    characters = fields.get("character_filter")
-    characters = _snake(characters) if isinstance(characters, Mapping) else {}
-    is_certain = not reader.flag("use_probability", True)
-    delayed = fields.get("delay_until_recursion")
-    place: EntryPosition = reader.choice("position", _POSITIONS, "prefix")
-    outlet = reader.text("outlet_name") or reader.text("outlet")
-    if not keys and not fields.get("constant") and "activate" not in decorators:
+    decorators, content = _decorated(content) if kind == "v3" else ((), content)
+    if not keys and not fields.get("constant"):
         problems.add(f"entry {uid}: has no key and is not constant; give it one, it is never admitted")
     return LoreEntry(
         uid=uid,
@@ -354,47 +266,56 @@ def _entry(entry: Record, key: str, *, selective: bool, kind: str, problems: Pro
         logic=Logic(reader.choice("selective_logic", _LOGICS, Logic.AND_ANY)),
         enabled=reader.flag("enabled", True)
         and not reader.flag("disable", False)
-        and "dont_activate" not in decorators,
+        and "@@dont_activate" not in decorators
+        and not (reader.flag("use_probability", True) and reader.number("probability", 100.0) == 0),
+        constant=reader.flag("constant", False),
         order=order,
         priority=reader.integer("priority", order, least=-COUNT_MAX),
-        place="outlet" if outlet and "position" not in fields else place,
-        outlet=outlet,
-        depth=reader.integer("depth", _number(decorators.get("depth"), 4), most=COUNT_MAX),
-        role=reader.choice("role", _ROLES, _ROLES.get(decorators.get("role", ""), "system")),
-        scan_depth=reader.integer("scan_depth", _number(decorators.get("scan_depth"), None), most=DEPTH_MAX),
+        place=reader.choice("position", _POSITIONS, "prefix"),
+        scan_depth=reader.integer("scan_depth", None, most=DEPTH_MAX),
         case_sensitive=reader.flag("case_sensitive", None),
         whole_words=reader.flag("match_whole_words", None),
-        probability=100.0 if is_certain else reader.number("probability", 100.0, most=100.0),
-        groups=tuple(dict.fromkeys(_split(reader.text("group"))))[:GROUPS_MAX],
-        group_weight=reader.number("group_weight", 100.0),
-        group_scoring=reader.flag("use_group_scoring", None),
-        delay_until_recursion=int(delayed) if isinstance(delayed, bool) else reader.integer("delay_until_recursion", 0),
+        exclude_recursion=reader.flag("exclude_recursion", False),
+        prevent_recursion=reader.flag("prevent_recursion", False),
         budget_weight=reader.number("budget_weight", 0.0),
-        names=frozenset(reader.texts("character_filter_names") + _texts(characters.get("names"))),
-        tags=frozenset(reader.texts("character_filter_tags") + _texts(characters.get("tags"))),
-        excludes=reader.flag("character_filter_exclude", characters.get("is_exclude") is True),
-        triggers=frozenset(reader.texts("triggers")),
-        sources=frozenset(name for name in SOURCES if reader.flag(f"match_{name}", False)),
-        forced="activate" in decorators,
-        **{name: reader.flag(name, False) for name in _FLAGS},
-        sticky=reader.integer("sticky", 0),
-        cooldown=reader.integer("cooldown", 0),
-        delay=reader.integer("delay", 0),
     )
 
 
 _LOGICS: Mapping[int | str, Logic] = {key: logic for logic in Logic for key in (logic.value, logic.name.lower())}
 
 
-def _decorated(content: str, reader: _Reader) -> tuple[dict[str, str], str]:
-    """Return (the values of lines `@@name value` at the head of a V3 entry, the text below them)."""
-    decorators: dict[str, str] = {}
+def _fields(entry: Record) -> dict[str, Json]:
+    """Return an entry's fields in snake case, its own before its extensions."""
+    extensions = entry.get("extensions")
+    return (_snake(extensions) if isinstance(extensions, Mapping) else {}) | _snake(entry)
+
+
+def _decorated(content: str) -> tuple[tuple[str, ...], str]:
+    """Return (the names of the lines `@@name value` at the head of a V3 entry, the text below them)."""
+    names = []
     while match := _DECORATOR.match(content):
-        decorators.setdefault(match[1].lower(), (match[2] or "").strip())
+        names.append(f"@@{match[1].lower()}")
         content = content[match.end() :]
-    if unknown := sorted(set(decorators) - {"activate", "dont_activate", "depth", "role", "scan_depth"}):
-        reader.problems.add(f"{reader.subject}: the decorator @@{unknown[0]} is not known here and has no effect")
-    return decorators, content
+    return tuple(names), content
+
+
+def _ignored(raw: Record, kind: str) -> set[str]:
+    """Return the names of an entry's fields that say something but have no meaning here.
+
+    Clients write every field; one at its neutral value says nothing.
+    """
+    fields = _fields(raw)
+    content = fields.get("content", fields.get("text", ""))
+    decorators = _decorated(content)[0] if kind == "v3" and isinstance(content, str) else ()
+    found = set(decorators) - {"@@dont_activate"}
+    for name in _IGNORED:
+        value = fields.get(name)
+        if isinstance(value, Mapping):  # a filter: says something where it lists something
+            value = any(isinstance(part, list) and part for part in value.values())
+        is_certain = name == "probability" and (fields.get("use_probability") is False or str(value) == "100")
+        if value and value != "0" and not is_certain:
+            found.add(name)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,10 +417,6 @@ def _texts(value: Json) -> list[str]:
 
 def _split(listed: str) -> list[str]:
     return [item.strip() for item in listed.split(",") if item.strip()]
-
-
-def _number(text: str | None, default: Default) -> int | Default:
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 4 else default
 
 
 def _short(value: Json) -> str:

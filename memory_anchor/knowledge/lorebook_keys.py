@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -31,19 +31,7 @@ GRAM = 8
 _CJK = re.compile(f"[{CJK}]")
 _REGEX = re.compile(r"/(.+)/([a-z]{0,8})", re.S)
 _COUNTED = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
-_MACRO = re.compile(r"\{\{\s{0,8}(\w{1,40})\s{0,8}\}\}")
 _FLAGS = {"i": "i", "m": "m", "s": "s", "u": "", "g": "", "y": ""}
-
-
-def substituted(text: str, names: Mapping[str, str]) -> str:
-    """Return the text with `{{user}}` and `{{char}}` replaced by the names; other macros stay as they are.
-
-    >>> substituted("{{User}} met {{char}} and {{x}}", {"user": "Li", "char": "Ada"})
-    'Li met Ada and {{x}}'
-    """
-    if "{{" not in text:
-        return text
-    return _MACRO.sub(lambda macro: names.get(macro[1].lower(), macro[0]), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +99,6 @@ class KeyIndex:
         self._numbers: dict[tuple[str, bool, bool], int] = {}
         self._literal: dict[int, _Key] = {}
         self._regex: dict[int, _KeyExpression] = {}
-        self._with_macros: dict[int, tuple[str, bool, bool]] = {}
         self._units = 0
         for number, entry in enumerate(entries):
             case = case_sensitive if entry.case_sensitive is None else entry.case_sensitive
@@ -125,21 +112,16 @@ class KeyIndex:
         # The last messages are scanned again with the next one, and texts of entries in every pass.
         self._search = lru_cache(TEXTS_CACHED)(self._search_text)
 
-    def keys_in(self, text: str, names: Mapping[str, str]) -> frozenset[int]:
-        """Return the keys that are in a text. names: the values of `{{user}}` and `{{char}}` in keys."""
-        return self._search(text, tuple(sorted(names.items())) if self._with_macros else ()) if text else frozenset()
+    def keys_in(self, text: str) -> frozenset[int]:
+        """Return the keys that are in a text."""
+        return self._search(text) if text else frozenset()
 
-    def _search_text(self, text: str, names: tuple[tuple[str, str], ...]) -> frozenset[int]:
+    def _search_text(self, text: str) -> frozenset[int]:
         lowered = normal(text)
         grams = {lowered[start : start + size] for size in self._sizes for start in range(len(lowered) - size + 1)}
         candidates = (key for gram in grams & self._grams.keys() for key in self._grams[gram])
         hits = {key for key in candidates if self._literal[key].is_in(text, lowered)}
         hits.update(key for key, expression in self._regex.items() if expression.is_in(text))
-        hits.update(
-            key
-            for key, (source, case, whole) in self._with_macros.items()
-            if _Key.of(substituted(source, dict(names)), case=case, whole=whole).is_in(text, lowered)
-        )
         return frozenset(hits)
 
     def _add_all(self, entry: LoreEntry, keys: Iterable[str], *, case: bool, whole: bool) -> tuple[int, ...]:
@@ -167,8 +149,6 @@ class KeyIndex:
             except ValueError as error:
                 self.problems.add(f"entry {entry.uid}: the key {text[:40]!r} {error}; it is left out")
                 return None
-        elif _MACRO.search(text):
-            self._with_macros[number] = (text, case, whole)
         else:
             key = _Key.of(text, case=case, whole=whole)
             if not key.needle:

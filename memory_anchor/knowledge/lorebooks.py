@@ -1,9 +1,8 @@
-"""The lorebooks of each project on disk: the files as added, a list of them, and timed effects.
+"""The lorebooks of each project on disk: the files as added, and a list of them.
 
-`lorebooks/PROJECT/` holds `books.json`, a `.book` file each with the original bytes (an export equals its input), and
-`turns/CONVERSATION.json` with the message count and when each timed entry was admitted. A file is on disk before it is
-in the list, and out of the list before it is deleted, so a kill leaves at worst an unlisted file, which the next change
-deletes; turns are written atomically. Rejected: the store's collections; a book is read whole or not at all, and
+`lorebooks/PROJECT/` holds `books.json` and a `.book` file each with the original bytes (an export equals its input). A
+file is on disk before it is in the list, and out of the list before it is deleted, so a kill leaves at worst an
+unlisted file, which the next change deletes. Rejected: the store's collections; a book is read whole or not at all, and
 nothing in it is searched by meaning.
 """
 
@@ -14,15 +13,15 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cachetools import LRUCache
 
 from memory_anchor.base.hashing import stable_hash
-from memory_anchor.base.json_values import Json, Record
+from memory_anchor.base.json_values import Json
 from memory_anchor.errors import BadInput, NotFound, StoreDamaged, Unavailable
 from memory_anchor.files import make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.knowledge.lorebook import BOOK_BYTES_MAX, Lorebook, read_lorebook
@@ -35,16 +34,14 @@ BOOKS_MAX = 64
 """Books of one project."""
 NAME_CHARS = 40
 STATE_BYTES_MAX = 4 * 1024 * 1024
-CONVERSATIONS_KEPT = 500
-STARTED_MAX = 5_000
-"""Timed entries of one conversation, the newest."""
 SCANNERS_KEPT = 8
 _LIST = "books.json"
 
 
 @dataclass(frozen=True, slots=True)
 class BookRecord:
-    """One book in the list. id: its name in the project. file: the path it was added from. by: who added it."""
+    """One book in the list. id: its name in the project. file: where it was added from. by: who added it. title: what
+    it calls itself."""
 
     id: str
     file: str
@@ -53,21 +50,13 @@ class BookRecord:
     trust: str
     by: str
     added_at: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationTurn:
-    """A conversation's message count, when each timed entry was admitted, and its last report."""
-
-    count: int = 0
-    started: Mapping[str, int] = field(default_factory=dict)
-    report: Record | None = None
+    title: str = ""
 
 
 class LorebookStore:
-    """Books and turns of every project below one folder. Thread-safe; only one process uses the folder.
+    """Books of every project below one folder. Thread-safe; only one process uses the folder.
 
-    sharing: of several replicas, which have the same books; a conversation's turns stay on the replica that serves it.
+    sharing: of several replicas, which have the same books.
     """
 
     def __init__(self, sharing: Sharing | None = None) -> None:
@@ -95,7 +84,7 @@ class LorebookStore:
         """Add a book under its file's name, replacing an older one. Raises BadInput: no book, or one too many."""
         book = read_lorebook(content, Path(file).name or "the lorebook")
         sha = hashlib.sha256(content).hexdigest()
-        record = BookRecord(book_name(file), file, sha, len(content), trust.value, by, at)
+        record = BookRecord(book_name(file), file, sha, len(content), trust.value, by, at, book.name)
         with self._lock, self.changing():
             books = [other for other in self.books(home) if other.id != record.id]
             if len(books) >= BOOKS_MAX:
@@ -106,16 +95,11 @@ class LorebookStore:
         return record, replace(book, id=record.id)
 
     def remove(self, home: Path, name: str) -> BookRecord:
-        """Erase a book and the turns of its entries. Raises NotFound."""
+        """Erase a book. Raises NotFound."""
         with self._lock, self.changing():
             record = self.record(home, name)
             _write_list(home, [other for other in self.books(home) if other.id != record.id])
             self._scanners.clear()
-            for path in sorted((home / "turns").glob("*.json")):
-                turn = _read_turn(path)
-                started = {id: at for id, at in turn.started.items() if not id.startswith(f"{record.id}/")}
-                if started != turn.started or record.id in json.dumps(turn.report or {}):
-                    _write(path, asdict(replace(turn, started=started, report=None)))
         return record
 
     def record(self, home: Path, name: str) -> BookRecord:
@@ -163,20 +147,6 @@ class LorebookStore:
                 self._scanners[key] = scanner
         return scanner, problems
 
-    def turn(self, home: Path, conversation: str) -> ConversationTurn:
-        """Return a conversation's turn; an empty one where none is saved or no conversation is named."""
-        return _read_turn(_turn_file(home, conversation)) if conversation else ConversationTurn()
-
-    def save_turn(self, home: Path, conversation: str, turn: ConversationTurn) -> None:
-        """Write a conversation's turn, durable on return, and delete the oldest turns beyond the bound."""
-        with self._lock:
-            make_private(home / "turns")
-            newest = sorted(turn.started.items(), key=lambda item: -item[1])[:STARTED_MAX]
-            _write(_turn_file(home, conversation), asdict(replace(turn, started=dict(newest))))
-            paths = sorted((home / "turns").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-            for path in paths[: max(0, len(paths) - CONVERSATIONS_KEPT)]:
-                path.unlink(missing_ok=True)
-
     def move(self, home: Path, name: str, to: Path, new_name: str) -> None:
         """Move a book to another project's folder under a new name; does nothing where the book is gone."""
         with self._lock, self.changing():
@@ -194,16 +164,6 @@ class LorebookStore:
         """Drop the cached scanners."""
         with self._lock:
             self._scanners.clear()
-
-
-def _read_turn(path: Path) -> ConversationTurn:
-    """Return a turn; an empty one where it cannot be read, since a lost effect costs only a few messages."""
-    try:
-        fields = _read(path) or {}
-        started = {str(id): int(at) for id, at in dict(fields.get("started") or {}).items()}
-        return ConversationTurn(int(fields.get("count", 0)), started, fields.get("report"))
-    except (StoreDamaged, TypeError, ValueError):
-        return ConversationTurn()
 
 
 class ProjectBooks:
@@ -251,15 +211,11 @@ def _book_file(home: Path, record: BookRecord) -> Path:
     return home / f"{record.sha[:32]}-{stable_hash(record.id)[:8]}.book"
 
 
-def _turn_file(home: Path, conversation: str) -> Path:
-    return home / "turns" / f"{stable_hash(conversation)[:32]}.json"
-
-
 def _write_list(home: Path, records: Sequence[BookRecord]) -> None:
-    """Write the list of books, by name; then delete files that are not in it, also those that a kill left."""
+    """Write the list of books, by name; then delete files that are not in it: what a kill or release 0.1 left."""
     _write(home / _LIST, {"books": [asdict(record) for record in sorted(records, key=lambda record: record.id)]})
     listed = {_book_file(home, record) for record in records}
-    for path in (*home.glob("*.book"), *home.glob(".*.tmp")):
+    for path in (*home.glob("*.book"), *home.glob(".*.tmp"), *home.glob("turns/*.json")):
         if path not in listed:
             remove_durably(path)
 

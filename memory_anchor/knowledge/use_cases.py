@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import html
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, Unavailab
 from memory_anchor.knowledge import convert
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.library import Library
-from memory_anchor.knowledge.lorebook import text_of
+from memory_anchor.knowledge.lorebook import PNG, text_of
 from memory_anchor.knowledge.reading import document
 from memory_anchor.knowledge.search import OpenedCitation, open_citation, search_passages
 from memory_anchor.knowledge.sources import TRUST_OF_KIND, Source, SourceKind
@@ -217,16 +217,24 @@ class PushedRecord(WholeRecord):
 def text_holders(library: Library, data_dir: Path) -> tuple[WholeFile | CatalogueTexts | PushedRecord, ...]:
     """Return the parts of knowledge outside of the store that may hold a text."""
 
-    def files(paths: Iterable[Path], read: Callable[[bytes], str]) -> Iterator[WholeFile]:
-        for path in sorted(paths):
-            yield WholeFile(path, lambda file: _with_text(read, file.read_bytes()))
-
     return (
-        *files((data_dir / "lorebooks").glob("*/*.book"), text_of),
-        *files(library.catalogue.blobs.glob("*"), _upload),
+        *(WholeFile(path, _book_text) for path in sorted((data_dir / "lorebooks").glob("*/*.book"))),
+        *(WholeFile(path, _upload_text) for path in sorted(library.catalogue.blobs.glob("*"))),
         *(PushedRecord(records, name) for records, name in library.catalogue.pushed_records()),
         CatalogueTexts(library),
     )
+
+
+def _book_text(path: Path) -> str:
+    """Return a lorebook's bytes as text and the texts in it. Raises Unavailable: a picture, which is not read."""
+    content = path.read_bytes()
+    if content.startswith(PNG):
+        raise Unavailable(f"{path} is a lorebook in a picture, which cannot be searched; remove it")
+    return _with_text(text_of, content)
+
+
+def _upload_text(path: Path) -> str:
+    return _with_text(_upload, path.read_bytes())
 
 
 def _with_text(read: Callable[[bytes], str], content: bytes) -> str:

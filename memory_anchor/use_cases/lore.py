@@ -24,11 +24,9 @@ from memory_anchor.knowledge.lorebook_scan import (
     LoreScan,
     LoreScanner,
     LoreVerdict,
-    ScanInput,
     Why,
-    budget_for,
 )
-from memory_anchor.knowledge.lorebooks import BookRecord, ConversationTurn, book_name, home_of
+from memory_anchor.knowledge.lorebooks import BookRecord, book_name, home_of
 from memory_anchor.language.fences import strip_fenced
 from memory_anchor.language.safety import cleaned
 from memory_anchor.model import Citation, Layer, Locator, RetrievedSnippet, Tag, Trust
@@ -95,7 +93,7 @@ class LorebookUseCases:
         return any(record.id == name for record in self._store.books(self._home))
 
     def remove(self, name: str) -> dict[str, Json]:
-        """Erase a book and the timed effects of its entries; return a certificate like that of a removed source."""
+        """Erase a book; return a certificate like that of a removed source."""
         self._check_may_change(self._store.record(self._home, name))
         record = self._store.remove(self._home, name)
         self._services.audit.append(
@@ -114,28 +112,10 @@ class LorebookUseCases:
         return {"name": record.id, "file": Path(record.file).name, "content": base64.b64encode(content).decode()}
 
     def scan(self, request: requests.ScanLorebook) -> ScannedLore:
-        """Return the entries that these messages admit and why; `keep` saves the turn for the next scan."""
+        """Return the entries that these messages admit and why."""
         scanner, trusts, problems = self._scanner(request)
-        conversation = request.conversation or self._actor.scope.conversation
-        turn = self._store.turn(self._home, conversation)
-        scanned = ScanInput(
-            messages=spoken_messages(request.messages),
-            conversation=conversation,
-            count=request.count,
-            trigger=request.trigger,
-            character=request.character,
-            tags=frozenset(request.tags),
-            names={name: value for name, value in (("user", request.user), ("char", request.character)) if value},
-            started=turn.started,
-        )
-        budget = request.budget_tokens or budget_for(self._settings, request.context_window_tokens)
-        scan = scanner.scan(scanned, budget_tokens=budget)
-        if request.keep:
-            self._writes.check_writable()
-            if not conversation:
-                raise BadInput("keep needs a conversation; name one with --conversation")
-            report = _report(scanner, scan, problems, whole=False)
-            self._store.save_turn(self._home, conversation, ConversationTurn(scanned.at, scan.started, report))
+        budget = request.budget_tokens or self._settings.budget_tokens
+        scan = scanner.scan(spoken_messages(request.messages), budget_tokens=budget)
         verdicts = scan.in_prompt_order()
         return {
             "snippets": self._snippets(verdicts, trusts),
@@ -143,35 +123,18 @@ class LorebookUseCases:
             "report": _report(scanner, scan, problems),
         }
 
-    def report(self, request: requests.LorebookReport) -> dict[str, Json]:
-        """Return the saved report of a conversation's last scan, and its running timed effects."""
-        turn = self._store.turn(self._home, request.conversation or self._actor.scope.conversation)
-        return {"count": turn.count, "started": dict(turn.started), "report": turn.report}
-
-    def for_context(
-        self, messages: Sequence[Mapping[str, Json]], window_tokens: int, *, is_prompt: bool
-    ) -> LorebookHits:
-        """Return the entries of the project's books for a context with these messages.
-
-        is_prompt: the messages are the whole conversation, so its timed effects continue with them. Entries of named
-        outlets are left out; `lorebook scan` returns them.
-        """
+    def for_context(self, messages: Sequence[Mapping[str, Json]]) -> LorebookHits:
+        """Return the entries of the project's books for a context with these messages."""
         records = self._store.books(self._home)
         if not records:
             return LorebookHits()
         scanner, problems = self._store.scanner(self._home, records, self._settings)
-        conversation = self._actor.scope.conversation
-        turn = self._store.turn(self._home, conversation)
-        count = 0 if is_prompt else turn.count
-        scanned = ScanInput(spoken_messages(messages), conversation, count, started=turn.started)
-        scan = scanner.scan(scanned, budget_tokens=budget_for(self._settings, window_tokens))
-        report = _report(scanner, scan, problems, whole=False)
-        if is_prompt and conversation and self._writes.may_write:
-            self._store.save_turn(self._home, conversation, ConversationTurn(scanned.at, scan.started, report))
-        verdicts = [verdict for verdict in scan.in_prompt_order() if verdict.entry.place != "outlet"]
-        unused = len(scan.admitted) - len(verdicts)
+        scan = scanner.scan(spoken_messages(messages), budget_tokens=self._settings.budget_tokens)
+        verdicts = scan.in_prompt_order()
+        empty = len(scan.admitted) - len(verdicts)
         reason = f"{len(scan.admitted)} of {len(scanner.entries)} entries admitted"
-        reason += f", {unused} of them for outlets or empty" if unused else ""
+        reason += f", {empty} of them empty" if empty else ""
+        report = _report(scanner, scan, problems, whole=False)
         decision = {"action": "scan_lorebooks", "reason": reason, **report}
         return LorebookHits(tuple(self._snippets(verdicts, _trusts(records))), (decision,))
 
@@ -272,13 +235,10 @@ def _row(verdict: LoreVerdict) -> dict[str, Json]:
 
 
 def _place(verdict: LoreVerdict) -> dict[str, Json]:
-    """Return where an entry goes: prefix, tail (at a depth of messages, as a role), or a named outlet."""
-    entry = verdict.entry
-    if entry.place == "outlet":
-        return {"place": entry.place, "outlet": entry.outlet}
-    return {"place": entry.place} | ({"depth": entry.depth, "role": entry.role} if entry.place == "tail" else {})
+    """Return where an entry goes: prefix or tail."""
+    return {"place": verdict.entry.place}
 
 
 def _shown(record: BookRecord) -> dict[str, Json]:
-    fields = {name: getattr(record, name) for name in ("trust", "by", "added_at")}
+    fields = {name: getattr(record, name) for name in ("title", "trust", "by", "added_at")}
     return {"name": record.id, "file": record.file, "bytes": record.size, **fields}

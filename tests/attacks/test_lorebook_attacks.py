@@ -12,7 +12,7 @@ import pytest
 
 from memory_anchor.knowledge import lorebook_keys, lorebook_scan
 from memory_anchor.knowledge.lorebook import Lorebook, read_lorebook
-from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScanner, ScanInput
+from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScanner
 from memory_anchor.settings import LorebookSettings
 
 MANY = 2_000
@@ -22,17 +22,17 @@ def book(entries: list[dict[str, Any]]) -> Lorebook:
     return read_lorebook(json.dumps({"entries": entries}).encode(), "attack.json", book_id="attack")
 
 
-def scanned(lore: Lorebook, text: str, **settings: Any) -> lorebook_scan.LoreScan:
+def scanned(lore: Lorebook, text: str, *, budget: int = 100, **settings: Any) -> lorebook_scan.LoreScan:
     scanner = LoreScanner([lore], LorebookSettings(**settings), count=lambda text: len(text.split()))
-    return scanner.scan(ScanInput([LoreMessage(text)] * 3, conversation="c"), budget_tokens=100)
+    return scanner.scan([LoreMessage(text)] * 3, budget_tokens=budget)
 
 
 def test_a_chain_that_ignores_the_budget_ends_after_its_passes() -> None:
-    """Attack lore: each entry calls the next, and none counts its tokens."""
-    chain = [{"key": [f"k{at}"], "content": f"k{at + 1} all", "ignoreBudget": True} for at in range(MANY)]
-    waiting = [{"key": ["all"], "content": "x", "delay": 99} for _ in range(MANY // 5)]
+    """Attack lore: each entry calls the next, and the budget holds them all."""
+    chain = [{"key": [f"k{at}"], "content": f"k{at + 1} all"} for at in range(MANY)]
+    waiting = [{"key": ["all"], "keysecondary": ["no"], "selective": True, "content": "x"} for _ in range(MANY // 5)]
 
-    found = scanned(book([*chain, *waiting]), "k0", recursive=True)
+    found = scanned(book([*chain, *waiting]), "k0", budget=10 * MANY, recursive=True)
 
     assert len(found.admitted) == found.passes == lorebook_scan.PASSES_MAX
     assert found.notes == (f"the scan ended after {lorebook_scan.PASSES_MAX} passes",)
@@ -45,18 +45,6 @@ def test_a_ring_of_entries_admits_each_once() -> None:
     found = scanned(book(ring), "k7", recursive=True)
 
     assert len(found.admitted) == len({verdict.id for verdict in found.admitted}) == 50
-
-
-def test_ten_thousand_entries_of_as_many_groups_are_one_look_at_each() -> None:
-    """Attack lore: groups of groups; an entry has sixteen at most."""
-    entries = [
-        {"key": ["go"], "content": "x", "group": ",".join(f"g{at + n}" for n in range(40))} for at in range(MANY)
-    ]
-
-    found = scanned(book(entries), "go")
-
-    assert 0 < len(found.admitted) <= 100
-    assert max(len(entry.groups) for entry in book(entries).entries) == 16
 
 
 def test_keys_and_expressions_beyond_what_an_index_holds_are_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,27 +17,26 @@ from memory_anchor.model import Trust
 
 pytestmark = pytest.mark.slow
 
-KILLS = 50
+KILLS = 20
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
 import json, sys
 from pathlib import Path
-from memory_anchor.knowledge.lorebooks import ConversationTurn, LorebookStore
+from memory_anchor.knowledge.lorebooks import LorebookStore
 from memory_anchor.model import Trust
 
 home, store = Path(sys.argv[1]), LorebookStore()
 for number in range(10_000):
     content = json.dumps({"entries": [{"key": ["a"], "content": f"{number} " * 20_000}]}).encode()
     store.add(home, content, file=f"book{number % 3}.json", trust=Trust.AGENT, by="agent", at="2026-01-01")
-    store.save_turn(home, "c", ConversationTurn(number + 1, {"book0/0": number + 1}))
     print(number, flush=True)
     if number % 5 == 4:
         store.remove(home, f"book{number % 3}")
 """
 
 
-def test_fifty_kills_lose_no_book_and_leave_no_half_of_one(tmp_path: Path) -> None:
-    """Rule lore.kill: every book that is named exports its bytes, a conversation's state reads, nothing piles up."""
+def test_twenty_kills_lose_no_book_and_leave_no_half_of_one(tmp_path: Path) -> None:
+    """Rule lore.kill: every book that is named exports its bytes, nothing piles up."""
     chance = random.Random(11)
     counted = 0
     for _ in range(KILLS):
@@ -55,9 +54,6 @@ def test_fifty_kills_lose_no_book_and_leave_no_half_of_one(tmp_path: Path) -> No
         books = store.books(tmp_path)
         assert {one.id for one in books} <= {"book0", "book1", "book2"}
         assert all(b'"entries"' in store.content(tmp_path, one) for one in books)
-        turn = store.turn(tmp_path, "c")
-        assert turn.count >= len(lines) + 1
-        assert set(turn.started.values()) <= {turn.count}
         counted += len(lines)
     store.add(tmp_path, b'{"entries": []}', file="last.json", trust=Trust.AGENT, by="agent", at="2026-01-01")
 

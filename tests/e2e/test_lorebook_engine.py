@@ -1,4 +1,4 @@
-"""A lorebook with a real engine: commands share it, contexts hold it, effects outlive a killed engine."""
+"""A lorebook with a real engine: commands share it, contexts hold it, and it outlives a killed engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 LORE = {
     "entries": {
-        "0": {"uid": 0, "key": ["部署", "deploy"], "content": "Deploys go out on Tuesdays.", "sticky": 9},
+        "0": {"uid": 0, "key": ["部署", "deploy"], "content": "Deploys go out on Tuesdays."},
         "1": {"uid": 1, "key": ["/(a+)+b/", "quay"], "content": "The quay is closed."},
     }
 }
@@ -28,7 +28,7 @@ def home(tmp_path: Path) -> Iterator[EngineHome]:
     made.close()
 
 
-def test_a_book_goes_through_the_engine_and_its_effects_outlive_a_kill(home: EngineHome) -> None:
+def test_a_book_goes_through_the_engine_and_outlives_a_kill(home: EngineHome) -> None:
     """Rule lore.engine: add, export, scan, context, kill -9, context again; the same as without an engine."""
     book, prompt = home.folder / "世界.json", home.folder / "prompt.json"
     book.write_text(json.dumps(LORE, ensure_ascii=False), encoding="utf-8")
@@ -46,11 +46,8 @@ def test_a_book_goes_through_the_engine_and_its_effects_outlive_a_kill(home: Eng
 
     os.kill(pid, signal.SIGKILL)
     home.serve()
-    later = [*said, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "a" * 9_000}]
-    prompt.write_text(json.dumps({"messages": later, "context_window_tokens": 8_000}), encoding="utf-8")
     built = home.json("context", "build", str(prompt))
 
     (decision,) = [one for one in built["report"]["decisions"] if one["action"] == "scan_lorebooks"]
-    assert [(verdict["id"], verdict["why"]) for verdict in decision["admitted"]] == [("世界/0", "sticky")]
-    assert home.json("lorebook", "report")["started"] == {"世界/0": 1}
+    assert [(verdict["id"], verdict["why"]) for verdict in decision["admitted"]] == [("世界/0", "key")]
     assert home.json("knowledge", "remove", "世界")["clean"] is True

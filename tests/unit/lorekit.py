@@ -12,7 +12,6 @@ from memory_anchor.knowledge.lorebook_scan import (
     LoreScan,
     LoreScanner,
     LoreVerdict,
-    ScanInput,
 )
 from memory_anchor.settings import LorebookSettings
 
@@ -42,12 +41,11 @@ def scan(
     budget: int = 1_000,
     settings: LorebookSettings | None = None,
     said_by: tuple[str, ...] = (),
-    **given: Any,
 ) -> LoreScan:
     """Scan messages of these texts, the newest last; said_by: who says them."""
     messages = [LoreMessage(text, said_by[at] if said_by else "") for at, text in enumerate(texts)]
     scanner = LoreScanner(books if isinstance(books, list) else [books], settings, count=words)
-    return scanner.scan(ScanInput(messages, **{"conversation": "c", **given}), budget_tokens=budget)
+    return scanner.scan(messages, budget_tokens=budget)
 
 
 def admitted(found: LoreScan) -> list[str]:

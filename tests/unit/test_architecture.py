@@ -56,7 +56,7 @@ BUDGETS: dict[str, int] = {
     "front": 13206,
     "adapters": 7938,
     "language": 4812,
-    "knowledge": 5600,
+    "knowledge": 5240,
     "runtime": 3985,
     "recall": 5090,
     "identity": 3840,

@@ -56,7 +56,6 @@ def completed(run: Run, line: str, shell: str = "bash") -> list[str]:
         ("init --client cu", {"cursor"}),
         ("sh", {"show"}),
         ("constitution app", {"approve", "approvers"}),
-        ("lorebook scan --trigger sw", {"swipe"}),
     ],
 )
 def test_what_takes_one_of_few_words_is_completed(run: Run, core: Core, line: str, values: set[str]) -> None:

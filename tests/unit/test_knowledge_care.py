@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import threading
 from contextlib import closing
@@ -14,30 +15,37 @@ import pytest
 from memory_anchor.care import backup
 from memory_anchor.core import Core
 from memory_anchor.front.calls import CALLS
+from memory_anchor.knowledge.lorebook import PNG
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller
 from memory_anchor.where import Where
 from tests.unit.knowledgekit import GUIDE, added, docs, pdf, purged, read_all, texts, word
 from tests.unit.test_backup import Shelf, opened, versions
 from tests.unit.test_lorebook_commands import encoded, turns
-from tests.unit.test_lorebook_reading import card, packed, picture
 
 __all__ = ["docs"]  # fixtures
 
 
-def test_a_purge_finds_a_text_inside_a_picture(core: Core, agent: Actor) -> None:
-    """Issue 16, removal: the card of a PNG is base64 in a packed chunk; the book that holds the text is removed."""
+def test_a_book_in_a_picture_that_an_earlier_release_took_is_named_and_no_purge_calls_it_clean(
+    core: Core, agent: Actor
+) -> None:
+    """Lorebook x purge: what cannot be read is told where it is listed, and cannot be certified."""
     anchor = core.anchor(agent)
-    other = picture((b"tEXt", b"chara\0" + packed(card("chara_card_v2", {"entries": []}))))
-    entries = [{"keys": ["whale"], "content": 'The whale "Ishmael" is white.', "enabled": True}]
-    held = picture((b"tEXt", b"chara\0" + packed(card("chara_card_v2", {"entries": entries}))))
-    for name, content in (("ada.png", held), ("bob.png", other)):
-        anchor.add_lorebook(file=name, content=base64.b64encode(content).decode())
+    anchor.add_lorebook(file="ada.json", content=encoded())
+    (home,) = (core.data_dir / "lorebooks").iterdir()
+    (book,) = home.glob("*.book")
+    book.write_bytes(PNG + b"chara")
+    listed = json.loads((home / "books.json").read_text())
+    listed["books"][0]["sha"] = hashlib.sha256(book.read_bytes()).hexdigest()
+    (home / "books.json").write_text(json.dumps(listed))
+    renamed = book.rename(home / f"{listed['books'][0]['sha'][:32]}-{book.name.split('-')[1]}")
 
-    told = purged(core, agent, 'whale "Ishmael" is')
+    told = purged(core, agent, "whale Ishmael")
 
-    assert told["clean"]
-    assert [path.read_bytes() for path in (core.data_dir / "lorebooks").rglob("*.book")] == [other]
+    assert (told["clean"], told["failed"]) == (False, [renamed.name])
+    assert "is a picture" in str(anchor.show_lorebook(name="ada")["problems"])
+    assert anchor.remove_lorebook(name="ada")["clean"]
+    assert purged(core, agent, "whale Ishmael")["clean"]
 
 
 @pytest.mark.parametrize("form", ["pdf", "docx", "utf-16"])

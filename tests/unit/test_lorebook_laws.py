@@ -15,7 +15,7 @@ from memory_anchor.knowledge.lorebook_keys import KeyIndex
 from memory_anchor.settings import LorebookSettings
 from tests.unit.lorekit import admitted, scan
 
-WORDS = ("a1", "b1", "c1", "d1", "龙", "red door", "Rose", "/a./", "{{user}}")
+WORDS = ("a1", "b1", "c1", "d1", "龙", "red door", "Rose", "/a./")
 word = st.sampled_from(WORDS)
 text = st.lists(word, max_size=6).map(" ".join)
 entry = st.fixed_dictionaries(
@@ -25,16 +25,8 @@ entry = st.fixed_dictionaries(
         "selectiveLogic": st.integers(0, 3),
         "constant": st.booleans(),
         "order": st.integers(0, 3),
-        "probability": st.sampled_from([0, 50, 100]),
-        "group": st.sampled_from(["", "g", "g,h"]),
-        "groupOverride": st.booleans(),
-        "sticky": st.integers(0, 3),
-        "cooldown": st.integers(0, 3),
-        "delay": st.integers(0, 3),
         "excludeRecursion": st.booleans(),
         "preventRecursion": st.booleans(),
-        "delayUntilRecursion": st.one_of(st.booleans(), st.integers(0, 3)),
-        "ignoreBudget": st.booleans(),
         "budgetWeight": st.integers(0, 2),
         "scanDepth": st.integers(0, 3),
     },
@@ -45,9 +37,7 @@ book = st.lists(entry, max_size=12).map(
 ways = st.builds(
     LorebookSettings,
     recursive=st.booleans(),
-    min_activations=st.integers(0, 4),
     max_recursion_steps=st.integers(0, 4),
-    group_scoring=st.booleans(),
 )
 NAMES = tuple(
     words("""
@@ -72,25 +62,9 @@ def test_the_same_input_gives_the_same_output_and_no_budget_is_exceeded(
     again = scan(lore, *texts, settings=way, budget=budget)
     uids = [verdict.entry.uid for verdict in (*found.admitted, *found.dropped)]
 
-    assert (found.admitted, found.dropped, found.started) == (again.admitted, again.dropped, again.started)
-    assert sum(verdict.tokens for verdict in found.admitted if not verdict.entry.ignore_budget) <= budget
+    assert (found.admitted, found.dropped) == (again.admitted, again.dropped)
+    assert sum(verdict.tokens for verdict in found.admitted) <= budget
     assert sorted(uids) == sorted(entry.uid for entry in lore.entries)
-
-
-@settings(max_examples=50, deadline=None)
-@given(book, said, ways, st.integers(1, 6))
-def test_timed_effects_are_the_same_when_a_message_is_scanned_twice(
-    lore: Any, texts: list[str], way: LorebookSettings, turns: int
-) -> None:
-    """Rule lore.laws: a scan repeated over its own state answers alike, and its state stays."""
-    started: dict[str, int] = {}
-    for count in range(1, turns + 1):
-        found = scan(lore, *texts, settings=way, count=count + len(texts), started=started)
-        again = scan(lore, *texts, settings=way, count=count + len(texts), started=found.started)
-
-        assert admitted(again) == admitted(found)
-        assert again.started == found.started
-        started = dict(found.started)
 
 
 @settings(max_examples=50, deadline=None)
@@ -120,7 +94,7 @@ def test_the_index_finds_what_looking_for_each_key_finds(keys: list[str], where:
     )
     index = KeyIndex(lore.entries, case_sensitive=False, whole_words=False)
 
-    found = {index.texts[key] for key in index.keys_in(where, {})}
+    found = {index.texts[key] for key in index.keys_in(where)}
 
     assert found == {key for key in index.texts if key in where}
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from memory_anchor.knowledge.lorebook_scan import budget_for
 from memory_anchor.settings import LorebookSettings
 from tests.unit.lorekit import admitted, book, scan, verdict, why
 
@@ -136,15 +134,6 @@ def test_an_expression_that_cannot_be_run_is_named_and_the_entrys_other_keys_cou
     assert [note for note in found.notes if "entry 0" in note and re.search(what, note) and "\n" not in note]
 
 
-def test_names_in_keys_and_texts_stand_for_who_speaks() -> None:
-    """Rule lore.macros: {{user}} and {{char}}; what is no name stays as it is."""
-    lore = book({"key": ["{{user}}"], "content": "{{user}} knows {{char}} and {{x}}"})
-
-    assert admitted(scan(lore, "Li is here")) == []
-    found = scan(lore, "Li is here", names={"user": "Li", "char": "Ada"})
-    assert [verdict.text for verdict in found.admitted] == ["Li knows Ada and {{x}}"]
-
-
 # --- secondary keys ------------------------------------------------------------------------------------------------
 
 
@@ -177,91 +166,21 @@ def test_without_secondary_keys_a_primary_one_is_enough() -> None:
     assert admitted(scan(lore, "magic")) == ["0", "1"]
 
 
-# --- checks in order -----------------------------------------------------------------------------------------------
+def test_a_disabled_entry_is_not_admitted_because_it_is_constant() -> None:
+    """Rule lore.checks: disabled, then constant, then keys; the first that decides is the reason given."""
+    lore = book({"constant": True, "disable": True}, {"constant": True, "key": ["go"]}, {"key": ["go"]})
 
-HELD: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("disabled", {"disable": True}, {}),
-    ("trigger", {"triggers": ["continue"]}, {}),
-    ("scope filter", {"characterFilterNames": ["Bob"]}, {}),
-    ("delay", {"delay": 9}, {}),
-    ("cooldown", {"cooldown": 5}, {"started": {"book/0": 3}}),
-    ("delayed until recursion", {"delayUntilRecursion": True}, {}),
-    ("probability", {"probability": 0}, {}),
-]
+    found = scan(lore, "go")
+
+    assert [why(found, uid) for uid in range(3)] == ["disabled", "constant", "key"]
 
 
-@pytest.mark.parametrize("first", range(len(HELD)), ids=[one[0] for one in HELD])
-def test_the_first_check_that_fails_is_the_reason(first: int) -> None:
-    """Rule lore.checks: disabled, trigger, filter, delay, cooldown, delayed until recursion, then chance."""
-    fields: dict[str, Any] = {"key": ["go"]}
-    given: dict[str, Any] = {"count": 4}
-    for _, more, context in HELD[first:]:
-        fields |= more
-        given |= context
-
-    assert why(scan(book(fields), "go", **given), 0) == HELD[first][0]
-
-
-def test_an_entry_kept_out_by_a_check_is_not_admitted_because_it_is_constant() -> None:
-    """Rule lore.checks: they come before forced, constant, sticky and keys."""
-    lore = book({"constant": True, "disable": True}, {"constant": True, "delay": 5}, {"constant": True})
-
-    found = scan(lore, "x", forced=frozenset({"book/0"}))
-
-    assert admitted(found) == ["2"]
-    assert (why(found, 0), why(found, 1)) == ("disabled", "delay")
-
-
-def test_forced_comes_before_constant_before_sticky_before_keys() -> None:
-    """Rule lore.checks: the first way in is the reason that is told."""
-    lore = book({"key": ["go"], "constant": True, "sticky": 9})
-    plain = book({"key": ["go"], "sticky": 9})
-    sticks = {"started": {"book/0": 3}, "count": 4}
-
-    assert why(scan(lore, "go", forced=frozenset({"book/0"}), **sticks), 0) == "forced"
-    assert why(scan(lore, "go", **sticks), 0) == "constant"
-    assert why(scan(plain, "go", **sticks), 0) == "sticky"
-    assert why(scan(plain, "go"), 0) == "key"
-
-
-def test_an_entry_is_for_its_kinds_of_generation() -> None:
-    """Rule lore.triggers."""
-    lore = book({"key": ["go"], "triggers": ["continue", "impersonate"]})
-
-    assert admitted(scan(lore, "go", trigger="impersonate")) == ["0"]
-    assert why(scan(lore, "go", trigger="normal"), 0) == "trigger"
-
-
-def test_an_entry_is_for_a_name_or_a_tag_or_for_everybody_else() -> None:
-    """Rule lore.filter: names, tags, and their exclusion; nested and flat fields alike."""
-    lore = book(
-        {"key": ["go"], "characterFilterNames": ["Ada"], "characterFilterTags": ["mage"]},
-        {"key": ["go"], "characterFilter": {"names": ["Bob"], "tags": [], "isExclude": True}},
-    )
-
-    assert admitted(scan(lore, "go", character="Ada")) == ["0", "1"]
-    assert admitted(scan(lore, "go", character="Eve", tags=frozenset({"mage"}))) == ["0", "1"]
-    assert admitted(scan(lore, "go", character="Bob")) == []
-
-
-def test_texts_beside_the_conversation_count_for_entries_that_ask_for_them() -> None:
-    """Rule lore.sources: persona, character, scenario and notes."""
-    lore = book({"key": ["knight"], "matchPersonaDescription": True}, {"key": ["knight"], "matchScenario": True})
-
-    assert admitted(scan(lore, "hello", sources={"persona_description": "a knight"})) == ["0"]
-    assert admitted(scan(lore, "hello", sources={"scenario": "a knight"})) == ["1"]
-    still = book({"key": ["knight"], "matchScenario": True, "scanDepth": 0})
-    assert admitted(scan(still, "hello", sources={"scenario": "a knight"})) == []
+def test_constants_are_admitted_before_matches_whatever_their_order() -> None:
+    """Rule lore.budget: constants before matches."""
+    assert admitted(scan(book({"key": ["go"], "order": 900}, {"constant": True, "order": 1}), "go")) == ["1", "0"]
 
 
 # --- budget --------------------------------------------------------------------------------------------------------
-
-
-def test_the_budget_is_a_share_of_the_window_or_tokens_and_capped() -> None:
-    """Rule lore.budget."""
-    assert budget_for(LorebookSettings(budget_tokens=0, budget_percent=25), 1_000) == 250
-    assert budget_for(LorebookSettings(budget_tokens=0, budget_percent=25, budget_cap=100), 1_000) == 100
-    assert budget_for(LorebookSettings(budget_tokens=70, budget_cap=0), 1_000) == 70
 
 
 def test_the_higher_order_is_admitted_first_while_it_fits_and_the_first_that_does_not_stops_the_rest() -> None:
@@ -277,20 +196,6 @@ def test_the_higher_order_is_admitted_first_while_it_fits_and_the_first_that_doe
     assert admitted(found) == ["1"]
     assert (why(found, 2), why(found, 0)) == ("budget", "budget")
     assert found.overflowed
-
-
-def test_an_entry_that_ignores_the_budget_goes_in_all_the_same() -> None:
-    """Rule lore.budget: unless ignore_budget."""
-    lore = book({"key": ["go"], "content": "a b c"}, {"key": ["go"], "content": "d e f", "ignoreBudget": True})
-
-    assert admitted(scan(lore, "go", budget=2)) == ["1"]
-
-
-def test_sticky_comes_first_then_constants_then_matches_by_order() -> None:
-    """Rule lore.budget: sticky first, constants before matches."""
-    lore = book({"key": ["go"], "order": 900}, {"constant": True, "order": 1}, {"key": ["no"], "order": 0, "sticky": 9})
-
-    assert admitted(scan(lore, "go", count=4, started={"book/2": 3})) == ["2", "1", "0"]
 
 
 def test_direct_matches_come_before_recursive_ones_whatever_their_order() -> None:
@@ -356,17 +261,7 @@ def test_prevented_entries_call_nobody_and_excluded_ones_are_not_called() -> Non
     found = scan(lore, "a1", settings=RECURSIVE)
 
     assert admitted(found) == ["0", "1"]
-    assert (why(found, 2), why(found, 3)) == ("excluded from recursion", "no key matched")
-
-
-def test_an_excluded_entry_never_sees_what_entries_said() -> None:
-    """Rule lore.recursion: also not when the scan goes deeper after it."""
-    lore = book({"key": ["go"], "content": "b1"}, {"key": ["b1"], "excludeRecursion": True}, {"key": ["deep"]})
-
-    found = scan(lore, "deep", "x", "go", settings=LorebookSettings(recursive=True, min_activations=3))
-
-    assert admitted(found) == ["0", "2"]
-    assert why(found, 1) in ("no key matched", "excluded from recursion")
+    assert (why(found, 2), why(found, 3)) == ("no key matched", "no key matched")
 
 
 def test_recursion_ends_after_its_steps_and_with_the_budget() -> None:
@@ -379,26 +274,6 @@ def test_recursion_ends_after_its_steps_and_with_the_budget() -> None:
     assert len(scan(book(*chain), "k0", settings=RECURSIVE, budget=4).admitted) == 4
 
 
-def test_levels_of_delay_open_one_by_one() -> None:
-    """Rule lore.recursion: an entry delayed until recursion waits for its level."""
-    lore = book(
-        {"key": ["a1"], "content": "b1"},
-        {"key": ["b1"], "delayUntilRecursion": 2},
-        {"key": ["b1"], "delayUntilRecursion": True},
-        {"key": ["b1"], "delayUntilRecursion": 7},
-    )
-
-    found = scan(lore, "a1", settings=RECURSIVE)
-
-    assert [(verdict.entry.uid, verdict.pass_number) for verdict in found.admitted] == [
-        ("0", 1),
-        ("2", 2),
-        ("1", 4),
-        ("3", 6),
-    ]
-    assert why(scan(lore, "b1"), 2) == "delayed until recursion"
-
-
 def test_a_book_says_itself_whether_its_entries_recurse() -> None:
     """Rule lore.recursion: recursive_scanning of a book."""
     lore = book({"key": ["a1"], "content": "b1"}, {"key": ["b1"]}, recursive_scanning=True)
@@ -408,175 +283,23 @@ def test_a_book_says_itself_whether_its_entries_recurse() -> None:
     assert admitted(scan(still, "a1", settings=RECURSIVE)) == ["0"]
 
 
-def test_too_few_entries_deepen_the_scan_by_one_message_a_pass() -> None:
-    """Rule lore.min_activations."""
-    lore = book({"key": ["one"]}, {"key": ["two"]}, {"key": ["three"]}, {"key": ["four"]})
-    said = ("four", "three", "two", "one", "zero")
-
-    few = scan(lore, *said, settings=LorebookSettings(min_activations=2))
-    capped = scan(lore, *said, settings=LorebookSettings(min_activations=4, min_activations_depth=4))
-    every = scan(lore, *said, settings=LorebookSettings(min_activations=9))
-
-    assert ([(verdict.entry.uid, verdict.pass_number) for verdict in few.admitted], few.passes) == (
-        [("0", 1), ("1", 2)],
-        2,
-    )
-    assert admitted(capped) == ["0", "1", "2"]
-    assert admitted(every) == ["0", "1", "2", "3"]
-
-
-# --- timed effects, chance, groups ---------------------------------------------------------------------------------
-
-
-def test_a_sticky_entry_stays_for_its_messages_and_then_rests() -> None:
-    """Rule lore.timed: sticky, then cooldown after sticky, counted in messages of the conversation."""
-    lore = book({"key": ["go"], "sticky": 3, "cooldown": 2})
-    started: dict[str, int] = {}
-    reasons = []
-    for count in range(10, 18):
-        found = scan(lore, "go" if count in (10, 14, 15) else "no", count=count, started=started)
-        started = dict(found.started)
-        reasons.append(why(found, 0))
-
-    assert reasons == ["key", "sticky", "sticky", "cooldown", "cooldown", "key", "sticky", "sticky"]
-
-
-def test_a_sticky_entry_is_admitted_whatever_its_probability() -> None:
-    """Rule lore.timed: chance was taken when it came in."""
-    lore = book({"key": ["go"], "sticky": 5, "probability": 0})
-
-    assert admitted(scan(lore, "no", count=4, started={"book/0": 3})) == ["0"]
-
-
-def test_a_conversation_too_short_holds_an_entry_back() -> None:
-    """Rule lore.timed: delay."""
-    lore = book({"key": ["go"], "delay": 3})
-
-    assert why(scan(lore, "x", "go"), 0) == "delay"
-    assert admitted(scan(lore, "x", "y", "go")) == ["0"]
-
-
-def test_the_same_message_scanned_again_and_one_taken_back_start_nothing_twice() -> None:
-    """Rule lore.timed: effects follow the message count; going back undoes them."""
-    lore = book({"key": ["go"], "cooldown": 5})
-    first = scan(lore, "go", count=10)
-    again = scan(lore, "go", count=10, started=first.started)
-
-    assert dict(again.started) == dict(first.started) == {"book/0": 10}
-    assert admitted(again) == ["0"]
-    assert why(scan(lore, "go", count=12, started=first.started), 0) == "cooldown"
-    assert admitted(scan(lore, "go", count=8, started=first.started)) == ["0"]
-    assert dict(scan(lore, "go", count=20, started=first.started).started) == {"book/0": 20}
-
-
-def test_chance_is_drawn_from_the_conversation_and_the_message() -> None:
-    """Rule lore.probability: the same for the same message, about as often as it says over many."""
-    lore = book({"key": ["go"], "probability": 30})
-    drawn = [bool(scan(lore, "go", count=at).admitted) for at in range(1, 401)]
-
-    assert drawn == [bool(scan(lore, "go", count=at).admitted) for at in range(1, 401)]
-    assert 80 < sum(drawn) < 160
-    assert drawn != [bool(scan(lore, "go", count=at, conversation="other").admitted) for at in range(1, 401)]
-
-
-def test_chance_is_not_asked_where_it_is_switched_off_and_is_lost_once_a_scan() -> None:
-    """Rule lore.probability: useProbability; what failed is not tried again in a later pass."""
-    lore = book(
-        {"key": ["go"], "probability": 0, "useProbability": False}, {"key": ["go", "content"], "probability": 0}
-    )
-
-    found = scan(lore, "go", settings=RECURSIVE)
-
-    assert admitted(found) == ["0"]
-    assert why(found, 1) == "probability"
-
-
-def test_an_entry_that_lost_its_chance_takes_no_group_in_a_later_pass() -> None:
-    """Rule lore.checks: what failed its probability is out before groups are looked at again."""
-    lore = book(
-        {"key": ["go"], "group": "g", "groupOverride": True, "probability": 0},
-        {"key": ["go"], "group": "g"},
-        {"key": ["go"], "content": "on and on"},
-    )
-
-    found = scan(lore, "go", settings=RECURSIVE)
-
-    assert [(verdict.entry.uid, verdict.pass_number) for verdict in found.admitted] == [("2", 1), ("1", 2)]
-    assert (why(found, 0), scan(lore, "go").admitted[0].entry.uid) == ("probability", "2")
-
-
-def test_of_a_group_one_is_admitted_by_weight() -> None:
-    """Rule lore.group: by weight, the same for the same message."""
-    lore = book(
-        {"key": ["go"], "group": "g", "groupWeight": 300},
-        {"key": ["go"], "group": "g", "groupWeight": 100},
-        {"key": ["go"], "group": "g", "groupWeight": 0},
-    )
-    winners = [admitted(scan(lore, "go", count=at)) for at in range(1, 301)]
-
-    assert {len(winner) for winner in winners} == {1}
-    assert 190 < sum(winner == ["0"] for winner in winners) < 260
-    assert not any(winner == ["2"] for winner in winners)
-
-
-def test_of_a_group_one_that_overrides_wins_by_order_and_a_sticky_one_before_it() -> None:
-    """Rule lore.group: override; sticky first."""
-    lore = book(
-        {"key": ["go"], "group": "g", "groupWeight": 100_000},
-        {"key": ["go"], "group": "g", "groupOverride": True, "order": 5},
-        {"key": ["go"], "group": "g", "groupOverride": True, "order": 6},
-        {"key": ["no"], "group": "g", "sticky": 9},
-    )
-
-    found = scan(lore, "go")
-    assert admitted(found) == ["2"]
-    assert verdict(found, 0).detail == "g: 2 was taken"
-    assert admitted(scan(lore, "go", count=5, started={"book/3": 4})) == ["3"]
-
-
-def test_of_a_group_the_one_with_more_keys_wins_where_scores_count() -> None:
-    """Rule lore.group: scoring by primary keys, and secondary ones by their logic."""
-    lore = book(
-        {"key": ["go", "now"], "group": "g"},
-        {"key": ["go", "now", "here"], "group": "g"},
-        {"key": ["go"], "keysecondary": ["now", "here", "too"], "selective": True, "selectiveLogic": 3, "group": "g"},
-    )
-    scoring = LorebookSettings(group_scoring=True)
-
-    assert admitted(scan(lore, "go now here", settings=scoring)) == ["1"]
-    assert admitted(scan(lore, "go now here too", settings=scoring)) == ["2"]
-
-
-def test_a_group_that_has_one_takes_no_other_in_a_later_pass_and_an_entry_must_win_all_its_groups() -> None:
-    """Rule lore.group: one a scan; several groups of one entry."""
-    lore = book({"key": ["a1"], "group": "g", "content": "b1"}, {"key": ["b1"], "group": "g"})
-    both = book(
-        {"key": ["a1"], "group": "g, h", "groupWeight": 0}, {"key": ["a1"], "group": "h", "groupOverride": True}
-    )
-
-    assert admitted(scan(lore, "a1", settings=RECURSIVE)) == ["0"]
-    assert admitted(scan(both, "a1")) == ["1"]
-
-
 # --- positions, report ---------------------------------------------------------------------------------------------
 
 
-def test_positions_become_prefix_tail_or_an_outlet_by_order() -> None:
-    """Rule lore.positions: the higher order stands later; at a depth, the deeper one first."""
+def test_positions_become_prefix_or_tail_by_order() -> None:
+    """Rule lore.positions: the higher order stands later; what world info calls an outlet is the tail."""
     lore = book(
-        {"constant": True, "position": 4, "depth": 1, "order": 1},
+        {"constant": True, "position": 4, "order": 1},
         {"constant": True, "position": 1, "order": 50},
         {"constant": True, "position": 0, "order": 40},
-        {"constant": True, "position": 7, "outletName": "map", "order": 3},
-        {"constant": True, "position": 4, "depth": 9, "role": 1, "order": 99},
+        {"constant": True, "position": 7, "order": 3},
     )
 
     placed = scan(lore, "x").in_prompt_order()
 
     assert [(verdict.entry.uid, verdict.entry.place) for verdict in placed] == [
-        ("2", "prefix"), ("1", "prefix"), ("4", "tail"), ("0", "tail"), ("3", "outlet")
+        ("2", "prefix"), ("1", "prefix"), ("0", "tail"), ("3", "tail")
     ]  # fmt: skip
-    assert (placed[2].entry.role, placed[4].entry.outlet) == ("user", "map")
 
 
 def test_the_report_has_every_entry_once_with_its_reason() -> None:

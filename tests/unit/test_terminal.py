@@ -70,8 +70,7 @@ SHOWN = {
     "lorebook add": ("BOOK",),
     "lorebook list": (),
     "lorebook show": ("world",),
-    "lorebook scan": ("world", "--messages", "FILE", "--keep", "--conversation", "talk"),
-    "lorebook report": ("--conversation", "talk"),
+    "lorebook scan": ("world", "--messages", "FILE"),
     "lorebook remove": ("world",),
     "constitution show": (),
     "constitution list": ("--all",),
@@ -154,7 +153,6 @@ def _knowledge(run: Run, folder: Path) -> dict[str, str]:
     pushed = run("knowledge", "push", str(document), "--json")
     assert pushed.exit_code == 0, pushed.output
     assert run("lorebook", "add", str(book)).exit_code == 0
-    run("lorebook", "scan", "world", "--messages", str(folder / "said.json"), "--keep", "--conversation", "talk")
     (source,) = json.loads(run("knowledge", "list", "--json").stdout)["sources"]
     answer = json.loads(run("knowledge", "search", "code review", "--json").stdout)
     (passage,) = answer["snippets"]

@@ -1,4 +1,4 @@
-"""`memory-anchor lorebook`: add, list, show, scan, report, export, remove.
+"""`memory-anchor lorebook`: add, list, show, scan, export, remove.
 
 A book has the name it was added by; `scan` also takes a file that was not added. The caller's process reads files and
 sends their bytes to the engine.
@@ -104,9 +104,8 @@ def _show_added(answer: Record, _: Values) -> None:
 
 def _show_list(answer: Record, _: Values) -> None:
     for book in records(answer["books"]):
-        out.print(
-            f"[cyan]{escaped(book['name'])}[/] [dim]{book['bytes']} bytes, {book['trust']}, {escaped(book['file'])}[/]"
-        )
+        about = f"[dim]{book['bytes']} bytes, {book['trust']}, {escaped(book['file'])}[/]"
+        out.print(f"[cyan]{escaped(book['name'])}[/] {escaped(book['title'])} {about}")
     if not answer["books"]:
         print_dim("no lorebook here yet; `memory-anchor lorebook add FILE` brings one")
 
@@ -122,21 +121,9 @@ def _show_book(answer: Record, _: Values) -> None:
 
 def _show_scan(answer: Record, _: Values) -> None:
     for snippet in records(answer["snippets"]):
-        place = f"outlet {snippet['outlet']}" if snippet["place"] == "outlet" else snippet["place"]
-        out.print(f"[cyan]{escaped(snippet['id'])}[/] [dim]{escaped(place)}[/]")
+        out.print(f"[cyan]{escaped(snippet['id'])}[/] [dim]{escaped(snippet['place'])}[/]")
         out.print(block(text(snippet["text"]), "  "))
     _show_report(record(answer["report"]))
-
-
-def _show_last_report(answer: Record, _: Values) -> None:
-    for id, at in record(answer["started"]).items():
-        out.print(f"[cyan]{escaped(id)}[/] since message {at} of {answer['count']}")
-    if answer["report"] is None:
-        print_dim(
-            "no scan of this conversation was kept; `memory-anchor lorebook scan --keep --conversation ID` keeps one"
-        )
-    else:
-        _show_report(record(answer["report"]))
 
 
 def _show_report(report: Record) -> None:
@@ -170,7 +157,6 @@ MESSAGES = option(
     "messages", str | None, None, "A file with {role, content, name?} as JSON or a line each; - for stdin."
 )
 NAMED = {"name": completing.lorebooks}
-TRIGGERS = ("normal", "continue", "impersonate", "swipe", "regenerate", "quiet")
 COMMANDS = (
     Command(
         "add", asks.AddLorebook, _show_added, ("file",), ("content",), call="lorebook_add", human=True, calls=_add_calls
@@ -186,9 +172,8 @@ COMMANDS = (
         call="lorebook_scan",
         extra=(MESSAGES,),
         calls=_scan_calls,
-        completes=NAMED | {"trigger": completing.words(*TRIGGERS)},
+        completes=NAMED,
     ),
-    Command("report", asks.LorebookReport, _show_last_report, call="lorebook_report"),
     Command(
         "remove", asks.RemoveLorebook, _show_removed, ("name",), call="lorebook_remove", human=True, completes=NAMED
     ),

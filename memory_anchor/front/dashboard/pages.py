@@ -295,11 +295,8 @@ def report(name: str) -> Page:
 
 
 def knowledge(_: Query, __: Words) -> Page:
-    """Return the sources of knowledge and how far each is read, and the lorebooks with their last scan."""
-    scan: Record | None = None
-    with contextlib.suppress(MemoryAnchorError):
-        scan = actions.ask("lorebook_report")
-    return {**actions.ask("knowledge_sources"), "books": actions.ask("lorebook_list")["books"], "scan": scan}
+    """Return the sources of knowledge and how far each is read, and the lorebooks."""
+    return {**actions.ask("knowledge_sources"), "books": actions.ask("lorebook_list")["books"]}
 
 
 def health(_: Query, __: Words) -> Page:
