@@ -121,12 +121,12 @@ def test_a_jointly_sealed_text_counts_for_its_own_account_alone(data_dir: Path, 
 
 
 LINES: dict[str, Callable[[Any, Any], object]] = {
-    "another holder": lambda made, admin: made.update(user="mallory"),
-    "a higher role": lambda made, admin: made.update(role="admin"),
-    "no signature": lambda made, admin: made.update(signature=""),
-    "no time": lambda made, admin: made.update(created_at="no time"),
-    "an admin that is no admin": lambda made, admin: admin.update(role="approver"),
-    "an admin that had ended": lambda made, admin: admin.update(revoked_at="2000-01-01T00:00:00+00:00"),
+    "another holder": lambda made, _: made.update(user="mallory"),
+    "a higher role": lambda made, _: made.update(role="admin"),
+    "no signature": lambda made, _: made.update(signature=""),
+    "no time": lambda made, _: made.update(created_at="no time"),
+    "an admin that is no admin": lambda _, admin: admin.update(role="approver"),
+    "an admin that had ended": lambda _, admin: admin.update(revoked_at="2000-01-01T00:00:00+00:00"),
 }
 
 
