@@ -58,6 +58,7 @@ from memory_anchor.use_cases.maintenance import Maintenance, Moving
 from memory_anchor.use_cases.services import Process, Project, Services
 from memory_anchor.use_cases.used_memories import USED_MEMORIES_FILE, UsedMemories
 from memory_anchor.use_cases.writes import Writes
+from memory_anchor.versions import parse_version_id
 from memory_anchor.where import OneOf, Where
 
 TOPIC_KEYS = ("current_topic", "topic")
@@ -321,7 +322,7 @@ class MemoryAnchor:
         store, reader = self.services.store, self.actor.scope
         if request.as_of is not None:
             return versions_of.as_of(store, request.id, request.as_of.start(self.actor.zone), reader)
-        if versions_of.parse_version_id(request.id) is not None:
+        if parse_version_id(request.id) is not None:
             return versions_of.version_named(store, request.id, reader)
         return self.get(request.id)
 

@@ -11,11 +11,12 @@ covered: a process of the same user that opens the files themselves.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.errors import Refused
-from memory_anchor.model import Caller, Layer, Memory, MemoryType, Origin, Status, Visibility
+from memory_anchor.model import Caller, Layer, Memory, MemoryType, Origin, Status, Visibility, audience
 
 HUMAN_AUTHOR = "human:"
 """The prefix of the author of every version that a human wrote."""
@@ -167,7 +168,7 @@ RIGHTS: Mapping[Action, Mapping[Principal, Right]] = {
         (Action.SAVE, Right.GATE, _Y, Right.GATE),
         (Action.SAVE_FOR_ACCOUNT, Right.REVIEW, _Y, Right.REVIEW),
         (Action.LOG, _Y, _Y, _Y),
-        (Action.PROMOTE, Right.GATE, _Y, _N),
+        (Action.PROMOTE, Right.NOT_A_HUMANS_END, _Y, _N),
         (Action.NOTE, _Y, _Y, _N),
         (Action.END_SESSION, _Y, _Y, _Y),
         (Action.LEARN, Right.GATE, Right.GATE, Right.GATE),
@@ -264,24 +265,28 @@ def refusal(
         case Right.LATER:
             return f"{action.value}: there is no door for a {principal.value} yet"
         case Right.BESIDE_HUMANS:
-            owned = next((memory for memory in touched if is_human_owned(memory)), None)
-            if owned is None:
-                return ""
-            return (
-                f"{owned.id} is {'pinned' if owned.pinned else 'written by a human'}; "
-                f"only a human can {action.value} it"
-            )
+            return _humans(action, touched, owned=True)
         case Right.OWN_PIN:
-            if pinned_by_human(versions) or any(memory.origin is Origin.HUMAN for memory in touched):
+            if pinned_by_human(versions) or any(is_human_owned(replace(memory, pinned=False)) for memory in touched):
                 return f"{touched[0].id} was pinned by a human; only a human can unpin it"
-            return ""
+            return _humans(action, touched, owned=False)
         case Right.NOT_A_HUMANS_END:
-            archived = next((memory for memory in touched if memory.author.startswith(HUMAN_AUTHOR)), None)
-            return "" if archived is None else f"{archived.id} was archived by a human; only a human can restore it"
+            return _humans(action, touched, owned=False)
         case Right.UNDECIDED:
             if not waits_for_user(touched, asks_user):
                 return ""
             return f"the contradiction of {touched[0].id} waits for the user: `memory-anchor review` on a terminal"
+
+
+def _humans(action: Action, touched: Sequence[Memory], *, owned: bool) -> str:
+    """Return why this is a human's alone: one ended a memory, or (owned) one owns it; "" where none did."""
+    for memory in touched:
+        if was_ended_by_human(memory):
+            return f"{memory.id} was {memory.status.value} by a human; only a human can {action.value} it"
+        if owned and is_human_owned(memory):
+            what = "pinned" if memory.pinned else "a human's, who wrote it or let it in"
+            return f"{memory.id} is {what}; only a human can {action.value} it"
+    return ""
 
 
 def check(
@@ -328,14 +333,56 @@ def import_refusal(caller: Caller, memory: Memory, current: Memory | None, *, re
         (decides, "decides what waits for a human"),
         (current is not None and is_human_owned(current), "follows what a human said"),
         (current is not None and current.author.startswith(HUMAN_AUTHOR), "follows what a human decided"),
+        (current is not None and current.status is Status.SUPERSEDED, "follows what was superseded"),
     )
     claim = next((reason for holds, reason in claims if holds), "")
     return claim and (f"{memory.version_id} {claim}; a human brings it in: run the import on a terminal with --human")
 
 
+def was_ended_by_human(memory: Memory) -> bool:
+    """Return whether a human archived it or settled against it; whatever an agent wrote over that would hide it."""
+    return memory.status in (Status.ARCHIVED, Status.SUPERSEDED) and memory.author.startswith(HUMAN_AUTHOR)
+
+
+ACCEPTED = "accepted in review"
+"""How the reason of every version ends by which a human let a memory in."""
+
+
 def is_human_owned(memory: Memory) -> bool:
-    """Return whether only a human may change a memory: it was written by one, or is pinned."""
-    return memory.pinned or memory.origin is Origin.HUMAN
+    """Return whether only a human may change a memory: one wrote it, pinned it, let it in, or kept it in a dispute.
+
+    The last two are of human origin from then on; earlier versions of this program left the origin as it was.
+    """
+    accepted = memory.author.startswith(HUMAN_AUTHOR) and memory.reason.endswith(ACCEPTED)
+    return memory.pinned or memory.origin is Origin.HUMAN or accepted
+
+
+_READ_BY_FEWER: Mapping[Visibility, tuple[Visibility, ...]] = {
+    Visibility.ACCOUNT: tuple(Visibility),
+    Visibility.USER: (Visibility.AGENT,),
+    Visibility.PROJECT: (Visibility.AGENT, Visibility.CONVERSATION),
+    Visibility.AGENT: (),
+    Visibility.CONVERSATION: (),
+}
+"""Visibility -> those whose readers all read it too, where account, project and user are the same."""
+
+
+def is_read_by_all_of(memory: Memory, other: Memory) -> bool:
+    """Return whether everybody who may read `other` may read `memory`.
+
+    Asked wherever one memory displaces, disputes, ends, quotes or is shown beside another: what ends `other` must reach
+    its readers, and what is shown beside it must be theirs to read. A dispute, which marks both, asks both ways.
+    """
+    if memory.audience == other.audience:
+        return True
+    if other.visibility not in _READ_BY_FEWER[memory.visibility]:
+        return False
+    return audience(other.scope, memory.visibility) == memory.audience
+
+
+def have_same_readers(memory: Memory, other: Memory) -> bool:
+    """Return whether the very same callers may read both."""
+    return is_read_by_all_of(memory, other) and is_read_by_all_of(other, memory)
 
 
 def waits_for_user(memories: Sequence[Memory], asks_user: Collection[MemoryType] = ()) -> bool:
@@ -362,12 +409,16 @@ def version_stamp(memory_id: str, version: int, content: str) -> str:
     return f"{memory_id}@{version}:{stable_hash(content)[:32]}"
 
 
-def check_seen(seen: Collection[str], decided: Sequence[Memory]) -> None:
-    """Raise Refused unless a decision names exactly these versions by `version_stamp`, as they were shown."""
+def check_seen(seen: Collection[str], decided: Sequence[Memory], *, beside: Sequence[Memory] = ()) -> None:
+    """Raise Refused unless a decision names exactly these versions by `version_stamp`, as they were shown.
+
+    beside: what may have been shown with them; named, it must be as it is.
+    """
     if not seen:
         raise Refused(
             f"the decision on {decided[0].id} does not name what was shown; `memory-anchor review` shows it and asks"
         )
     now = {version_stamp(memory.id, memory.version, memory.content) for memory in decided}
-    if set(seen) != now:
+    with_others = {version_stamp(memory.id, memory.version, memory.content) for memory in beside}
+    if not now <= set(seen) <= now | with_others:
         raise Refused(f"{decided[0].id}, or what it stands against, changed since it was shown; look at it again")

@@ -93,6 +93,16 @@ def revise(
     return Revision(new, replace(current.closed(at), receipts=()))
 
 
+def parse_version_id(version_id: str | None) -> tuple[str, int] | None:
+    """Return (id, version) of `m1@2`, None for anything else.
+
+    >>> parse_version_id("m1@2"), parse_version_id("m1"), parse_version_id(None)
+    (('m1', 2), None, None)
+    """
+    memory_id, at, number = (version_id or "").rpartition("@")
+    return (memory_id, int(number)) if at and number.isdigit() else None
+
+
 def with_meaning_of(current: Memory, source: Memory) -> Memory:
     """Return `current` with every field of meaning taken from another version."""
     return replace(current, **{name: getattr(source, name) for name in MEANING})

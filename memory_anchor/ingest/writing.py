@@ -15,10 +15,12 @@ from memory_anchor.activation import HasImportance, Weight, first_priority, merg
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.base.json_values import Json
 from memory_anchor.errors import BadInput, Refused, retry_on_conflict
+from memory_anchor.ingest.letting_in import IN_FORCE, LetIn, let_in
 from memory_anchor.ingest.reconcile import Decision, Relation
 from memory_anchor.layers.gate import ConfidenceGate, Verdict
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
 from memory_anchor.model import (
+    HISTORY,
     Actor,
     Citation,
     Layer,
@@ -33,13 +35,16 @@ from memory_anchor.model import (
     Visibility,
     WriteMode,
     WriteOutcome,
+    point_id,
 )
 from memory_anchor.ports import Entry
-from memory_anchor.rights import Action, may
-from memory_anchor.versions import Revision, revise
+from memory_anchor.rights import Action, have_same_readers, is_read_by_all_of, may
+from memory_anchor.versions import Revision, parse_version_id, revise
 from memory_anchor.where import OneOf, Where
 
 SIMILAR_SHOWN = 3
+PROMOTED_FROM = "promoted from "
+"""How the reason of a fact begins that was made from an event, whose id follows."""
 REPEATS_ADD_UP_TO = 32
 """Tags, and sources, of one memory up to which repeats add theirs."""
 
@@ -72,6 +77,8 @@ class FactDraft(Weight):
     """When an observation was written down, where that is not now."""
     gap: dict[str, Json] | None = None
     redactions: tuple[str, ...] = ()
+    reason: str = ""
+    """Why it is written, for its history."""
 
     @classmethod
     def like(cls, source: HasImportance, content: str) -> FactDraft:
@@ -145,13 +152,17 @@ class FactWriter:
                 return known
         target = self._records.read(draft.replaces, actor.scope) if draft.replaces else None
         if target is not None:
-            decision = _replacement(target)
+            decision = _replacement(memory, target, displaces=may(Action.DISPLACE, actor.caller, [target]))
         else:
             near = self._near(actor, memory)
             decision = by_model if by_model and _is_up_to_date(by_model, near) else self._decide(memory, near)
         target, outcome, similar = decision.target, decision.outcome, tuple(decision.similar[:SIMILAR_SHOWN])
         if target is not None and memory.status is Status.PENDING and outcome is not Outcome.SKIPPED:
-            # What itself waits for a human can neither displace nor dispute a stored fact.
+            # What itself waits for a human can neither displace nor dispute a stored fact; it names what it would.
+            if draft.replaces or decision.relation is Relation.CONFLICT:
+                names = target.version_id if draft.replaces else None
+                waiting = replace(memory, disputes=(target.id,), previous_version_id=names)
+                write = replace(write, entry=replace(write.entry, memory=waiting))
             return self._add(write, Outcome.PENDING, similar, target_id=target.id)
         match outcome:
             case Outcome.SKIPPED if target is not None and decision.relation is Relation.CONFLICT:
@@ -185,9 +196,37 @@ class FactWriter:
                 return Outcome.SKIPPED
             return self._decide(memory, self._near(actor, memory)).outcome
 
+    def let_in(self, actor: Actor, memory: Memory, at: datetime, *, may_replace: bool) -> LetIn:
+        """Return how a stored fact comes into force now, by the rules; the caller holds the lock and writes it.
+
+        may_replace: also what its first version named is ended; else what it contradicts is disputed at most.
+        """
+        first = self._records.store.get(memory.layer.value, [point_id(memory.id, 1)]) if may_replace else []
+        named = parse_version_id(first[0].memory.previous_version_id) if first else None
+        near = [(m, score) for m, score in self._near(actor, memory) if m.id != memory.id and m.status in IN_FORCE]
+        decision = self._decide(memory, near)
+        known = self._current(memory, (*memory.disputes, *((named[0],) if named else ())))
+        replaces = known.pop(named[0], None) if named else None
+        ended = replaces or decision.target
+        return let_in(
+            memory,
+            named=list(known.values()),
+            replaces=replaces,
+            decision=decision,
+            ends=ended is not None and may(Action.DISPLACE, actor.caller, [ended]),
+            opponents=self._opponents(ended) if ended is not None else (),
+            at=at,
+            author=author_of(actor),
+        )
+
+    def _current(self, memory: Memory, ids: Sequence[str]) -> dict[str, Memory]:
+        """Return the current versions with these ids in the memory's layer, by id."""
+        where = Where((OneOf("id", tuple(ids)),), (OneOf("state", (HISTORY,)),))
+        return {m.id: m for m in self._records.store.find(memory.layer.value, where, limit=len(ids))} if ids else {}
+
     def _near(self, actor: Actor, memory: Memory) -> list[tuple[Memory, float]]:
         """Return the neighbours with the same readers: only those may be displaced or repeated."""
-        return [(m, score) for m, score in self._neighbours(actor, memory) if m.audience == memory.audience]
+        return [(m, score) for m, score in self._neighbours(actor, memory) if have_same_readers(m, memory)]
 
     def _known(
         self, actor: Actor, draft: FactDraft, memory: Memory, request: Request | None, gate: ConfidenceGate
@@ -209,15 +248,17 @@ class FactWriter:
         is_corroborated = confidence != known.confidence
         priority = merged_priority(known.priority)
         tags, citations = _added_by_repeat(known, actor, draft)
-        status = known.status
-        if status is Status.PENDING and may(Action.ACCEPT, actor.caller):
-            status = Status.ACTIVE
+        entrance, origin = None, Origin.HUMAN if draft.origin is Origin.HUMAN else known.origin
+        if known.status is Status.PENDING and may(Action.ACCEPT, actor.caller):
+            entrance = self.let_in(actor, replace(known, origin=origin), at, may_replace=True)
+        status = entrance.memory.status if entrance else known.status
         parts = [f"{len(added)} {what}" for added, what in ((tags, "tags"), (citations, "sources")) if added]
         reason = f"nothing new: {why} is already known and was strengthened"
         reason += f", and has {' and '.join(parts)} more" if parts else ""
+        reason += f"; {entrance.why}" if entrance and entrance.why else ""
         answer = WriteOutcome(Outcome.SKIPPED, known.id, known.layer, status, reason, redactions=draft.redactions)
         receipt = Receipt(request.key, request.fingerprint, outcome_to(answer)) if request else None
-        if not is_corroborated and status is known.status and not parts:
+        if not is_corroborated and status is known.status and origin is known.origin and not parts:
             self._records.touch(replace(known, priority=priority), at=at, receipt=receipt)
             return answer
         stronger = replace(
@@ -226,13 +267,16 @@ class FactWriter:
             priority=priority,
             corroborated_at=at if is_corroborated else known.corroborated_at,
             status=status,
+            origin=origin,
+            disputes=entrance.memory.disputes if entrance else known.disputes,
             tags=(*known.tags, *tags),
             citations=(*known.citations, *citations),
         )
         why = "corroborated by another origin" if is_corroborated else "said again"
         step = self._revised(actor, known, stronger, at, why)
         step = replace(step, new=with_receipt(step.new, request, answer))
-        self._records.commit(revisions=[step], kind="corroborate", by=step.new.author)
+        met = entrance.revisions if entrance else ()
+        self._records.commit(revisions=[step, *met], kind="corroborate", by=step.new.author)
         return answer
 
     def _add(
@@ -279,6 +323,7 @@ class FactWriter:
             old
             for old in named
             if old.status in (Status.ACTIVE, Status.PENDING) and may(Action.DISPLACE, write.actor.caller, [old])
+            if is_read_by_all_of(new, old)
         ]
         steps = []
         for old in (target, *also_ended):
@@ -302,9 +347,13 @@ class FactWriter:
     def _dispute(self, write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]) -> WriteOutcome:
         new = replace(write.entry.memory, status=Status.DISPUTED, disputes=(target.id,))
         reason = f"{decision.reason}; both stand as disputed until `memory-anchor review`"
-        answer = _answer(write, Outcome.NEEDS_REVIEW, new, reason, similar, target_id=target.id)
+        outcome, status = Outcome.NEEDS_REVIEW, Status.DISPUTED
+        if target.status is Status.PENDING:  # a dispute lets nothing in: it waits on, and says against what
+            new, outcome, status = write.entry.memory, Outcome.ADDED, Status.PENDING
+            reason = f"{write.verdict.reason}; {target.id}, which waits for `memory-anchor review`, says otherwise"
+        answer = _answer(write, outcome, new, reason, similar, target_id=target.id)
         disputes = tuple(dict.fromkeys((*target.disputes, new.id)))
-        disputed = replace(target, status=Status.DISPUTED, disputes=disputes)
+        disputed = replace(target, status=status, disputes=disputes)
         step = self._revised(write.actor, target, disputed, self._records.clock.now(), f"disputed by {new.id}")
         return self._commit_together(write, new, [step], answer, kind="dispute")
 
@@ -363,7 +412,7 @@ class FactWriter:
             gap=draft.gap,
             content_hash=content_hash(draft.content),
             author=author_of(actor),
-            reason=verdict.reason if verdict.status is Status.PENDING else "",
+            reason="; ".join(filter(None, (draft.reason, verdict.reason if verdict.status is Status.PENDING else ""))),
         )
         return verdict, with_highest_importance(memory, [draft])
 
@@ -403,11 +452,21 @@ def _is_up_to_date(decision: Decision, near: Sequence[tuple[Memory, float]]) -> 
     return target is None or any(memory.version_id == target.version_id for memory, _ in near)
 
 
-def _replacement(target: Memory) -> Decision:
+def _replacement(new: Memory, target: Memory, *, displaces: bool) -> Decision:
+    """Return the decision of a write that names what it replaces. Raises Refused, BadInput: it may not or cannot.
+
+    displaces: whether the caller may end the target; else both would stand as disputed.
+    """
     if target.layer is not Layer.VERIFIED_FACT:
         raise Refused(f"replaces names {target.id!r}, which is an event; log another event instead")
     if target.status in (Status.SUPERSEDED, Status.ARCHIVED):
         raise BadInput(
             f"replaces names {target.id!r}, which is {target.status.value}; allowed is a memory that is live"
+        )
+    ends = displaces and target.status is not Status.DISPUTED
+    if not (is_read_by_all_of(new, target) if ends else have_same_readers(new, target)):
+        raise Refused(
+            f"replaces names {target.id!r}, which others read than this memory (visibility {target.visibility.value}, "
+            f"not {new.visibility.value}); nothing was stored: save it with visibility {target.visibility.value}"
         )
     return Decision(Outcome.SUPERSEDED, target, f"replaces {target.id}", None, ())

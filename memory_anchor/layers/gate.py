@@ -83,19 +83,20 @@ class ConfidenceGate:
         """Return an imported version as if an agent had said it, None where the gate keeps it out.
 
         Origins that count for more become `agent`, confidence is capped, citations are trusted no more than an agent,
-        and what an import cannot know is dropped: receipts, use, corroboration.
+        and what an import cannot know is dropped: receipts, use, corroboration. What was disputed elsewhere waits here.
         """
         origin = memory.origin if memory.origin is Origin.DOCUMENT else Origin.AGENT
         verdict = self.judge(memory.confidence, origin=origin, caller=caller, visibility=memory.visibility)
-        is_gated = memory.layer is Layer.VERIFIED_FACT and memory.status in (Status.ACTIVE, Status.PENDING)
+        is_gated = memory.layer is Layer.VERIFIED_FACT and memory.status not in (Status.ARCHIVED, Status.SUPERSEDED)
         if is_gated and verdict.status is None:
             return None
         trust = TRUST_OF_ORIGIN[origin]
+        waits = is_gated and (verdict.status is Status.PENDING or memory.status is Status.DISPUTED)
         return replace(
             memory,
             origin=origin,
             confidence=verdict.confidence,
-            status=Status.PENDING if is_gated and verdict.status is Status.PENDING else memory.status,
+            status=Status.PENDING if waits else memory.status,
             citations=tuple(
                 citation if citation.trust is Trust.UNTRUSTED else replace(citation, trust=trust)
                 for citation in memory.citations

@@ -31,6 +31,7 @@ from memory_anchor.recall.relevance import STRONG
 
 if TYPE_CHECKING:
     from memory_anchor.ports import MemoryStore
+from memory_anchor.rights import is_read_by_all_of
 
 FOLD_COSINE = 0.95
 """Centred cosine from which two memories may be one snippet; one text said twice has 1."""
@@ -102,7 +103,7 @@ def replaced_texts(hits: Sequence[RankedMemory], store: MemoryStore) -> dict[str
         former, _, version = (memory.previous_version_id or "").rpartition("@")
         if former and former != memory.id and version.isdigit():
             for entry in store.get(memory.layer.value, [point_id(former, int(version))]):
-                if entry.memory.audience == memory.audience:
+                if is_read_by_all_of(entry.memory, memory):
                     texts[memory.id] = entry.memory.content
     return texts
 

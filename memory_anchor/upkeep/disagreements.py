@@ -22,7 +22,7 @@ from cachetools import LRUCache
 
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation
 from memory_anchor.model import SEARCHABLE_STATES, Layer, Memory, Outcome, RetrievedSnippet
-from memory_anchor.rights import is_human_owned
+from memory_anchor.rights import have_same_readers, is_human_owned
 from memory_anchor.where import OneOf, Where
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class RecalledTogether:
         cosines = self._cosines(facts)
         for (row, older), (column, newer) in combinations(enumerate(facts), 2):
             cosine = float(cosines[row, column])
-            known = newer.id in older.disputes or older.id in newer.disputes or older.audience != newer.audience
+            known = newer.id in older.disputes or older.id in newer.disputes or not have_same_readers(older, newer)
             if known or cosine < DEFAULT_THRESHOLDS.compared:
                 continue
             with self._lock:

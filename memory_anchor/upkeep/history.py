@@ -36,6 +36,7 @@ from memory_anchor.versions import (
     FieldValue,
     believed_at,
     changed_fields,
+    parse_version_id,
     revise,
     same_meaning,
     with_meaning_of,
@@ -170,16 +171,6 @@ def trajectory(store: MemoryStore, memory_id: str, reader: Scope | None) -> tupl
         steps = [*history(versions), *steps]
         earlier = parse_version_id(versions[0].previous_version_id) if versions else None
     return tuple(steps)
-
-
-def parse_version_id(version_id: str | None) -> tuple[str, int] | None:
-    """Return (id, version) of `m1@2`, None for anything else.
-
-    >>> parse_version_id("m1@2"), parse_version_id("m1"), parse_version_id(None)
-    (('m1', 2), None, None)
-    """
-    memory_id, at, number = (version_id or "").rpartition("@")
-    return (memory_id, int(number)) if at and number.isdigit() else None
 
 
 def version_named(store: MemoryStore, version_id: str, reader: Scope | None) -> Memory:

@@ -11,6 +11,7 @@ continue. The progress is stored with the number.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -19,14 +20,15 @@ from memory_anchor.activation import age_days, confidence_of, needs_verifying
 from memory_anchor.base.json_values import optional_text, record, text, whole
 from memory_anchor.errors import retry_on_conflict
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
+from memory_anchor.ingest.writing import PROMOTED_FROM
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.model import Caller, Layer, Memory, Outcome, Status, Tag
 from memory_anchor.ports import Entry, SparseVector
 from memory_anchor.recall.cooccurrence import count_tags
 from memory_anchor.recall.snippets import MARKS, TO_VERIFY
-from memory_anchor.rights import HUMAN_AUTHOR, Action, may, refusal
-from memory_anchor.upkeep.history import parse_version_id, undone_between
+from memory_anchor.rights import HUMAN_AUTHOR, Action, have_same_readers, is_read_by_all_of, may, refusal
+from memory_anchor.upkeep.history import undone_between
 from memory_anchor.upkeep.upkeep import (
     COLLECTIONS_KEPT,
     PAGE,
@@ -44,12 +46,13 @@ from memory_anchor.upkeep.upkeep import (
     save_state,
     scan,
 )
-from memory_anchor.versions import revise
+from memory_anchor.versions import parse_version_id, revise
 from memory_anchor.where import Between, OneOf, Where
 
 LOOK_BACK = timedelta(days=30)
 """Newest writes that are checked for being half-done."""
 TAG_STATE = "tags"
+_PROMOTED = re.compile(rf"{PROMOTED_FROM}([A-Za-z0-9]+)\b")
 FACTS, EVENTS = Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value
 
 
@@ -71,15 +74,15 @@ def _half_done(up: Upkeep, at: datetime, limits: Limits) -> Iterable[Change]:
         if earlier is not None and earlier[0] != newer.id:
             for old in _current(up, FACTS, [earlier[0]]):
                 by = Caller.HUMAN if newer.author.startswith(HUMAN_AUTHOR) else Caller.SYSTEM
-                displaced = not old.pinned and may(Action.DISPLACE, by, [old])
+                displaced = not old.pinned and may(Action.DISPLACE, by, [old]) and is_read_by_all_of(newer, old)
                 if old.status is Status.ACTIVE and displaced and old.version == earlier[1]:
                     ended = replace(old, status=Status.SUPERSEDED, valid_to=max(newer.valid_from, old.valid_from))
                     yield _change(old, ended, at, "finish_supersedes", f"superseded by {newer.id}")
-        cited = [c.ref.partition("@")[0] for c in newer.citations if c.kind == "event"]
-        for event in _current(up, EVENTS, cited) if cited else ():
-            if event.promoted_to is None:
-                promoted = replace(event, promoted_to=newer.id)
-                yield _change(event, promoted, at, "finish_supersedes", f"promoted to {newer.id}")
+        promoted = _PROMOTED.match(newer.reason)
+        for event in _current(up, EVENTS, [promoted[1]]) if promoted else ():
+            if event.promoted_to is None and have_same_readers(newer, event):
+                marked = replace(event, promoted_to=newer.id)
+                yield _change(event, marked, at, "finish_supersedes", f"promoted to {newer.id}")
 
 
 def mark_to_verify(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:

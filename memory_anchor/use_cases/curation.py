@@ -23,6 +23,7 @@ from memory_anchor import inputs, rights
 from memory_anchor.activation import merged_priority
 from memory_anchor.base.hashing import content_hash, stable_hash
 from memory_anchor.errors import BadInput
+from memory_anchor.ingest.letting_in import IN_FORCE
 from memory_anchor.ingest.messages import conversation
 from memory_anchor.ingest.model_calls import Style
 from memory_anchor.ingest.profile import ProfileLine, profile_of
@@ -292,7 +293,7 @@ class Curation:
             (m for m in reversed(versions) if m.state == HISTORY and m.status is not Status.ARCHIVED),
             None,
         )
-        status = before.status if before is not None else Status.ACTIVE
+        status = self._status_again(current, before)
         return self._writes.change(
             name,
             lambda memory: replace(memory, status=status),
@@ -300,14 +301,35 @@ class Curation:
             kind="restore",
             outcome=Outcome.UPDATED,
             idempotency=idempotency,
+            replaces=False,
         )
 
+    def _status_again(self, archived: Memory, before: Memory | None) -> Status:
+        """Return the status that a restored memory gets. before: its last version that was not archived, if any.
+
+        An agent brings nothing into force that never was here, or that would not pass the gate by itself.
+        """
+        if self._is_human:
+            return before.status if before is not None else Status.ACTIVE
+        status = before.status if before is not None else Status.PENDING
+        if status not in IN_FORCE or archived.layer is not Layer.VERIFIED_FACT or rights.is_human_owned(archived):
+            return status
+        verdict = self._writes.project.gate.judge(
+            archived.confidence,
+            origin=archived.origin,
+            caller=self._writes.actor.caller,
+            visibility=archived.visibility,
+            quoted=True,
+        )
+        return status if verdict.status is Status.ACTIVE else Status.PENDING
+
     def inbox(self, most: int) -> list[ReviewItem]:
-        """Return what waits for a decision: pending memories, then contradictions, oldest first."""
+        """Return what waits for a decision: pending memories with what they contradict, then contradictions, oldest
+        first."""
         waiting = self.listing(ListMemories.of(status=Status.PENDING, limit=most))
         disputed = self.listing(ListMemories.of(status=Status.DISPUTED, layer=Layer.VERIFIED_FACT, limit=most))
         by_id = {m.id: m for m in disputed}
-        items = [ReviewItem(m) for m in reversed(waiting)]
+        items = [ReviewItem(m, self._met(m)) for m in reversed(waiting)]
         for memory in reversed(disputed):
             against = tuple(by_id[other] for other in memory.disputes if other in by_id)
             if against and all(_age(memory) > _age(other) for other in against):
@@ -317,22 +339,36 @@ class Curation:
     def sides(self, name: str) -> list[Memory]:
         """Return what a decision on this memory is about: the memory, then those it contradicts."""
         memory = self._records.read(name, self._writes.actor.scope)
-        return [memory, *self._opponents(memory)]
+        return [memory, *self._met(memory)]
 
-    def _opponents(self, memory: Memory) -> list[Memory]:
-        others = [self._records.read(other, self._writes.actor.scope) for other in memory.disputes]
-        return [other for other in others if other.status is Status.DISPUTED]
+    def _met(self, memory: Memory) -> tuple[Memory, ...]:
+        """Return what this caller reads of what a memory contradicts: of one that waits, what is in force."""
+        if not memory.disputes or memory.status not in (Status.PENDING, Status.DISPUTED):
+            return ()
+        states = IN_FORCE if memory.status is Status.PENDING else (Status.DISPUTED,)
+        where = Where(
+            (
+                OneOf("id", memory.disputes),
+                OneOf("state", tuple(state.value for state in states)),
+                OneOf("audience", tuple(sorted(audiences(self._writes.actor.scope)))),
+            )
+        )
+        found = {m.id: m for m in self._records.store.find(memory.layer.value, where, limit=len(memory.disputes))}
+        return tuple(found[name] for name in memory.disputes if name in found)
 
     def accept(self, request: AcceptPending) -> WriteOutcome:
         """Let a pending memory in (humans only), with another text when `content` is given.
 
-        seen: the stamp (`rights.stamp`) of the version that was shown. Raises Refused: it changed since.
+        From then on it counts as a human's. A fact ends what it was to replace, or what it says has changed; against
+        anything else that it contradicts it stands as disputed. seen: the stamps (`rights.version_stamp`) of the
+        version that was shown, and of what was shown beside it. Raises Refused: one of them changed since.
         """
         text, kinds = (None, ()) if request.content is None else self._writes.storable_text(request.content, "content")
-        reason = "accepted in review" if text is None else "edited and accepted in review"
+        reason = rights.ACCEPTED if text is None else f"edited and {rights.ACCEPTED}"
 
         def changed(memory: Memory) -> Memory:
-            return replace(memory if text is None else _by_human(memory, text), status=Status.ACTIVE)
+            accepted = replace(memory, origin=Origin.HUMAN) if text is None else _by_human(memory, text)
+            return replace(accepted, status=Status.ACTIVE)
 
         return replace(self._decide(request, Action.ACCEPT, Outcome.UPDATED, reason, changed, text), redactions=kinds)
 
@@ -366,7 +402,7 @@ class Curation:
             memory = records.read(name, self._writes.actor.scope)
             if memory.status is not Status.DISPUTED or not memory.disputes:
                 raise BadInput(f"{name} is {memory.status.value}; allowed is a memory of an open contradiction")
-            others = self._opponents(memory)
+            others = list(self._met(memory))
             action = Action.MERGE if resolution == "merge" else Action.SETTLE
             caller = self._writes.actor.caller
             rights.check(action, caller, [memory, *others], asks_user=self._writes.project.asks_user)
@@ -393,7 +429,7 @@ class Curation:
             return revise(memory, replace(changed, disputes=()), at=at, author=author, reason=reason)
 
         def keep(memory: Memory) -> Revision:
-            return step(memory, replace(memory, status=Status.ACTIVE))
+            return step(memory, replace(memory, status=Status.ACTIVE, origin=self._decided_origin(memory)))
 
         def supersede(memory: Memory) -> Revision:
             return step(memory, replace(memory, status=Status.SUPERSEDED, valid_to=at))
@@ -411,12 +447,17 @@ class Curation:
         both = replace(
             new,
             status=Status.ACTIVE,
+            origin=self._decided_origin(new),
             content=merged,
             content_hash=content_hash(merged),
             priority=merged_priority(new.priority),
             citations=tuple(dict.fromkeys([*new.citations, *(c for m in old for c in m.citations)])),
         )
         return [step(new, both), *(supersede(m) for m in old)]
+
+    def _decided_origin(self, memory: Memory) -> Origin:
+        """Return the origin of what a dispute leaves: a human's where a human decided."""
+        return Origin.HUMAN if self._is_human else memory.origin
 
     def _decide(
         self,
@@ -437,9 +478,9 @@ class Curation:
             current = self._records.read(name, self._writes.actor.scope)
             if current.status is not Status.PENDING:
                 raise BadInput(f"{name} is {current.status.value}; allowed is a pending memory")
-            rights.check_seen(request.seen, [current])
+            rights.check_seen(request.seen, [current], beside=self._met(current))
             return self._writes.change(
-                name, changed, reason=reason, kind="review", outcome=outcome, idempotency=idempotency
+                name, changed, reason=reason, kind="review", outcome=outcome, idempotency=idempotency, replaces=True
             )
 
     def _waits_for_user(self, memory: Memory, against: Sequence[Memory]) -> bool:

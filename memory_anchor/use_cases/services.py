@@ -172,8 +172,9 @@ class Project:
 
 
 def asks_user(settings: Settings) -> frozenset[MemoryType]:
-    """Return the types that `conflicts.policy` says to ask the user about."""
-    return frozenset(MemoryType(kind) for kind, policy in settings.conflicts.policy.items() if policy == "ask_user")
+    """Return the types whose contradictions wait for the user: all but those that `conflicts.policy` settles."""
+    settled = {kind for kind, chosen in policy(settings).by_type.items() if chosen is not Resolution.ASK_USER}
+    return frozenset(MemoryType) - settled
 
 
 def rules_folder(scope: Scope, root: str, *, local_account: str) -> str:

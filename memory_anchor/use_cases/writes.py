@@ -13,7 +13,7 @@ Source: the write-back RFC, section 2.3 (usage of a knowledge base).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -22,8 +22,9 @@ from memory_anchor import inputs, rights
 from memory_anchor.base.hashing import content_hash, stable_hash
 from memory_anchor.base.json_values import Json
 from memory_anchor.base.pausing import Pause, pause_of
-from memory_anchor.errors import BadInput, Refused, VersionConflict
-from memory_anchor.ingest.writing import FactDraft
+from memory_anchor.errors import BadInput, NotFound, Refused, VersionConflict
+from memory_anchor.ingest.letting_in import IN_FORCE
+from memory_anchor.ingest.writing import PROMOTED_FROM, FactDraft
 from memory_anchor.language import safety
 from memory_anchor.layers.event_log import EventDraft
 from memory_anchor.layers.gate import DEFAULT_CONFIDENCE
@@ -58,7 +59,7 @@ from memory_anchor.requests import (
 )
 from memory_anchor.rights import Action
 from memory_anchor.use_cases.services import Project, Services
-from memory_anchor.versions import revise
+from memory_anchor.versions import Revision, revise
 
 HOME_OF = {
     Layer.IDENTITY_SCHEMA: "propose_constitution_change",
@@ -225,6 +226,10 @@ class Writes:
         claimed_or_not = DEFAULT_CONFIDENCE if request.confidence is None else request.confidence
         resolved: dict[str, Json] = {"replaces": draft.replaces, "confidence": claimed_or_not}
         idempotency = self._idempotency("save_memory", request, draft, resolved, line)
+        if draft.replaces and request.visibility is None:  # for the same readers, unless the caller says otherwise
+            target = self.services.records.read(draft.replaces, self.actor.scope)
+            if self.replayed(idempotency) is None:
+                draft = replace(draft, visibility=target.visibility)
         if line is not None and line.dry:
             predicted = self.services.facts.predicted_outcome(self.actor, draft, idempotency, gate=self.project.gate)
             return WriteOutcome(predicted, None, Layer.VERIFIED_FACT, None, "")
@@ -249,15 +254,9 @@ class Writes:
             raise BadInput(f"event_id {request.event_id!r} is in {event.layer.value}; allowed is an event of event_log")
         if answer is not None:
             return self._promoted(event, answer)
-        if event.promoted_to:
-            return WriteOutcome(
-                Outcome.SKIPPED,
-                event.promoted_to,
-                Layer.VERIFIED_FACT,
-                Status.ACTIVE,
-                f"event {request.event_id} was promoted before",
-                target_id=request.event_id,
-            )
+        rights.check(Action.PROMOTE, self.actor.caller, [event])
+        if (before := self._promoted_before(event)) is not None:
+            return before
         content = text or event.content
         claim, doubt = self.project.gate.assess(content) if request.confidence is None else (request.confidence, "")
         draft = replace(
@@ -273,13 +272,29 @@ class Writes:
             ),
             origin=event.origin if event.origin is Origin.DOCUMENT else self._source(None)[0],
             redactions=kinds,
+            reason=f"{PROMOTED_FROM}{event.id}",
         )
         self.check_usage(Layer.VERIFIED_FACT, draft.origin, draft.visibility)
         return self._promoted(event, self.services.facts.save(self.actor, draft, idempotency, gate=self.project.gate))
 
+    def _promoted_before(self, event: Memory) -> WriteOutcome | None:
+        """Return the answer to a second promotion: the fact as it is now; None where it was erased or is not read."""
+        if not event.promoted_to:
+            return None
+        try:
+            fact = self.services.records.read(event.promoted_to, self.actor.scope)
+        except NotFound:
+            return None
+        reason = f"event {event.id} was promoted before, to {fact.id}"
+        if fact.status is Status.ARCHIVED:
+            reason += f", which is archived; `memory-anchor restore {fact.id}` brings it back"
+        elif fact.status is not Status.ACTIVE:
+            reason += f", which is {fact.status.value}"
+        return WriteOutcome(Outcome.SKIPPED, fact.id, fact.layer, fact.status, reason, target_id=event.id)
+
     def _promoted(self, event: Memory, outcome: WriteOutcome) -> WriteOutcome:
-        """Return the answer to a promotion and mark the event, unless a crash lost only the mark."""
-        if outcome.id is not None and not event.promoted_to:
+        """Return the answer to a promotion, once the event names its fact: a crash may have lost only that."""
+        if outcome.id not in (None, event.promoted_to) and self._promoted_before(event) is None:
             self._mark_promoted(event.id, outcome.id)
         return replace(outcome, target_id=outcome.target_id or event.id)
 
@@ -332,10 +347,12 @@ class Writes:
         idempotency: Request | None,
         redactions: tuple[str, ...] = (),
         expected_version: int | None = None,
+        replaces: bool | None = None,
     ) -> WriteOutcome:
         """Write the next version of a memory, what `changed` makes of it; the caller has been checked.
 
-        idempotency: was looked for before the caller's checks, and is once more under the lock.
+        idempotency: was looked for before the caller's checks, and is once more under the lock. replaces: a fact comes
+        into force by this change; whether it ends what it was saved to replace. None: it does not, or was before.
 
         Raises VersionConflict: `expected_version` is given and somebody wrote another one meanwhile.
         """
@@ -349,18 +366,25 @@ class Writes:
                 raise VersionConflict(
                     f"{name} is at version {current.version}, not {expected_version}; read it again and retry"
                 )
-            new = changed(current)
+            new, at = changed(current), self.services.clock.now()
+            new = replace(new, content_hash=content_hash(new.content))
+            met: Sequence[Revision] = ()
+            target_id, why = None, reason
+            if replaces is not None and new.status in IN_FORCE and new.layer is Layer.VERIFIED_FACT:
+                entrance = self.services.facts.let_in(self.actor, new, at, may_replace=replaces)
+                new, met, target_id = entrance.memory, entrance.revisions, entrance.target_id
+                outcome, why = entrance.outcome, f"{reason}; {entrance.why}" if entrance.why else reason
             step = revise(
                 current,
-                replace(new, content_hash=content_hash(new.content)),
-                at=self.services.clock.now(),
+                new,
+                at=at,
                 author=author_of(self.actor),
                 reason=reason,
                 written_in=self.actor.scope.conversation,
             )
-            answer = WriteOutcome(outcome, name, step.new.layer, step.new.status, reason, redactions=redactions)
+            answer = WriteOutcome(outcome, name, new.layer, new.status, why, target_id, redactions=redactions)
             step = replace(step, new=with_receipt(step.new, idempotency, answer))
-            records.commit(revisions=[step], kind=kind, by=step.new.author)
+            records.commit(revisions=[step, *met], kind=kind, by=step.new.author)
         return answer
 
     # --- shared checks ---------------------------------------------------------------------------------------------

@@ -54,7 +54,8 @@ class Desk:
 
     def __init__(self, seat: Seat) -> None:
         self.seat, self.data = seat, seat.data
-        self.env = {**seat.env(), "MEMORY_ANCHOR_PROJECT_DIR": str(seat.project)}
+        agents_settle = {"MEMORY_ANCHOR_CONFLICTS__POLICY__FACT": "merge"}
+        self.env = {**seat.env(**agents_settle), "MEMORY_ANCHOR_PROJECT_DIR": str(seat.project)}
         self._agent: Agent | None = None
 
     @property

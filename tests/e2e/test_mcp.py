@@ -423,7 +423,7 @@ def test_a_resent_write_is_stored_once_even_without_a_request_id(core: Core, pro
 
 
 @in_event_loop
-async def test_the_full_profile_remembers_conversations_and_settles_conflicts(core: Core, project: Path) -> None:
+async def test_the_full_profile_learns_and_leaves_conflicts_to_the_user(core: Core, project: Path) -> None:
     server = build_server(core, profile="full", read_only=False, project_dir=str(project))
     turns = [
         {"role": "user", "content": "We moved to Postgres because SQLite locked under load."},
@@ -437,9 +437,9 @@ async def test_the_full_profile_remembers_conversations_and_settles_conflicts(co
         new = await session.ok("save_memory", content="The API port is 9000.")
         assert (new["outcome"], new["target_id"]) == ("needs_review", old["id"])
         assert "Perhaps" not in await session.no("resolve_conflict", id=new["id"], resolution="perhaps")
-        settled = await session.ok("resolve_conflict", id=new["id"], resolution="keep_new")
-        assert (settled["outcome"], settled["target_id"]) == ("superseded", old["id"])
-        assert (await session.ok("get_memory", id=old["id"]))["status"] == "superseded"
+        refused = await session.no("resolve_conflict", id=new["id"], resolution="keep_new")
+        assert "waits for the user" in refused
+        assert (await session.ok("get_memory", id=old["id"]))["status"] == "disputed"
 
 
 @in_event_loop

@@ -61,7 +61,7 @@ BUDGETS: dict[str, int] = {
     "recall": 5090,
     "identity": 3840,
     "upkeep": 2873,
-    "ingest": 3295,
+    "ingest": 3430,
     "care": 3526,
     "context": 2338,
     "evaluation": 1821,
@@ -73,7 +73,7 @@ BUDGETS: dict[str, int] = {
     "activation": 387,
     "hooks": 422,
     "brief": 474,
-    "rights": 408,
+    "rights": 440,
     "ports": 399,
     "inputs": 224,
     "files": 300,
@@ -85,13 +85,13 @@ BUDGETS: dict[str, int] = {
     "freshness": 210,
     "testing": 170,
     "team": 1469,
-    "versions": 150,
+    "versions": 151,
     "where": 120,
     "errors": 124,
     "__main__": 76,
     "__init__": 10,
     "base": 1545,
-    "use_cases": 2317,
+    "use_cases": 2370,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
 in the commit what was dropped for it."""

@@ -374,7 +374,9 @@ def test_half_done_supersedes_and_promotions_are_finished_once():
         fact("old", "Use pip", origin=Origin.AGENT),
         fact("new", "Use uv", origin=Origin.AGENT, previous_version_id="old@1", recorded_at=day(1), valid_from=day(1)),
         a_memory("event", "Moved to uv"),
-        fact("rule", "uv it is", citations=(Citation("event", "event"),)),
+        fact("rule", "uv it is", citations=(Citation("event", "event"),), reason="promoted from event"),
+        a_memory("cited", "Talked about uv"),
+        fact("citing", "uv is fast", citations=(Citation("event", "cited"),)),
     )
 
     first, again = finish_supersedes(up, day(2)), finish_supersedes(up, day(3))

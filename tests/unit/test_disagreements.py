@@ -11,6 +11,7 @@ import pytest
 
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.core import Core
+from memory_anchor.errors import Refused
 from memory_anchor.ingest.reconcile import Decision, decide
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.language.tokens import estimate_tokens
@@ -30,6 +31,7 @@ from memory_anchor.model import (
 )
 from memory_anchor.ports import DENSE, Entry
 from memory_anchor.recall.embedding import AWAITED_TOKENS, awaited_text
+from memory_anchor.rights import version_stamp
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ScriptedLanguageModel, ephemeral_core
 from memory_anchor.upkeep.disagreements import ANSWERS_WAITING, RecalledTogether
@@ -97,7 +99,11 @@ def test_what_was_found_while_recalling_is_settled_like_any_other(core: Core, ag
     anchor, (old, new) = recalled(core, agent, clock, OLD, NEW)
     reconsolidated(core)
 
-    anchor.settle(old.id, "keep_new")
+    with pytest.raises(Refused, match="waits for the user"):
+        anchor.settle(old.id, "keep_new")
+    human = core.anchor(replace(agent, caller=Caller.HUMAN))
+    sides = human.sides(old.id)
+    human.settle(old.id, "keep_new", seen=[version_stamp(one.id, one.version, one.content) for one in sides])
 
     assert (anchor.get(old.id).status, anchor.get(new.id).status) == (Status.SUPERSEDED, Status.ACTIVE)
     assert anchor.search(QUERY).conflicts == ()

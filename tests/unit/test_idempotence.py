@@ -24,6 +24,7 @@ from memory_anchor.front import calls, mcp_answers
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import COLLECTIONS, RECEIPTS_KEPT, Actor, Caller
 from memory_anchor.runtime import wire
+from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
 from memory_anchor.where import Where
 
@@ -130,6 +131,15 @@ JUDGED_ANEW = {"jobs_run"}
 """Killed between its last write and its answer, a job finds less to do: what it did stays done once."""
 GONE = {"knowledge_remove"}
 """Killed there, the repeat is told that there is no such source any more."""
+
+
+@pytest.fixture
+def core(tmp_path: Path, clock: ManualClock) -> Iterator[Core]:
+    """Return a memory whose settings let agents settle contradictions of facts."""
+    settings = Settings.model_validate({"conflicts": {"policy": {"fact": "merge"}}})
+    made = ephemeral_core(tmp_path / "core", clock=clock, settings=settings)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -175,13 +175,13 @@ class _Review:
         for _ in range(SHOWN_AGAIN_MAX):
             out.print(f"\n[bold]{self.position + 1}/{len(self.items)}[/] [dim]{escaped(sides[0]['type'])}[/]")
             show_sides(sides, on=out)
-            answer = typer.prompt(DISPUTED if len(sides) > 1 else PENDING, default="s").strip()[:1]
+            answer = typer.prompt(PENDING if _waits(sides[0]) else DISPUTED, default="s").strip()[:1]
             if answer in ("q", "Q"):
                 return False
             if answer in ("u", "U"):
                 self._undo()
                 return True
-            if answer in ("A", "R") and len(sides) == 1:
+            if answer in ("A", "R") and _waits(sides[0]):
                 self._decide_rest("accept" if answer == "A" else "reject")
                 return True
             what, arguments = _chosen_call(answer.lower(), sides)
@@ -207,19 +207,21 @@ class _Review:
 
     def _decide_rest(self, what: str) -> None:
         """Accept or reject every pending memory from here on, after showing all of them."""
-        rest = [record(item["memory"]) for item in self.items[self.position :] if not item["against"]]
-        show_memories(rest)
+        items = [item for item in self.items[self.position :] if _waits(record(item["memory"]))]
+        rest = [record(item["memory"]) for item in items]
+        show_memories(memory for item in items for memory in _sides(item))
         for memory in rest:
             _show_reasons(memory, out)
         if not typer.confirm(f"{what.capitalize()} these {len(rest)}?", default=False):
             return
-        for memory in rest:
+        for memory, item in zip(rest, items, strict=True):
             try:
-                call(what, id=memory["id"], seen=version_stamps([memory]), human=self.human)
+                call(what, id=memory["id"], seen=version_stamps(_sides(item)), human=self.human)
                 self._count(what, [text(memory["id"])])
             except MemoryAnchorError as error:  # changed or settled meanwhile: it stays in the inbox
                 err.print(f"[yellow]{memory['id']}: {escaped(str(error))}[/]")
-        self.position += next((n for n, item in enumerate(self.items[self.position :]) if item["against"]), len(rest))
+        left = self.items[self.position :]
+        self.position += next((n for n, item in enumerate(left) if not _waits(record(item["memory"]))), len(rest))
 
     def _undo(self) -> None:
         """Take the last action back, unless somebody else wrote since, and show its item again."""
@@ -241,7 +243,7 @@ class _Review:
 
 def _chosen_call(answer: str, sides: list[Record]) -> tuple[str, dict[str, Json]]:
     """Return the call that a human chose with its arguments; ("", {}) to skip."""
-    if len(sides) > 1:
+    if not _waits(sides[0]):
         resolution = RESOLUTIONS.get(answer)
         if resolution != "merge":
             return ("settle", {"resolution": resolution}) if resolution else ("", {})
@@ -252,6 +254,11 @@ def _chosen_call(answer: str, sides: list[Record]) -> tuple[str, dict[str, Json]
     new = edit_text(old, "new text (empty: as it is)") if answer == "e" else ""
     what = {"a": "accept", "e": "accept", "r": "reject"}.get(answer, "")
     return what, {"content": new} if new and new != old else {}
+
+
+def _waits(memory: Record) -> bool:
+    """Return whether a memory waits to be let in; else it is a side of a contradiction."""
+    return memory.get("status") == "pending"
 
 
 def _sides(item: Record) -> list[Record]:
@@ -416,7 +423,9 @@ def reasons_to_review(memory: Record) -> list[str]:
     elif memory.get("visibility") == "account":
         parts.insert(0, "wants to be known in every project")
     if memory.get("disputes") and memory.get("status") == "pending":
-        parts.insert(0, f"speaks against {', '.join(map(str, items(memory['disputes'])))}")
+        against = list(map(str, items(memory["disputes"])))
+        replaces = str(memory.get("previous_version_id")).partition("@")[0] in against
+        parts.insert(0, f"{'would replace' if replaces else 'speaks against'} {', '.join(against)}")
     if memory.get("extractor_model"):
         parts.append(f"by {memory['extractor_model']}")
     return [part for part in parts if part]

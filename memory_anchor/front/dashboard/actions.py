@@ -214,11 +214,12 @@ def decide(form: Form, session: Session, words: Words) -> str:
 def _edited(form: Form, name: str, seen: list[str]) -> str | None:
     """Return the text that was typed instead of the one shown, None for the same."""
     text = form.get(f"text.{name}")
-    if text is None or not seen:
+    own = next((stamp for stamp in seen if stamp.startswith(f"{name}@")), "")
+    if text is None or not own:
         return None
-    version = seen[0].partition("@")[2].partition(":")[0]
+    version = own.partition("@")[2].partition(":")[0]
     shown = version_stamps([{"id": name, "version": int(version) if version.isdecimal() else 0, "content": text}])
-    return None if shown == seen else text
+    return None if shown == [own] else text
 
 
 def _done(session: Session, sentence: str, began: str, changed: str) -> None:

@@ -109,7 +109,7 @@ def _waiting(item: Record, form: Query) -> Page:
 def _why(item: Record) -> str:
     """Return the key of the reason why a memory waits."""
     memory = record(item["memory"])
-    if item["against"]:
+    if item["against"] and memory["status"] != "pending":
         return "why.conflict_human" if item["needs_human"] else "why.conflict"
     if memory.get("visibility") == "account":
         return "why.account"
