@@ -99,7 +99,7 @@ def build_core(
     adapters = Adapters(
         store=opened,
         embedder=chosen,
-        model=None if settings.llm.kind == "sampling" else thinking,  # no save and no job has a client to ask
+        model=thinking,
         clock=settable,
         reranker=ranking,
         local=second,

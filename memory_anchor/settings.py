@@ -120,7 +120,7 @@ class EmbedderSettings(_Group):
 class ModelSettings(_Group):
     """command: of kind `command`, the program and its arguments; runs_a_day: how often it may be started."""
 
-    kind: Literal["none", "anthropic", "openai", "command", "sampling"] = "none"
+    kind: Literal["none", "anthropic", "openai", "command"] = "none"
     model: str = ""
     base_url: str = ""
     api_key: SecretStr = SecretStr("")

@@ -92,7 +92,7 @@ class NoModel:
 
     def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
         del shape, system, prompt, deadline_s
-        raise Unavailable("No language model is set up; llm.kind may be anthropic, openai, command or sampling.")
+        raise Unavailable("No language model is set up; llm.kind may be anthropic, openai or command.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,10 +411,6 @@ def make_model(
     """Return the language model that settings name by its kind. Raises BadInput."""
     if kind == "none":
         return NoModel()
-    if kind == "sampling":
-        from memory_anchor.adapters.other_models import SamplingModel
-
-        return SamplingModel(clock=clock, monthly_token_budget=monthly_token_budget, counter=counter)
     if kind == "command":
         from memory_anchor.adapters.other_models import CommandModel
 

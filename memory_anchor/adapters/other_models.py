@@ -1,4 +1,4 @@
-"""Language models that are not Anthropic's API: chat completions, a program, and the MCP client's own.
+"""Language models that are not Anthropic's API: chat completions, and a program.
 
 Limits and refusals (deadline, retries, budget, circuit) are `AnthropicModel`'s; here is only what differs.
 
@@ -11,9 +11,6 @@ Limits and refusals (deadline, retries, budget, circuit) are `AnthropicModel`'s;
   (jobs, hooks that were answered), so many times a day, with so much text. It runs in an empty folder of its own with
   `MEMORY_ANCHOR_READ_ONLY`, so that the hooks of the client learn nothing from the question. No shell reads the
   command. Rejected: the prompt as an argument, which every process of the machine can read.
-- `SamplingModel`: the MCP client's own model, asked while the client waits for the answer to a call. Only where the
-  client offers sampling, and only in calls that read a conversation. A save, a search and a job have no client to ask,
-  so rules decide there. A client may let its user refuse, which is not retried.
 """
 
 from __future__ import annotations
@@ -42,7 +39,6 @@ from memory_anchor.adapters.language_models import (
 )
 from memory_anchor.base.foreground import is_background
 from memory_anchor.base.json_values import Json, Record, items, parsed, record
-from memory_anchor.base.sampling import ClientQuestion, current_client
 from memory_anchor.errors import Unavailable
 from memory_anchor.ports import Clock, ModelUsage
 
@@ -279,45 +275,3 @@ def last_json_object(text: str) -> str:
         if inner is not None and "{" in inner:
             last = last_json_object(inner) or last
     return last or text
-
-
-NAME = "sampling"
-ANSWER_CHARS = 400_000
-
-
-class SamplingModel(AnthropicModel):
-    """The model of the client whose call is served."""
-
-    home = ""
-
-    def __init__(
-        self, *, clock: Clock, monthly_token_budget: int = 2_000_000, counter: TokenCounter | None = None
-    ) -> None:
-        super().__init__(NAME, clock=clock, monthly_token_budget=monthly_token_budget, counter=counter)
-        self._url = "sampling:"
-
-    def state(self) -> str:
-        """Return how much of the month's budget is spent. Raises Unavailable: all of it."""
-        self._check_budget()
-        spent = self._counter.spent(self._month())
-        return (
-            f"the MCP client's own, asked only while it has a conversation read; {spent} of {self._budget} tokens spent"
-        )
-
-    def _ask(self, question: ModelQuestion, left: float) -> ModelAnswer:
-        client = current_client()
-        if client is None:
-            raise Declined("The language model is the MCP client's own, and this is no call in which one can be asked.")
-        schema = json.dumps(question.schema, ensure_ascii=False)
-        task = f"{question.system}\n\nAnswer with one JSON object alone that fits this JSON Schema:\n{schema}"
-        try:
-            answer, cut = client(ClientQuestion(task, question.prompt, MAX_OUTPUT_TOKENS, left))
-        except TimeoutError:
-            raise Declined("The MCP client's model did not answer in time.") from None
-        except (Declined, TransientFailure, Unavailable):
-            raise
-        except Exception:
-            raise Declined("The MCP client did not let its model be asked.") from None
-        text = answer[:ANSWER_CHARS] if cut else last_json_object(answer[:ANSWER_CHARS])
-        sent = len(task) + len(question.prompt)
-        return ModelAnswer(text, None, cut, sent // CHARS_A_TOKEN, len(answer) // CHARS_A_TOKEN)

@@ -23,15 +23,12 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import anyio.from_thread
 import anyio.to_thread
-from anyio.lowlevel import current_token
 from mcp import MCPError
 from mcp import types as mcp_types
 from mcp.server.lowlevel import Server
-from mcp.shared.message import ServerMessageMetadata
 
 from memory_anchor import shapes
 from memory_anchor.base.json_values import Json, Record
-from memory_anchor.base.sampling import AsksClient, ClientQuestion, sampling_client
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
 from memory_anchor.front import mcp_answers, tool_specs
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
@@ -162,9 +159,7 @@ class _Front:
     async def call_tool(self, context: Context, params: mcp_types.CallToolRequestParams) -> Result:
         actor = self._actor(context)
         variant = partial(self._variant, context, actor)
-        client = asks_client(context) if params.name in ASKS_CLIENT else None
-        with sampling_client(client):
-            return await self._in_thread(partial(self._call, actor, variant, params.name, params.arguments))
+        return await self._in_thread(partial(self._call, actor, variant, params.name, params.arguments))
 
     def _call(self, actor: Actor, variant: Callable[[], str], name: str, given: Record | None) -> Result:
         """Return a tool's result; the SDK checks it against the connection's protocol version."""
@@ -377,35 +372,3 @@ def _protocol_code(error: MemoryAnchorError) -> int:
     if isinstance(error, NotFound):
         return RESOURCE_NOT_FOUND
     return mcp_types.INVALID_PARAMS if isinstance(error, BadInput) else mcp_types.INTERNAL_ERROR
-
-
-ASKS_CLIENT = frozenset({"remember_conversation"})
-"""Tools that may ask the client's model: those that read a conversation, which takes long anyway. Never a save."""
-
-
-def asks_client(context: ServerRequestContext[ClientConnection, Request]) -> AsksClient | None:
-    """Return a function that asks this call's client, or None where it does not offer sampling."""
-    session = context.session
-    wanted = mcp_types.ClientCapabilities(sampling=mcp_types.SamplingCapability())
-    if not session.check_client_capability(wanted):
-        return None
-    loop, about = current_token(), ServerMessageMetadata(related_request_id=context.request_id)
-
-    async def request(question: ClientQuestion) -> tuple[str, bool]:
-        content = mcp_types.TextContent(type="text", text=question.prompt)
-        params = mcp_types.CreateMessageRequestParams(
-            messages=[mcp_types.SamplingMessage(role="user", content=content)],
-            system_prompt=question.system,
-            max_tokens=question.max_tokens,
-        )
-        with anyio.fail_after(question.timeout_s):
-            answer = await session.send_request(
-                mcp_types.CreateMessageRequest(params=params), mcp_types.CreateMessageResult, metadata=about
-            )
-        text = answer.content.text if isinstance(answer.content, mcp_types.TextContent) else ""
-        return text, answer.stop_reason == "maxTokens"
-
-    def ask(question: ClientQuestion) -> tuple[str, bool]:
-        return anyio.from_thread.run(request, question, token=loop)
-
-    return ask

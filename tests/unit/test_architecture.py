@@ -319,7 +319,7 @@ BESIDE_THE_DOOR = {
 SMALL_THINGS = {
     "activation",
     "inputs",
-    *(f"base.{name}" for name in ("json_values", "hashing", "terminal", "sampling")),
+    *(f"base.{name}" for name in ("json_values", "hashing", "terminal")),
 }
 
 
