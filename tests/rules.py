@@ -100,6 +100,9 @@ RULES = (
         (
             "test_events::test_an_event_has_a_when_even_if_nobody_gave_one",
             "test_events::test_an_event_keeps_where_who_and_source",
+            "test_ahead::test_a_time_to_live_counts_from_what_happened",
+            "test_ahead::test_what_was_over_before_it_was_told_is_archived_and_says_so",
+            "test_ahead::test_the_default_time_to_live_ends_nothing_that_is_told_late",
         ),
     ),
     Rule(
@@ -164,6 +167,11 @@ RULES = (
             "test_operations::test_a_heading_without_text_belongs_to_the_part_below_it",
             "test_operations::test_an_edited_file_is_read_again",
             "test_operations::test_a_file_is_read_whole_by_its_name",
+            "test_operations::test_an_index_never_comes_before_the_file_it_names",
+            "test_operations::test_an_order_brings_up_what_the_question_does",
+            "test_operations::test_what_did_not_change_is_embedded_once_whichever_process_asks",
+            "test_operations::test_an_engine_that_is_killed_loses_no_finished_rows",
+            "test_operations::test_rows_that_may_be_wrong_are_made_again",
         ),
     ),
     Rule(
