@@ -8,12 +8,14 @@ Rejected: pydantic's own messages (several lines, with the refused text).
 
 from __future__ import annotations
 
-import re
+import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cache, wraps
+from functools import partial, wraps
 from types import EllipsisType
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo
@@ -26,22 +28,29 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     JsonValue,
+    ModelWrapValidatorHandler,
     PlainValidator,
+    PrivateAttr,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError
 
-from memory_anchor.base.json_values import Json, Record, items, kind_of, number, parsed, record, text
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_schema import bounds_in_words
+from memory_anchor.base.json_values import Json, parsed, record, text
 from memory_anchor.errors import BadInput, retry_on_conflict
 from memory_anchor.inputs import (
     CONTENT_MAX,
     FILE_MAX,
     FILES_MAX,
+    INVALID,
     KEY_MAX,
     NAME_MAX,
+    PATH_MAX,
     PEOPLE_MAX,
     QUERY_MAX,
     REASON_MAX,
@@ -49,7 +58,10 @@ from memory_anchor.inputs import (
     TAG_MAX,
     TAGS_MAX,
     YEARS,
+    field_of,
     json_value,
+    sentence,
+    shortened,
 )
 from memory_anchor.model import (
     CITATION_KINDS,
@@ -71,13 +83,6 @@ from memory_anchor.model import (
 L1_BYTES_MAX = 16 * 1024
 SEEN_MAX, STAMP_MAX = 50, 200
 WEIGHT_MAX = 10
-SHOWN_CHARS = 40
-"""Of a refused value in a message: it may be private text."""
-INVALID = "not_taken"
-"""The type of our own validation errors; their message is a sentence without its subject."""
-BOUNDS = {"ge": "minimum", "le": "maximum"}
-"""JSON Schema's words for bounds that pydantic leaves as they are after a validator of ours."""
-
 OWNER_FIELDS = ("account_id", "user_id", "conversation_id")
 HALF_LIFE_DAYS_MAX = 36_500
 SOURCE_ALIASES = {"dag_node": "conversation"}
@@ -99,16 +104,28 @@ def _invalid(what: str) -> PydanticCustomError:
     return PydanticCustomError(INVALID, "{what}", {"what": what})
 
 
+def _short(value: Raw) -> str:
+    return shortened(repr(value))
+
+
 def _without_nul(text: str) -> str:
     if "\0" in text:
         raise _invalid(f"has a NUL character at position {text.index(chr(0))}; allowed is text without NUL")
     return text
 
 
-def _as_stored(text: str) -> str:
+_removed: ContextVar[set[str] | None] = ContextVar("removed", default=None)
+"""Kinds of what was removed from the request that is being read."""
+
+
+def clean(text: str) -> str:
+    """Return the text as anybody behind a request may see it: without secrets and private parts."""
     from memory_anchor.language.safety import cleaned  # a command's options need none of its rules
 
-    return cleaned(text).text
+    safe = cleaned(text)
+    if safe.kinds and (removed := _removed.get()) is not None:
+        removed.update(safe.kinds)
+    return safe.text
 
 
 def is_left_out(value: Raw) -> bool:
@@ -169,7 +186,7 @@ def _tag(value: Raw) -> Tag:
         raise _invalid(f"is {_short(name)}; allowed is text of 1 to {TAG_MAX} characters")
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= WEIGHT_MAX:
         raise _invalid(f"has the weight {_short(weight)}; allowed is a number from 0 to {WEIGHT_MAX}")
-    return Tag(_as_stored(_without_nul(name.strip())), float(weight))
+    return Tag(clean(_without_nul(name.strip())), float(weight))
 
 
 def _tags(tags: tuple[Tag, ...]) -> tuple[Tag, ...]:
@@ -224,7 +241,9 @@ def _half_life(value: Raw) -> float:
 
 
 def _owner(value: Raw) -> tuple[tuple[str, str], ...]:
-    value = dict(value) if isinstance(value, tuple) else unquoted(value, dict)  # a tuple was checked before
+    if isinstance(value, tuple | list) and all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in value):
+        value = {str(name): owner for name, owner in value}  # checked before
+    value = unquoted(value, dict)
     if not isinstance(value, Mapping) or not all(
         name in OWNER_FIELDS and isinstance(owner, str) and len(owner) <= NAME_MAX for name, owner in value.items()
     ):
@@ -248,13 +267,26 @@ def _cited_source(value: Raw) -> Citation:
     first, last = (line if isinstance(line, int) and line >= 1 else None for line in lines)
     if (first, last) != lines:
         raise _invalid(f"has the locator {_short(locator)}; allowed are line_start and line_end from 1")
-    cleaned_title = _as_stored(_without_nul(title[:KEY_MAX])) if isinstance(title, str) else None
-    return Citation(kind, _as_stored(_without_nul(ref.strip())), cleaned_title, Locator(first, last))
+    cleaned_title = clean(_without_nul(title[:KEY_MAX])) if isinstance(title, str) else None
+    return Citation(kind, clean(_without_nul(ref.strip())), cleaned_title, Locator(first, last))
 
 
-def _json(value: Json) -> Json:
-    """Return a JSON value as it would come back from its text."""
-    return parsed(json_value("value", value, most_bytes=L1_BYTES_MAX))
+def _json(value: Json, info: ValidationInfo) -> Json:
+    """Return a JSON value as it would come back from its text, cleaned under its key, too."""
+    from memory_anchor.language.safety import cleaned_value
+
+    return cleaned_value(parsed(json_value("value", value, most_bytes=L1_BYTES_MAX)), str(info.data.get("key", "")))
+
+
+def _document(encoded: str) -> str:
+    """Return the bytes of a document in base64; those of a text are cleaned."""
+    try:
+        whole = base64.b64decode(encoded, validate=True)
+    except ValueError:
+        raise _invalid("is not Base64; allowed is the bytes of one file in Base64") from None
+    with suppress(UnicodeDecodeError):
+        return base64.b64encode(clean(whole.decode("utf-8")).encode()).decode()
+    return encoded
 
 
 def enum_name(aliases: Mapping[str, StrEnum] | None = None) -> BeforeValidator:
@@ -269,16 +301,30 @@ def enum_name(aliases: Mapping[str, StrEnum] | None = None) -> BeforeValidator:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Stripped text; least=0 allows it to be empty."""
+    """Stripped text without secrets and private parts; least=0 allows it to be empty.
+
+    exact: it stays as it was given, because it is compared, hashed or opened; nothing stores or shows it as a text.
+    """
 
     most: int
     least: int = 1
+    exact: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         bounds = StringConstraints(
             strict=True, strip_whitespace=True, min_length=self.least or None, max_length=self.most
         )
-        return handler.generate_schema(Annotated[source, bounds, AfterValidator(_without_nul)])
+        whole = Annotated[source, bounds, AfterValidator(_without_nul)]
+        return handler.generate_schema(whole if self.exact else Annotated[whole, AfterValidator(self._clean)])
+
+    def _clean(self, text: str) -> str:
+        made = clean(text)
+        if text and self.least and not made:
+            raise _invalid("is empty once its private part is left out; allowed is text outside <private>")
+        return made
+
+
+Exact = partial(Text, exact=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,17 +338,19 @@ class Listed:
         return handler.generate_schema(bounded)
 
 
-AsStored = AfterValidator(_as_stored)
-"""For text that is stored next to a memory's content: secrets and private parts are removed."""
 Content = Annotated[str, Text(CONTENT_MAX)]
-Identifier = Annotated[str, Text(NAME_MAX)]
-Name = Annotated[str, Text(NAME_MAX, 0)]
-StoredName = Annotated[str, Text(NAME_MAX, 0), AsStored]
+Identifier = Annotated[str, Exact(NAME_MAX)]
+Name = Annotated[str, Exact(NAME_MAX, 0)]
+"""Of somebody or something, as it is known elsewhere."""
+Label = Annotated[str, Text(NAME_MAX, 0)]
+"""A name that is stored with a text and tells something about it."""
+Path = Annotated[str, Exact(PATH_MAX)]
 Reason = Annotated[str, Text(REASON_MAX)]
-StoredReason = Annotated[str, Text(REASON_MAX, 0), AsStored]
-StoredKey = Annotated[str, Text(KEY_MAX, 0), AsStored]
+OptionalReason = Annotated[str, Text(REASON_MAX, 0)]
+Key = Annotated[str, Text(KEY_MAX, 0)]
+EncodedDocument = Annotated[str, AfterValidator(_document)]
 Query = Annotated[str, Text(QUERY_MAX)]
-RequestId = Annotated[str, Text(REQUEST_ID_MAX, 0)]
+RequestId = Annotated[str, Exact(REQUEST_ID_MAX, 0)]
 Flag = Annotated[bool, Field(strict=True), from_json(bool)]
 Polarity = Annotated[float, Field(strict=True, ge=-1, le=1, allow_inf_nan=False), from_json(int, float)]
 Decay = Annotated[float, PlainValidator(_half_life), WithJsonSchema({"type": "object"})]
@@ -321,9 +369,8 @@ OneTag = Annotated[Tag, PlainValidator(_tag), WithJsonSchema({"type": "string"})
 Tags = Annotated[tuple[OneTag, ...], Field(max_length=TAGS_MAX), AfterValidator(_tags), BeforeValidator(_as_list)]
 TagName = Annotated[str, Text(TAG_MAX)]
 TagNames = Annotated[tuple[TagName, ...], Listed(TAGS_MAX)]
-Files = Annotated[tuple[Annotated[str, Text(FILE_MAX), AsStored], ...], Listed(FILES_MAX)]
+Files = Annotated[tuple[Annotated[str, Text(FILE_MAX)], ...], Listed(FILES_MAX)]
 People = Annotated[tuple[Annotated[str, Text(NAME_MAX)], ...], Listed(PEOPLE_MAX)]
-StoredPeople = Annotated[tuple[Annotated[str, Text(NAME_MAX), AsStored], ...], Listed(PEOPLE_MAX)]
 AnyLayer = Annotated[Layer, enum_name(LAYER_ALIASES), WithJsonSchema({"type": "string"})]
 AnyType = Annotated[MemoryType, enum_name(TYPE_ALIASES), WithJsonSchema({"type": "string"})]
 AnyVisibility = Annotated[Visibility, enum_name(VISIBILITY_ALIASES), WithJsonSchema({"type": "string"})]
@@ -331,7 +378,7 @@ AnyAction = Annotated[ProposalAction, enum_name(), WithJsonSchema({"type": "stri
 AnyMode = Annotated[WriteMode, enum_name(), WithJsonSchema({"type": "string"})]
 AnyStatus = Annotated[Status, enum_name(), WithJsonSchema({"type": "string"})]
 AnyEpistemic = Annotated[Epistemic, enum_name(), WithJsonSchema({"type": "string"})]
-Stamps = Annotated[tuple[Annotated[str, Text(STAMP_MAX)], ...], Listed(SEEN_MAX)]
+Stamps = Annotated[tuple[Annotated[str, Exact(STAMP_MAX)], ...], Listed(SEEN_MAX)]
 """Stamps of the versions that a human was shown."""
 AnyJson = Annotated[JsonValue, PlainValidator(_json), WithJsonSchema({})]
 Messages = Annotated[
@@ -372,6 +419,29 @@ class BaseRequest(BaseModel):
     """Fields that do not make a request a different one."""
     other_names: ClassVar[Mapping[str, str]] = {}
     """Other name -> field: used where the field's own name is not given."""
+    encoded: ClassVar[frozenset[str]] = frozenset()
+    """Fields with bytes in base64, whose text was cleaned where it is one."""
+    _redactions: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _noting_redactions(cls, given: Raw, read: ModelWrapValidatorHandler[Self]) -> Self:
+        removed: set[str] = set()
+        token = _removed.set(removed)
+        try:
+            request = read(given)
+        finally:
+            _removed.reset(token)
+        if removed:
+            from memory_anchor.language.safety import KINDS
+
+            request._redactions = tuple(kind for kind in KINDS if kind in removed)
+        return request
+
+    @property
+    def redactions(self) -> tuple[str, ...]:
+        """The kinds that were removed from any text of this request."""
+        return self._redactions
 
     @model_validator(mode="before")
     @classmethod
@@ -414,6 +484,22 @@ class BaseRequest(BaseModel):
         compared = (name for name in type(self).model_fields if name not in self.not_compared)
         return {name: _plain(getattr(self, name)) for name in compared} | resolved
 
+    def as_body(self) -> dict[str, Json]:
+        """Return the fields that were given as JSON, which `read` turns into this request again, without any secret.
+
+        Exact texts are cleaned, too, since a body is sent or waits on disk; a request id becomes its hash then, so
+        that repeats stay repeats.
+        """
+        from memory_anchor.language.safety import cleaned_value
+
+        body: dict[str, Json] = {}
+        for name in sorted(self.model_fields_set):
+            value = _given(getattr(self, name))
+            body[name] = value if name in self.encoded else cleaned_value(value)
+            if name == "request_id" and body[name] != value:
+                body[name] = stable_hash("request_id", str(value))
+        return {name: value for name, value in body.items() if value is not None}
+
 
 def use_case(model: type[Request]) -> Callable[[Callable[[Anchor, Request], Answer]], Callable[..., Answer]]:
     """Return a decorator: a method that takes one request accepts its fields too, `search("text", limit=3)`.
@@ -445,90 +531,24 @@ def _plain(value: Json | Moment | Tag | Citation | tuple[Tag | Citation, ...]) -
     return str(value) if isinstance(value, Moment | Tag) else value
 
 
+def _given(value: Json | Moment | Tag | Citation | tuple[Tag | Citation, ...]) -> Json:
+    """Return a checked value in the form in which it may be given again."""
+    match value:
+        case Moment():
+            return value.text
+        case Tag():
+            return {"name": value.name, "weight": value.weight}
+        case Citation():
+            lines: Json = {"line_start": value.locator.line_start, "line_end": value.locator.line_end}
+            return {"kind": value.kind, "ref": value.ref, "title": value.title, "locator": lines}
+        case StrEnum():
+            return value.value
+        case tuple():
+            return [_given(member) for member in value]
+    return value
+
+
 # --- what is made from a request -------------------------------------------------------------------------------------
-
-
-def sentence(error: ErrorDetails, model: type[BaseModel], what: str) -> str:
-    """Return one sentence about an error: the field, the value cut short, what is allowed."""
-    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")
-    name = name or what
-    value, limits = error["input"], error.get("ctx", {})
-    match error["type"]:
-        case "missing":
-            required = [field for field, spec in model.model_fields.items() if spec.is_required()]
-            return f"{what} lacks the argument {name!r}; required are {', '.join(required)}"
-        case "extra_forbidden":
-            hidden: frozenset[str] = getattr(model, "unlisted", frozenset())
-            allowed = ", ".join(field for field in model.model_fields if field not in hidden) or "no arguments"
-            return f"{what} got the unknown argument {name[:80]!r}; allowed are {allowed}"
-        case "string_type":
-            allowed = f"text of 1 to {most} characters" if (most := _most(model, name)) else "text"
-            return f"{name} is {kind_of(value)}; allowed is {allowed}"
-        case "string_too_short":
-            return f"{name} is empty; allowed is text of 1 to {_most(model, name)} characters"
-        case "string_too_long":
-            return f"{name} is {len(value.strip())} characters long; allowed are 1 to {limits['max_length']}"
-        case "string_unicode":
-            return f"{name} has a lone surrogate; allowed is valid Unicode text"
-        case "too_long":
-            return f"{name} has {limits['actual_length']} entries; allowed are at most {limits['max_length']}"
-        case "enum" | "literal_error":
-            expected = re.sub(r"<\w{1,40}\.\w{1,40}: ('[^']{1,40}')>", r"\1", limits["expected"])
-            allowed = expected.replace("'", "").replace(" or ", ", ")
-            numbers = " (or L0 to L4)" if Layer.EVENT_LOG in allowed else ""
-            return f"{name} is {_short(value)}; allowed are {allowed}{numbers}"
-        case "tuple_type":
-            return f"{name} is {_short(value)}; allowed is a list of texts"
-        case "bool_type":
-            return f"{name} is {_short(value)}; allowed are true and false"
-        case kind if kind == INVALID:
-            return f"{name} {limits['what']}"
-    schema = _field_of(model, str(error["loc"][0])) if error["loc"] else {}
-    kind = "a whole number" if schema.get("type") == "integer" else "a number"
-    if "minimum" in schema:
-        at_least, at_most = number(schema["minimum"]), number(schema["maximum"])
-        return f"{name} is {_short(value)}; allowed is {kind} from {at_least:g} to {at_most:g}"
-    return f"{name} cannot be taken: {error['msg'][:1].lower()}{error['msg'][1:200]}"
-
-
-def _most(model: type[BaseModel], name: str) -> int | None:
-    """Return the most characters of a text, or of each text in a list."""
-    schema = _field_of(model, name.partition("[")[0])
-    most = record(schema.get("items", schema)).get("maxLength")
-    return most if isinstance(most, int) else None
-
-
-def _field_of(model: type[BaseModel], name: str) -> Record:
-    return record(record(schema_of(model)["properties"]).get(name))
-
-
-def _short(value: Raw) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= SHOWN_CHARS + 2 else f"{shown[:SHOWN_CHARS]}…"
-
-
-@cache
-def schema_of(model: type[BaseModel]) -> Schema:
-    """Return the JSON Schema of a request, with bounds and defaults, without titles and null unions."""
-    return dict(record(without_titles(model.model_json_schema())))
-
-
-def without_titles(schema: Json, *, defaults: bool = True) -> Json:
-    """Return a JSON Schema without titles and null unions, and without defaults where asked."""
-    if isinstance(schema, list):
-        return [without_titles(inner, defaults=defaults) for inner in schema]
-    if not isinstance(schema, dict):
-        return schema
-    options = [option for option in items(schema.get("anyOf")) if option != {"type": "null"}]
-    if len(options) == 1:
-        schema = {**record(options[0]), **{name: inner for name, inner in schema.items() if name != "anyOf"}}
-    return {
-        BOUNDS.get(name, name): {key: without_titles(inner, defaults=defaults) for key, inner in record(value).items()}
-        if name == "properties"
-        else without_titles(value, defaults=defaults)
-        for name, value in schema.items()
-        if name != "title" and (name != "default" or (defaults and value is not None))
-    }
 
 
 def tool_schema(model: type[BaseRequest]) -> Schema:
@@ -538,31 +558,13 @@ def tool_schema(model: type[BaseRequest]) -> Schema:
     """
     properties: Schema = {}
     shown: Schema = {"type": "object", "properties": properties}
-    for name, field in ((name, _field_of(model, name)) for name in model.model_fields if name not in model.unlisted):
+    for name, field in ((name, field_of(model, name)) for name in model.model_fields if name not in model.unlisted):
         property_schema = {key: field[key] for key in ("type", "items") if key in field}
         if "items" in property_schema:
             property_schema["items"] = {"type": record(property_schema["items"])["type"]}
-        if name not in model.terse and (words := text(field.get("tool"), "").replace("{}", _bounds(field))):
+        if name not in model.terse and (words := text(field.get("tool"), "").replace("{}", bounds_in_words(field))):
             property_schema["description"] = words
         properties[name] = property_schema
     if required := model.required():
         shown["required"] = required
     return shown
-
-
-def _bounds(field: Record) -> str:
-    """Return the bounds and the default of a field in words.
-
-    >>> _bounds({"minimum": 1, "maximum": 50, "default": 5}), _bounds({"maxItems": 32})
-    ('1-50, default 5', 'up to 32')
-    """
-    limits = []
-    if "minimum" in field:
-        limits.append(f"{number(field['minimum']):g}-{number(field['maximum']):g}")
-    elif "maxItems" in field:
-        limits.append(f"up to {field['maxItems']}")
-    elif "maxLength" in field:
-        limits.append(f"1-{field['maxLength']} characters")
-    if isinstance(default := field.get("default"), int | float):
-        limits.append(f"default {default:g}")
-    return ", ".join(limits)

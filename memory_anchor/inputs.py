@@ -16,12 +16,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 from zoneinfo import ZoneInfo
 
-from memory_anchor.base.json_values import Json, kind_of
+from memory_anchor.base.json_schema import schema_of
+from memory_anchor.base.json_values import Json, Record, kind_of, number, record
 from memory_anchor.errors import BadInput
 from memory_anchor.model import LAYER_ALIASES, TYPE_ALIASES, Citation, Layer, Locator, MemoryType
 
 if TYPE_CHECKING:
-    from memory_anchor.language.safety import Redacted
+    from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
 
 CONTENT_MAX = 8_000
 KEY_MAX = 200
@@ -31,12 +33,15 @@ NAME_MAX = 200
 PEOPLE_MAX = 32
 FILES_MAX = 32
 FILE_MAX = 500
+PATH_MAX = 4_096
 REASON_MAX = 2_000
 QUERY_MAX = 4_000
 REQUEST_ID_MAX = 200
 TTL_DAYS_MAX = 36_500
 YEARS = (1900, 9000)
 JSON_DEPTH_MAX = 32
+SHOWN_CHARS, SHOWN_FROM = 40, 400
+"""Of a refused value in a message, and how much of it is cleaned first: it may be private text."""
 PROJECT_ID_MAX = 64
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -87,28 +92,27 @@ def project_id(value: Json) -> str:
     return name
 
 
-def without_private(what: str, text: str) -> Redacted:
-    """Return checked text as it may be stored, and the kinds redacted. Raises BadInput: all of it is private."""
+def storable_content(what: str, text: str) -> str:
+    """Return checked text as it may be stored. Raises BadInput: nothing but placeholders is left."""
     from memory_anchor.language.safety import cleaned
 
-    safe = cleaned(text)
-    if not safe.text:
+    safe = cleaned(text).text
+    if not safe:
         raise BadInput(f"{what} is empty once its private part is left out; allowed is text outside <private>")
-    return safe
+    return with_words(what, safe)
 
 
-def storable_content(what: str, text: str) -> Redacted:
-    """Return checked text as it may be stored. Raises BadInput: nothing but placeholders is left."""
+def with_words(what: str, text: str) -> str:
+    """Return clean text. Raises BadInput: it consists of placeholders alone."""
     from memory_anchor.language.safety import only_secrets
 
-    safe = without_private(what, text)
-    if only_secrets(safe.text):
-        raise BadInput(f"{what} {only_kinds(safe.kinds)}; nothing was stored")
-    return safe
+    if only_secrets(text):
+        raise BadInput(f"{what} {only_kinds(re.findall(r'redacted:([a-z_]{1,20})', text))}; nothing was stored")
+    return text
 
 
 def only_kinds(kinds: Iterable[str]) -> str:
-    return f"says nothing besides what is never stored ({', '.join(kinds)})"
+    return f"says nothing besides what is never stored ({', '.join(dict.fromkeys(kinds))})"
 
 
 def storable_text(what: str, value: Json, *, most: int) -> str:
@@ -218,6 +222,70 @@ def file_citations(paths: Iterable[str], *, observed_at: datetime) -> tuple[Cita
 
 
 def _short(value: Json | datetime) -> str:
-    """Return a value short enough to show: never more than 40 characters of somebody's text."""
-    shown = repr(value)
-    return shown if len(shown) <= 42 else f"{shown[:40]}…"
+    return shortened(repr(value))
+
+
+def shortened(value: str) -> str:
+    """Return how a refused value is shown: cleaned, and never more than 40 characters of somebody's text."""
+    from memory_anchor.language.safety import cleaned
+
+    whole = cleaned(value[:SHOWN_FROM]).text
+    return whole if len(whole) <= SHOWN_CHARS + 2 else f"{whole[:SHOWN_CHARS]}…"
+
+
+INVALID = "not_taken"
+"""The type of our own validation errors; their message is a sentence without its subject."""
+
+
+def sentence(error: ErrorDetails, model: type[BaseModel], what: str) -> str:
+    """Return one sentence about an error: the field, the value cut short, what is allowed."""
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")
+    name = name or what
+    value, limits = error["input"], error.get("ctx", {})
+    match error["type"]:
+        case "missing":
+            required = [field for field, spec in model.model_fields.items() if spec.is_required()]
+            return f"{what} lacks the argument {name!r}; required are {', '.join(required)}"
+        case "extra_forbidden":
+            hidden: frozenset[str] = getattr(model, "unlisted", frozenset())
+            allowed = ", ".join(field for field in model.model_fields if field not in hidden) or "no arguments"
+            return f"{what} got the unknown argument {shortened(repr(name))}; allowed are {allowed}"
+        case "string_type":
+            allowed = f"text of 1 to {most} characters" if (most := _most(model, name)) else "text"
+            return f"{name} is {kind_of(value)}; allowed is {allowed}"
+        case "string_too_short":
+            return f"{name} is empty; allowed is text of 1 to {_most(model, name)} characters"
+        case "string_too_long":
+            return f"{name} is {len(value.strip())} characters long; allowed are 1 to {limits['max_length']}"
+        case "string_unicode":
+            return f"{name} has a lone surrogate; allowed is valid Unicode text"
+        case "too_long":
+            return f"{name} has {limits['actual_length']} entries; allowed are at most {limits['max_length']}"
+        case "enum" | "literal_error":
+            expected = re.sub(r"<\w{1,40}\.\w{1,40}: ('[^']{1,40}')>", r"\1", limits["expected"])
+            allowed = expected.replace("'", "").replace(" or ", ", ")
+            numbers = " (or L0 to L4)" if Layer.EVENT_LOG in allowed else ""
+            return f"{name} is {shortened(repr(value))}; allowed are {allowed}{numbers}"
+        case "tuple_type":
+            return f"{name} is {shortened(repr(value))}; allowed is a list of texts"
+        case "bool_type":
+            return f"{name} is {shortened(repr(value))}; allowed are true and false"
+        case kind if kind == INVALID:
+            return f"{name} {limits['what']}"
+    schema = field_of(model, str(error["loc"][0])) if error["loc"] else {}
+    kind = "a whole number" if schema.get("type") == "integer" else "a number"
+    if "minimum" in schema:
+        at_least, at_most = number(schema["minimum"]), number(schema["maximum"])
+        return f"{name} is {shortened(repr(value))}; allowed is {kind} from {at_least:g} to {at_most:g}"
+    return f"{name} cannot be taken: {error['msg'][:1].lower()}{error['msg'][1:200]}"
+
+
+def _most(model: type[BaseModel], name: str) -> int | None:
+    """Return the most characters of a text, or of each text in a list."""
+    schema = field_of(model, name.partition("[")[0])
+    most = record(schema.get("items", schema)).get("maxLength")
+    return most if isinstance(most, int) else None
+
+
+def field_of(model: type[BaseModel], name: str) -> Record:
+    return record(record(schema_of(model)["properties"]).get(name))

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 
-from memory_anchor.fields import BaseRequest, Flag, Identifier, Integer, Name, Query, Text, arg, enum_name
-from memory_anchor.inputs import REASON_MAX
+from memory_anchor.fields import (
+    BaseRequest,
+    EncodedDocument,
+    Exact,
+    Flag,
+    Identifier,
+    Integer,
+    Label,
+    Name,
+    Path,
+    Query,
+    Text,
+    arg,
+    clean,
+    enum_name,
+)
+from memory_anchor.inputs import PATH_MAX, REASON_MAX
 from memory_anchor.model import VISIBILITY_ALIASES, Trust, Visibility
-from memory_anchor.requests import PATH_MAX, SEARCH_LIMIT_MAX
+from memory_anchor.requests import SEARCH_LIMIT_MAX
 
 AROUND_MAX = 50
 PUSHED_CHARS = 8 * 1024 * 1024
@@ -46,21 +61,23 @@ class KnowledgeGet(BaseRequest):
 class KnowledgeAdd(BaseRequest):
     """Add a source of knowledge; it is read in the background, and again by `sync`."""
 
-    ref: Annotated[str, Text(PATH_MAX)] = arg(help="A folder or a file.")
+    ref: Path = arg(help="A folder or a file.")
     kind: Literal["repo_docs", "git_history", "files"] = arg("repo_docs")
     trust: SourceTrust | None = arg(None, "trusted, semi_trusted or untrusted; more is a human's to say.")
     visibility: SourceAudience | None = arg(None, "project (default), user or account.")
-    converter: Annotated[str, Text(REASON_MAX, 0)] = arg("", "A command that makes Markdown of other formats.")
+    converter: Annotated[str, Exact(REASON_MAX, 0)] = arg("", "A command that makes Markdown of other formats.")
 
 
 class KnowledgePush(BaseRequest):
     """Push one document: its text, or the page of a URL as the caller fetched it."""
 
+    encoded = frozenset({"base64"})
+
     name: Annotated[str, Text(PATH_MAX)] = arg(help="A file's name or a URL.")
-    text: Annotated[str, Field(max_length=PUSHED_CHARS)] = arg("", "Its text.")
-    base64: Annotated[str, Field(max_length=2 * PUSHED_CHARS)] = arg("", "Its bytes, for what is no text.")
+    text: Annotated[str, Field(max_length=PUSHED_CHARS), AfterValidator(clean)] = arg("", "Its text.")
+    base64: Annotated[EncodedDocument, Field(max_length=2 * PUSHED_CHARS)] = arg("", "Its bytes, for what is no text.")
     mime: Name = arg("")
-    into: Name = arg("uploads", "The name of the source it goes into.")
+    into: Label = arg("uploads", "The name of the source it goes into.")
 
 
 class KnowledgeSources(BaseRequest):

@@ -26,7 +26,6 @@ from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.search import OpenedCitation
 from memory_anchor.knowledge.sources import Source
 from memory_anchor.knowledge.use_cases import KnowledgeUseCases
-from memory_anchor.language.safety import cleaned
 from memory_anchor.layers.links import MemoryLink, links_of
 from memory_anchor.model import (
     HISTORY,
@@ -132,8 +131,7 @@ class MemoryAnchor:
         values = self.services.active.values(self.actor.scope)
         if request.key is None:
             return values
-        name = cleaned(request.key).text
-        return {name: values[name]} if name in values else {}
+        return {request.key: values[request.key]} if request.key in values else {}
 
     @use_case(requests.SetActiveContext)
     def set_active(self, request: requests.SetActiveContext) -> datetime:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from memory_anchor.fields import BaseRequest, Flag, Identifier, Name, Text, arg, from_json
-from memory_anchor.requests import PATH_MAX
+from memory_anchor.fields import BaseRequest, Exact, Flag, Identifier, Name, arg, from_json
+from memory_anchor.inputs import PATH_MAX
 
 LINES_MAX = 1_000
 Aliases = Annotated[dict[str, list[str]], from_json(dict)]
@@ -63,7 +63,7 @@ class LinkProject(BaseRequest):
     """Make the caller's folder, or `folder`, part of a project; with `moved` it is where that project is now."""
 
     project: Name = arg("")
-    folder: Annotated[str, Text(PATH_MAX, 0)] = arg("")
+    folder: Annotated[str, Exact(PATH_MAX, 0)] = arg("")
     moved: Flag = arg(False)
 
 

@@ -26,14 +26,19 @@ from memory_anchor.fields import (
     BaseRequest,
     Content,
     Decay,
+    Exact,
     Files,
     Flag,
     Identifier,
     Integer,
+    Key,
+    Label,
     Listed,
     Messages,
     Name,
+    OptionalReason,
     OwnerIds,
+    Path,
     People,
     Polarity,
     Query,
@@ -42,17 +47,13 @@ from memory_anchor.fields import (
     Share,
     Sources,
     Stamps,
-    StoredKey,
-    StoredName,
-    StoredPeople,
-    StoredReason,
     TagNames,
     Tags,
     Text,
     When,
     arg,
 )
-from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, QUERY_MAX, REASON_MAX, TAG_MAX, TTL_DAYS_MAX
+from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, PATH_MAX, QUERY_MAX, REASON_MAX, TAG_MAX, TTL_DAYS_MAX
 from memory_anchor.model import DEFAULT_IMPORTANCE, LAYER_OF_TYPE, Layer, MemoryType, ProposalAction
 
 SEARCH_LIMIT_MAX = 50
@@ -66,7 +67,6 @@ WINDOW_TOKENS, WINDOW_MAX = 200_000, 100_000_000
 L1_TTL_S, L1_TTL_S_MAX = 3_600, 86_400
 VERSION_MAX = 1_000_000
 PURGED_MAX = 100
-PATH_MAX = 4_096
 FILE_CONTENT_MAX = 14_000_000
 """10 MB in base64."""
 
@@ -78,7 +78,7 @@ IMPORTED_FIELDS = frozenset(("content", "type", "layer", "key", "tags", "importa
     *("when", "where", "who", "cites")
 }
 
-FileContent = Annotated[str, Text(FILE_CONTENT_MAX)]
+FileContent = Annotated[str, Exact(FILE_CONTENT_MAX)]
 
 
 def _types_of(layer: Layer, default: MemoryType) -> str:
@@ -122,7 +122,7 @@ class WriteRequest(BaseRequest):
     """A memory entry as the strategy document defines it."""
 
     content: Content = arg()
-    key: StoredKey = arg("", "A short title.", tool="short title")
+    key: Key = arg("", "A short title.", tool="short title")
     tags: Tags = arg((), tool="{}")
     importance: Share = arg(DEFAULT_IMPORTANCE, tool="0-1")
     visibility: AnyVisibility | None = arg(None, tool="conversation, agent, project (default), user, account")
@@ -133,7 +133,7 @@ class WriteRequest(BaseRequest):
     decay: Decay | None = arg(None, "{half_life_days}: how fast it fades.")
     sources: Sources = arg((), "What it rests on: {kind, ref, locator}.")
     scope: OwnerIds = arg((), "Whose it is; the caller's own.")
-    author: StoredName = arg("", "Of an observation: who wrote it down.")
+    author: Label = arg("", "Of an observation: who wrote it down.")
     written_at: When | None = arg(None, "Of an observation: when it was written down.")
 
     def canonical(self, **resolved: Json) -> dict[str, Json]:
@@ -149,7 +149,9 @@ class WriteRequest(BaseRequest):
     def like(cls, other: WriteRequest) -> Self:
         """Return this kind of request with the fields that it shares with another kind."""
         fields = {name: getattr(other, name) for name in cls.model_fields if name in type(other).model_fields}
-        return cast(Self, cls.model_construct(**fields))
+        made = cast(Self, cls.model_construct(**fields))
+        made._redactions = other._redactions
+        return made
 
 
 class SaveMemory(WriteRequest):
@@ -172,8 +174,8 @@ class LogEvent(WriteRequest):
     terse = frozenset({"tags", "files"})
 
     when: When | None = arg(None, tool="ISO 8601, default now")
-    where: StoredName = arg("")
-    who: StoredPeople = arg((), tool="")
+    where: Label = arg("")
+    who: People = arg((), tool="")
     ttl_days: Annotated[Integer, Field(ge=0, le=TTL_DAYS_MAX)] | None = arg(None, "0: for ever.", tool="0: for ever")
     type: AnyType = arg(MemoryType.EVENT, tool=_types_of(Layer.EVENT_LOG, MemoryType.EVENT))
 
@@ -221,7 +223,7 @@ class SearchEvents(BaseRequest):
     start: When | None = arg(None)
     end: When | None = arg(None)
     query: Annotated[str, Text(QUERY_MAX, 0)] = arg("")
-    where: Name = arg("")
+    where: Label = arg("")
     who: People = arg((), tool="")
     limit: Integer = arg(20, tool="{}", ge=1, le=EVENTS_LIMIT_MAX)
 
@@ -241,7 +243,7 @@ class GetMemory(MemoryRequest):
 class ForgetMemory(MemoryRequest):
     """Archive a memory: out of every search, restorable."""
 
-    reason: StoredReason = arg("")
+    reason: OptionalReason = arg("")
 
 
 class GetActiveContext(BaseRequest):
@@ -424,7 +426,7 @@ class PreviewPurge(BaseRequest):
     """List the memories that a purge of these ids, or of this text, would erase."""
 
     ids: Annotated[tuple[Identifier, ...], Listed(PURGED_MAX)] = arg(())
-    text: Annotated[str, Text(CONTENT_MAX, 0)] = arg("")
+    text: Annotated[str, Exact(CONTENT_MAX, 0)] = arg("")
 
 
 class Purge(PreviewPurge):
@@ -482,13 +484,13 @@ class ReindexStore(BaseRequest):
 class CreateBackup(BaseRequest):
     """Write a backup to an absolute path, a file or a folder; writers wait while memories are read."""
 
-    file: Annotated[str, Text(PATH_MAX)] = arg()
+    file: Path = arg()
 
 
 class AddLorebook(BaseRequest):
     """Add a lorebook to this project: world info, a character card as JSON, or our YAML."""
 
-    file: Annotated[str, Text(PATH_MAX)] = arg(help="Its file; the book is known by its name.")
+    file: Path = arg(help="Its file; the book is known by its name.")
     content: FileContent = arg()
 
 
@@ -515,6 +517,6 @@ class ScanLorebook(BaseRequest):
 
     name: Name = arg("", "A lorebook's name; without one, all of the project.")
     content: FileContent | None = arg(None)
-    file: Annotated[str, Text(PATH_MAX, 0)] = arg("")
+    file: Annotated[str, Exact(PATH_MAX, 0)] = arg("")
     messages: Messages = arg((), "{role, content, name?} in order.")
     budget_tokens: Annotated[Integer, Field(ge=1, le=BUDGET_MAX)] | None = arg(None, option="budget")

@@ -29,7 +29,6 @@ from starlette.routing import Mount, Route
 
 from memory_anchor import shapes
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
-from memory_anchor.fields import sentence
 from memory_anchor.front import http_limits
 from memory_anchor.front.callers import credential_of
 from memory_anchor.front.gone import about_path
@@ -45,6 +44,7 @@ from memory_anchor.front.http_v1 import (
 )
 from memory_anchor.front.mcp_server import build_server
 from memory_anchor.front.variants import VariantChoice
+from memory_anchor.inputs import sentence
 from memory_anchor.model import point_id
 from memory_anchor.requests import PromptOverHttp
 from memory_anchor.rights import Action

@@ -23,6 +23,7 @@ from memory_anchor import rights
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, Record, record, texts
 from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, NotFound, StoreBusy, Unavailable
+from memory_anchor.fields import BaseRequest
 from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_access import error_body
 from memory_anchor.front.http_v1 import (
@@ -39,8 +40,7 @@ from memory_anchor.front.http_v1 import (
 )
 from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import VariantChoice
-from memory_anchor.inputs import REQUEST_ID_MAX
-from memory_anchor.language.safety import cleaned
+from memory_anchor.inputs import REQUEST_ID_MAX, shortened
 from memory_anchor.model import Actor, Scope
 from memory_anchor.rights import Action
 from memory_anchor.runtime.cleanlog import log_bug
@@ -57,12 +57,12 @@ KINDS = {
     "document": ("knowledge_push", Action.KNOWLEDGE),
     "conversation": ("remember", Action.LEARN),
 }
+REDACTIONS = "redactions"
+"""Of an item that waits: what was removed from it when it came, for its outcome."""
 RETRY_S = 5.0
 SHARED_PAUSE_S = 1.0
 """With replicas: how often the lease's holder looks for batches of the others, and these whether it is gone."""
 STOP_WAIT_S = 10.0
-AS_BYTES = "base64"
-"""A field that holds encoded bytes; their text is cleaned after decoding."""
 
 
 class BatchWorker:
@@ -90,15 +90,14 @@ class BatchWorker:
         if self._thread is not None:
             self._thread.join(STOP_WAIT_S)
 
-    def accept(self, actor: Actor, request_id: str, items: Sequence[Json]) -> Record:
-        """Store a batch, with every text cleaned, and return its report."""
+    def accept(self, actor: Actor, request_id: str, items: Sequence[Record]) -> Record:
+        """Store a batch of clean items and return its report."""
         scope = actor.scope
         owner = {
             **{name: getattr(scope, name) for name in ("account", "user", "agent", "conversation")},
             **{name: getattr(actor, name) for name in ("client", "zone", "project", "project_dir", "person")},
         }
-        clean = [record(_cleaned(item)) for item in items]
-        report = self.batches.accept(owner, request_id, clean, self._core.clock.now())
+        report = self.batches.accept(owner, request_id, items, self._core.clock.now())
         self._wake.set()
         return report
 
@@ -169,7 +168,7 @@ class BatchWorker:
             return {"error": error_body(NotFound("it was purged before its turn came"))}
         row = ROWS[KINDS[kind][0]]
         actor = replace(actor, nonce=stable_hash("batch", batch.id, str(place)))
-        fields = {name: value for name, value in item.items() if name != "kind"}
+        fields = {name: value for name, value in item.items() if name not in ("kind", REDACTIONS)}
         try:
             request = row.request.read(fields, kind)
             work = partial(row.answer, self._core.anchor(actor), request)
@@ -177,7 +176,8 @@ class BatchWorker:
             answer: Record = self._core.services.answers.once(actor.nonce, repr(request), work, lasting=lasting)
             if lasting:
                 self._variants.count_used(actor, fields["messages"])
-            return answer
+            removed = texts(item.get(REDACTIONS))
+            return {**answer, REDACTIONS: removed} if removed and "outcome" in answer else answer
         except (Unavailable, StoreBusy, DiskFull):
             raise
         except MemoryAnchorError as error:
@@ -211,9 +211,13 @@ def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
 
         def accept(anchor: MemoryAnchor) -> Record:
             anchor.writes.check_writable()
+            clean = []
             for place, item in enumerate(items):
-                rights.check(_action_of(item, place), role)
-            return worker.accept(actor, request_id, items)
+                kind, asked = _asked(item, place)
+                rights.check(KINDS[kind][1], role)
+                removed = {REDACTIONS: list(asked.redactions)} if asked.redactions else {}
+                clean.append({"kind": kind, **removed, **asked.as_body()})
+            return worker.accept(actor, request_id, clean)
 
         return JSONResponse(await v1.run(actor, accept), status_code=202)
 
@@ -225,25 +229,15 @@ def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
         return dict(await v1.places.run(read))
 
 
-def _action_of(item: Json, place: int) -> Action:
-    """Return the right that an item needs. Raises BadInput: it is not valid; one sentence, with its place."""
+def _asked(item: Json, place: int) -> tuple[str, BaseRequest]:
+    """Return an item's kind and its request. Raises BadInput: it is not valid; one sentence, with its place."""
     kind = item.get("kind") if isinstance(item, dict) else None
     if not isinstance(item, dict) or not isinstance(kind, str) or kind not in KINDS:
-        raise BadInput(f"items[{place}] has the kind {str(kind)[:40]!r}; allowed are {', '.join(KINDS)}")
-    row, action = KINDS[kind]
+        raise BadInput(f"items[{place}] has the kind {shortened(repr(kind))}; allowed are {', '.join(KINDS)}")
     try:
-        ROWS[row].request.read({name: value for name, value in item.items() if name != "kind"}, kind)
+        return kind, ROWS[KINDS[kind][0]].request.read({n: value for n, value in item.items() if n != "kind"}, kind)
     except BadInput as error:
         raise BadInput(f"items[{place}]: {error}") from None
-    return action
-
-
-def _cleaned(value: Json, name: str = "") -> Json:
-    if isinstance(value, str):
-        return value if name == AS_BYTES else cleaned(value).text
-    if isinstance(value, dict):
-        return {key: _cleaned(field, str(key)) for key, field in value.items()}
-    return [_cleaned(item) for item in value] if isinstance(value, list) else value
 
 
 def _schema() -> Record:

@@ -24,9 +24,10 @@ from fastapi.openapi.utils import get_openapi
 
 from memory_anchor import rights
 from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_schema import schema_of
 from memory_anchor.base.json_values import Json, Record, kind_of, record
 from memory_anchor.errors import BadInput, Refused
-from memory_anchor.fields import BaseRequest, is_left_out, schema_of
+from memory_anchor.fields import BaseRequest, is_left_out
 from memory_anchor.front.callers import PROJECT_HEADER, REVIEWER, actor_from, credential_of
 from memory_anchor.front.mcp_server import project_for
 from memory_anchor.front.table import ROWS

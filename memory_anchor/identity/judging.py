@@ -148,7 +148,7 @@ def check_first_text(document: Document, *, budget_tokens: int) -> None:
 
 def cleaned_text(what: str, value: str, *, most: int) -> str:
     """Return a text without secrets and private parts. Raises BadInput: empty or too long."""
-    return storable_content(what, checked_text(what, value, most=most)).text
+    return storable_content(what, checked_text(what, value, most=most))
 
 
 def joined(entries: Sequence[ConstitutionEntry]) -> str:

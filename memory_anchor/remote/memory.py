@@ -44,7 +44,7 @@ from memory_anchor.base.json_values import (
 )
 from memory_anchor.context.context_reports import located
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, Unavailable
-from memory_anchor.fields import BaseRequest, Moment
+from memory_anchor.fields import BaseRequest
 from memory_anchor.files import make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.model import (
     CITATION_KINDS,
@@ -455,20 +455,13 @@ class RemoteMemory:
         return replace(answer, notes=(*answer.notes, note), decisions=(*answer.decisions, decision))
 
     def _body(self, actor: Actor, request: BaseRequest) -> dict[str, Json]:
-        """Return the fields of a request that were set, in the server's form, and whose request it is."""
-        fields = request.canonical()
-        if request_id := getattr(request, "request_id", ""):
-            fields["request_id"] = request_id
-        for name in fields:
-            if isinstance(value := getattr(request, name, None), Moment):
-                fields[name] = value.text
-        sent = {n: value for n, value in fields.items() if n in request.model_fields_set and value is not None}
+        """Return a request as the server takes it, and whose it is."""
         scope = actor.scope
         caller: dict[str, Json] = {
             **{"conversation_id": scope.conversation, "agent_id": scope.agent, "zone": actor.zone},
             "project_id": self._settings.project,
         }
-        return {**sent, **{name: value for name, value in caller.items() if value}}
+        return {**request.as_body(), **{name: value for name, value in caller.items() if value}}
 
     def _note_id(self, write: QueuedWrite, answer: Record) -> None:
         remote_id = answer.get("id")

@@ -206,7 +206,7 @@ class Curation:
         """Write a new version with another text; the old one stays in its history."""
         self._writes.check_writable()
         name = request.id
-        text, kinds = self._writes.storable_text(request.content, "content")
+        text = inputs.with_words("content", request.content)
         idempotency = self._writes.idempotency("edit", id=name, content=text, version=request.expected_version)
         if (answer := self._writes.replayed(idempotency)) is not None:
             return answer
@@ -220,7 +220,7 @@ class Curation:
             kind="edit",
             outcome=Outcome.UPDATED,
             idempotency=idempotency,
-            redactions=kinds,
+            redactions=request.redactions,
             expected_version=request.expected_version,
         )
 
@@ -233,7 +233,7 @@ class Curation:
         name, judged = request.id, request.epistemic
         if not request.shown_by and judged is not Epistemic.HYPOTHESIS:
             raise BadInput(f"shown_by is empty; allowed is text of 1 to {inputs.REASON_MAX} characters")
-        evidence = self._writes.storable_text(request.shown_by, "shown_by")[0] if request.shown_by else ""
+        evidence = inputs.with_words("shown_by", request.shown_by) if request.shown_by else ""
         idempotency = self._writes.idempotency("judge", id=name, epistemic=judged.value, shown_by=evidence)
         if (answer := self._writes.replayed(idempotency)) is not None:
             return answer
@@ -363,14 +363,16 @@ class Curation:
         anything else that it contradicts it stands as disputed. seen: the stamps (`rights.version_stamp`) of the
         version that was shown, and of what was shown beside it. Raises Refused: one of them changed since.
         """
-        text, kinds = (None, ()) if request.content is None else self._writes.storable_text(request.content, "content")
+        text = None if request.content is None else inputs.with_words("content", request.content)
         reason = rights.ACCEPTED if text is None else f"edited and {rights.ACCEPTED}"
 
         def changed(memory: Memory) -> Memory:
             accepted = replace(memory, origin=Origin.HUMAN) if text is None else _by_human(memory, text)
             return replace(accepted, status=Status.ACTIVE)
 
-        return replace(self._decide(request, Action.ACCEPT, Outcome.UPDATED, reason, changed, text), redactions=kinds)
+        return replace(
+            self._decide(request, Action.ACCEPT, Outcome.UPDATED, reason, changed, text), redactions=request.redactions
+        )
 
     def reject(self, request: RejectPending) -> WriteOutcome:
         """Archive a pending memory (humans only). seen: as in `accept`."""
@@ -393,7 +395,7 @@ class Curation:
         records = self._records
         if request.content is not None and resolution != "merge":
             raise BadInput(f"content is given with {resolution}; allowed is with merge")
-        text, kinds = (None, ()) if request.content is None else self._writes.storable_text(request.content, "content")
+        text = None if request.content is None else inputs.with_words("content", request.content)
         words = {} if text is None else {"content": text}  # what is asked without it keeps the fingerprint that it had
         idempotency = self._writes.idempotency("settle", id=name, resolution=resolution, **words)
         with records.lock:
@@ -414,7 +416,7 @@ class Curation:
             outcome = Outcome.UPDATED if resolution == "merge" else Outcome.SUPERSEDED
             loser = next((s.new.id for s in steps if s.new.status is Status.SUPERSEDED), None)
             answer = WriteOutcome(outcome, winner.id, winner.layer, winner.status, f"settled: {resolution}", loser)
-            answer = replace(answer, redactions=kinds)
+            answer = replace(answer, redactions=request.redactions)
             stored = with_receipt(winner, idempotency, answer)
             steps = [replace(step, new=stored) if step.new is winner else step for step in steps]
             records.commit(revisions=steps, kind="settle", by=stored.author)

@@ -464,7 +464,7 @@ class Moving:
         One that cites where it comes from was extracted from there: it waits for review.
         """
         line = requests.ImportedLine.read(record, f"line {number}")
-        self._writes.storable_text(line.content, f"line {number}: content")
+        inputs.with_words(f"line {number}: content", line.content)
         claimed = Origin.EXTRACTED if line.cites else Origin.DOCUMENT
         origin = Origin.HUMAN if rights.is_human(self._actor.caller) else claimed
         now = self._services.clock.now()

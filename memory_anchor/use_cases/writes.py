@@ -126,8 +126,8 @@ class Writes:
     def set_active(self, request: SetActiveContext) -> datetime:
         """Set one value of L1 for this conversation; return when it expires."""
         self.check_writable()
-        name = self.storable_text(request.key, "key")[0]
-        encoded = json.dumps(safety.cleaned_value(request.value, name), ensure_ascii=False, separators=(",", ":"))
+        name = inputs.with_words("key", request.key)
+        encoded = json.dumps(request.value, ensure_ascii=False, separators=(",", ":"))
         active, scope = self.services.active, self.actor.scope
         repeat = (stable_hash("set_active", name, encoded, str(request.ttl_s)), scope.account, self.actor.nonce)
         until = datetime.fromisoformat(
@@ -139,7 +139,7 @@ class Writes:
     def end_session(self, request: EndSession) -> list[WriteOutcome]:
         """Turn L1 and the summary into one L2 event; without either nothing is written."""
         self.check_writable()
-        clean, kinds = self.storable_text(request.summary, "summary") if request.summary else ("", ())
+        clean = inputs.with_words("summary", request.summary) if request.summary else ""
         idempotency = self.idempotency("end_session", summary=clean)
         if (answer := self.replayed(idempotency)) is not None:
             return [answer]  # values set since then stay in L1
@@ -156,7 +156,7 @@ class Writes:
                 who=(self.actor.scope.agent,) if self.actor.scope.agent else (),
                 visibility=self._visibility(None),
                 origin=origin,
-                redactions=kinds,
+                redactions=request.redactions,
             )
             return [self.services.events.log(self.actor, draft, idempotency)]
 
@@ -166,21 +166,20 @@ class Writes:
         """Store what happened; by words at once, by meaning as soon as it is embedded."""
         self.check_writable()
         now = self.services.clock.now()
-        safe = inputs.without_private("content", request.content)
-        if safety.only_secrets(safe.text):
-            return _nothing_left(Layer.EVENT_LOG, safe.kinds)
+        if safety.only_secrets(request.content):
+            return _nothing_left(Layer.EVENT_LOG, request.redactions)
         days = self.services.settings.lifecycle.default_ttl_days if request.ttl_days is None else request.ttl_days
         when = request.when.start(self.actor.zone) if request.when is not None else now
         # A time to live that was asked for counts from what happened; the default does not end what is told late.
         lives_from = when if request.ttl_days is not None else max(when, now)
         draft = replace(
-            self._filled(EventDraft.like(request, safe.text, when), request, line, Layer.EVENT_LOG),
+            self._filled(EventDraft.like(request, request.content, when), request, line, Layer.EVENT_LOG),
             type=request.type,
             where=request.where or None,
             who=tuple(dict.fromkeys((*request.who, *((request.author,) if request.author else ())))),
             ttl_days=days or None,
             expires_at=lives_from + timedelta(days=days) if days else None,
-            redactions=safe.kinds,
+            redactions=request.redactions,
         )
         resolved: dict[str, Json] = {
             "confidence": draft.confidence,
@@ -208,11 +207,11 @@ class Writes:
             if request.replaces:
                 raise BadInput("replaces is given for an event; allowed is only for facts")
             return self.log_event(LogEvent.like(request), line=line)
-        safe = inputs.without_private("content", request.content)
-        if safety.only_secrets(safe.text):
-            return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
-        claim, doubt = self.project.gate.assess(safe.text) if request.confidence is None else (request.confidence, "")
-        filled = self._filled(FactDraft.like(request, safe.text), request, line, Layer.VERIFIED_FACT)
+        text = request.content
+        if safety.only_secrets(text):
+            return _nothing_left(Layer.VERIFIED_FACT, request.redactions)
+        claim, doubt = self.project.gate.assess(text) if request.confidence is None else (request.confidence, "")
+        filled = self._filled(FactDraft.like(request, text), request, line, Layer.VERIFIED_FACT)
         draft = replace(
             filled,
             type=request.type,
@@ -221,7 +220,7 @@ class Writes:
             who=(request.author,) if request.author else (),
             written_at=min(line.since, self.services.clock.now()) if line and line.since else filled.written_at,
             replaces=request.replaces or None,
-            redactions=safe.kinds,
+            redactions=request.redactions,
         )
         claimed_or_not = DEFAULT_CONFIDENCE if request.confidence is None else request.confidence
         resolved: dict[str, Json] = {"replaces": draft.replaces, "confidence": claimed_or_not}
@@ -237,13 +236,13 @@ class Writes:
 
     def was_imported(self, content: str, line: Line) -> bool:
         """Return whether this line was imported before. Raises BadInput: the content."""
-        idempotency = self._of_line(line, inputs.without_private("content", content).text)
+        idempotency = self._of_line(line, content)
         return self.services.records.replayed(idempotency) is not None
 
     def promote(self, request: PromoteToFact) -> WriteOutcome:
         """Turn an event into a fact: the fact cites the event, the event is marked promoted and stays."""
         self.check_writable()
-        text, kinds = self.storable_text(request.content, "content") if request.content is not None else ("", ())
+        text = inputs.with_words("content", request.content) if request.content is not None else ""
         canonical = request.canonical(
             content=text, confidence=DEFAULT_CONFIDENCE if request.confidence is None else request.confidence
         )
@@ -271,7 +270,7 @@ class Writes:
                 *event.citations,
             ),
             origin=event.origin if event.origin is Origin.DOCUMENT else self._source(None)[0],
-            redactions=kinds,
+            redactions=request.redactions,
             reason=f"{PROMOTED_FROM}{event.id}",
         )
         self.check_usage(Layer.VERIFIED_FACT, draft.origin, draft.visibility)
@@ -413,14 +412,6 @@ class Writes:
         for name in filter(None, (layer.value, agents_own)):
             collection = self.project.settings.collections.get(name)
             check_writer(name, collection.usage if collection is not None else "memory", origin)
-
-    def storable_text(self, text: str, what: str) -> tuple[str, tuple[str, ...]]:
-        """Return text without private parts and secrets, and the kinds that were redacted.
-
-        Raises BadInput: nothing is left.
-        """
-        safe = inputs.storable_content(what, text)
-        return safe.text, safe.kinds
 
     def _source(self, source: str | None) -> tuple[Origin, WriteMode]:
         """Return the origin and write mode of a write; only a human caller may claim to be human.

@@ -21,6 +21,8 @@ class FaultyProxy:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.met: list[str] = []
+        self.asked = bytearray()
+        """Every byte that came from clients."""
         self._closed = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -46,6 +48,7 @@ class FaultyProxy:
                 self._closed.wait(LATE_S * 2)
                 return
             request = client.recv(65536)
+            self.asked += request
             if fault == "late":
                 self._closed.wait(LATE_S)
             elif fault == "garble":
@@ -83,6 +86,7 @@ class FaultyProxy:
                 0,
             )
             while len(body) < length and (more := client.recv(65536)):
+                self.asked += more
                 server.sendall(more)
                 body += more
             whole = b""

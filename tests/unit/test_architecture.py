@@ -75,7 +75,7 @@ BUDGETS: dict[str, int] = {
     "brief": 474,
     "rights": 440,
     "ports": 399,
-    "inputs": 224,
+    "inputs": 291,
     "files": 300,
     "app": 308,
     "memory": 625,
@@ -90,7 +90,7 @@ BUDGETS: dict[str, int] = {
     "errors": 124,
     "__main__": 76,
     "__init__": 10,
-    "base": 1545,
+    "base": 1581,
     "use_cases": 2370,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says

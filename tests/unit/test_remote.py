@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import disk
 import pytest
 from faultyproxy import FAULTS, FaultyProxy
 from figures import figure
 from serving import Served, key_for
 
 from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
+from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.front.http_api import build_http
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
@@ -116,6 +117,59 @@ def test_what_was_saved_and_forgotten_without_the_server_is_forgotten_there_too(
     page = server[0].services.store.scan("verified_fact", Where())[0]
     current = sorted(entry.memory.status.value for entry in page if entry.memory.state != "history")
     assert current == ["archived", "superseded"]
+
+
+SECRET = "ghp_" + "Wd5Xk8Qm2Zt7Rv4Np9Lb3Hc6Jf1Sg0YaTeUi"
+
+
+def test_what_was_written_away_from_the_server_holds_no_secret_on_disk_or_on_the_wire(
+    opened: Opened, server: tuple[Core, Served], behind: FaultyProxy, tmp_path: Path
+) -> None:
+    """Rule safety.door x remote: outbox, wire and refused writes have the clean request, from every field."""
+    core, anchor = opened()
+    said = f"<private>the cellar door</private> the token is {SECRET}"
+    given = {"key": said, "tags": ["deploy", SECRET], "files": [f"{SECRET}.py"], "request_id": SECRET}
+    behind.fault = lambda: "silent"
+    saved = anchor.save_memory(f"Deploys go through staging; {said}", **given)
+    logged = anchor.log_event(f"The mirror moved; {said}", where=said, who=[said], request_id="r2")
+    anchor.forget(logged.id, reason=said)
+    anchor.search(f"where do deploys go; {said}", tags=[SECRET])
+    with pytest.raises(NotFound):
+        anchor.forget(f"unknown-{SECRET}")
+    waiting = b"".join(disk.content(path) for path in disk.files(tmp_path / "local"))
+    behind.fault = lambda: "pass"
+    drained(core)
+    anchor.search(f"where do deploys go; {said}", tags=[SECRET])
+    remote = core.services.remote
+    assert remote is not None and (saved.redactions, logged.redactions, remote.outbox.refused()) == (
+        ("token",),
+        ("token",),
+        0,
+    )
+
+    assert b"memory/store" in waiting and b"/v1/memory/store" in behind.asked
+    everywhere = [waiting, bytes(behind.asked), *(disk.content(path) for path in disk.files(tmp_path))]
+    assert not [one for one in everywhere if SECRET[4:].encode() in one or b"cellar" in one]
+
+
+def test_tags_sources_and_decay_reach_the_server(opened: Opened, server: tuple[Core, Served]) -> None:
+    """Rule remote.outbox: a write arrives with everything it was given; none is refused for its form."""
+    core, anchor = opened()
+    anchor.save_memory(
+        "Deploys go through staging first.",
+        tags=["deploy", {"name": "ops", "weight": 3}],
+        sources=[{"kind": "file", "ref": "docs/deploy.md", "locator": {"line_start": 3, "line_end": 9}}],
+        decay={"half_life_days": 30},
+        scope={"user_id": "me"},
+    )
+    drained(core)
+
+    remote = core.services.remote
+    assert remote is not None and remote.outbox.refused() == 0
+    ((memory,),) = ([entry.memory for entry in server[0].services.store.scan("verified_fact", Where())[0]],)
+    assert [(tag.name, tag.weight) for tag in memory.tags] == [("deploy", 1.0), ("ops", 3.0)]
+    assert [(cited.ref, cited.locator.line_start) for cited in memory.citations] == [("docs/deploy.md", 3)]
+    assert memory.half_life_days == 30
 
 
 def test_a_time_goes_to_the_server_as_it_was_said(opened: Opened, server: tuple[Core, Served]) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from memory_anchor import requests as asks
+from memory_anchor.base.json_schema import schema_of
 from memory_anchor.errors import BadInput
-from memory_anchor.fields import BaseRequest, Moment, schema_of, tool_schema
+from memory_anchor.fields import BaseRequest, Moment, tool_schema
 from memory_anchor.front.cli import care, memories
 from memory_anchor.front.cli.generated import Command
 from memory_anchor.front.table import ROWS

@@ -26,9 +26,9 @@ from rich.markup import escape
 
 from memory_anchor import inputs
 from memory_anchor import requests as asks
+from memory_anchor.base.json_schema import without_titles
 from memory_anchor.base.json_values import Json, Record, items, kind_of, parsed, record, records, text
 from memory_anchor.errors import BadInput, Unavailable
-from memory_anchor.fields import sentence, without_titles
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
@@ -425,7 +425,7 @@ class Observation(BaseModel):
         try:
             return cls.model_validate(value)
         except ValidationError as error:
-            raise BadInput(sentence(error.errors(include_url=False)[0], cls, "the observation")) from None
+            raise BadInput(inputs.sentence(error.errors(include_url=False)[0], cls, "the observation")) from None
 
     def to_call(self) -> UseCaseCall:
         """Return the use case and arguments that store it; the use case refuses a layer that only humans change."""
