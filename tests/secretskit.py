@@ -16,6 +16,8 @@ from pathlib import Path
 
 UNSEEN = Path(__file__).parent / "corpora" / "secrets_unseen.tsv"
 FRESH = UNSEEN.with_name("secrets_fresh.tsv")
+CARRIERS = UNSEEN.with_name("secrets_carriers.tsv")
+CLEAN = UNSEEN.with_name("clean_carriers.tsv")
 LEFT_CHARS = 8
 """A secret has leaked where this many of its characters in a row are left, or all of a shorter one."""
 _HEX = "0123456789abcdef"
@@ -302,6 +304,12 @@ def look_alikes(count: int = 1_000, *, seed: int = 0) -> list[str]:
     templates = _CLEAN.split("\n")
     rng = random.Random(f"clean {seed}")
     return [filled(_lines(templates[place % len(templates)]), rng) for place in range(count)]
+
+
+def clean_lines(split: str, *, seed: int = 0) -> list[str]:
+    """Return the lines of a part of `CLEAN`, the same for one seed."""
+    rows = (row.split("\t") for row in CLEAN.read_text("utf-8").splitlines() if not row.startswith("# "))
+    return [filled(_lines(text), random.Random(f"{seed} {text}")) for where, text in rows if where == split]
 
 
 def fingerprint(values: list[str]) -> str:

@@ -37,6 +37,8 @@ BEFORE, AFTER = 72, 40
 """Characters before and after a token in which a word may say what it is."""
 OTHER_AFTER = 8
 """Characters after a token in which a word may say that it is no secret: " is the commit"."""
+MADE_CHARS, NAME_WORDS = 8, 5
+"""Least length of a password of letters alone, in both cases, and the number of words from which a value is a name."""
 PASSWORD_WITHIN, CHOSEN_CHARS = 90, 6
 """Characters after a word for a password that may have its value, and the least length of a value."""
 RANDOM_CHARS, LABELLED_CHARS = 20, 12
@@ -47,6 +49,8 @@ LIKELY_MADE, MADE, SURELY_MADE = 0.5, 0.9, 0.99
 """Chance from which a token that also changes class often, a labelled value, and any token is a machine's."""
 MIXED_CHANGES, LONG_CHANGES, PART_CHARS = 0.36, 0.28, 16
 """Changes of class in a mixed token, in a likely machine-made one, and the least length of a part judged alone."""
+BODY_CHARS = 24
+"""From here on a part is a body behind a prefix, of whatever case."""
 LONG_CHARS = 32
 """From here on random characters contain words by chance, and only the model decides."""
 VALUE_WITHIN, GROUPED_CHARS = 24, 27
@@ -57,9 +61,11 @@ ENCODED_MAX = 40
 """Encoded tokens of one text that are decoded."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+/=.~-]{11,3999}")
+_DIGEST_CHARS = frozenset({40, 64})
 _HEX = re.compile(r"[0-9a-f]{12,}|[0-9A-F]{12,}")
 _VENDORS = re.compile(r"[A-Za-z][A-Za-z0-9]{1,11}[_.](?:[A-Za-z0-9]{1,16}[_.]){0,3}[A-Za-z0-9]{24,}")
 """The common form of vendors: a short name, an underscore or a dot, a long body."""
+_VENDOR = re.compile(r"[A-Z]{2,8}-(?=[0-9a-z])")
 _PATH = re.compile(r"(?:^|/)[a-z]{4,40}(?:/|$)|\.[a-z]{1,5}\d?$")
 _PATTERNS = {name: text(source) for name, source in table("secret_context").items()}
 
@@ -75,8 +81,10 @@ _LABELS = "|".join(
 _WORDS = re.compile(rf"(?:{_LABELS})(?!(?<=[a-z0-9])[a-z])")
 """The words of `words.toml`; the group's name is what a word says about a token near it."""
 _NOT_SECRET_BEFORE = _pattern("not_secret_before")
-_NOT_SECRET_BODY = re.compile(r"AAAA[A-Z]3Nza|AAAAE2Vj|iVBORw0KGgo|R0lGOD|/9j/|MII[A-D][a-zA-Z]{1,2}C|Bearer$")
+_NOT_SECRET_BODY = re.compile(r"\AAAAA[B-Z][0-9A-Za-z]{3}|iVBORw0KGgo|R0lGOD|/9j/|MII[A-D][a-zA-Z]{1,2}C|Bearer$")
 _BEGIN_PUBLIC = re.compile(r"-----begin (?:certificate|public key|[a-z0-9 ]{0,20}public key|certificate request)")
+_CACHE_KEY = re.compile(r"(?:[A-Za-z]{2,20}-){2,6}(?:[0-9a-f]{40}|[0-9a-f]{64})")
+"""Names and a digest."""
 _WORD_RUN = re.compile(r"[A-Z]?[a-z]{3,}")
 WORDY = 0.55
 """Share of words in a token from which it is a name; random base 62 has some 0.25."""
@@ -103,6 +111,8 @@ def _is_mixed(token: str) -> bool:
     small = token.lower()
     if token in (small, token.upper()) or not _DIGIT.search(token) or in_order(token):
         return False
+    if not any(len(part) >= BODY_CHARS or _has_all_classes(part) for part in _SEPARATORS.split(token)):
+        return False  # short pieces of one case each: a name, an id with a suffix
     if (len(token) < LONG_CHARS and is_wordy(token)) or (made := machine_made_chance(token)) < LIKELY_MADE:
         return False
     least = 0.0 if made >= SURELY_MADE else LONG_CHANGES if made >= MADE else MIXED_CHANGES
@@ -110,6 +120,10 @@ def _is_mixed(token: str) -> bool:
         return True
     parts = _SEPARATORS.split(token)
     return len(parts) > 1 and any(len(part) >= PART_CHARS and _is_mixed(part) for part in parts)
+
+
+def _has_all_classes(part: str) -> bool:
+    return part not in (part.lower(), part.upper()) and _DIGIT.search(part) is not None
 
 
 def in_order(token: str) -> bool:
@@ -120,12 +134,23 @@ def in_order(token: str) -> bool:
 
 def is_wordy(token: str) -> bool:
     """Return whether most of a token is words, each with at most one capital: an identifier."""
-    return sum(map(len, _WORD_RUN.findall(token))) >= WORDY * len(token)
+    words = (run for run in _WORD_RUN.findall(token) if len(run) < LABELLED_CHARS or not _is_made(run))
+    return sum(map(len, words)) >= WORDY * len(token)
+
+
+def is_long_name(token: str) -> bool:
+    """Return whether a token has so many words, and no sign, that it names a test or a class."""
+    return token.isalnum() and len(_WORD_RUN.findall(token)) >= NAME_WORDS
+
+
+def _is_made(token: str) -> bool:
+    return machine_made_chance(token) >= LIKELY_MADE
 
 
 def _is_single(token: str) -> bool:
     """Return whether a token of one case and digits has no words: hexadecimal, base 36, a UUID."""
-    bare = _SEPARATORS.sub("", token)
+    name = _VENDOR.match(token)
+    bare = _SEPARATORS.sub("", token[name.end() :] if name else token)
     digits = sum(sign.isdigit() for sign in bare)
     plain = (bare.isupper() or bare.isalpha()) and bare in (bare.upper(), bare.lower())
     if plain and len(bare) >= CAPITALS_CHARS and bare == token:  # base 32 may hold hardly a digit, base 26 holds none
@@ -134,7 +159,8 @@ def _is_single(token: str) -> bool:
         ) * len(bare)
     if bare != bare.lower() and bare != bare.upper():
         return False
-    return 3 <= digits < len(bare) and changes(token) >= 0.2 and not _PATH.search(token)
+    made = sum(len(part) for part in _SEPARATORS.split(token) if _DIGIT.search(part))
+    return 3 <= digits < len(bare) and made >= LABELLED_CHARS and changes(token) >= 0.2 and not _PATH.search(token)
 
 
 @dataclass(slots=True)
@@ -160,7 +186,8 @@ class _Labels:
             return word.lastgroup or ""
         index = bisect_left(self.ends, end + 1)
         clause = _CLAUSE.match(self.lowered, end, end + AFTER)
-        word = next((after for after in (self.words or ())[index : index + 2] if after.start() >= end), None)
+        after = (one for one in (self.words or ())[index : index + 2] if one.start() >= end)
+        word = next((one for one in after if self.lowered[one.start() - 1] != "/"), None)  # no part of a path
         if word is None or clause is None or word.end() > clause.end():
             return ""
         return "" if word.lastgroup == "other" and word.start() - end > OTHER_AFTER else word.lastgroup or ""
@@ -182,7 +209,6 @@ _IN_USE = _pattern("in_use")
 _SERVICE = _pattern("service")
 _GIVEN = _pattern("given")
 _GIVES = frozenset("\"'=: ")
-_DIGEST_CHARS = frozenset({40, 64})
 
 
 def _is_in_use(body: str, text: str, lowered: str, at: int) -> bool:
@@ -203,7 +229,7 @@ _KINDS = {"password": "password", "private": "private_key", "token": "token", "a
 
 
 def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
-    hooks, blocks, labels, reached = "hook" in lowered, "-----begin" in lowered, _Labels(lowered), 0
+    blocks, labels, reached = "-----begin" in lowered, _Labels(lowered), 0
     for match in _TOKEN.finditer(text):
         token, begin = match.group().rstrip(".-=~/") if match.group()[-1] in ".-~/" else match.group(), match.start()
         end = begin + len(token)
@@ -211,17 +237,26 @@ def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
         if "=" in token.rstrip("="):  # name=value
             body = token.rpartition("=")[2] if not token.endswith("=") else token.partition("=")[2]
             begin = end - len(body)
+        if "/" in token or text[match.start() - 1 : match.start()] == "/":
+            address = _ADDRESS_BEFORE.search(lowered, max(0, match.start() - ADDRESS_CHARS), match.start())
+            if address is not None:
+                yield from _in_address(text, lowered, address.start(), *match.span())
+                continue
         if begin < reached or len(body) < LABELLED_CHARS or text.startswith("(", end) or _NOT_SECRET_BODY.search(body):
+            continue
+        named = _WORDS.match(lowered, begin)
+        if named and named.lastgroup == "other" and text[named.end() : named.end() + 1] == "-":  # nonce-..., sha256-...
+            continue
+        if _CACHE_KEY.fullmatch(body):
             continue
         mixed = not _HEX.fullmatch(_SEPARATORS.sub("", body)) and _is_mixed(body)
         if not mixed and not _is_single(body) and not _is_made_value(body, labels, begin):
             continue
-        in_hook = hooks and _IN_HOOK.search(lowered, max(0, begin - 60), begin) is not None
-        if not in_hook and (_NOT_SECRET_BEFORE.search(lowered, max(0, begin - 40), begin) or _PATH.search(body)):
+        if _NOT_SECRET_BEFORE.search(lowered, max(0, begin - 40), begin) or _PATH.search(body):
             continue
         if blocks and _in_public_block(lowered, begin):
             continue
-        label = "token" if in_hook else labels.nearest(begin, end)
+        label = labels.nearest(begin, end)
         if label == "other" or (label == "password" and len(body) < 8):
             continue
         if (
@@ -234,7 +269,24 @@ def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
             yield begin, reached, _KINDS.get(label, "token")
 
 
-_IN_HOOK = re.compile(r"hooks?/[\w/-]{0,40}\Z")
+_ADDRESS_BEFORE = re.compile(r"://[^\s\"'`<>?#=]{0,200}\Z")
+ADDRESS_CHARS = 210
+_SEGMENT = re.compile(r"[^/@]{12,400}")
+
+
+def _in_address(text: str, lowered: str, begun: int, start: int, end: int) -> Iterator[Span]:
+    """Yield the random parts of an address's path that come after a hook, or after a word for a secret.
+
+    begun: where the address begins. Without such a word a part is an id, as of a document or a film.
+    """
+    for match in _SEGMENT.finditer(text, start, end):
+        part, path = match.group(), lowered[begun : match.start()]
+        words = list(_WORDS.finditer(path))
+        label = "token" if "hook" in path else _KINDS.get(words[-1].lastgroup or "", "") if words else ""
+        if label and (_is_mixed(part) or _is_single(part) or (_is_made(part) and not is_wordy(part))):
+            yield *match.span(), label
+
+
 _GLUE = ":!$|."
 _GLUED_BEFORE = re.compile(r"(?:[A-Za-z0-9+/=_-]{6,80}[:!$|.]{1,3}){1,8}\Z")
 _GLUED_AFTER = re.compile(r"[:!$|.]{1,3}[A-Za-z0-9+/=_-]{6,400}")
@@ -270,6 +322,7 @@ _STOP = re.compile(r"\n\n|\ufffc")
 _UNIT = _pattern("unit", re.I)
 _NAMES_ONLY = re.compile(r"[A-Za-z_][A-Za-z_]*|[A-Z][A-Z0-9_]{2,60}|[a-z]{2,20}(?:[-_/.][a-z0-9]{1,20}){1,8}|\W+")
 _CODE = _pattern("code")
+_NAME_REST = re.compile(r"[A-Za-z0-9_]*+(?:\.[A-Za-z]{1,5}(?![A-Za-z]))?(?:::)?")
 
 
 _COMPOSED = _pattern("composed", re.I)
@@ -295,6 +348,10 @@ def is_chosen(value: str) -> bool:
     letters = any(sign.isalpha() for sign in bare)
     digits = sum(sign.isdigit() for sign in bare)
     signs = any(sign in "!@#$%^&*+=?~" for sign in bare)
+    if not digits and not signs:
+        return len(bare) >= MADE_CHARS and bare not in (bare.lower(), bare.upper()) and _is_made(bare)
+    if is_long_name(bare):
+        return False
     return letters and (
         digits >= 2 or (digits == 1 and len(bare) >= 8 and changes(bare) >= 0.2) or (signs and digits >= 1)
     )
@@ -306,6 +363,8 @@ def _passwords(text: str, lowered: str, is_reference: Callable[[str], bool]) -> 
     for (start, end), (following, _) in pairwise([*labels, (len(lowered), 0)]):
         if lowered.startswith("pass\n", start):  # the statement
             continue
+        if text[end - 1].isascii() and text[end : end + 1] == "_":  # the name of a file, a function, a setting
+            end = _NAME_REST.match(text, end, end + PASSWORD_WITHIN).end()  # type: ignore[union-attr]
         last = min(end + PASSWORD_WITHIN, following)
         if last - end >= CHOSEN_CHARS:
             yield from _first_chosen(text, end, end + len(_STOP.split(lowered[end:last], maxsplit=1)[0]), is_reference)
@@ -330,7 +389,7 @@ def _passwords(text: str, lowered: str, is_reference: Callable[[str], bool]) -> 
     for match in _PIN_WORD.finditer(lowered) if _FOUR_DIGITS.search(lowered) else ():
         yield *match.span("s"), "password"
     for match in _QUOTED_WORDS.finditer(lowered) if any(sign in lowered for sign in "\"”'`") else ():
-        if match["s"].count(" ") >= 2:
+        if match["s"].count(" ") >= 2 and not is_reference(match["s"]):
             yield *match.span("s"), "password"
 
 

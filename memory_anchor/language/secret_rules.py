@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from memory_anchor.base.json_values import optional_text, record, records, text
 from memory_anchor.language.randomness import machine_made_chance
-from memory_anchor.language.secret_context import LIKELY_MADE, Span, in_order, is_wordy
+from memory_anchor.language.secret_context import LIKELY_MADE, Span, in_order, is_long_name, is_wordy
 from memory_anchor.language.words import filled, listed, table
 
 
@@ -121,7 +121,7 @@ def _mixed(value: str) -> bool:
 
 def _is_password(match: re.Match[str]) -> bool:
     value: str = match.group("s").rstrip(".,;:!?'\"")
-    if is_reference(value) or len(value) < 4:
+    if is_reference(value) or len(value) < 4 or is_long_name(value):
         return False
     glued = match.group("glue") if "glue" in match.re.groupindex else None
     if glued is not None and glued.strip() in {"=", ":"} and len(value) >= 6 and not glued.endswith(" "):
@@ -177,7 +177,7 @@ _NOT_MAIL = re.compile(
 def _is_email(match: re.Match[str]) -> bool:
     """Return whether this is a person's address and not a Git remote, a login on a host or a package version."""
     local, _, host = match.group().partition("@")
-    if local.lower() == "git" or re.match(r"v?\d{1,4}\.\d", host):
+    if local.lower() == "git" or re.match(r"(?:sk-)?(?:ssh|ecdsa)-", local) or re.match(r"v?\d{1,4}\.\d", host):
         return False
     after = match.string[match.end() : match.end() + 2]
     if after[:1] == ":" and after[1:2] in "/~.":

@@ -19,7 +19,7 @@ from memory_anchor.runtime import cleanlog, spool, wire
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from secretskit import FRESH, crossed, look_alikes, planted
+from secretskit import CARRIERS, FRESH, clean_lines, crossed, look_alikes, planted
 
 WANTED = {"tune": 0.98, "held": 0.95}
 """Over three seeds; misses of `held` were never read, but its score was watched: .605, .919 at first, .961."""
@@ -53,6 +53,25 @@ def test_kinds_of_public_documents_in_carriers_of_their_own_are_mostly_found(hal
     """Attack A19: 58 kinds and 20 carriers a half, and 30 texts of what people choose. First .845, .858, .926."""
     cases = [case for seed in range(2) for case in crossed(half, seed=seed)]
     assert sum(case.leaks(redact(case.text).text) for case in cases) <= (1 - wanted) * len(cases)
+
+
+@pytest.mark.parametrize(("split", "wanted"), [("dev", 0.97), ("blind", 0.93)])
+def test_secrets_in_the_carriers_that_agents_meet_are_found(split: str, wanted: float) -> None:
+    """Attack A19: 40 files, commands, logs, addresses and chats a part.
+
+    First .850 and .858; .908 of "blind" once the misses of "dev" were read, then read too.
+    """
+    cases = [case for seed in range(3) for case in planted(CARRIERS, split=split, seed=seed)]
+    left = [case.name for case in cases if case.leaks(redact(case.text).text)]
+    assert len(left) <= (1 - wanted) * len(cases), sorted(set(left))
+
+
+@pytest.mark.parametrize(("split", "touched_at_most"), [("dev", 0.003), ("blind", 0.003)])
+def test_what_only_looks_like_a_secret_stays(split: str, touched_at_most: float) -> None:
+    """Attack A19: 150 lines a part. First 7.8 and 9.6 %; 6.2 of "blind" once "dev" was read, then read too."""
+    lines = [line for seed in range(3) for line in clean_lines(split, seed=seed)]
+    touched = [line for line in lines if redact(line).text != line]
+    assert len(touched) <= touched_at_most * len(lines), touched
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "front": 13206,
     "adapters": 7938,
-    "language": 4812,
+    "language": 4862,
     "knowledge": 5240,
     "runtime": 3985,
     "recall": 5090,
