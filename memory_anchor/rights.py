@@ -105,9 +105,7 @@ class Action(StrEnum):
     IMPORT_IDENTITY = "import of the constitution's layer"
     IMPORT_PROJECTS = "import of project names and of an audit trail"
     KNOWLEDGE = "knowledge add, push, sync, remove"
-    TRUST_KNOWLEDGE = (
-        "trust a source of knowledge, read one outside of the project or by a command, remove a trusted one"
-    )
+    TRUST_KNOWLEDGE = "trust a source of knowledge, read one outside of the project or by a command, remove a human's"
     # reading
     EXPORT = "export"
     EXPORT_ALL = "export of everybody's memories"

@@ -60,7 +60,7 @@ from memory_anchor.knowledge.points import (
     point_of,
 )
 from memory_anchor.knowledge.sharing import ReadingTurn
-from memory_anchor.knowledge.sources import Listing, Source, SourceDocument, SourceKind, SyncProgress
+from memory_anchor.knowledge.sources import HUMANS, Listing, Source, SourceDocument, SourceKind, SyncProgress
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import Scope, Status, Trust, Visibility, audiences
 from memory_anchor.ports import AuditLog, Clock, Embedder, Entry, MemoryStore
@@ -181,6 +181,7 @@ class Library:
         options: Mapping[str, str] | None = None,
         task: str = SYNC,
         content: bytes | None = None,
+        by_human: bool = False,
     ) -> Source:
         """Add a source and queue it; durable on return. Added again, it is read again.
 
@@ -193,25 +194,31 @@ class Library:
                 "`memory-anchor knowledge push`, or /v1/ingest"
             )
         key = (kind, ref, visibility)
-        existing = next((s for s in self.readable(scope) if (s.kind, s.ref, s.visibility) == key), None)
+        named = [s for s in self.readable(scope) if (s.kind, s.ref, s.visibility) == key]
+        if content is not None:  # what a human pushed lies apart: no agent overwrites it by its name
+            named = [s for s in named if (HUMANS in s.options) is by_human]
+        existing = next(iter(named), None)
         if existing is None and len(self.catalogue.sources(live=False)) >= SOURCES_MAX:
             raise BadInput(f"there are {SOURCES_MAX} sources already; remove one: `memory-anchor knowledge remove`")
         if self.catalogue.count_waiting() >= QUEUE_MAX:
             raise Unavailable(f"{QUEUE_MAX} documents wait to be read; try again when they are")
         owner = replace(scope, conversation="", across=())
         source = existing or Source(self._new_id(), kind, ref, Trust.UNTRUSTED, owner, self.clock.now(), visibility)
-        options = source.options if options is None else options
-        source = replace(source, trust=trust or source.trust, options=dict(options))
+        options = {**(source.options if options is None else options), **({HUMANS: "yes"} if by_human else {})}
+        source = replace(source, trust=trust or source.trust, options=options)
         source = self.catalogue.put_source(source, task, now=self.clock.now(), content=content)
         self._on_waiting()
         return source
 
-    def upload(self, scope: Scope, kind: SourceKind, ref: str, content: bytes, *, name: str, mime: str) -> Source:
+    def upload(
+        self, scope: Scope, kind: SourceKind, ref: str, content: bytes, *, name: str, mime: str, by_human: bool = False
+    ) -> Source:
         """Store pushed bytes as a blob and queue them; durable on return."""
         sha = hashlib.sha256(content).hexdigest()
         upload = {"sha": sha, "name": name, "mime": mime, "at": self.clock.now().isoformat()}
         with self._blob_lock:  # nothing refers to the blob until it is queued
-            return self.add(scope, kind, ref, task=json.dumps(upload, ensure_ascii=False), content=content)
+            task = json.dumps(upload, ensure_ascii=False)
+            return self.add(scope, kind, ref, task=task, content=content, by_human=by_human)
 
     def sync(self, source: Source) -> None:
         self.catalogue.queue(source.id, SYNC, now=self.clock.now())

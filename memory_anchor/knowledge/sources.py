@@ -43,6 +43,10 @@ TRUST_OF_KIND: Mapping[SourceKind, Trust] = {
 """How far a source that a human adds is trusted unless they say otherwise."""
 
 
+HUMANS = "human"
+"""The option of a source that a human added or pushed into."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One source. ref: the folder, URL or name it was added by. scope, visibility: who may read it."""
@@ -55,6 +59,11 @@ class Source:
     added_at: datetime
     visibility: Visibility = Visibility.PROJECT
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_humans(self) -> bool:
+        """Whether only a human removes it: one trusts it, added it, or pushed into it."""
+        return self.trust is not Trust.UNTRUSTED or HUMANS in self.options
 
 
 @dataclass(frozen=True, slots=True)

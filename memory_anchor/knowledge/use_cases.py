@@ -109,6 +109,7 @@ class KnowledgeUseCases:
             trust=self._trust(kind, request.trust),
             visibility=request.visibility or Visibility.PROJECT,
             options={"converter": request.converter} if request.converter else None,
+            by_human=rights.is_human(self._actor.caller),
         )
 
     def _trust(self, kind: SourceKind, requested: Trust | None) -> Trust | None:
@@ -117,7 +118,7 @@ class KnowledgeUseCases:
             return TRUST_OF_KIND[kind] if rights.is_human(self._actor.caller) else None
         if requested is not Trust.UNTRUSTED:
             rights.check(Action.TRUST_KNOWLEDGE, self._actor.caller)
-        return requested
+        return requested if rights.is_human(self._actor.caller) else None
 
     def push(self, request: requests.KnowledgePush) -> Source:
         """Take one document that was pushed; accepted once this returns. Raises BadInput."""
@@ -129,7 +130,10 @@ class KnowledgeUseCases:
         kind = SourceKind.WEB_SNAPSHOT if is_page else SourceKind.UPLOAD
         mime = request.mime or ("text/html" if is_page else "")
         ref = "pages" if is_page and request.into == "uploads" else request.into
-        return self._library.upload(self._actor.scope, kind, ref, content, name=request.name, mime=mime)
+        by_human = rights.is_human(self._actor.caller)
+        return self._library.upload(
+            self._actor.scope, kind, ref, content, name=request.name, mime=mime, by_human=by_human
+        )
 
     def sources(self) -> list[SourceState]:
         """Return the state of every source that this caller may read."""
@@ -161,10 +165,10 @@ class KnowledgeUseCases:
         return answer
 
     def remove(self, request: requests.KnowledgeRemove) -> dict[str, Json]:
-        """Erase a source; return the certificate. A source that a human trusts is a human's to remove."""
+        """Erase a source; return the certificate. One that a human trusts, added or pushed into is a human's."""
         self._check_writable()
         source = self._library.source_named(request.source, self._actor.scope)
-        if source.trust is not Trust.UNTRUSTED:
+        if source.is_humans:
             rights.check(Action.TRUST_KNOWLEDGE, self._actor.caller)
         return self._library.remove(source, by=self._author)
 

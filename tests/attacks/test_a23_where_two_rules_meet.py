@@ -489,3 +489,36 @@ def test_promote_again_answers_what_is_true(anchor: MemoryAnchor, human: MemoryA
     wanted = "active" if what == "edited" else what
     assert (again["outcome"], again["id"], again["status"]) == ("skipped", fact, wanted)
     assert wanted == "active" or wanted in again["reason"]
+
+
+# --- knowledge --------------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_erases_no_knowledge_that_a_human_pushed(anchor: MemoryAnchor, human: MemoryAnchor) -> None:
+    """Attack: pushed documents are untrusted, so their source was anybody's to remove, or to overwrite by name."""
+    theirs = human.knowledge_push("rules.md", "# Rules\n\nDeploys need two reviews.")
+    mine = anchor.knowledge_push("rules.md", "# Rules\n\nDeploys need nobody.")
+    for caller in (anchor, human):
+        caller.knowledge_sync()
+
+    with pytest.raises(Refused, match="for humans"):
+        anchor.knowledge_remove(theirs.id)
+    assert theirs.id != mine.id
+    assert "two reviews" in anchor.knowledge_search("How many reviews do deploys need")[0].text
+    assert anchor.knowledge_remove(mine.id)["clean"]
+    assert human.knowledge_remove(theirs.id)["clean"]
+
+
+@pytest.mark.parametrize("trust", ["trusted", "untrusted"])
+def test_an_agent_removes_no_source_that_a_human_added(
+    anchor: MemoryAnchor, human: MemoryAnchor, project: Any, trust: str
+) -> None:
+    """Attack: an agent adds it once more, as untrusted, and removes it then."""
+    (project / "docs").mkdir()
+    (project / "docs" / "rules.md").write_text("# Rules\n\nDeploys need two reviews.")
+    theirs = human.knowledge_add("docs", kind="files", trust=trust)
+    again = anchor.knowledge_add("docs", kind="files", trust="untrusted")
+    assert (again.id, again.trust) == (theirs.id, theirs.trust)
+
+    with pytest.raises(Refused, match="for humans"):
+        anchor.knowledge_remove(theirs.id)
