@@ -46,7 +46,7 @@ typer_testing._get_command = cache(get_command)  # type: ignore[attr-defined]
 
 GARBAGE_AFTER = 20_000
 """New objects between two garbage collections; at Python's 700 they took 6 % of the suite."""
-SLOW_S = 600
+SLOW_S = 900
 """When a slow test is ended that names no time of its own: many processes on a machine that does other things too."""
 
 
@@ -55,6 +55,8 @@ gc.set_threshold(GARBAGE_AFTER)
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.get_closest_marker("nightly"):
+            item.add_marker("slow")
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_S))
 

@@ -4,8 +4,6 @@ For each use case and caller: a subject that is nobody's in particular, and one 
 archived, or that waits for the user). What the table says must happen, and what it forbids must not. Nothing is mocked.
 """
 
-# ruff: noqa: ARG005 - what is tried is told who and what, and needs not know
-
 from __future__ import annotations
 
 import json
