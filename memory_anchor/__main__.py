@@ -54,7 +54,7 @@ def speak_utf8() -> None:
     """
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace"), (sys.stderr, "replace")):
         if stream is not None and hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors=errors)
+            stream.reconfigure(encoding="utf-8", errors=errors, newline="\n" if stream is sys.stdin else None)
     if sys.platform != "win32":
         sys.argv[1:] = [_as_utf8(word) for word in sys.argv[1:]]
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from memory_anchor.base.lines import text_lines
 from memory_anchor.model import Citation, Freshness, Locator
 
 LINES_MAX = 50_000
@@ -50,7 +51,7 @@ class Checked:
 
 def lines_of(text: str) -> list[str]:
     """Return the lines that are compared: each stripped at both ends."""
-    return [line.strip() for line in text.splitlines()]
+    return [line.strip() for line in text_lines(text)]
 
 
 def lines_hash(lines: Sequence[str]) -> str:

@@ -155,7 +155,7 @@ def release_mapped(directory: Path) -> None:
         return
     prefix = f"{directory.resolve()}/"
     try:
-        lines = _MAPS.read_text("utf-8", "surrogateescape").splitlines()
+        lines = _MAPS.read_bytes().decode("utf-8", "surrogateescape").split("\n")
         madvise = ctypes.CDLL(None).madvise
     except (OSError, AttributeError):
         return

@@ -44,6 +44,7 @@ from pathlib import Path, PurePosixPath
 from cachetools import TTLCache
 
 from memory_anchor.base import nofollow
+from memory_anchor.base.lines import text_lines
 
 TIMEOUT_S = 2.0
 RESTS_S = 60.0
@@ -231,7 +232,7 @@ def _configured(folder: str) -> Iterator[tuple[str, str, str]]:
     except OSError:
         return
     section = ""
-    for line in content.decode("utf-8", "replace").splitlines():
+    for line in text_lines(content.decode("utf-8", "replace")):
         text = line.strip()
         if match := _SECTION.match(text):
             section, text = match[1].lower(), text[match.end() :].strip()
@@ -387,12 +388,12 @@ class WorkingTree:
 
     def _uncommitted(self, ref: str, history: _History, unknown: Sequence[str]) -> str | None:
         """Return the new file that has mostly the lines of the commit's file."""
-        old_lines = Counter((history.text(ref) or "").splitlines())
+        old_lines = Counter(text_lines(history.text(ref) or ""))
         if not old_lines:
             return None
         shares: dict[str, float] = {}
         for candidate in unknown[:COMPARED_MAX]:
-            lines = Counter((self.text(candidate) or "").splitlines())
+            lines = Counter(text_lines(self.text(candidate) or ""))
             shares[candidate] = (old_lines & lines).total() / max(old_lines.total(), lines.total(), 1)
         best = max(shares, key=lambda candidate: shares[candidate], default=None)
         return best if best is not None and shares[best] >= SAME_FILE else None

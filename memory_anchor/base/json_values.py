@@ -32,6 +32,29 @@ def parsed(encoded: str | bytes | bytearray) -> Json:
     return value
 
 
+def lenient(encoded: str | bytes) -> Json:
+    """Return the value of a JSON text in which a byte that is no UTF-8 and half a character cost themselves alone.
+
+    Raises as `parsed` does.
+
+    >>> lenient(b'{"said": "a \\xff b \\\\udc88"}')
+    {'said': 'a \ufffd b \ufffd'}
+    """
+    text = encoded if isinstance(encoded, str) else encoded.decode("utf-8", "replace")
+    value = parsed(text)
+    return _whole_characters(value) if "\\ud" in text or "\\uD" in text else value
+
+
+def _whole_characters(value: Json) -> Json:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_whole_characters(item) for item in value]
+    if isinstance(value, dict):
+        return {str(_whole_characters(name)): _whole_characters(item) for name, item in value.items()}
+    return value
+
+
 def text(value: Json, default: str | None = None) -> str:
     """Return a text."""
     if value is None and default is not None:

@@ -41,7 +41,7 @@ class Pause:
 def pause_of(data_dir: Path, now: datetime) -> Pause | None:
     """Return the pause in force now, None for none."""
     try:
-        text = (data_dir / FLAG).read_text(encoding="utf-8")
+        text = (data_dir / FLAG).read_bytes().decode("utf-8")
     except FileNotFoundError:
         return None
     except (OSError, ValueError):

@@ -27,6 +27,7 @@ import yaml
 from memory_anchor.base.bounded_yaml import LOADER
 from memory_anchor.base.bounded_yaml import check as check_yaml
 from memory_anchor.base.json_values import Json, items
+from memory_anchor.base.lines import text_lines
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, TAG_MAX, TAGS_MAX
 from memory_anchor.model import LAYER_OF_TYPE, Layer, MemoryType
@@ -99,7 +100,8 @@ def blocks(text: str) -> Iterator[tuple[int, tuple[str, ...], str]]:
     """
     from markdown_it import MarkdownIt
 
-    lines = text.splitlines()
+    text = re.sub(r"\r\n?", "\n", text)  # as the parser does, whose line numbers are used
+    lines = text_lines(text)
     headings: list[tuple[int, str]] = []
     lead = ""
     depth = 0
@@ -157,7 +159,7 @@ def page_of(file: Path) -> ReadPage:
         check_yaml(match[1])
         front = yaml.load(match[1], Loader=LOADER)  # noqa: S506 - builds strings, lists and mappings alone
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadInput(f"its front matter is no YAML ({str(error).splitlines()[0][:80]})") from None
+        raise BadInput(f"its front matter is no YAML ({str(error).partition(chr(10))[0][:80]})") from None
     if not isinstance(front, dict):
         raise BadInput("its front matter is no mapping")
     return ReadPage(front, text[match.end() :], match[0].count("\n"))

@@ -30,6 +30,7 @@ from memory_anchor.base import nofollow
 from memory_anchor.base.bounded_yaml import check as check_yaml
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
+from memory_anchor.base.lines import text_lines
 from memory_anchor.base.repeats import FOLDER as REQUESTS
 from memory_anchor.care.waiting import BATCHES, WaitingBatch, WholeRecord, texts_in, unescaped
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
@@ -99,7 +100,7 @@ class LinesFile:
     def erase(self, matches: Callable[[str], bool]) -> int:
         if not self.path.is_file():
             return 0
-        lines = self.path.read_text(encoding="utf-8", errors="surrogateescape").splitlines(keepends=True)
+        lines = text_lines(self.path.read_bytes().decode("utf-8", "surrogateescape"), ends=True)
         clean = [line for line in lines if not matches(unescaped(line))]
         if len(clean) < len(lines):
             write_atomic(self.path, "".join(clean).encode("utf-8", "surrogateescape"))
@@ -246,7 +247,7 @@ def holders_in(data_dir: Path, records: SharedRecords) -> tuple[Holder, ...]:
 
 def decoded_text(path: Path) -> str:
     """Return a file's text raw and decoded: JSON and YAML escape, indent and fold a text."""
-    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
     if path.suffix != ".yaml":
         return unescaped(text)
     try:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memory_anchor.base.json_values import Json
+from memory_anchor.base.lines import text_lines
 from memory_anchor.care.transfer import stored_versions
 from memory_anchor.devices import membership, sealing
 from memory_anchor.devices.chains import Chains
@@ -275,8 +276,6 @@ class GitCarrier:
             process = subprocess.run(
                 ["git", "-C", str(self._folder), *_GIT_OPTIONS, *arguments],
                 capture_output=True,
-                text=True,
-                errors="replace",
                 timeout=GIT_TIMEOUT_S,
                 stdin=subprocess.DEVNULL,
                 check=False,
@@ -284,7 +283,7 @@ class GitCarrier:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return 1, type(error).__name__
-        lines = (process.stdout.strip() or process.stderr.strip()).splitlines()
+        lines = text_lines((process.stdout.strip() or process.stderr.strip()).decode("utf-8", "replace"))
         return process.returncode, (lines[-1] if lines else "")[:MESSAGE_CHARS]
 
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from memory_anchor.adapters import git
 from memory_anchor.base import nofollow
 from memory_anchor.base.json_values import Json, Record, items, parsed, record, records, text
+from memory_anchor.base.lines import text_lines
 from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.evaluation.metrics import percentile
 from memory_anchor.identity.identity_schema import IdentitySchema
@@ -320,7 +321,7 @@ def _commits(source: Path) -> list[dict[str, Json]]:
     shown = ("--no-show-signature", "--date=iso-strict", "--format=%h%x1f%ad%x1f%an%x1f%s")
     output = git.run_git(repository, "log", f"-{COMMITS_MAX}", *shown, commit, "--") or ""
     events: list[dict[str, Json]] = []
-    for line in output.encode(errors="surrogateescape").decode(errors="replace").splitlines():
+    for line in text_lines(output.encode(errors="surrogateescape").decode(errors="replace")):
         sha, when, author, subject = (*line.split("\x1f"), "", "", "")[:4]
         if subject:
             events.append(

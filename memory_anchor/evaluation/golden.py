@@ -29,6 +29,7 @@ import yaml
 from memory_anchor import inputs, shapes
 from memory_anchor.app import build_core, loaded_settings, open_store
 from memory_anchor.base.json_values import Json, Record, kind_of, number, texts, whole
+from memory_anchor.base.lines import text_lines
 from memory_anchor.care import backup
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
@@ -67,7 +68,7 @@ def load(folder: Path) -> list[GoldenQuestion]:
         raw = read_bounded(folder / FILE, most_bytes=FILE_BYTES_MAX)
     except OSError as error:
         raise BadInput(f"{folder / FILE} cannot be read ({error.strerror}); mend it or move it away") from None
-    lines = raw.decode("utf-8", "replace").splitlines() if raw else []
+    lines = text_lines(raw.decode("utf-8", "replace")) if raw else []
     return [_read(folder / FILE, number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 

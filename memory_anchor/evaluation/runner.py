@@ -35,6 +35,7 @@ from memory_anchor import shapes
 from memory_anchor.adapters.system import ManualClock
 from memory_anchor.app import build_core
 from memory_anchor.base.json_values import Json, Record
+from memory_anchor.base.lines import text_lines
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation import metrics
@@ -290,7 +291,7 @@ def questions() -> list[DocsQuestion]:
     """Return the bundled questions. A line: the question, its document and heading, then other places and words."""
     text = files("memory_anchor.evaluation").joinpath(QUESTIONS).read_text(encoding="utf-8")
     questions_read = []
-    for line in filter(None, text.splitlines()):
+    for line in filter(None, text_lines(text)):
         query, document, heading, *more = line.split("\t")
         also = [AnswerPlace(*more[start : start + 3]) for start in range(0, len(more), 3)]
         questions_read.append(DocsQuestion(query, (AnswerPlace(document, heading), *also)))
@@ -394,7 +395,7 @@ def read_session(path: Path) -> WorkingSession:
     number = int(path.name[:2])
     half = "held" if path.name.startswith(HELD_OUT_PREFIXES) else "test" if number % 2 == 0 else "dev"
     session = WorkingSession(path.stem, path.parent.name[-2:], half)
-    for line in path.read_text("utf-8").splitlines():
+    for line in text_lines(path.read_bytes().decode("utf-8")):
         if line.startswith(("U: ", "A: ")):
             session.messages.append({"role": "user" if line[0] == "U" else "assistant", "content": line[3:]})
         elif re.match(r"[+~] \w+ \| ", line):

@@ -19,6 +19,7 @@ import yaml
 
 from memory_anchor.base.bounded_yaml import TooMuchYaml
 from memory_anchor.base.bounded_yaml import check as check_yaml
+from memory_anchor.base.lines import text_lines
 from memory_anchor.base.terminal import is_hidden, named
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.inputs import CONTENT_MAX
@@ -221,7 +222,7 @@ def by_priority(entries: Sequence[ConstitutionEntry]) -> tuple[ConstitutionEntry
 
 def changed_lines(approved: str, text: str) -> str:
     """Return which lines of `text` differ, in words: "lines 4-6 differ"."""
-    old, new = approved.splitlines(), text.splitlines()
+    old, new = text_lines(approved), text_lines(text)
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
         head += 1

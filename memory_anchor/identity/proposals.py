@@ -21,6 +21,7 @@ from memory_anchor.base import json_values, nofollow
 from memory_anchor.base.bounded_yaml import LOADER
 from memory_anchor.base.bounded_yaml import check as check_yaml
 from memory_anchor.base.json_values import Json
+from memory_anchor.base.lines import text_lines
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.files import make_private, read_bounded, write_atomic
 from memory_anchor.identity.approval import rejected_statement, stamp
@@ -261,7 +262,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    lines = value.splitlines()
+    lines = text_lines(value)
     unusual = any(character in value for character in _ODD_BREAKS) or any(line != line.rstrip() for line in lines)
     literal = len(lines) > 1 and not unusual
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if literal else '"')

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from memory_anchor.base.json_values import Json, kind_of
+from memory_anchor.base.lines import text_lines
 from memory_anchor.errors import BadInput
 from memory_anchor.language.fences import split_fenced, strip_fenced
 from memory_anchor.language.safety import strip_private
@@ -57,12 +58,13 @@ class Message:
     seq: int = 0
 
 
-def conversation(messages: Json, *, most: int = MAX_MESSAGES) -> tuple[Message, ...]:
+def conversation(messages: Json, *, most: int = MAX_MESSAGES, is_strict: bool = True) -> tuple[Message, ...]:
     """Return the checked messages.
 
     messages: a list of `{role, content, tool_calls?}`; content is text or a list of blocks (`text`, `tool_use`,
-    `tool_result`). Raises BadInput: not a list, empty, more than `most`, an unknown role, content that is no text, a
-    tool's answer that no call asked for.
+    `tool_result`). A tool's answer may stand first: clients cut a conversation anywhere.
+    is_strict: a message with an unknown role, or content that is no text, is an error; else it is left out, unless no
+    other is there. Raises BadInput: that, not a list, empty, more than `most`.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
         raise BadInput(f"messages is {kind_of(messages)}; allowed is a list of {{role, content}}.")
@@ -72,13 +74,14 @@ def conversation(messages: Json, *, most: int = MAX_MESSAGES) -> tuple[Message, 
             "Longer files go through `memory-anchor extract`."
         )
     checked: list[Message] = []
-    called = False
+    first_wrong: BadInput | None = None
     for seq, raw in enumerate(messages):
-        message = _message(raw, seq)
-        called = called or bool(message.tool_calls)
-        if message.role == "tool" and not called:
-            raise BadInput(f"messages[{seq}] is a tool's answer, but no assistant turn before it has tool_calls.")
-        checked.append(message)
+        try:
+            checked.append(_message(raw, seq))
+        except BadInput as wrong:
+            first_wrong = first_wrong or wrong
+    if first_wrong is not None and (is_strict or not checked):
+        raise first_wrong
     return tuple(checked)
 
 
@@ -168,7 +171,7 @@ def prose_of(message: Message) -> str:
     if "```" in text or "~~~" in text:
         text = _CODE.sub("\n", text)
     text = _BLOB.sub(" ", _CONTROL.sub("", text))
-    lines = text.splitlines()
+    lines = text_lines(text)
     if len(lines) > 1:
         changed = _diff_lines(lines, has_hunk=_HUNK.search(text) is not None)
         lines = [line for at, line in enumerate(lines) if at not in changed and not _INDENTED.match(line)]
@@ -197,7 +200,7 @@ def _diff_lines(lines: Sequence[str], *, has_hunk: bool) -> frozenset[int]:
 def recalled_text(messages: Iterable[Message]) -> str:
     """Return all text that memory put into this conversation (our tools' answers, fences), folded, to find repeats."""
     parts: list[str] = []
-    from_memory = False
+    from_memory = True  # an answer before the first call: what asked for it was cut off
     for message in messages:
         if message.tool_calls:
             from_memory = any(MEMORY_TOOLS.search(call.name) for call in message.tool_calls)

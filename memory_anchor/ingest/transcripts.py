@@ -2,8 +2,8 @@
 
 The clients document neither format, so only what has stayed the same over their releases is read (type, role, content,
 tool calls); other lines are skipped. No transcript, binary junk, too many lines or bytes: refused in one sentence,
-before anything is written. A killed client leaves a broken last line, which is skipped; more than a few broken lines
-mean that this is no transcript.
+before anything is written. A bad byte, half a character, a half-written line, one that is too long and a message of an
+unknown kind cost themselves and not the session: a transcript is what at least one line says that it is.
 
 Invariant: text that the client itself put in (environment, summaries, side chains) is never read as the user's.
 """
@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from memory_anchor.base.json_values import Json
+from memory_anchor.base.json_values import Json, lenient
+from memory_anchor.base.lines import text_lines
 from memory_anchor.errors import BadInput
 from memory_anchor.files import read_own_file
 from memory_anchor.ingest.messages import Message, Role, ToolCall, arguments_of, conversation
@@ -27,7 +28,6 @@ END_BYTES = 256 * 1024
 MAX_LINES = 200_000
 MAX_LINE_CHARS = 4 * 1024 * 1024
 MAX_MESSAGES = 20_000
-BROKEN_LINES_ALLOWED = 3
 
 Format = Literal["claude-code", "codex", "json"]
 
@@ -63,7 +63,7 @@ def codex_exit_code(path: Path, call_id: str) -> int:
 
     Raises as `read_transcript` does.
     """
-    for line in reversed(read_own_file(path, most=MAX_BYTES, last=END_BYTES).splitlines()):
+    for line in reversed(read_own_file(path, most=MAX_BYTES, last=END_BYTES).split(b"\n")):
         if call_id.encode() not in line or b'"exit_code"' not in line:
             continue
         try:
@@ -77,15 +77,10 @@ def codex_exit_code(path: Path, call_id: str) -> int:
 
 def parse_transcript(raw: bytes, *, name: str = "transcript") -> tuple[tuple[Message, ...], Format]:
     """Return the messages of a transcript's bytes and its format; raises BadInput as `read_transcript` does."""
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as wrong:
-        raise BadInput(f"{name} is no UTF-8 text (byte {wrong.start}); allowed are JSON and JSON lines.") from wrong
-    if "\x00" in text:
-        raise BadInput(f"{name} holds binary data; allowed are JSON and JSON lines.")
+    text = raw.decode("utf-8-sig", "replace")
     plain = _plain_json(text)
     if plain is not None:
-        return conversation(plain, most=MAX_MESSAGES), "json"
+        return conversation(plain, most=MAX_MESSAGES, is_strict=False), "json"
     lines = list(_lines(text, name))
     form: Format
     if any("payload" in line for line in lines):
@@ -93,7 +88,7 @@ def parse_transcript(raw: bytes, *, name: str = "transcript") -> tuple[tuple[Mes
     elif any(isinstance(line.get("message"), Mapping) for line in lines):
         messages, form = _claude_code(lines), "claude-code"
     elif lines and all("role" in line for line in lines):
-        return conversation(lines, most=MAX_MESSAGES), "json"
+        return conversation(lines, most=MAX_MESSAGES, is_strict=False), "json"
     else:
         raise BadInput(f"{name} is no transcript of Claude Code or Codex, nor a JSON list of {{role, content}}.")
     if not messages:
@@ -108,7 +103,7 @@ def _plain_json(text: str) -> list[Json] | None:
     if text.lstrip()[:1] not in {"[", "{"}:
         return None
     try:
-        value = json.loads(text)
+        value = lenient(text)
     except (ValueError, RecursionError):
         return None
     if isinstance(value, Mapping) and isinstance(value.get("messages"), list):
@@ -117,23 +112,23 @@ def _plain_json(text: str) -> list[Json] | None:
 
 
 def _lines(text: str, name: str) -> Iterator[Mapping[str, Json]]:
-    broken = count = 0
-    for number, line in enumerate(text.splitlines(), start=1):
+    count = read = 0
+    for line in text_lines(text):
         if not line.strip():
             continue
         count += 1
-        if count > MAX_LINES or len(line) > MAX_LINE_CHARS:
-            raise BadInput(f"{name} has more than {MAX_LINES} lines or a line over {MAX_LINE_CHARS} characters.")
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as wrong:
-            broken += 1
-            if broken > BROKEN_LINES_ALLOWED:
-                raise BadInput(f"{name} is damaged: line {number} is the {broken}th that is no JSON.") from wrong
+        if count > MAX_LINES:
+            raise BadInput(f"{name} has more than {MAX_LINES} lines.")
+        if len(line) > MAX_LINE_CHARS:
             continue
+        try:
+            value = lenient(line)
+        except (ValueError, RecursionError):
+            continue
+        read += 1
         if isinstance(value, Mapping):
             yield value
-    if count and broken == count:
+    if count and not read:
         raise BadInput(f"{name} is no JSON; allowed are JSON and JSON lines.")
 
 

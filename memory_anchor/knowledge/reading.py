@@ -29,6 +29,7 @@ from pathlib import Path, PurePosixPath
 
 from memory_anchor.adapters import git
 from memory_anchor.base import nofollow
+from memory_anchor.base.lines import text_lines
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.knowledge import convert
 from memory_anchor.knowledge.catalogue import BLOB_BYTES_MAX, PassagePlace
@@ -215,7 +216,7 @@ def _tags(repository: git.Repository) -> dict[str, list[str]]:
     try:
         packed = nofollow.read(shared, "packed-refs", most_bytes=git.PACKED_REFS_BYTES_MAX) or b""
         last = ""
-        for line in packed.decode("utf-8").splitlines():
+        for line in text_lines(packed.decode("utf-8")):
             name, _, ref = line.partition(" ")
             if line.startswith("^") and last:  # the commit of the annotated tag above
                 commits[last] = line[1:]

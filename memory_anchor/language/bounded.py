@@ -52,7 +52,7 @@ def linear(pattern: str) -> Callable[[str], bool]:
             core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True)
         ).isinstance_python
     except SchemaError as error:
-        why = str(error).strip().splitlines()[-1].removeprefix("error: ").strip()
+        why = str(error).strip().split("\n")[-1].removeprefix("error: ").strip()
         raise ValueError(f"cannot be run in linear time: {why}") from None
 
 

@@ -90,7 +90,7 @@ def _glossary() -> tuple[Mapping[str, tuple[Phrase, ...]], Mapping[str, tuple[Ph
     """Return Chinese word -> English phrases, and stemmed English phrase -> Chinese ones."""
     chinese: dict[str, tuple[Phrase, ...]] = {}
     english: dict[str, tuple[Phrase, ...]] = {}
-    for line in Path(__file__).with_name("glossary.txt").read_text(encoding="utf-8").splitlines():
+    for line in Path(__file__).with_name("glossary.txt").read_text(encoding="utf-8").split("\n"):
         left, is_entry, right = line.partition(" = ")
         if not is_entry or line.startswith("#"):
             continue

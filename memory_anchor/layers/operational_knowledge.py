@@ -210,7 +210,7 @@ class OperationalKnowledge:
         files = self._current_files()
         described: dict[str, set[str]] = {}
         for file in files:
-            for line in file.text.splitlines() if file.is_index else ():
+            for line in file.text.split("\n") if file.is_index else ():
                 for other in files:
                     if other is not file and other.is_named_in(line):
                         described.setdefault(other.entry.ref, set()).update(terms(line))

@@ -308,7 +308,7 @@ def _trail(path: Path) -> _Trail:
     written: dict[str, _Written] = {}
     gone: set[str] = set()
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().split(b"\n")
     except OSError:
         return _Trail({}, frozenset())
     for line in lines:

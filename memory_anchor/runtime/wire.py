@@ -21,6 +21,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 
 from memory_anchor.base.json_values import parsed
+from memory_anchor.base.lines import text_lines
 from memory_anchor.base.switches import parse_switch
 
 TYPE_CHECKING = False
@@ -173,11 +174,11 @@ def data_dir(env: Mapping[str, str]) -> str:
 def _from_user_file(env: Mapping[str, str]) -> str:
     # One top-level `data_dir: value` line is all the bridge needs; a YAML parser would cost it 40 ms.
     try:
-        with open(user_config_file(env), encoding="utf-8") as file:  # noqa: PTH123
+        with open(user_config_file(env), encoding="utf-8", newline="\n") as file:  # noqa: PTH123
             text = file.read(MAX_CONFIG_BYTES)
     except (OSError, UnicodeDecodeError):
         return ""
-    for line in text.splitlines():
+    for line in text_lines(text):
         if line.startswith("data_dir:"):
             return line[len("data_dir:") :].split(" #")[0].strip().strip("'\"")
     return ""
@@ -265,7 +266,7 @@ def _file_is_read_only(env: Mapping[str, str]) -> bool:
         raise InvalidSetting(
             f"settings file {path} cannot be read ({error.strerror}); it may say {READ_ONLY}"
         ) from None
-    lines = raw.decode("utf-8", "replace").splitlines() if READ_ONLY.encode() in raw else []
+    lines = text_lines(raw.decode("utf-8", "replace")) if READ_ONLY.encode() in raw else []
     settings = [line for line in lines if READ_ONLY in line and not line.lstrip().startswith("#")]
     if not settings and len(raw) < MAX_CONFIG_BYTES:
         return False

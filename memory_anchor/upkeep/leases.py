@@ -96,7 +96,7 @@ class StoreLease:
 def runner_id(path: Path, new: Callable[[], str]) -> str:
     """Return the name under which this data directory's engine holds leases: made once, then read from its file."""
     with suppress(OSError, ValueError):
-        if name := path.read_text(encoding="ascii").strip():
+        if name := path.read_bytes().decode("ascii").strip():
             return name
     name = new()
     write_atomic(path, name.encode())

@@ -319,7 +319,7 @@ BESIDE_THE_DOOR = {
 SMALL_THINGS = {
     "activation",
     "inputs",
-    *(f"base.{name}" for name in ("json_values", "hashing", "terminal")),
+    *(f"base.{name}" for name in ("json_values", "lines", "hashing", "terminal")),
 }
 
 

@@ -340,7 +340,6 @@ def test_a_conversation_is_checked_before_anything_is_read() -> None:
         ([{"role": "user", "content": "x"}] * (MAX_MESSAGES + 1), f"{MAX_MESSAGES + 1} turns"),
         ("text", "is text;"),
         ([{"role": "robot", "content": "x"}], "'robot'"),
-        ([{"role": "tool", "content": "x"}], "tool's answer"),
         ([{"role": "user", "content": 7}], "is a number"),
         (["x"], "is text;"),
         ([{"role": "user", "content": "x" * 200_001}], "200001"),

@@ -91,7 +91,6 @@ def test_a_mode_that_needs_a_model_falls_back_to_rules_and_says_so(anchor: Memor
         ([], "holds 0 turns"),
         ("hello", "messages is text"),
         ([{"role": "ghost", "content": "boo"}], "role is 'ghost'"),
-        ([{"role": "tool", "content": "42"}], "tool's answer"),
         ([{"role": "user", "content": 7}], "content is a number"),
     ],
 )

@@ -99,14 +99,14 @@ def test_a_broken_last_line_is_what_a_killed_client_leaves() -> None:
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
-        (b"\xff\xfe\x00binary", "UTF-8"),
-        (b"a\x00b", "binary"),
+        (b"\xff\xfe\x00binary", "no JSON"),
+        (b"a\x00b", "no JSON"),
         (b"just some text", "no JSON"),
         (b"", "no transcript"),
         (b"[]", "0 turns"),
         (b'{"a": 1}', "no transcript"),
         (b'{"type": "user", "message": {"role": "user", "content": []}}', "no message"),
-        (b"x\ny\nz\nw\n", "damaged"),
+        (b"x\ny\nz\nw\n", "no JSON"),
         (b'[{"role": "robot", "content": "x"}]', "robot"),
         (b"[" * 100_000, "no JSON"),
     ],

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec
 import typer
 
 from memory_anchor.base.json_values import Record, whole
+from memory_anchor.base.lines import text_lines
 from memory_anchor.base.terminal import visible, visible_json, visible_lines
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, report
 from memory_anchor.front.cli import completing
@@ -230,7 +231,7 @@ def _add_founding(app: typer.Typer, build: Build, account: Callable[[], str]) ->
         check_terminal(as_json=as_json)
         text = _read_text(file)
         _print(f"This text becomes the constitution of {visible(account())} 这段文字将成为宪法:", error=as_json)
-        _print("\n".join(f"│ {line}" for line in visible_lines(text).splitlines()), error=as_json)
+        _print("\n".join(f"│ {line}" for line in text_lines(visible_lines(text))), error=as_json)
         schema.approve_first_text(text, passphrase=ask_passphrase(schema, as_json=as_json))
         served = schema.load()
         if as_json:
@@ -358,7 +359,7 @@ def init_constitution(
     text = schema.first_text()
     if text:
         _print("This text becomes the constitution, told to every agent 这段文字将成为宪法:", error=as_json)
-        _print("\n".join(f"│ {line}" for line in visible_lines(text).splitlines()), error=as_json)
+        _print("\n".join(f"│ {line}" for line in text_lines(visible_lines(text))), error=as_json)
     old = None
     if own is None:
         passphrase = _ask_twice("New passphrase, 12 characters or more 新口令: ")

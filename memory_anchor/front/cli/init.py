@@ -319,7 +319,7 @@ def _set_capture(wanted: bool, clients: Sequence[str]) -> bool:
     file = Path(wire.user_config_file(os.environ))
     lines = "".join(f"  {name}:\n    enabled: {str(wanted).lower()}\n" for name in clients)
     try:
-        text = file.read_text("utf-8") if file.exists() else ""
+        text = file.read_bytes().decode("utf-8") if file.exists() else ""
         if "agents" in (yaml.safe_load(text) or {}):
             names = " and ".join(f"agents.{name}.enabled" for name in clients)
             raise BadInput(f"{file} speaks of agents already; set {names} to {str(wanted).lower()} there yourself")

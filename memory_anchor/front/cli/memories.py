@@ -28,6 +28,7 @@ from memory_anchor import inputs
 from memory_anchor import requests as asks
 from memory_anchor.base.json_schema import without_titles
 from memory_anchor.base.json_values import Json, Record, items, kind_of, parsed, record, records, text
+from memory_anchor.base.lines import text_lines
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values, option
@@ -165,11 +166,11 @@ def _edit_calls(values: Values) -> list[tuple[str, Values]]:
 
 def _read_json(path: Path) -> Json:
     try:
-        content = path.read_text(encoding="utf-8")
+        content = path.read_bytes().decode("utf-8-sig")
         try:
             return parsed(content)
         except ValueError:  # one observation a line
-            return [parsed(line) for line in content.splitlines() if line.strip()]
+            return [parsed(line) for line in text_lines(content) if line.strip()]
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}); allowed is a JSON file") from None
     except ValueError:
@@ -327,7 +328,7 @@ def _prompt_text(source: str, name: str) -> str:
 
 def _json_lines(text: str, name: str) -> list[Json]:
     values: list[Json] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text_lines(text), 1):
         if line.strip():
             try:
                 values.append(parsed(line))

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memory_anchor.base.json_values import Json, Record, items, number, record, records, text, whole
+from memory_anchor.base.lines import text_lines
 from memory_anchor.base.terminal import visible, visible_lines
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
 from memory_anchor.front.cli.completing import choice, pending
@@ -65,7 +66,7 @@ def word_diff(before: str, after: str) -> list[tuple[str, str]]:
     """
     old, new = _WORD.findall(before), _WORD.findall(after)
     if max(len(old), len(new)) > COMPARED_MAX:
-        old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+        old, new = text_lines(before, ends=True), text_lines(after, ends=True)
     parts: list[tuple[str, str]] = []
     for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=len(old) > 400).get_opcodes():
         if kind == "equal":
@@ -308,7 +309,10 @@ def _edit_in_editor(text: str, editor: str) -> str:
             subprocess.run([*shlex.split(editor), str(file)], check=True)
         except (OSError, subprocess.CalledProcessError) as error:
             raise Refused(f"the editor {editor!r} ended with an error ({error}); nothing was decided") from None
-        return file.read_text(encoding="utf-8").strip()
+        try:
+            return file.read_bytes().decode("utf-8").strip()
+        except UnicodeDecodeError:
+            raise BadInput("the editor's text is not UTF-8; nothing was decided") from None
 
 
 # --- the constitution ----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import select
 import sys
 import time
 
-from memory_anchor.base.json_values import Record, kind_of
+from memory_anchor.base.json_values import Record, kind_of, lenient
 from memory_anchor.runtime import launch, spool, wire
 
 TYPE_CHECKING = False
@@ -179,7 +179,7 @@ def _payload(raw: bytes) -> Record:
     if not raw.strip():
         return {}
     try:
-        value = json.loads(raw)
+        value = lenient(raw)
     except (ValueError, RecursionError):
         raise ValueError("its payload is no JSON") from None
     if not isinstance(value, dict):

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memory_anchor.base.json_values import Json, Record, items, record
+from memory_anchor.base.lines import text_lines
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.files import replace_durably
 from memory_anchor.front.clients import places
@@ -48,8 +49,8 @@ class ConfigChange:
     def diff(self) -> str:
         """Return a unified diff, "" when nothing changes."""
         lines = difflib.unified_diff(
-            (self.before or "").splitlines(keepends=True),
-            (self.after or "").splitlines(keepends=True),
+            text_lines(self.before or "", ends=True),
+            text_lines(self.after or "", ends=True),
             str(self.file) if self.before is not None else "/dev/null",
             str(self.file) if self.after is not None else "/dev/null",
         )
@@ -473,7 +474,7 @@ def _toml_removed(text: str, part: Part) -> str:
     ours = re.compile(rf"^\s*\[\s*{name}\s*(?:\.[^\]]*)?\]")
     kept: list[str] = []
     inside = False
-    for line in text.splitlines(keepends=True):
+    for line in text_lines(text, ends=True):
         if re.match(r"\s*\[", line):
             inside = ours.match(line) is not None
             if inside and kept and not kept[-1].strip():

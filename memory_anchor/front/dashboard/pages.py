@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from memory_anchor.activation import strength_word
 from memory_anchor.base.json_values import Json, Record, items, number, record, records, text, whole
+from memory_anchor.base.lines import text_lines
 from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.front.cli.review import version_stamps, word_diff
 from memory_anchor.front.dashboard import actions, wording
@@ -268,7 +269,7 @@ def context(query: Query, _: Words) -> Page:
     built = actions.ask("context", task=task or CONTEXT_TASK, budget_tokens=int(budget) if budget.isdecimal() else None)
     blocks: list[list[str]] = [["", ""]]
     quoted = False
-    for line in text(built["text"]).splitlines():
+    for line in text_lines(text(built["text"])):
         quoted = (quoted or line.startswith(f"<{FENCE_TAG}")) and not line.endswith(f"</{FENCE_TAG}>")
         if line.startswith("# ") and not quoted:
             blocks.append([line[2:], ""])

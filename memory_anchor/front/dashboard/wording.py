@@ -14,6 +14,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from memory_anchor.base.json_values import Json, Record, record
+from memory_anchor.base.lines import text_lines
 from memory_anchor.base.terminal import visible, visible_lines
 from memory_anchor.front.cli.review import word_diff
 from memory_anchor.language.timespans import recency
@@ -123,7 +124,7 @@ def proposal_diff(text: str) -> list[list[tuple[str, str]]]:
     """Return the lines of a unified diff, each as (kind, text) parts; a replaced line is compared word by word."""
     lines: list[list[tuple[str, str]]] = []
     gone: list[str] = []
-    for line in [*(line for line in text.splitlines() if not line.startswith(("---", "+++", "@@"))), " "]:
+    for line in [*(line for line in text_lines(text) if not line.startswith(("---", "+++", "@@"))), " "]:
         if line.startswith("-"):
             gone.append(line[1:])
         elif line.startswith("+") and gone:
