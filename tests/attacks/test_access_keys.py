@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from serving import Served, bearer, core_to_serve, key_for
 
 from memory_anchor.core import Core
 from memory_anchor.errors import NoCredential
+from memory_anchor.front import http_api
 from memory_anchor.front.http_api import build_http
 from memory_anchor.front.http_v1 import PATHS, PRINCIPAL_OF_ROLE
 from memory_anchor.rights import RIGHTS, Action, Right
@@ -207,21 +209,30 @@ def test_each_role_may_decide_what_the_table_says_and_nothing_by_the_role_alone(
             assert path in HANDS_OUT or answer.status_code in (400, 403), (role, path, answer.text)
 
 
-def test_tries_are_limited_and_who_is_in_stays_in(served: Served, held: Core) -> None:
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds by which a server counts, moved by hand: how long a request takes on this machine refills nothing."""
+    at = [1_000.0]
+    monkeypatch.setattr(http_api, "time", SimpleNamespace(monotonic=lambda: at[0]))
+    return at
+
+
+def test_tries_are_limited_and_who_is_in_stays_in(seconds: list[float], served: Served, held: Core) -> None:
     """Attack: keys are tried; after twenty from one address none is looked at, and a key in use goes on working."""
     key, _ = key_for(held, "acme")
     new, _ = key_for(held, "acme")
     assert post(served, key, "memory/search", query="x").status_code == 200
     codes = [post(served, f"ma_{'a' * 8}_{number:052d}", "memory/search").status_code for number in range(25)]
 
-    assert codes[:TRIES_A_MINUTE] == [401] * TRIES_A_MINUTE
-    assert codes[-1] == 429
+    assert codes == [401] * TRIES_A_MINUTE + [429] * (25 - TRIES_A_MINUTE)
     assert post(served, key, "memory/search", query="x").status_code == 200
     waits = post(served, new, "memory/search", query="x")
     assert waits.status_code == 429 and int(waits.headers["Retry-After"]) >= 1
+    seconds[0] += int(waits.headers["Retry-After"])
+    assert post(served, new, "memory/search", query="x").status_code == 200
 
 
-def test_a_key_asks_so_often_a_minute_and_no_more(served: Served, held: Core) -> None:
+def test_a_key_asks_so_often_a_minute_and_no_more(seconds: list[float], served: Served, held: Core) -> None:
     """Issue 17, limits: 429 with Retry-After, for this key alone."""
     key, _ = key_for(held, "acme")
     other, _ = key_for(held, "acme")
@@ -229,7 +240,7 @@ def test_a_key_asks_so_often_a_minute_and_no_more(served: Served, held: Core) ->
     codes = [ask().status_code for _ in range(A_MINUTE + 10)]
     last = ask()
 
-    assert codes[:A_MINUTE] == [200] * A_MINUTE and 429 in codes[A_MINUTE:]
+    assert codes == [200] * A_MINUTE + [429] * 10
     assert last.json()["code"] == "too_many" and int(last.headers["Retry-After"]) >= 1
     assert post(served, other, "memory/search", query="x").status_code == 200
 

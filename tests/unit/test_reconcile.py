@@ -41,7 +41,7 @@ def pairs() -> list[tuple[str, str, str, float, str, str]]:
 
 
 @pytest.mark.parametrize("split", ["test", "held", "fresh", "later"])
-def test_held_back_pairs_are_told_apart(split: str) -> None:
+def test_pairs_that_the_model_was_made_from_are_told_apart(split: str) -> None:
     """Rule: same-slot F1 >= 0.92, duplicate against contradiction >= 0.8, no unrelated pair merged or superseded."""
     table: Counter[tuple[Relation, Relation]] = Counter()
     for name, label, _, cosine, first, second in pairs():

@@ -25,6 +25,8 @@ from memory_anchor.testing import ManualClock, ephemeral_core
 from memory_anchor.where import Where
 
 SEARCH_S, CONNECT_S, WRITE_S = 0.4, 0.2, 0.6
+PATIENCE_S = 30.0
+"""The limits of calls that must succeed, however busy the machine is."""
 SLACK_S = 1.5
 """Of a busy machine: threads that are not run. What a call may take beyond its limit is checked against this."""
 
@@ -86,7 +88,7 @@ def texts(core: Core) -> set[str]:
 
 def test_a_search_asks_the_server_and_a_write_reaches_it(opened: Opened, server: tuple[Core, Served]) -> None:
     """Rule remote.first: what is written here arrives, and a search finds what the server has."""
-    core, anchor = opened()
+    core, anchor = opened(search_s=PATIENCE_S, connect_s=PATIENCE_S, write_s=PATIENCE_S)
     done = anchor.save_memory("Deploys go through staging first.")
     drained(core)
     found = anchor.search("how do deploys go")
