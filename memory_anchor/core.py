@@ -394,10 +394,9 @@ class Core:
             return project
 
     def challenge(self, actor: Actor) -> dict[str, str]:
-        """Return the challenge that a human's terminal signs with its next request, and its account and project."""
+        """Return the challenge that a human's terminal signs with its next request."""
         scope = self.anchor(actor).actor.scope
-        challenge, until = self._challenges.issue(self.clock.now())
-        return {"challenge": challenge, "expires_at": until, "account": scope.account, "project": scope.project}
+        return {"challenge": self._challenges.issue(self.clock.now(), account=scope.account, project=scope.project)}
 
     def as_human(self, actor: Actor, signed: SignedCall, *, approver: Approver | None = None) -> Actor:
         """Return the actor as a human who signed this very call; the challenge is used up.

@@ -10,11 +10,12 @@ covered: a process of the same user that opens the files themselves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
 from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json, records, text, whole
 from memory_anchor.errors import Refused
 from memory_anchor.model import Caller, Layer, Memory, MemoryType, Origin, Status, Visibility, audience
 
@@ -405,6 +406,19 @@ def version_stamp(memory_id: str, version: int, content: str) -> str:
     False
     """
     return f"{memory_id}@{version}:{stable_hash(content)[:32]}"
+
+
+def purge_digest(memories: Iterable[Mapping[str, Json]]) -> str:
+    """Return a name for what a purge erases, made of the memories and versions that were shown to a human.
+
+    memories: each with `id` and its `versions`, each with `version` and `content`.
+    """
+    stamps = [
+        version_stamp(text(memory["id"]), whole(version["version"]), text(version["content"]))
+        for memory in memories
+        for version in records(memory["versions"])
+    ]
+    return stable_hash(*sorted(stamps))
 
 
 def check_seen(seen: Collection[str], decided: Sequence[Memory], *, beside: Sequence[Memory] = ()) -> None:

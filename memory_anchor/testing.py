@@ -59,7 +59,7 @@ def signed_call(core: Core, caller: Preamble, name: str, arguments: Mapping[str,
     from memory_anchor.front.calls import run
     from memory_anchor.identity.signed_requests import CHALLENGE_CALL, sign_request
 
-    challenge = run(core, caller, CHALLENGE_CALL, {})
+    challenge = run(core, caller, CHALLENGE_CALL, {})["challenge"]
     return run(
         core, caller, name, {**arguments, "human": sign_request(human, name, arguments, caller._asdict(), challenge)}
     )

@@ -21,6 +21,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -28,8 +29,7 @@ import yaml
 
 from memory_anchor.base import nofollow
 from memory_anchor.base.bounded_yaml import check as check_yaml
-from memory_anchor.base.hashing import stable_hash
-from memory_anchor.base.json_values import Json
+from memory_anchor.base.json_values import Json, Record
 from memory_anchor.base.lines import text_lines
 from memory_anchor.base.repeats import FOLDER as REQUESTS
 from memory_anchor.care.waiting import BATCHES, WaitingBatch, WholeRecord, texts_in, unescaped
@@ -41,7 +41,7 @@ from memory_anchor.language.indexing import conversation_context, searched_words
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
 from memory_anchor.ports import Entry, SharedRecords
-from memory_anchor.rights import Action, check, version_stamp
+from memory_anchor.rights import Action, check, purge_digest
 from memory_anchor.upkeep.forgetting import first_sentence
 from memory_anchor.upkeep.upkeep import Upkeep, drop_state, load_state, pages, save_state
 from memory_anchor.where import OneOf, Where
@@ -280,7 +280,7 @@ def purge_ids(
 ) -> Certificate:
     """Erase every version of these memories everywhere.
 
-    seen: the `versions_digest` of what the human was shown. Raises Refused: the caller is not a human, or what would be
+    seen: the `purge_digest` of what the human was shown. Raises Refused: the caller is not a human, or what would be
     erased is not what was shown. NotFound: none of the ids exists (nothing was erased).
     """
     check(Action.PURGE, caller)
@@ -346,15 +346,19 @@ def versions_to_erase(up: Upkeep, *, ids: Sequence[str] = (), text: str = "") ->
     return versions
 
 
-def versions_digest(versions: Mapping[str, Sequence[Memory]]) -> str:
-    """Return a hash of exactly these versions, to be sent back with the human's confirmation."""
-    return stable_hash(
-        *sorted(version_stamp(m.id, m.version, m.content) for members in versions.values() for m in members)
-    )
+def shown_versions(versions: Mapping[str, Sequence[Memory]]) -> list[Record]:
+    """Return what a human must be shown before a purge: every memory with the text of each of its versions."""
+    by_id: dict[str, list[Memory]] = {}
+    for memory in chain.from_iterable(versions.values()):
+        by_id.setdefault(memory.id, []).append(memory)
+    return [
+        {"id": name, "versions": [{"version": m.version, "content": m.content} for m in members]}
+        for name, members in sorted(by_id.items())
+    ]
 
 
 def _check_seen(versions: Mapping[str, Sequence[Memory]], seen: str | None) -> None:
-    if seen is not None and seen != versions_digest(versions):
+    if seen is not None and seen != purge_digest(shown_versions(versions)):
         raise Refused("what would be erased changed since it was shown; nothing was erased, look at it again")
 
 

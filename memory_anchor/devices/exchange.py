@@ -177,15 +177,11 @@ class Exchange:
         with self._lock, contextlib.closing(Ledger(self._home)) as ledger:
             return ledger.position(device)
 
-    def unsigned_purge(self) -> dict[str, Json]:
-        """Return the statement that a human signs to purge on all devices what was purged here; {} for none."""
-        device = membership.load(self._data_dir)
-        if device is None:
-            return {}
+    def unsigned_purges(self) -> list[str]:
+        """Return the ids of memories that were purged here and that no human's signature purges elsewhere yet."""
         with self._lock, contextlib.closing(Ledger(self._home)) as ledger:
             note_purged(ledger, self._ports.upkeep.audit)
-            ids = ledger.unsigned()
-        return purge_statement(device.folder_id, ids, self._ports.clock.now().isoformat()) if ids else {}
+            return ledger.unsigned()
 
     def accept_signature(self, statement: Mapping[str, Json], signature: str, by: str) -> int:
         """Record a human's signature under a purge; return how many memories. Raises Refused, BadInput."""
@@ -195,9 +191,10 @@ class Exchange:
         ids, at = statement.get("ids"), statement.get("at")
         if not isinstance(ids, list) or dict(statement) != purge_statement(device.folder_id, ids, str(at)):
             raise BadInput("the statement is none about a purge of this folder")
-        if not keys.signed_by(device.human, statement, signature):
+        if not keys.Approver(by, device.human).signed(statement, signature):
             raise Refused("it is not signed by who may")
         with self._lock, contextlib.closing(Ledger(self._home)) as ledger:
+            note_purged(ledger, self._ports.upkeep.audit)
             if not set(ids) <= set(ledger.unsigned()):
                 raise Refused("only what was purged here is told to other devices; nothing was sent")
             purge = {"kind": "purge", "ids": sorted(ids), "at": at, "by": by}

@@ -267,7 +267,8 @@ class Incoming:
     def _check_purge(self, purge: SignedPurge, device: str) -> None:
         statement = purge_statement(self._run.device.folder_id, purge["ids"], purge["at"])
         humans = [card.human for card in self._run.members.cards.values() if card.human]
-        if purge["human"] not in humans or not keys.signed_by(purge["human"], statement, purge["signature"]):
+        human = keys.Approver(purge["by"], purge["human"])
+        if human.public not in humans or not human.signed(statement, purge["signature"]):
             raise SegmentWaits(
                 f"a purge that {self._run.members.name_of(device)} tells of is not signed by a human of this folder; "
                 "nothing of that segment is taken: on that device run `memory-anchor sync now` on a terminal"

@@ -24,6 +24,7 @@ from memory_anchor.devices.ordering import PARENTS_MAX
 from memory_anchor.devices.sealing import InvalidFile
 from memory_anchor.errors import BadInput
 from memory_anchor.identity.keys import canonical
+from memory_anchor.identity.statements import Purged
 from memory_anchor.model import FOREVER, Layer, Memory
 
 FORMAT = 1
@@ -115,7 +116,7 @@ def about_line(at: datetime, projects: Mapping[str, Sequence[str]]) -> str:
 
 def purge_statement(folder: str, ids: Sequence[str], at: str) -> dict[str, Json]:
     """Return the statement that a human signs so that other devices purge these memories too."""
-    return {"what": "memory-anchor/sync/purge/1", "folder": folder, "ids": sorted(ids), "at": at}
+    return Purged(folder, tuple(ids), at).record()
 
 
 def read_segment(content: bytes) -> Segment:

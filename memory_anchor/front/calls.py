@@ -222,7 +222,7 @@ def sync_now(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record
     if not core.devices.is_set_up:
         return {"set_up": False, "sent": 0, "received": 0, "purged": 0, "disputed": 0, "notes": [], "unsigned": 0}
     done = core.devices.exchange.run()
-    unsigned = len(items(core.devices.exchange.unsigned_purge().get("ids")))
+    unsigned = len(core.devices.exchange.unsigned_purges())
     return {"set_up": True, **(asdict(done) if done is not None else {}), "unsigned": unsigned}
 
 
@@ -238,8 +238,8 @@ def sync_reached(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Re
 
 @call
 def sync_unsigned(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    """Return what a human signs so that memories purged here are purged on every device."""
-    return {"said": core.devices.exchange.unsigned_purge() if core.devices.is_set_up else {}}
+    """Return the ids of memories purged here that a human may purge on every device."""
+    return {"ids": core.devices.exchange.unsigned_purges() if core.devices.is_set_up else []}
 
 
 @call

@@ -34,6 +34,7 @@ from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import DEFAULT_VARIANT, VariantChoice
 from memory_anchor.identity.keys import Approver
 from memory_anchor.identity.signed_requests import Proof, SignedCall
+from memory_anchor.identity.statements import server_of
 from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX
 from memory_anchor.model import Actor
 from memory_anchor.rights import Action, Principal
@@ -316,7 +317,7 @@ def document(app: FastAPI) -> dict[str, object]:
 REVIEW_READS = {"inbox": Action.READ, "sides": Action.READ}
 DECISIONS = {"accept": Action.ACCEPT, "reject": Action.REJECT, "settle": Action.MERGE}
 HUMAN = "human"
-PROOF: Record = {"type": "object", "description": "Challenge, its end, account, project and signature."}
+PROOF: Record = {"type": "object", "description": "Challenge and signature."}
 
 
 def approver_of(request: Request) -> Approver:
@@ -327,7 +328,7 @@ def approver_of(request: Request) -> Approver:
             "this key has no signing key, and a decision is signed; ask for a key that was made with "
             "`memory-anchor keys create --role approver --signs-with KEY`"
         )
-    return Approver(credential.user or credential.key, credential.public)
+    return Approver(credential.user or credential.key, credential.public, (server_of(credential.digest),))
 
 
 def add_review(app: FastAPI, v1: V1Handler) -> None:
@@ -338,10 +339,16 @@ def add_review(app: FastAPI, v1: V1Handler) -> None:
         return await v1.run(actor, lambda _: {**v1.core.challenge(actor)})
 
     def answer(
-        name: str, body: Record, proof: Json, actor: Actor, approver: Approver | None, anchor: MemoryAnchor
+        name: str,
+        body: Record,
+        proof: Json,
+        asks: Record,
+        actor: Actor,
+        approver: Approver | None,
+        anchor: MemoryAnchor,
     ) -> Record:
         if approver is not None:
-            human = v1.core.as_human(actor, SignedCall(name, body, REVIEWER, Proof.of(proof)), approver=approver)
+            human = v1.core.as_human(actor, SignedCall(name, body, asks, Proof.of(proof)), approver=approver)
             anchor = v1.core.anchor(human)
         row = ROWS[name]
         return row.answer(anchor, row.request.read(body, name))
@@ -352,7 +359,9 @@ def add_review(app: FastAPI, v1: V1Handler) -> None:
             claims, proof = pop_claims(body), body.pop(HUMAN, None)
             actor = v1.actor(request, claims, action=DECISIONS.get(name) or REVIEW_READS[name])
             approver = approver_of(request) if name in DECISIONS else None
-            return dict(await v1.run(actor, partial(answer, name, body, proof, actor, approver)))
+            project = claims["project_id"] or request.headers.get(PROJECT_HEADER, "")
+            asks: Record = {**REVIEWER, **({"project": project} if project else {})}
+            return dict(await v1.run(actor, partial(answer, name, body, proof, asks, actor, approver)))
 
         schema = request_schema(name)
         if name in DECISIONS:

@@ -1,12 +1,7 @@
-"""What an approver signs, and which signatures count.
-
-Every statement is canonical JSON that begins with its purpose, so none can pass for another. It covers every word of
-the proposal, the text it would change, and the project it is for.
-"""
+"""Confirmations of proposals: what they cover (every word, the text it would change, the project), and which count."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,9 +13,9 @@ from memory_anchor.identity.keys import (
     Approver,
     Signer,
     digest_of,
-    signed_by,
     signer_of,
 )
+from memory_anchor.identity.statements import Confirmed, text_digest
 from memory_anchor.model import Confirmation, Proposal
 
 # --- what is signed --------------------------------------------------------------------------------------------
@@ -60,49 +55,36 @@ class ProjectRef:
     origin: str
 
 
-def confirmation_statement(
+def confirmation(
     *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, project: ProjectRef
-) -> dict[str, Json]:
-    """Return what is signed for the `number`-th confirmation (1 to 3) of a proposal.
-
-    hashed: `proposal_hash`, over every word of it and what it replaces.
-    """
-    return {
-        "what": "memory-anchor confirmation 2",
-        "project": project.id,
-        "origin": project.origin,
-        "id": proposal.id,
-        "action": proposal.action.value,
-        "text": hashlib.sha256(proposal.content.encode("utf-8", "surrogatepass")).hexdigest(),
-        "proposal": hashed,
-        "number": number,
-        "by": by,
-        "at": stamp(at),
-    }
-
-
-def rejection_statement(*, hashed: str, by: str, at: datetime, reason: str) -> dict[str, Json]:
-    return {"what": "memory-anchor rejection 1", "proposal": hashed, "by": by, "at": stamp(at), "reason": reason}
-
-
-def rejected_statement(*, project: str, proposal_id: str, at: str) -> dict[str, Json]:
-    """Return what this machine keeps of a rejection, out of reach of an agent's editor: the id is closed here."""
-    return {"what": "memory-anchor/rejected/1", "project": project, "id": proposal_id, "at": at}
+) -> Confirmed:
+    """Return the `number`-th confirmation (1 to 3) of a proposal. hashed: `proposal_hash`, of all that was shown."""
+    return Confirmed(
+        project=project.id,
+        origin=project.origin,
+        id=proposal.id,
+        action=proposal.action.value,
+        text=text_digest(proposal.content),
+        proposal=hashed,
+        number=number,
+        by=by,
+        at=stamp(at),
+    )
 
 
 def confirm(
     signer: Signer, *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, project: ProjectRef
 ) -> Confirmation:
-    statement = confirmation_statement(proposal=proposal, hashed=hashed, number=number, by=by, at=at, project=project)
-    return Confirmation(by, at, hashed, signer.sign(statement), project.id, project.origin)
+    made = confirmation(proposal=proposal, hashed=hashed, number=number, by=by, at=at, project=project)
+    return Confirmation(by, at, hashed, signer.confirm(made), project.id, project.origin)
 
 
-def _statement_of(proposal: Proposal, confirmation: Confirmation, *, hashed: str, number: int) -> dict[str, Json]:
+def _statement_of(proposal: Proposal, signed: Confirmation, *, hashed: str, number: int) -> dict[str, Json]:
     """Return what this confirmation must have signed to be the `number`-th, for the project that it names."""
-    project = ProjectRef(confirmation.project, confirmation.origin)
-    return confirmation_statement(
-        proposal=proposal, hashed=hashed, number=number, by=confirmation.by, at=confirmation.at, project=project
-    )
+    project = ProjectRef(signed.project, signed.origin)
+    return confirmation(
+        proposal=proposal, hashed=hashed, number=number, by=signed.by, at=signed.at, project=project
+    ).record()
 
 
 def valid_confirmations(
@@ -122,21 +104,21 @@ def valid_confirmations(
     """
     valid: list[Confirmation] = []
     seen: set[str] = set()
-    for confirmation in proposal.confirmations[:MAX_CONFIRMATIONS_READ]:
-        if confirmation.proposal_hash != hashed:
+    for claimed in proposal.confirmations[:MAX_CONFIRMATIONS_READ]:
+        if claimed.proposal_hash != hashed:
             continue
-        statement = _statement_of(proposal, confirmation, hashed=hashed, number=len(valid) + 1)
-        approver = signer_of(known, statement, confirmation.signature)
+        statement = _statement_of(proposal, claimed, hashed=hashed, number=len(valid) + 1)
+        approver = signer_of(known, statement, claimed.signature)
         if approver is None or (distinct and approver.public in seen):
             continue
         if own is not None and approver.public == own.public:
-            fits = confirmation.project == project.id
+            fits = claimed.project == project.id
         else:
-            fits = bool(project.origin) and confirmation.origin == project.origin
+            fits = bool(project.origin) and claimed.origin == project.origin
         if not fits:
             continue
         seen.add(approver.public)
-        valid.append(confirmation)
+        valid.append(claimed)
     return tuple(valid[:REQUIRED_CONFIRMATIONS])
 
 
@@ -146,12 +128,12 @@ def confirmed_elsewhere(proposal: Proposal, *, hashed: str, known: Sequence[Appr
     Confirmations of older versions, which did not name their project, are read too.
     """
     numbers = set()
-    for number, confirmation in enumerate(proposal.confirmations[:REQUIRED_CONFIRMATIONS], start=1):
-        statement = _statement_of(proposal, confirmation, hashed=hashed, number=number)
+    for number, claimed in enumerate(proposal.confirmations[:REQUIRED_CONFIRMATIONS], start=1):
+        statement = _statement_of(proposal, claimed, hashed=hashed, number=number)
         older = {name: statement[name] for name in ("proposal", "number", "by", "at")}
         forms = (statement, {"what": "memory-anchor confirmation 1", **older})
-        is_signed = any(signer_of(known, form, confirmation.signature) for form in forms)
-        if is_signed and confirmation.proposal_hash == hashed:
+        is_signed = any(signer_of(known, form, claimed.signature) for form in forms)
+        if is_signed and claimed.proposal_hash == hashed:
             numbers.add(number)
     return len(numbers) >= REQUIRED_CONFIRMATIONS
 
@@ -159,6 +141,6 @@ def confirmed_elsewhere(proposal: Proposal, *, hashed: str, known: Sequence[Appr
 def has_signed(approver: Approver, proposal: Proposal, hashed: str) -> bool:
     """Return whether one of a proposal's confirmations is this approver's."""
     return any(
-        signed_by(approver.public, _statement_of(proposal, earlier, hashed=hashed, number=number), earlier.signature)
+        approver.signed(_statement_of(proposal, earlier, hashed=hashed, number=number), earlier.signature)
         for number, earlier in enumerate(proposal.confirmations, start=1)
     )

@@ -30,7 +30,8 @@ from memory_anchor.base.bounded_yaml import check as check_yaml
 from memory_anchor.base.json_values import Json
 from memory_anchor.files import file_lock, make_private, move_aside, read_bounded, write_atomic
 from memory_anchor.identity.constitution_text import MAX_BYTES
-from memory_anchor.identity.keys import Approver, Signer, digest_of, signed_by, signer_of
+from memory_anchor.identity.keys import Approver, Signer, digest_of, signer_of
+from memory_anchor.identity.statements import Approved, Bound, Sealed, text_digest
 from memory_anchor.ports import AuditRecord
 
 TRAIL_FILE = "approved.yaml"
@@ -71,18 +72,20 @@ class Link:
 
     @property
     def statement(self) -> dict[str, Json]:
-        fields = {name: value for name, value in asdict(self).items() if name != "signature"}
-        return {"what": "memory-anchor approved 1", **fields}
+        return self.approved().record()
 
     @property
     def id(self) -> str:
         return digest_of(self.statement)
 
+    def approved(self) -> Approved:
+        return Approved(self.digest, self.previous, self.proposal, self.by, self.at)
+
 
 def sign_link(signer: Signer, *, digest: str, previous: str, proposal: str, by: str, at: str) -> Link:
     """Return a signed link."""
     unsigned = Link(digest, previous, proposal, by, at, "")
-    return replace(unsigned, signature=signer.sign(unsigned.statement))
+    return replace(unsigned, signature=signer.seal(unsigned.approved()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +109,10 @@ class SealedRevision:
         return hashlib.sha256(self.seal.encode()).hexdigest()
 
     def statement(self, project: str) -> dict[str, Json]:
-        chained = {"what": "memory-anchor sealed text 2", "previous": self.previous}
-        unchained = {"what": "memory-anchor sealed text 1"}
-        return {
-            **(chained if self.previous else unchained),
-            "project": project,
-            "number": self.number,
-            "text": hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest(),
-            "link": self.link.id,
-            "applied": list(self.applied),
-        }
+        return self.sealed(project).record()
+
+    def sealed(self, project: str) -> Sealed:
+        return Sealed(self.previous, project, self.number, text_digest(self.text), self.link.id, self.applied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +188,7 @@ class Archive:
         state = self.current(keys)
         number, previous = self._next_number(state)
         bare = SealedRevision(number, text, link, tuple(applied)[-MAX_APPLIED:], "", previous)
-        sealed = replace(bare, seal=signer.sign(bare.statement(self.home.name)))
+        sealed = replace(bare, seal=signer.seal(bare.sealed(self.home.name)))
         for folder in (self.home, self._folder, self.head_path.parent):
             move_aside(folder, folder=True)
             make_private(folder)
@@ -382,7 +379,7 @@ class SealedIndex:
     def home_of(self, path: str, keys: Sequence[Approver]) -> str | None:
         """Return the project whose texts were sealed for `path`, by a valid signature; None without one."""
         name, signature = self._read().get(path, ("", ""))
-        return name if name and signer_of(keys, _folder_statement(path, name), signature) else None
+        return name if name and signer_of(keys, Bound(path, name).record(), signature) else None
 
     def holds(self, name: str, path: str) -> bool:
         """Return whether the project or the path was ever initialised, signed or not."""
@@ -392,12 +389,10 @@ class SealedIndex:
     def add(self, path: str, name: str, signer: Signer | None) -> None:
         """Remember that `path` belongs to the project `name`. signer: if None, it only counts as initialised."""
         known_name, signature = self._read().get(path, ("", ""))
-        if known_name == name and (
-            signer is None or signed_by(signer.approver.public, _folder_statement(path, name), signature)
-        ):
+        if known_name == name and (signer is None or signer.approver.signed(Bound(path, name).record(), signature)):
             return
         with file_lock(self._path.with_suffix(".lock")):
-            entries = self._read() | {path: (name, signer.sign(_folder_statement(path, name)) if signer else "")}
+            entries = self._read() | {path: (name, signer.seal(Bound(path, name)) if signer else "")}
             record = {
                 folder: {"project": project, "signature": by} if by else project
                 for folder, (project, by) in entries.items()
@@ -416,10 +411,6 @@ class SealedIndex:
             folder: (str(entry.get("project") or ""), str(entry.get("signature") or ""))
             for folder, entry in entries.items()
         }
-
-
-def _folder_statement(path: str, name: str) -> dict[str, Json]:
-    return {"what": "memory-anchor/folder of a project/1", "path": path, "project": name}
 
 
 # --- the trail in the project ----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from memory_anchor.base.json_values import Record
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import file_error, file_lock
 from memory_anchor.identity import constitution_text as splice
-from memory_anchor.identity.approval import proposal_hash, rejection_statement, stamp
+from memory_anchor.identity.approval import proposal_hash, stamp
 from memory_anchor.identity.approved import Link, SealedRevision, continuation, read_trail, sign_link, write_trail
 from memory_anchor.identity.changes import apply_proposal, shown_diff, target
 from memory_anchor.identity.constitution_text import FILE_NAME, Document, by_priority
@@ -53,6 +53,7 @@ from memory_anchor.identity.proposals import (
     new_id,
 )
 from memory_anchor.identity.served import TextInForce
+from memory_anchor.identity.statements import Rejected
 from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, storable_text
 from memory_anchor.inputs import project_id as project_folder
 from memory_anchor.inputs import text as checked_text
@@ -406,8 +407,8 @@ class IdentitySchema:
                 raise Refused(f"proposal {proposal_id} is {proposal.status.value} already")
             self._check_seen(proposal, seen)
             signer, at = self.human.unlock(passphrase), self._clock.now()
-            statement = rejection_statement(hashed=proposal_hash(proposal, ""), by=by, at=at, reason=cleaned_reason)
-            rejection = Rejection(by, at, cleaned_reason, signer.sign(statement))
+            made = Rejected(proposal_hash(proposal, ""), by, stamp(at), cleaned_reason)
+            rejection = Rejection(by, at, cleaned_reason, signer.confirm(made))
             closed = replace(proposal, status=ProposalStatus.REJECTED)
             entry = self._rejected.sign(signer, closed.id, at)
             self._record(REJECTED, {"proposal": closed.id, "archive": self._home.name, **entry}, by=by)

@@ -13,13 +13,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from memory_anchor.base.json_values import Json, items, text
-from memory_anchor.identity.approval import ProjectRef, confirmation_statement, proposal_hash
+from memory_anchor.identity.approval import ProjectRef, confirmation, proposal_hash
 from memory_anchor.identity.approved import SealedRevision
 from memory_anchor.identity.keys import REQUIRED_CONFIRMATIONS, Approver, signed_by, signer_of
 from memory_anchor.identity.proposals import proposal_file_of
+from memory_anchor.identity.statements import Admitted
 
-KEY_RECORD = "memory-anchor/key/1"
-"""The purpose in the signed statement of an access key."""
 APPROVING = ("approver", "admin")
 
 
@@ -35,16 +34,20 @@ def jointly_sealed(revision: SealedRevision, sealing: Sequence[Approver], projec
     if len(confirmations) < REQUIRED_CONFIRMATIONS or revision.link.proposal != proposal.id:
         return False
     origin, seen = confirmations[0].origin, set[str]()
-    for number, (confirmation, credential) in enumerate(zip(confirmations, credentials, strict=False), start=1):
-        where = ProjectRef(project, origin)
-        statement = confirmation_statement(
-            proposal=proposal, hashed=hashed, number=number, by=confirmation.by, at=confirmation.at, project=where
+    for number, (claimed, credential) in enumerate(zip(confirmations, credentials, strict=False), start=1):
+        made = confirmation(
+            proposal=proposal,
+            hashed=hashed,
+            number=number,
+            by=claimed.by,
+            at=claimed.at,
+            project=ProjectRef(project, origin),
         )
-        approver = voter(credential, sealing, confirmation.at, account=account) if credential else None
-        signer = signer_of(sealing if approver is None else (approver,), statement, confirmation.signature)
-        if signer is None or (confirmation.project, confirmation.origin) != (project, origin):
+        approver = voter(credential, sealing, claimed.at, account=account) if credential else None
+        signer = signer_of(sealing if approver is None else (approver,), made.record(), claimed.signature)
+        if signer is None or (claimed.project, claimed.origin) != (project, origin):
             return False
-        names = {signer.public, confirmation.by} if approver is not None else set()
+        names = {signer.public, claimed.by} if approver is not None else set()
         if names & seen:
             return False
         seen |= names
@@ -88,7 +91,7 @@ def _entries(approval: Mapping[str, Json]) -> list[Mapping[str, str]]:
 def _allows(key: Mapping[str, Json], roles: Sequence[str], at: datetime) -> bool:
     ends_at = key["expires_at"]
     return (
-        key["what"] == KEY_RECORD
+        key["what"] == Admitted.WHAT
         and key["role"] in roles
         and bool(key["public"])
         and datetime.fromisoformat(text(key["created_at"])) <= at

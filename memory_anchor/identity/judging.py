@@ -18,7 +18,7 @@ from memory_anchor.identity.approval import (
     confirmed_elsewhere,
     has_signed,
     proposal_hash,
-    rejection_statement,
+    stamp,
     valid_confirmations,
 )
 from memory_anchor.identity.approved import origin_of, read_trail
@@ -28,6 +28,7 @@ from memory_anchor.identity.human_key import HumanKey
 from memory_anchor.identity.keys import Approver, KeyRing, Rules, Signer, signer_of
 from memory_anchor.identity.proposals import ProposalFile, RejectedProposals
 from memory_anchor.identity.served import TextInForce
+from memory_anchor.identity.statements import Rejected
 from memory_anchor.inputs import storable_content
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.language.tokens import count_tokens
@@ -81,10 +82,8 @@ class Judge:
             return replace(claimed, status=ProposalStatus.REJECTED, confirmations=valid)
         rejection = file.rejection
         if rejection is not None:
-            statement = rejection_statement(
-                hashed=proposal_hash(claimed, ""), by=rejection.by, at=rejection.at, reason=rejection.reason
-            )
-            if signer_of(known, statement, rejection.signature) is not None:
+            made = Rejected(proposal_hash(claimed, ""), rejection.by, stamp(rejection.at), rejection.reason)
+            if signer_of(known, made.record(), rejection.signature) is not None:
                 return replace(claimed, status=ProposalStatus.REJECTED, confirmations=valid)
         if claimed.status is ProposalStatus.EFFECTIVE and confirmed_elsewhere(claimed, hashed=hashed, known=known):
             return replace(claimed, confirmations=valid)

@@ -18,7 +18,7 @@ approver, so this module needs no randomness and a swapped public key does not u
 once a human has vouched for them with the passphrase: each is countersigned. Not covered: a process of the same user
 that replaces the keys.
 
-Every signature is over canonical JSON that begins with its purpose, so none can pass for another.
+**Signatures**: `Signer` has one method for each kind of statement (`statements`) and signs nothing else.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +43,20 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from memory_anchor.base.json_values import Json, parsed, whole
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import make_private, read_bounded, write_atomic
+from memory_anchor.identity.statements import (
+    Admitted,
+    Approved,
+    Bound,
+    Closed,
+    Confirmed,
+    Decided,
+    Purged,
+    Rejected,
+    Sealed,
+    Statement,
+    Vouched,
+    server_of,
+)
 from memory_anchor.inputs import text as checked_text
 
 if TYPE_CHECKING:
@@ -164,16 +178,29 @@ MAX_KNOWN = 100
 REQUIRED_CONFIRMATIONS = 3
 """The strategy's three approvals (三次审批)."""
 MAX_CONFIRMATIONS_READ = 20
+INSTALLATION = "installation"
+"""The field of a signed statement that says where it counts."""
 _NONCE = bytes(12)
 """Fixed: each sealing key (passphrase and public key) seals one plaintext only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approver:
-    """A human who may approve. public: base64 of the raw Ed25519 public key."""
+    """A human who may approve. public: base64 of the raw Ed25519 public key.
+
+    installations: those whose name in a statement makes it count here; () for the one whose first key this is."""
 
     name: str
     public: str
+    installations: tuple[str, ...] = field(default=(), compare=False)
+
+    def signed(self, statement: Mapping[str, Json], signature: str) -> bool:
+        """Return whether this key signed the statement for here, or, in an earlier version, for no installation."""
+        if INSTALLATION in statement:
+            return False
+        places = self.installations or (fingerprint_of(self.public),)
+        forms = (*({**statement, INSTALLATION: place} for place in places), statement)
+        return any(signed_by(self.public, form, signature) for form in forms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,15 +241,40 @@ class SealedKey:
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """An approver's unlocked key. rules: those that the key file was sealed with."""
+    """An approver's unlocked key. rules: those that the key file was sealed with.
+
+    installation: fingerprint of its first key. Each method returns a base64 signature of one kind of statement."""
 
     approver: Approver
     _key: Ed25519PrivateKey
+    installation: str
     rules: Rules = Rules()
 
-    def sign(self, statement: Mapping[str, Json]) -> str:
-        """Return the base64 signature of a statement."""
-        return base64.b64encode(self._key.sign(canonical(statement))).decode()
+    def confirm(self, statement: Confirmed | Rejected | Closed) -> str:
+        """Sign a decision on a proposal for L0."""
+        return self._signed(statement, (Confirmed, Rejected, Closed), self.installation)
+
+    def seal(self, statement: Approved | Sealed | Bound) -> str:
+        """Sign that a text of L0 is in force."""
+        return self._signed(statement, (Approved, Sealed, Bound), self.installation)
+
+    def decide(self, statement: Decided) -> str:
+        """Sign one request to the engine of this installation, or to one server."""
+        where = server_of(statement.server) if statement.server else self.installation
+        return self._signed(statement, (Decided,), where)
+
+    def purge(self, statement: Purged) -> str:
+        """Sign that the other devices of a sync folder purge memories too."""
+        return self._signed(statement, (Purged,), fingerprint_of(self.approver.public))
+
+    def vouch(self, statement: Vouched | Admitted) -> str:
+        """Sign that a colleague's signatures count here, or that an access key opens this installation."""
+        return self._signed(statement, (Vouched, Admitted), self.installation)
+
+    def _signed(self, statement: Statement, kinds: tuple[type[Statement], ...], installation: str) -> str:
+        if type(statement) not in kinds:
+            raise TypeError(f"a {type(statement).__name__} is no statement of this kind")
+        return base64.b64encode(self._key.sign(canonical({**statement.record(), INSTALLATION: installation}))).decode()
 
 
 def canonical(statement: Mapping[str, Json]) -> bytes:
@@ -255,7 +307,7 @@ def is_public(public: str) -> bool:
 
 def signer_of(known: Sequence[Approver], statement: Mapping[str, Json], signature: str) -> Approver | None:
     """Return the known approver who signed this statement."""
-    return next((approver for approver in known if signed_by(approver.public, statement, signature)), None)
+    return next((approver for approver in known if approver.signed(statement, signature)), None)
 
 
 class KeyRing:
@@ -274,13 +326,20 @@ class KeyRing:
         None before `create`, for a key file that cannot be read, and for a stranger's (see `warning`).
         """
         approver = self._key_in_place()
-        return approver if approver is not None and approver.public in self._valid_keys(approver) else None
+        if approver is None or approver.public not in self._valid_keys(approver):
+            return None
+        return replace(approver, installations=(fingerprint_of(self._first_public(approver)),))
 
     def approvers(self) -> tuple[Approver, ...]:
         """Return everyone whose signature counts here, the own approver first."""
         sealing = self.sealing_approvers()
         others = self._vouched_by(self._first_public(sealing[0])) if sealing else ()
-        return *sealing, *(approver for approver in others if approver.public != sealing[0].public)
+        # A key that once lay here named this installation, a colleague's names its own.
+        return *sealing, *(
+            replace(approver, installations=(*sealing[0].installations, fingerprint_of(approver.public)))
+            for approver in others
+            if approver.public != sealing[0].public
+        )
 
     def sealing_approvers(self) -> tuple[Approver, ...]:
         """Return whose seals this installation accepts: the key that is here, and the first one made here."""
@@ -288,7 +347,7 @@ class KeyRing:
         if own is None:
             return ()
         root = self._first_public(own)
-        return (own,) if own.public == root else (own, Approver("the first approver", root))
+        return (own,) if own.public == root else (own, Approver("the first approver", root, own.installations))
 
     def warning(self) -> str:
         """Return one sentence if the key in place is not the installation's, otherwise ""."""
@@ -337,7 +396,7 @@ class KeyRing:
         return tuple(
             Approver(entry["name"], entry["public"])
             for entry in self._vouched()
-            if signed_by(first, _vouching_statement(entry["name"], entry["public"]), entry["signature"])
+            if Approver("", first).signed(Vouched(entry["name"], entry["public"]).record(), entry["signature"])
         )
 
     def create(self, *, name: str, passphrase: str) -> Signer:
@@ -359,7 +418,7 @@ class KeyRing:
             raise Refused(f"{self._path} exists and cannot be read; restore it from a backup")
         key = Ed25519PrivateKey.generate()
         public = base64.b64encode(key.public_key().public_bytes_raw()).decode()
-        signer = Signer(Approver(checked_name(name), public), key)
+        signer = Signer(Approver(checked_name(name), public), key, fingerprint_of(public))
         self._seal(signer, checked_passphrase(passphrase))
         self._first.remember(public)
         return signer
@@ -383,8 +442,10 @@ class KeyRing:
             raise Refused("the passphrase is not the approver's; nothing was changed") from None
         if base64.b64encode(private.public_key().public_bytes_raw()).decode() != sealed.public:
             raise Refused(f"{self._path} does not belong together; restore it from a backup")
-        signer = Signer(Approver(sealed.name, sealed.public), private, rules)
-        self._first.remember(self._first_public(signer.approver))
+        first = self._first_public(Approver(sealed.name, sealed.public))
+        installation = fingerprint_of(first)
+        signer = Signer(Approver(sealed.name, sealed.public, (installation,)), private, installation, rules)
+        self._first.remember(first)
         self._reseal_if_outdated(signer, passphrase, sealed)
         return signer
 
@@ -427,7 +488,7 @@ class KeyRing:
         if len(others) >= MAX_KNOWN:
             raise BadInput(f"{len(others)} approvers are known; allowed are {MAX_KNOWN}")
         name = checked_name(name)
-        others.append({"name": name, "public": public, "signature": signer.sign(_vouching_statement(name, public))})
+        others.append({"name": name, "public": public, "signature": signer.vouch(Vouched(name, public))})
         self._write(KNOWN_FILE, {"approvers": others})
         return Approver(name, public)
 
@@ -504,10 +565,6 @@ def _derived(passphrase: str, public: str, *, cost: int, rules: Rules) -> bytes:
     salt = (public + ("" if rules == Rules() else digest_of(asdict(rules)))).encode("utf-8", "surrogatepass")
     kdf = Scrypt(salt=salt, length=32, n=cost, r=SCRYPT_BLOCK, p=SCRYPT_PARALLEL)
     return kdf.derive(passphrase[:MAX_PASSPHRASE].encode("utf-8", "surrogatepass"))
-
-
-def _vouching_statement(name: str, public: str) -> dict[str, Json]:
-    return {"what": "memory-anchor approver 1", "name": name, "public": public}
 
 
 def checked_passphrase(passphrase: str) -> str:

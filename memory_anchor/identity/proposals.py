@@ -24,7 +24,7 @@ from memory_anchor.base.json_values import Json
 from memory_anchor.base.lines import text_lines
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.files import make_private, read_bounded, write_atomic
-from memory_anchor.identity.approval import rejected_statement, stamp
+from memory_anchor.identity.approval import stamp
 from memory_anchor.identity.constitution_text import MAX_BYTES
 from memory_anchor.identity.keys import (
     MAX_CONFIRMATIONS_READ,
@@ -34,6 +34,7 @@ from memory_anchor.identity.keys import (
     canonical,
     signer_of,
 )
+from memory_anchor.identity.statements import Closed
 from memory_anchor.model import Confirmation, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.ports import AuditRecord
 
@@ -139,7 +140,7 @@ class RejectedProposals:
     def sign(self, signer: Signer, proposal_id: str, at: datetime) -> dict[str, str]:
         """Return a signed rejection as the audit trail and the list store it."""
         entry = {"id": proposal_id, "at": stamp(at)}
-        return {**entry, "signature": signer.sign(self._statement(entry))}
+        return {**entry, "signature": signer.confirm(self._closed(entry))}
 
     def add(self, entry: Mapping[str, str]) -> None:
         """Store a rejection, and restore those that only the audit trail still has; durable on return."""
@@ -163,7 +164,10 @@ class RejectedProposals:
         return known if voter is None else (voter,)
 
     def _statement(self, entry: Mapping[str, str]) -> dict[str, Json]:
-        return rejected_statement(project=self._project, proposal_id=entry["id"], at=entry["at"])
+        return self._closed(entry).record()
+
+    def _closed(self, entry: Mapping[str, str]) -> Closed:
+        return Closed(self._project, entry["id"], entry["at"])
 
     def _audited(self) -> list[dict[str, str]]:
         signed = (

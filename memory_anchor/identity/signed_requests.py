@@ -3,10 +3,11 @@
 The passphrase unlocks the key in the process where it is typed and is sent nowhere: anybody could be listening on the
 engine's socket (`run/engine.json` is a file). The command asks the engine for a challenge and signs its request; the
 engine verifies the signature with the public key that the installation trusts, never one from the request. Every part
-that decides the effect is signed: the call's name, all arguments, the caller as the preamble states it, the account and
-project resolved from it, the challenge and its expiry. So a signature that is intercepted, or passed on by a false
-engine, does the one thing the human asked for, or nothing. Rejected: a session key after one passphrase, which would
-sign whatever a relay presents.
+that decides the effect is signed: the call's name, all arguments, the caller as the preamble states it (account and
+project follow from it, and a challenge is good for those that it was issued for), and where it counts. Of what came
+over the socket the signature covers a hash of the challenge and nothing else, so a false engine or server puts no word
+into it. A signature that is intercepted, or passed on, does the one thing the human asked for, or nothing. Rejected: a
+session key after one passphrase, which would sign whatever a relay presents.
 
 A decision is bound to what was shown: arguments are signed as they are, and among them is a hash of the shown version
 (made from the text on the screen, not taken from the engine).
@@ -20,10 +21,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
+from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
 from memory_anchor.errors import ChangedMeanwhile, Refused
-from memory_anchor.identity.keys import Approver, Signer, digest_of, signed_by
+from memory_anchor.identity.keys import Approver, Signer, digest_of
+from memory_anchor.identity.statements import Decided, text_digest
 from memory_anchor.ports import SharedRecords
 
 CHALLENGE_CALL = "human_challenge"
@@ -42,65 +46,61 @@ CALLER_FIELDS = ("account", "project", "user", "agent", "client", "conversation"
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The proof in a signed request. account, project: as the engine resolved them for this caller."""
+    """The proof in a signed request."""
 
     challenge: str
-    expires_at: str
-    account: str
-    project: str
-    signature: str = ""
+    signature: str
 
     @classmethod
     def of(cls, value: Json) -> Proof:
         """Return a validated proof. Raises Refused: it is none."""
-        names = ("challenge", "expires_at", "account", "project", "signature")
         if isinstance(value, Mapping):
-            fields = {name: value.get(name, "") for name in names}
-            parts = {name: part for name, part in fields.items() if isinstance(part, str) and len(part) <= MAX_PART}
-            if parts.keys() == fields.keys():
-                return cls(**parts)
+            parts = [value.get(name) for name in ("challenge", "signature")]
+            challenge, signature = (part if isinstance(part, str) and len(part) <= MAX_PART else "" for part in parts)
+            if challenge and signature:
+                return cls(challenge, signature)
         raise Refused("the request's signature is not readable; nothing was changed")
 
 
 @dataclass(frozen=True, slots=True)
 class SignedCall:
-    """A received call with the proof that a human signed it.
-
-    caller: the fields of the preamble; see `CALLER_FIELDS`.
-    """
+    """A received call with the proof that a human signed it. caller: the fields of the preamble."""
 
     call: str
     arguments: Mapping[str, Json]
     caller: Mapping[str, Json]
     proof: Proof
 
-    def statement(self) -> dict[str, Json]:
-        """Return what a human signs for this call."""
-        return {
-            "what": "memory-anchor/request/1",
-            "call": self.call,
-            "arguments": digest_of(self.arguments),
-            "caller": {name: self.caller.get(name) for name in CALLER_FIELDS},
-            "account": self.proof.account,
-            "project": self.proof.project,
-            "challenge": self.proof.challenge,
-            "expires_at": self.proof.expires_at,
-        }
+
+def decision(
+    call: str, arguments: Mapping[str, Json], caller: Mapping[str, Json], challenge: str, *, server: str = ""
+) -> Decided:
+    """Return what a human signs for a call. server: see `Decided`."""
+    signed_caller = {name: caller.get(name) for name in CALLER_FIELDS}
+    return Decided(call, digest_of(arguments), signed_caller, text_digest(challenge), server)
 
 
 def sign_request(
-    signer: Signer, call: str, arguments: Mapping[str, Json], caller: Mapping[str, Json], challenge: Mapping[str, Json]
+    signer: Signer,
+    call: str,
+    arguments: Mapping[str, Json],
+    caller: Mapping[str, Json],
+    challenge: Json,
+    *,
+    server: str = "",
 ) -> dict[str, str]:
-    """Return the argument `human` for a call. challenge: the engine's answer to `CHALLENGE_CALL`."""
-    proof = Proof.of({**challenge, "signature": ""})
-    signature = signer.sign(SignedCall(call, arguments, caller, proof).statement())
-    return {
-        "challenge": proof.challenge,
-        "expires_at": proof.expires_at,
-        "account": proof.account,
-        "project": proof.project,
-        "signature": signature,
-    }
+    """Return the argument `human` for a call. challenge: as the engine gave it. Raises Refused: it is none."""
+    if not isinstance(challenge, str) or not 0 < len(challenge) <= MAX_PART:
+        raise Refused("the engine gave no challenge to sign; nothing was changed")
+    signature = signer.decide(decision(call, arguments, caller, challenge, server=server))
+    return {"challenge": challenge, "signature": signature}
+
+
+class Issued(NamedTuple):
+    """Until when a challenge is good, and a hash of account and project that it is good for."""
+
+    until: datetime
+    scope: str
 
 
 class Challenges:
@@ -113,20 +113,20 @@ class Challenges:
         self._new_token = new_token
         self._records = records
         self._issued = 0
-        self._open: OrderedDict[str, datetime] = OrderedDict()
+        self._open: OrderedDict[str, Issued] = OrderedDict()
         self._lock = threading.Lock()
 
-    def issue(self, now: datetime) -> tuple[str, str]:
-        """Return a challenge and when it expires."""
-        challenge, until = self._new_token(), now + GOOD_FOR
+    def issue(self, now: datetime, *, account: str, project: str) -> str:
+        """Return a new challenge for requests of one account and project."""
+        challenge, issued = self._new_token(), Issued(now + GOOD_FOR, stable_hash(account, project))
         if self._records is not None:
-            self._store(self._records, challenge, until)
-            return challenge, until.isoformat()
+            self._store(self._records, challenge, issued)
+            return challenge
         with self._lock:
-            self._open[challenge] = until
+            self._open[challenge] = issued
             while len(self._open) > OUTSTANDING_MAX:
                 self._open.popitem(last=False)
-        return challenge, until.isoformat()
+        return challenge
 
     def check(
         self, signed: SignedCall, *, account: str, project: str, approver: Approver | None, now: datetime
@@ -134,33 +134,35 @@ class Challenges:
         """Consume the challenge and verify that the request is this approver's. Raises Refused: it is not."""
         proof = signed.proof
         if self._records is not None:
-            until = self._consume(self._records, proof.challenge)
+            issued = self._consume(self._records, proof.challenge)
         else:
             with self._lock:
-                until = self._open.pop(proof.challenge, None)
-        if until is None or now > until or proof.expires_at != until.isoformat():
+                issued = self._open.pop(proof.challenge, None)
+        if issued is None or now > issued.until:
             raise Refused("the signed request is too old, was used before, or is another engine's; run it again")
-        if (proof.account, proof.project) != (account, project):
+        if issued.scope != stable_hash(account, project):
             raise Refused("the signed request is for another account or project; nothing was changed")
-        if approver is None or not signed_by(approver.public, signed.statement(), proof.signature):
+        statement = decision(signed.call, signed.arguments, signed.caller, proof.challenge).record()
+        if approver is None or not approver.signed(statement, proof.signature):
             raise Refused(
                 "the request is not signed by this installation's key (or none was made: `memory-anchor init`); "
                 "nothing was changed"
             )
 
-    def _store(self, records: SharedRecords, challenge: str, until: datetime) -> None:
-        records.write(f"{FOLDER}/{challenge}", until.isoformat().encode(), before="", durable=False)
+    def _store(self, records: SharedRecords, challenge: str, issued: Issued) -> None:
+        content = f"{issued.until.isoformat()} {issued.scope}".encode()
+        records.write(f"{FOLDER}/{challenge}", content, before="", durable=False)
         self._issued += 1
         if self._issued % SWEPT_EVERY == 1:
-            old = until.timestamp() - 2 * GOOD_FOR.total_seconds()
+            old = issued.until.timestamp() - 2 * GOOD_FOR.total_seconds()
             for record in records.listed(FOLDER):
                 if record.at < old:
                     with contextlib.suppress(ChangedMeanwhile):
                         records.delete(record.name, before=record.revision)
 
     @staticmethod
-    def _consume(records: SharedRecords, challenge: str) -> datetime | None:
-        """Consume a challenge that any replica issued; of two simultaneous callers only one gets its expiry."""
+    def _consume(records: SharedRecords, challenge: str) -> Issued | None:
+        """Consume a challenge that any replica issued; of two simultaneous callers only one gets it."""
         if not challenge.isalnum() or len(challenge) > CHALLENGE_MAX:
             return None
         name = f"{FOLDER}/{challenge}"
@@ -173,4 +175,5 @@ class Challenges:
             return None
         with contextlib.suppress(ChangedMeanwhile):
             records.delete(name, before=revision)
-        return datetime.fromisoformat(record.content.decode())
+        until, _, scope = record.content.decode().partition(" ")
+        return Issued(datetime.fromisoformat(until), scope)

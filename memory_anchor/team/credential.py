@@ -20,7 +20,7 @@ class Credential:
     """Whom a request was authenticated as. user, project: "" where the request itself may name one.
 
     key: names the credential in limits and audit; never the secret. public: its holder's public signing key, "" for
-    one who does not approve. by_name: the credential names its account, so a body need not.
+    one who does not approve. by_name: the credential names its account, so a body need not. digest: of an access key.
     """
 
     account: str
@@ -30,6 +30,7 @@ class Credential:
     key: str = ""
     public: str = ""
     by_name: bool = False
+    digest: str = ""
 
     @property
     def principal(self) -> str:

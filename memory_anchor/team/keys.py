@@ -18,7 +18,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -33,8 +33,8 @@ from memory_anchor.errors import (
     retry_on_conflict,
 )
 from memory_anchor.files import file_lock, read_bounded, write_atomic
-from memory_anchor.identity.joint_seals import KEY_RECORD
 from memory_anchor.identity.keys import Approver, KeyRing, Signer, is_public, signed_by, signer_of
+from memory_anchor.identity.statements import Admitted
 from memory_anchor.ports import AuditLog, SharedRecords, Sharing
 from memory_anchor.team.credential import Credential, Role
 
@@ -80,13 +80,17 @@ class AccessKey:
     revoked_at: str = ""
     made_with: str = ""
 
-    def statement(self) -> dict[str, Json]:
+    def admitted(self) -> Admitted:
         """Return what its maker signs: everything but its revocation, which needs no signature."""
-        left_out = ("signature", "revoked_at") if self.made_with else ("signature", "revoked_at", "made_with")
-        return {"what": KEY_RECORD, **{name: value for name, value in asdict(self).items() if name not in left_out}}
+        return Admitted(**{field.name: getattr(self, field.name) for field in fields(Admitted)})
+
+    def statement(self) -> dict[str, Json]:
+        """Return what its maker signed."""
+        return {**self.admitted().record(), **({"made_with": self.made_with} if self.made_with else {})}
 
     def credential(self) -> Credential:
-        return Credential(self.account, self.user, self.project, self.role, self.id, self.public, by_name=True)
+        names = (self.account, self.user, self.project, self.role, self.id, self.public)
+        return Credential(*names, by_name=True, digest=self.digest)
 
     def is_old(self, now: datetime) -> bool:
         """Return whether it ended more than `ENDED_KEPT` ago."""
@@ -294,7 +298,7 @@ def new_key(
         id_, digest_of(key), account, user, role, project, note, public, now.isoformat(timespec="seconds"),
         signer.approver.name, ends,
     )  # fmt: skip
-    access_key = replace(access_key, signature=signer.sign(access_key.statement()))
+    access_key = replace(access_key, signature=signer.vouch(access_key.admitted()))
     return key, access_key
 
 

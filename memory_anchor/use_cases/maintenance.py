@@ -24,7 +24,7 @@ from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.projects import DEFAULT, PATH, REMOTE, ROOT
 from memory_anchor.base import json_values
 from memory_anchor.base.hashing import stable_hash
-from memory_anchor.base.json_values import Json, Record, items, parsed, record
+from memory_anchor.base.json_values import Json, items, parsed, record
 from memory_anchor.base.pausing import FLAG, Pause, parse_duration, pause_of, save_pause
 from memory_anchor.care import backup, transfer
 from memory_anchor.care import purge as purging
@@ -47,7 +47,7 @@ from memory_anchor.use_cases.services import Process, Services
 from memory_anchor.use_cases.writes import IMPORT, Line, Writes
 from memory_anchor.where import OneOf, Where
 
-PREVIEW_MAX, PREVIEW_CHARS = 200, 120
+PREVIEW_MAX, PREVIEW_CHARS = 10_000, 4_000_000
 AUDIENCES_MAX = 100_000
 REINDEX_STEP_S = 2.0
 """How long one call works before it reports its progress."""
@@ -123,21 +123,19 @@ class Maintenance:
     # --- purge -------------------------------------------------------------------------------------------------
 
     def preview_purge(self, request: requests.PreviewPurge) -> dict[str, Json]:
-        """Return the memories that a purge of these ids, or of this text, would erase; for a human alone."""
+        """Return every version that a purge of these ids, or of this text, would erase; for a human alone.
+
+        Raises BadInput: more than a human is shown at once.
+        """
         rights.check(Action.PURGE, self._actor.caller)
-        versions_by_collection = purging.versions_to_erase(self._process.upkeep, ids=request.ids, text=request.text)
-        versions: dict[str, list[Memory]] = {}
-        for memory in chain.from_iterable(versions_by_collection.values()):
-            versions.setdefault(memory.id, []).append(memory)
-        shown: list[Record] = [
-            {"id": name, "versions": len(of_memory), "content": " ".join(of_memory[-1].content.split())[:PREVIEW_CHARS]}
-            for name, of_memory in sorted(versions.items())
-        ]
-        return {
-            "memories": shown[:PREVIEW_MAX],
-            "count": len(shown),
-            "seen": purging.versions_digest(versions_by_collection),
-        }
+        versions = purging.versions_to_erase(self._process.upkeep, ids=request.ids, text=request.text)
+        found = list(chain.from_iterable(versions.values()))
+        if len(found) > PREVIEW_MAX or sum(len(memory.content) for memory in found) > PREVIEW_CHARS:
+            raise BadInput(
+                f"{len(found)} versions would be erased, more than are shown at once ({PREVIEW_MAX} versions, "
+                f"{PREVIEW_CHARS:,} characters); name a longer text, or memories by their ids"
+            )
+        return {"memories": purging.shown_versions(versions)}
 
     def purge(self, request: requests.Purge) -> dict[str, Json]:
         """Erase memories for good by id or by a text: a human's call alone."""

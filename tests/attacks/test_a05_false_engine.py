@@ -55,7 +55,7 @@ class FalseEngine:
                 asked = json.loads(line)
                 answer: dict[str, Any] = {"outcome": "added", "id": "x", "layer": "verified_fact", "status": "active"}
                 if asked.get("name") == CHALLENGE_CALL:
-                    answer = {"challenge": "c" * 32, "expires_at": "2099-01-01", "account": "local", "project": "p"}
+                    answer = {"challenge": "c" * 32}
                 link.sendall(json.dumps({"anchor": 1, "ok": True, "result": answer}).encode() + b"\n")
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ def replayed(data: Path, sent: dict[str, Any]) -> None:
 
 def ask(core: Core, caller: Preamble = CALLER, **given: Any) -> dict[str, Any]:
     """Return the arguments of a signed `add`, as a human's terminal sends them."""
-    told = calls.run(core, caller, CHALLENGE_CALL, {})
+    told = calls.run(core, caller, CHALLENGE_CALL, {})["challenge"]
     return {**given, "human": sign_request(human_of(core.data_dir), "add", given, caller._asdict(), told)}
 
 
@@ -130,7 +130,6 @@ def test_a_signed_request_does_what_was_asked_once(core: Core) -> None:
         lambda name, caller, given: (name, caller._replace(account="another"), given),
         lambda name, caller, given: (name, caller._replace(user="somebody"), given),
         lambda name, caller, given: (name, caller._replace(conversation="another"), given),
-        lambda name, caller, given: (name, caller, {**given, "human": {**given["human"], "expires_at": "2099-01-01"}}),
         lambda name, caller, given: (name, caller, {**given, "human": {**given["human"], "signature": "AAAA"}}),
         lambda name, caller, given: (name, caller, {**given, "human": {**given["human"], "challenge": "c" * 32}}),
         lambda name, caller, given: (name, caller, {**given, "human": "yes"}),
@@ -153,7 +152,7 @@ def test_a_signature_by_another_key_or_too_late_does_not_count(core: Core, clock
     with pytest.raises(Refused, match="too old"):
         calls.run(core, CALLER, "add", late)
 
-    told = calls.run(core, CALLER, CHALLENGE_CALL, {})
+    told = calls.run(core, CALLER, CHALLENGE_CALL, {})["challenge"]
     other = human_of(tmp_path / "agents")
     with pytest.raises(Refused, match="not signed by this installation's key"):
         proof = sign_request(other, "add", {"content": TEXT}, CALLER._asdict(), told) | {
@@ -165,7 +164,7 @@ def test_a_signature_by_another_key_or_too_late_does_not_count(core: Core, clock
 
 def test_where_nobody_has_a_key_nobody_is_human(core: Core, tmp_path: Path) -> None:
     """Attack A5: before `init` a signature by whatever key is no human's."""
-    told = calls.run(core, CALLER, CHALLENGE_CALL, {})
+    told = calls.run(core, CALLER, CHALLENGE_CALL, {})["challenge"]
     proof = sign_request(human_of(tmp_path / "agents"), "add", {"content": TEXT}, CALLER._asdict(), told)
     with pytest.raises(Refused, match="memory-anchor init"):
         calls.run(core, CALLER, "add", {"content": TEXT, "human": proof})

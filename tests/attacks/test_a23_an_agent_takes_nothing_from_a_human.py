@@ -16,7 +16,7 @@ from memory_anchor.errors import Refused
 from memory_anchor.front import mcp_answers
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Outcome, Status
-from memory_anchor.rights import version_stamp
+from memory_anchor.rights import purge_digest, version_stamp
 from memory_anchor.settings import ConflictSettings, Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
 
@@ -251,7 +251,7 @@ def test_a_purge_erases_what_was_shown_and_nothing_else(core: Core, anchor: Memo
     anchor.edit(other.id, "Deploys need two reviews, says the xylophone")
 
     with pytest.raises(Refused, match="changed since it was shown"):
-        calls.CALLS["purge"](core, human, {"text": "xylophone", "seen": shown["seen"]})
+        calls.CALLS["purge"](core, human, {"text": "xylophone", "seen": purge_digest(shown["memories"])})
 
     assert [m["id"] for m in shown["memories"]] == [gone.id]
     assert anchor.get(str(other.id)) and anchor.get(str(gone.id))

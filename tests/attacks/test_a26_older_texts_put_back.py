@@ -177,7 +177,7 @@ def test_a_sealed_text_of_a_version_without_heads_is_served(room: Room) -> None:
     from memory_anchor.identity.approved import Link, SealedRevision
 
     bare = SealedRevision(1, old["text"], Link(**old["link"]), tuple(old["applied"]), "")
-    old["seal"] = signer.sign(bare.statement(room.home.name))
+    old["seal"] = signer.seal(bare.sealed(room.home.name))
     (room.home / "approved" / "000001.json").write_text(json.dumps(old), encoding="utf-8")
 
     assert [entry.content for entry in schema.load().entries] == ["Deploy whenever you like"]

@@ -13,6 +13,7 @@ import pytest
 from serving import Served, bearer, key_for
 from typer.testing import CliRunner
 
+from memory_anchor.base.json_values import Record
 from memory_anchor.core import Core
 from memory_anchor.front.callers import REVIEWER
 from memory_anchor.front.cli import passphrase
@@ -21,6 +22,7 @@ from memory_anchor.identity.keys import Signer
 from memory_anchor.identity.signed_requests import sign_request
 from memory_anchor.rights import version_stamp
 from memory_anchor.team.credential import Role
+from memory_anchor.team.keys import digest_of
 from memory_anchor.testing import PASSPHRASE, cheap_keys, human_of
 
 
@@ -42,9 +44,14 @@ def waiting(served: Served, eve: str) -> dict[str, Any]:
     return one
 
 
+def proof_of(served: Served, key: str, signer: Signer, call: str, said: Record, *, server: str = "") -> dict[str, str]:
+    """Return the proof of a decision. server: an access key that the signature names instead of the one it is for."""
+    challenge = post(served, key, "review/challenge").json()["challenge"]
+    return sign_request(signer, call, said, REVIEWER, challenge, server=digest_of(server or key))
+
+
 def decision(served: Served, key: str, signer: Signer, call: str, **said: Any) -> Any:
-    told = post(served, key, "review/challenge").json()
-    return post(served, key, f"review/{call}", **said, human=sign_request(signer, call, said, REVIEWER, told))
+    return post(served, key, f"review/{call}", **said, human=proof_of(served, key, signer, call, said))
 
 
 def test_a_memory_for_the_team_is_let_in_by_an_approver_who_signs(served: Served, held: Core, bob: Signer) -> None:
@@ -75,8 +82,11 @@ def test_nothing_is_approved_by_a_key_alone(served: Served, held: Core, bob: Sig
     one = waiting(served, eve)
     said = {"id": one["id"], "seen": [version_stamp(one["id"], one["version"], one["content"])]}
     other = {**said, "content": "Deploys need no review"}
-    told = post(served, approver, "review/challenge").json()
-    proof = sign_request(bob, "accept", said, REVIEWER, told)
+    proof = proof_of(served, approver, bob, "accept", said)
+    elsewhere = proof_of(served, approver, bob, "accept", said, server=foreign)
+    challenge = post(served, approver, "review/challenge").json()["challenge"]
+    at_home = sign_request(bob, "accept", said, REVIEWER, challenge)
+    here = proof_of(served, approver, bob, "accept", said)
 
     tries = [
         post(served, eve, "review/challenge"),
@@ -86,6 +96,9 @@ def test_nothing_is_approved_by_a_key_alone(served: Served, held: Core, bob: Sig
         post(served, approver, "review/accept", **said, human=proof),  # its challenge is used up by now
         decision(served, approver, stranger, "accept", **said),
         decision(served, approver, human_of(held.data_dir), "accept", **said),
+        post(served, approver, "review/accept", **said, human=elsewhere),
+        post(served, approver, "review/accept", **said, human=at_home),
+        post(served, approver, "review/accept", **said, human=here, project_id="another"),
         decision(served, unsigned, bob, "accept", **said),
         decision(served, approver, bob, "accept", id=one["id"], seen=["changed@1:x"]),
     ]

@@ -13,6 +13,7 @@ from memory_anchor.front.cli.setup import identity
 from memory_anchor.front.dashboard.access import IDLE_S, LINK_S, OPEN, REFUSALS_MAX, Sessions
 from memory_anchor.front.dashboard.app import Dashboard
 from memory_anchor.model import ProposalAction
+from memory_anchor.rights import purge_digest
 from memory_anchor.testing import PASSPHRASE, human_of
 
 
@@ -47,7 +48,7 @@ def test_a_cookie_without_the_passphrase_approves_purges_and_settles_nothing(
     purge = browser.get(f"/purge?id={ids['human']}").form("/purge")
     undo = {"csrf": _token(browser, "/undo")}
     pending, port = f"choice.{ids['doubted']}", f"choice.{ids['new port']}"
-    seen = link.call("purge_preview", human=human_of(house.data), ids=[ids["human"]])["seen"]
+    seen = purge_digest(link.call("purge_preview", human=human_of(house.data), ids=[ids["human"]])["memories"])
 
     def fill(form: object, **more: str) -> Callable[[], object]:
         return lambda: browser.send(form, **more)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from memory_anchor.devices import membership, sealing
 from memory_anchor.devices.folder import SegmentNumber, segment_name
 from memory_anchor.devices.membership import Device
 from memory_anchor.devices.segments import about_line, purge_statement
+from memory_anchor.identity.statements import Purged
 from memory_anchor.testing import ManualClock, cheap_keys
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -79,8 +80,8 @@ def test_no_device_erases_elsewhere_without_a_humans_word_on_these_very_memories
     said = purge_statement(device.folder_id, [wanted], at)
     own_signer = sealing.to_base64(device.keys.signer.public_key().public_bytes_raw())
     by_device = sealing.to_base64(device.keys.signer.sign(sealing.keys.canonical(said)))
-    of_trifle = one.human.sign(purge_statement(device.folder_id, [trifle], at))
-    elsewhere = one.human.sign(purge_statement("another folder", [wanted], at))
+    of_trifle = one.human.purge(Purged(device.folder_id, (trifle,), at))
+    elsewhere = one.human.purge(Purged("another folder", (wanted,), at))
     tries: list[dict[str, Any]] = [
         {"human": device.human, "signature": by_device},
         {"human": own_signer, "signature": by_device},
@@ -98,7 +99,7 @@ def test_no_device_erases_elsewhere_without_a_humans_word_on_these_very_memories
         assert any("is not signed by a human of this folder" in note for note in done.notes), done.notes
         assert done.purged == 0
         file.unlink()
-    word = {"human": device.human, "signature": one.human.sign(said)}
+    word = {"human": device.human, "signature": one.human.purge(Purged(device.folder_id, (wanted,), at))}
     forged(one, [json.dumps({"kind": "purge", "ids": [wanted], "at": at, "by": "human:me", **word})])
     assert other.sync().purged == 1  # the human's own word on it does erase
     assert trifle in texts_of(other.core) and wanted not in texts_of(other.core)
@@ -122,7 +123,7 @@ def test_what_a_revoked_device_writes_with_the_keys_it_kept_is_not_taken(laptops
             new_token=new_token,
         )
     at = thief.clock.now().isoformat()
-    word = thief.human.sign(purge_statement(lost.folder_id, [mine], at))
+    word = thief.human.purge(Purged(lost.folder_id, (mine,), at))
     line = {"kind": "purge", "ids": [mine], "at": at, "by": "human:me", "human": lost.human, "signature": word}
     forged(thief, [json.dumps(line)], key=old_key)
 

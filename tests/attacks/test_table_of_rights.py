@@ -27,7 +27,7 @@ from human_seat import Engine, Seat
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.front.cli import link
 from memory_anchor.model import Caller
-from memory_anchor.rights import KEY_PRINCIPALS, RIGHTS, Action, Principal, Right, refusal, version_stamp
+from memory_anchor.rights import KEY_PRINCIPALS, RIGHTS, Action, Principal, Right, purge_digest, refusal, version_stamp
 from memory_anchor.testing import PASSPHRASE, human_of
 
 MODERN = {
@@ -297,7 +297,7 @@ decided(Action.REJECT, "reject")
 @door(Action.PURGE)
 def purged(desk: Desk, who: Principal, guarded: bool) -> str:
     made = desk.held(guarded=guarded)["id"]
-    seen = desk.ask(Principal.TERMINAL, "purge_preview", ids=[made])["seen"]
+    seen = purge_digest(desk.ask(Principal.TERMINAL, "purge_preview", ids=[made])["memories"])
     shown = desk.ask(who, "purge_preview", ids=[made])
     assert outcome(shown) == outcome(desk.ask(who, "purge", ids=[made], seen=seen))
     return outcome(shown)

@@ -15,6 +15,7 @@ from memory_anchor.devices.exchange import map_projects
 from memory_anchor.devices.folder import SyncFolder
 from memory_anchor.devices.membership import Device
 from memory_anchor.devices.segments import content_digest, shared_fields
+from memory_anchor.identity.statements import Purged
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Memory, Scope
 from memory_anchor.ports import MemoryStore
@@ -71,9 +72,12 @@ class Laptop:
             self.sign()
 
     def sign(self) -> None:
-        said = self.core.devices.exchange.unsigned_purge()
-        if said:
-            self.core.devices.exchange.accept_signature(said, self.human.sign(said), "human:me")
+        exchange = self.core.devices.exchange
+        if ids := exchange.unsigned_purges():
+            device = membership.load(self.core.data_dir)
+            assert device is not None
+            purged = Purged(device.folder_id, tuple(ids), self.clock.now().isoformat())
+            exchange.accept_signature(purged.record(), self.human.purge(purged), "human:me")
 
     def state(self) -> dict[str, list[tuple[Any, ...]]]:
         return state_of(self.core)

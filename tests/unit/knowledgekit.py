@@ -14,6 +14,7 @@ import pytest
 from memory_anchor.core import Core
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller
+from memory_anchor.rights import purge_digest
 
 GUIDE = "# Guide\n\n## Install\nRun the setup script once.\n\n## 回滚\n先停止写入，再恢复最近的快照。\n"
 
@@ -128,5 +129,5 @@ def human(core: Core, agent: Actor) -> MemoryAnchor:
 
 def purged(core: Core, agent: Actor, text: str) -> Any:
     """Purge a text as a human does; return the certificate."""
-    seen = human(core, agent).preview_purge(text=text)["seen"]
+    seen = purge_digest(human(core, agent).preview_purge(text=text)["memories"])
     return human(core, agent).purge(text=text, seen=seen)

@@ -18,6 +18,7 @@ from memory_anchor.adapters.system import new_token
 from memory_anchor.devices import membership
 from memory_anchor.devices.folder import NAME
 from memory_anchor.errors import MemoryAnchorError, NotFound, Refused
+from memory_anchor.identity.statements import Purged
 from memory_anchor.model import Actor, Caller, Scope, Status
 from memory_anchor.rights import version_stamp
 from memory_anchor.testing import ManualClock, cheap_keys
@@ -160,9 +161,12 @@ def test_an_unsigned_purge_stays_here_and_says_so(laptops: Callable[..., Laptop]
     assert name not in texts_of(one.core)
     assert name in texts_of(other.core)
     assert one.core.devices.exchange.status()["unsigned"] == [name]
-    said = one.core.devices.exchange.unsigned_purge()
-    with pytest.raises(Refused):
-        one.core.devices.exchange.accept_signature(said, other.human.sign(said), "human:me")
+    device = membership.load(one.core.data_dir)
+    assert device is not None
+    purged = Purged(device.folder_id, (name,), one.clock.now().isoformat())
+    for signature in (other.human.purge(purged), ""):
+        with pytest.raises(Refused):
+            one.core.devices.exchange.accept_signature(purged.record(), signature, "human:me")
 
 
 def test_the_folder_reveals_nothing_without_the_key(laptops: Callable[..., Laptop], folder: Path) -> None:

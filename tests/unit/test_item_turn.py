@@ -11,6 +11,7 @@ from pairs import Replicas, member
 
 from memory_anchor.errors import Refused
 from memory_anchor.model import Caller
+from memory_anchor.rights import purge_digest
 from memory_anchor.upkeep import leases
 from memory_anchor.where import Where
 
@@ -20,7 +21,7 @@ def test_a_purge_waits_for_the_item_that_another_replica_writes_and_finds_it(ser
     one, two = service.core(), service.core()
     human = two.anchor(replace(member(), caller=Caller.HUMAN))
     human.save_memory("Zanzibar is where the harbour plan began.")
-    seen = human.preview_purge(text="Zanzibar")["seen"]
+    seen = purge_digest(human.preview_purge(text="Zanzibar")["memories"])
     inside, order = threading.Event(), []
 
     def item() -> None:
@@ -39,7 +40,7 @@ def test_a_purge_waits_for_the_item_that_another_replica_writes_and_finds_it(ser
     writing.join()
 
     assert order == ["item", "purge"]
-    assert human.purge(text="Zanzibar", seen=human.preview_purge(text="Zanzibar")["seen"])["clean"]
+    assert human.purge(text="Zanzibar", seen=purge_digest(human.preview_purge(text="Zanzibar")["memories"]))["clean"]
     for collection in ("event_log", "verified_fact"):
         assert not [m for m in service.store.find(collection, Where(), limit=100) if "Zanzibar" in m.content]
 

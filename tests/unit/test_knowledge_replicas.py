@@ -21,6 +21,7 @@ from memory_anchor.errors import MemoryAnchorError, NotFound, Refused
 from memory_anchor.knowledge import shared_catalogue
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Caller, Status
+from memory_anchor.rights import purge_digest
 from memory_anchor.where import Where
 
 WHALES = "# Whales\n\n## Blue\nThe blue whale sings at dusk.\n\n## Fin\nThe fin whale is fast.\n"
@@ -372,7 +373,7 @@ def test_a_purge_reaches_what_was_pushed_and_names_on_the_server(service: Replic
     here.knowledge_push("late.md", "The Zanzibar plan is late.")
 
     human = two.anchor(replace(member(), caller=Caller.HUMAN))
-    told = human.purge(text="Zanzibar plan", seen=human.preview_purge(text="Zanzibar plan")["seen"])
+    told = human.purge(text="Zanzibar plan", seen=purge_digest(human.preview_purge(text="Zanzibar plan")["memories"]))
 
     assert told["clean"]
     service.clock.advance(seconds=1)
@@ -459,7 +460,7 @@ def test_a_lorebook_that_one_replica_takes_speaks_on_the_other_until_it_is_remov
 
     there.add_lorebook(file="land.json", content=base64.b64encode(book.replace(b"Ishmael", b"Zanzibar")).decode())
     human = two.anchor(replace(member(), caller=Caller.HUMAN))
-    assert human.purge(text="Zanzibar", seen=human.preview_purge(text="Zanzibar")["seen"])["clean"]
+    assert human.purge(text="Zanzibar", seen=purge_digest(human.preview_purge(text="Zanzibar")["memories"]))["clean"]
     assert "Zanzibar" not in str(here.scan_lorebook(messages=asked))
     for core in (one, two):
         core.anchor(member()).lorebooks()

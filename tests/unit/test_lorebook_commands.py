@@ -18,6 +18,7 @@ from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.identity.keys import Signer
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Trust
+from memory_anchor.rights import purge_digest
 from tests.unit.lorekit import FIXTURES
 
 Run = Callable[..., Result]
@@ -211,7 +212,7 @@ def test_purging_a_text_takes_the_book_that_holds_it(core: Core, agent: Actor, h
     of_conversation(core, agent, "c1").assemble(messages=turns("deploy"), context_window_tokens=8_000)
     human = core.anchor(replace(agent, caller=Caller.HUMAN))
     text = "Deploys go out on Tuesdays."
-    human.purge(text=text, seen=human.preview_purge(text=text)["seen"])
+    human.purge(text=text, seen=purge_digest(human.preview_purge(text=text)["memories"]))
 
     assert not [path for path in core.data_dir.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
     assert text not in harbour.build_context("deploy").text

@@ -64,7 +64,7 @@ def test_a_signature_for_one_project_is_none_for_the_one_the_folder_is_linked_to
         folder.mkdir()
     barns = core.anchor(replace(agent, project_dir=str(barn))).actor.scope.project
     caller = Preamble(client="cli", project_dir=str(shed), zone="UTC")
-    told = calls.run(core, caller, CHALLENGE_CALL, {})
+    told = calls.run(core, caller, CHALLENGE_CALL, {})["challenge"]
     given: dict[str, Any] = {"content": "The boiler is checked on Mondays"}
     proof = sign_request(human_of(core.data_dir), "add", given, caller._asdict(), told)
 

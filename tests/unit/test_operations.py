@@ -17,6 +17,7 @@ from memory_anchor.core import Core
 from memory_anchor.errors import NotFound
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Layer
+from memory_anchor.rights import purge_digest
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def test_rows_that_may_be_wrong_are_made_again(
     if harm == "purge":
         human = core.anchor(replace(agent, caller=Caller.HUMAN))
         anchor.save_memory("the ferry leaves at nine")
-        human.purge(text="ferry", seen=human.preview_purge(text="ferry")["seen"])
+        human.purge(text="ferry", seen=purge_digest(human.preview_purge(text="ferry")["memories"]))
         assert not rows.exists()
     elif harm == "reindex":
         while not core.anchor(replace(agent, caller=Caller.HUMAN)).reindex(vectors=True)["finished"]:

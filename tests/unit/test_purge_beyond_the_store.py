@@ -25,6 +25,7 @@ from memory_anchor.front.variants import VariantChoice
 from memory_anchor.identity import proposals
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Scope
+from memory_anchor.rights import purge_digest
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.team.batches import Batches
 from memory_anchor.team.keys import FOLDER
@@ -42,7 +43,7 @@ def purge(core: Core, project: Path) -> Purge:
     caller, human = Preamble(project_dir=str(project), cwd=str(project)), human_of(core.data_dir)
 
     def shown_and_purged(**given: Any) -> dict[str, Any]:
-        seen = signed_call(core, caller, "purge_preview", given, human)["seen"]
+        seen = purge_digest(signed_call(core, caller, "purge_preview", given, human)["memories"])
         return signed_call(core, caller, "purge", {**given, "seen": seen}, human)
 
     return shown_and_purged
@@ -262,7 +263,7 @@ def test_a_purge_does_not_miss_the_item_of_a_batch_that_is_being_written(tmp_pat
 
     def purge() -> None:
         given = {"text": "Ostrava"}
-        seen = signed_call(core, caller, "purge_preview", given, human)["seen"]
+        seen = purge_digest(signed_call(core, caller, "purge_preview", given, human)["memories"])
         try:
             told.append(signed_call(core, caller, "purge", {**given, "seen": seen}, human))
         except Refused as error:

@@ -291,23 +291,21 @@ def test_a_challenge_of_one_replica_is_good_once_at_any_other(tmp_path: Path, re
     one, two = (Challenges(new_token, records) for _ in range(2))
     caller = dict.fromkeys(CALLER_FIELDS, "")
 
-    def asked(challenge: str, until: str) -> SignedCall:
-        told = {"challenge": challenge, "expires_at": until, "account": "acme", "project": "p"}
-        return SignedCall(
-            "accept", {"id": "1"}, caller, Proof.of(sign_request(human, "accept", {"id": "1"}, caller, told))
-        )
+    def asked(challenge: str) -> SignedCall:
+        proof = Proof.of(sign_request(human, "accept", {"id": "1"}, caller, challenge))
+        return SignedCall("accept", {"id": "1"}, caller, proof)
 
-    call = asked(*one.issue(NOW))
+    call = asked(one.issue(NOW, account="acme", project="p"))
     two.check(call, account="acme", project="p", approver=human.approver, now=NOW)
     for again in (one, two):
         with pytest.raises(Refused, match="used before"):
             again.check(call, account="acme", project="p", approver=human.approver, now=NOW)
-    late = asked(*one.issue(NOW))
+    late = asked(one.issue(NOW, account="acme", project="p"))
     with pytest.raises(Refused, match="too old"):
         two.check(late, account="acme", project="p", approver=human.approver, now=NOW + 2 * GOOD_FOR)
     for odd in ("../service.json", "", "x" * 300):
         with pytest.raises(Refused):
-            two.check(asked(odd, NOW.isoformat()), account="acme", project="p", approver=human.approver, now=NOW)
+            two.check(asked(odd), account="acme", project="p", approver=human.approver, now=NOW)
     assert records.listed("challenges") == []
 
 

@@ -11,15 +11,17 @@ import typer
 
 from memory_anchor import requests as asks
 from memory_anchor.base.json_values import Record, items, number, record, records, text, texts
-from memory_anchor.errors import BadInput
+from memory_anchor.base.json_values import text as text_of
+from memory_anchor.errors import BadInput, Refused
 from memory_anchor.front.cli import completing, generated
-from memory_anchor.front.cli.devices import sign_purges
+from memory_anchor.front.cli.devices import sign_purge
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import (
     SHOWN_IDS,
     JsonOption,
+    block,
     err,
     escaped,
     handle_errors,
@@ -33,6 +35,7 @@ from memory_anchor.front.cli.output import (
 from memory_anchor.front.cli.passphrase import ask_hidden, ask_human, ask_human_on_tty
 from memory_anchor.front.cli.review import review
 from memory_anchor.front.cli.shorthand import full_id, full_project_id
+from memory_anchor.rights import purge_digest
 
 EXTRACT_AT_ONCE = 400
 """Messages of one call, beyond which the next message of the user begins another."""
@@ -83,17 +86,17 @@ def purge(
     if is_piped and not (yes or json_):
         raise BadInput("--matching - reads standard input, where nothing can be confirmed; add --yes or --json")
     text = _text_to_purge(arguments) if matching else None
-    signer = ask_human_on_tty() if is_piped else ask_human()
     full_ids = [] if matching else [full_id(prefix) for prefix in arguments]
-    preview = call("purge_preview", ids=full_ids, text=text, human=signer)
-    if not json_:
-        for memory in records(preview["memories"]):
-            out.print(f"  [cyan]{memory['id']}[/] [dim]{memory['versions']} versions[/] {escaped(memory['content'])}")
+    signer = ask_human_on_tty() if is_piped else ask_human()
+    memories = records(call("purge_preview", ids=full_ids, text=text, human=signer)["memories"])
+    shown = _show_versions(memories)
+    if full_ids and not set(shown) <= set(full_ids):
+        raise Refused("other memories than you named would be erased; nothing was: see `memory-anchor doctor`")
     if not (json_ or yes) and not typer.confirm("Erase for good? Nothing brings it back", default=False):
         print_dim("nothing was erased")
         return
-    answer = call("purge", ids=full_ids, text=text, seen=preview["seen"], human=signer)
-    sign_purges(signer)
+    answer = call("purge", ids=full_ids, text=text, seen=purge_digest(memories), human=signer)
+    sign_purge(signer, shown)
     if json_:
         show_json(answer)
         return
@@ -111,6 +114,17 @@ def purge(
         out.print("[red]something was still found afterwards; run it again[/]")
     for place in items(answer["out_of_reach"]):
         out.print(f"  [dim]out of reach: {escaped(place)}[/]")
+
+
+def _show_versions(memories: list[Record]) -> list[str]:
+    """Show every version that goes, each whole; return the ids of the memories. What is signed is made of this."""
+    for memory in memories:
+        versions = records(memory["versions"])
+        err.print(f"[cyan]{escaped(memory['id'])}[/] [dim]{len(versions)} versions[/]")
+        for version in versions:
+            err.print(f"  [dim]version {escaped(version['version'])}[/]")
+            err.print(block(text_of(version["content"]), "    "))
+    return [text_of(memory["id"]) for memory in memories]
 
 
 def _text_to_purge(arguments: list[str]) -> str:

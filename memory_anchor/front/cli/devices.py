@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -115,7 +116,9 @@ def setup(
 def now(human: HumanOption = False, json_: JsonOption = False) -> None:
     """Exchange with your other devices now; --human also signs what was purged here, so that it goes everywhere."""
     if human:
-        sign_purges(ask_human())
+        unsigned = texts(call("sync_unsigned")["ids"])
+        _show_purged(unsigned)
+        sign_purge(ask_human(), unsigned)
     answer = call("sync_now")
     if json_:
         show_json(answer)
@@ -187,15 +190,23 @@ def revoke(
     print_dim("what it had read it still has; a lost device that you can reach: `memory-anchor purge` there first")
 
 
-def sign_purges(signer: Signer) -> None:
-    """Sign what was purged here, so that other devices purge it too."""
-    if not (data_dir() / "sync" / "device.json").exists():
+def sign_purge(signer: Signer, ids: Sequence[str]) -> None:
+    """Sign that the memories of these ids, which were just shown, are purged on this person's other devices too."""
+    device = _device(data_dir())
+    if device is None or not ids:
         return
-    statement = call("sync_unsigned")["said"]
-    if statement:
-        signature = signer.sign(record(statement))
-        answer = call("sync_signed", said=statement, signature=signature, by=signer.approver.name)
-        err.print(f"[dim]{answer['signed']} purged memories go from your other devices too, at their next sync[/]")
+    from memory_anchor.identity.statements import Purged
+
+    err.print(f"[dim]signed for the devices of the sync folder {escaped(device.folder_id)}: {len(ids)} memories go[/]")
+    purged = Purged(device.folder_id, tuple(sorted(ids)), datetime.now(UTC).isoformat())
+    signature = signer.purge(purged)
+    answer = call("sync_signed", said=purged.record(), signature=signature, by=signer.approver.name)
+    err.print(f"[dim]{answer['signed']} purged memories go from your other devices too, at their next sync[/]")
+
+
+def _show_purged(ids: Sequence[str]) -> None:
+    for id_ in ids:
+        err.print(f"  [cyan]{escaped(id_)}[/] [dim]was purged here, its text is gone[/]")
 
 
 def _wanted(

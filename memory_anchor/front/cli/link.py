@@ -139,11 +139,10 @@ def _ask_review_server(url: str, key: str, name: str, given: Record, human: Sign
 
     if human is not None:
         from memory_anchor.identity.signed_requests import sign_request
+        from memory_anchor.team.keys import digest_of
 
-        given = {
-            **given,
-            "human": sign_request(human, name, given, REVIEWER, ask_server(url, key, "review/challenge", {})),
-        }
+        challenge = ask_server(url, key, "review/challenge", {}).get("challenge")
+        given = {**given, "human": sign_request(human, name, given, REVIEWER, challenge, server=digest_of(key))}
     return ask_server(url, key, f"review/{name}", given)
 
 
@@ -179,7 +178,7 @@ def _through_engine(name: str, given: Record, human: Signer | None) -> Record | 
 
 
 def run_signed(core: Core, name: str, given: Record, human: Signer | None) -> Record:
-    """Return the answer to a call in this process, sign_request as it would be for an engine."""
+    """Return the answer to a call in this process, signed as it would be for an engine."""
     from memory_anchor.front.calls import run
 
     if human is None:
@@ -191,7 +190,7 @@ def run_signed(core: Core, name: str, given: Record, human: Signer | None) -> Re
 def _with_proof(name: str, given: Record, human: Signer, challenge: Record) -> Record:
     from memory_anchor.identity.signed_requests import sign_request
 
-    return {**given, "human": sign_request(human, name, given, preamble()._asdict(), challenge)}
+    return {**given, "human": sign_request(human, name, given, preamble()._asdict(), challenge.get("challenge"))}
 
 
 def _agent_preamble() -> wire.Preamble:

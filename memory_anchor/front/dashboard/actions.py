@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from memory_anchor.base.json_values import Json, Record, items, record, records, text
+from memory_anchor.base.json_values import text as text_of
 from memory_anchor.base.pausing import pause_of
 from memory_anchor.care import nightly
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, Unavailable
@@ -32,6 +33,7 @@ from memory_anchor.front.cli.setup import identity
 from memory_anchor.front.dashboard.access import Session
 from memory_anchor.front.dashboard.wording import Words
 from memory_anchor.identity import proposals
+from memory_anchor.rights import purge_digest
 from memory_anchor.runtime import engine, launch
 
 if TYPE_CHECKING:
@@ -277,7 +279,10 @@ def purge(form: Form, session: Session, words: Words) -> tuple[Record, str]:
     human = _signer(form, session)
     given: Record = {"ids": ids, "text": "" if ids else text}
     if not form.get("seen"):
-        return {**ask("purge_preview", human=human, **given), **given}, "preview"
+        memories = records(ask("purge_preview", human=human, **given)["memories"])
+        if ids and not {text_of(memory["id"]) for memory in memories} <= set(ids):
+            raise Refused("other memories than were named would be erased; nothing was")
+        return {"memories": memories, "count": len(memories), "seen": purge_digest(memories), **given}, "preview"
     if form.get("sure") != "yes":
         raise BadInput(words("purge.not_sure"))
     return ask("purge", human=human, seen=form["seen"], **given), "erased"
