@@ -333,17 +333,17 @@ class MemoryAnchor:
         """Return what is known of the user and the project: one page, each line citing its fact."""
         return self.conversations.profile()
 
-    def history(self, memory_id: str) -> list[Memory]:
-        """Return every version of one memory, oldest first."""
-        return self.services.records.versions(memory_id, self.actor.scope)
+    def history(self, memory_id: str, **bounds: int | None) -> list[Memory]:
+        """Return every version of one memory, oldest first, or the newest of it; see `Records.versions`."""
+        return self.services.records.versions(memory_id, self.actor.scope, **bounds)
 
     @use_case(requests.ShowHistory)
     def steps(self, request: requests.ShowHistory) -> tuple[list[Memory], tuple[versions_of.Step, ...]]:
-        """Return every version and what changed; with `story` also of the memories that it superseded."""
-        versions = self.history(request.id)
+        """Return the newest versions and what changed; with `story` also of the memories that it superseded."""
+        versions = self.history(request.id, below=request.before, most=request.limit + 1)  # one more to compare with
         if request.story:
-            return versions, versions_of.trajectory(self.services.store, versions[0].id, self.actor.scope)
-        return versions, versions_of.history(versions)
+            return versions[-request.limit :], versions_of.trajectory(self.services.store, request.id, self.actor.scope)
+        return versions[-request.limit :], versions_of.history(versions)[-request.limit :]
 
     # --- L4, context, conversations --------------------------------------------------------------------------------
 

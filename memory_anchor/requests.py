@@ -66,6 +66,7 @@ BUDGET_MAX = 200_000
 WINDOW_TOKENS, WINDOW_MAX = 200_000, 100_000_000
 L1_TTL_S, L1_TTL_S_MAX = 3_600, 86_400
 VERSION_MAX = 1_000_000
+HISTORY_LIMIT, HISTORY_LIMIT_MAX = 200, 1_000
 PURGED_MAX = 100
 FILE_CONTENT_MAX = 14_000_000
 """10 MB in base64."""
@@ -339,6 +340,8 @@ class ShowHistory(MemoryRequest):
     """Show every version of a memory: who, when, why, and what changed."""
 
     story: Flag = arg(False, "Begin with the memories it took the place of.")
+    before: Annotated[Integer, Field(ge=2, le=VERSION_MAX)] | None = arg(None, "Only versions before this number.")
+    limit: Integer = arg(HISTORY_LIMIT, "How many versions, the newest.", ge=1, le=HISTORY_LIMIT_MAX)
 
 
 class EditMemory(MemoryRequest):

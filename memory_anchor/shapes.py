@@ -252,6 +252,8 @@ def with_history(
     """Return a memory with its versions, oldest first; the newest ones where not all fit."""
     newest_first = [memory(version, now=now, reader=reader, activation=activation) for version in reversed(versions)]
     shaped = shortened(current | {"versions": newest_first}, "versions", "the newest; `memory-anchor history` has all")
+    if versions and versions[0].version > 1 and "notes" not in shaped:
+        shaped |= {"notes": [f"the newest {len(versions)} versions are shown; `memory-anchor history` has all"]}
     return shaped | {"versions": items(shaped["versions"])[::-1]}
 
 

@@ -100,7 +100,7 @@ def _get(anchor: MemoryAnchor, request: asks.GetMemory) -> Record:
         return _with_links(memory, shown, anchor)
     return shapes.with_history(
         shown,
-        anchor.history(memory.id),
+        anchor.history(memory.id, most=asks.HISTORY_LIMIT),
         now=anchor.services.clock.now(),
         reader=reader,
         activation=anchor.services.activation,
@@ -115,7 +115,9 @@ def _candidates(answer: tuple[Extracted, WriteMode, list[str]], _: MemoryAnchor)
 
 def _steps(history: tuple[list[Memory], tuple[Step, ...]], anchor: MemoryAnchor) -> Record:
     versions, steps = history
+    has_earlier = versions and versions[0].version > 1
     return {
+        **({"before": versions[0].version} if has_earlier else {}),
         "versions": [shaped_memory(memory, anchor) for memory in versions],
         "steps": [parsed(json.dumps(asdict(step), default=str)) for step in steps],
     }

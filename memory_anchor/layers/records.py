@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from itertools import islice
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, number, optional_text, records, text, texts
@@ -45,10 +46,10 @@ from memory_anchor.model import (
 from memory_anchor.ports import AuditLog, Clock, Entry, MemoryStore
 from memory_anchor.rights import is_human
 from memory_anchor.versions import Revision
-from memory_anchor.where import Between, OneOf, Where
+from memory_anchor.where import Between, Condition, OneOf, Where
 
-VERSIONS_MAX = 1_000
-"""Versions of one memory that `history` returns at most."""
+VERSIONS_PAGE = 500
+"""Versions of one memory that are read at once; it may have any number."""
 ALSO_SEARCHED = ("key", "tags", "questions", "where", "who", "citations", "context")
 """Fields a memory is found by besides its embedded text; see `searched_words`."""
 RECORD_COLLECTIONS = (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value)
@@ -117,17 +118,16 @@ class Records:
                 return memory
         raise NotFound(f"no memory {memory_id!r} here; `search_memory` or `memory-anchor list` gives the ids there are")
 
-    def versions(self, memory_id: str, reader: Scope | None) -> list[Memory]:
-        """Return every version, oldest first. Raises NotFound."""
-        current = self.read(memory_id, reader)
-        return self.store.find(
-            current.layer.value, Where((OneOf("id", (memory_id,)),)), limit=VERSIONS_MAX, order_by="version"
-        )
+    def versions(
+        self, memory_id: str, reader: Scope | None, *, below: int | None = None, most: int | None = None
+    ) -> list[Memory]:
+        """Return the newest versions below a number, oldest first; without limits every version. Raises NotFound."""
+        newest = self.newest_versions(self.read(memory_id, reader), below=below)
+        return list(islice(newest, most))[::-1]
 
-    def newest_versions(self, memory: Memory) -> list[Memory]:
-        """Return the newest versions of one memory, newest first."""
-        where = Where((OneOf("id", (memory.id,)),))
-        return self.store.find(memory.layer.value, where, limit=VERSIONS_MAX, order_by="version", descending=True)
+    def newest_versions(self, memory: Memory, *, below: int | None = None) -> Iterator[Memory]:
+        """Yield the versions of one memory, newest first."""
+        return newest_versions(self.store, memory.layer.value, OneOf("id", (memory.id,)), below=below)
 
     def same_content(self, memory: Memory) -> Memory | None:
         """Return the oldest live memory of the same layer and audience with exactly this content, if any."""
@@ -229,6 +229,19 @@ class Records:
         entry = replace(stored[0], memory=used)
         self.store.put(memory.layer.value, [entry])
         self._on_write([entry])
+
+
+def newest_versions(
+    store: MemoryStore, collection: str, *conditions: Condition, below: int | None = None
+) -> Iterator[Memory]:
+    """Yield the versions of one memory, newest first, however many there are. below: only those before this number."""
+    while True:
+        where = Where((*conditions, *((Between("version", below=below),) if below is not None else ())))
+        page = store.find(collection, where, limit=VERSIONS_PAGE, order_by="version", descending=True)
+        yield from page
+        if len(page) < VERSIONS_PAGE:
+            return
+        below = page[-1].version
 
 
 def audit_of(written: Sequence[Memory]) -> dict[str, Json]:

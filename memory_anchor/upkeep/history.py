@@ -24,10 +24,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from memory_anchor.base.json_values import Json, items, text, texts
 from memory_anchor.errors import NotFound
+from memory_anchor.layers.records import newest_versions
 from memory_anchor.model import Memory, Origin, Scope, Status, audiences
 from memory_anchor.ports import MemoryStore
 from memory_anchor.rights import HUMAN_AUTHOR, pinned_by_human
@@ -45,12 +46,12 @@ from memory_anchor.versions import (
 from memory_anchor.where import AnyOf, Between, Condition, OneOf, Where
 
 HISTORY_COLLECTIONS = ("event_log", "verified_fact", "identity_schema")
-VERSIONS_MAX = 1_000
 TRAJECTORY_MAX = 1_000
 DIFF_PIECES = 200
 """Most sentences that are aligned one by one; beyond it, all between the common start and end count as changed."""
 UNDO_REASON = "undo: "
 """Prefix of the reason of every version that an undo wrote."""
+_INSTANT = timedelta(microseconds=1)
 _WORDS = re.compile(r"[\w-]+")
 _PIECES = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])|\n")
 
@@ -75,11 +76,23 @@ class Step:
 
 def versions_of(store: MemoryStore, memory_id: str, reader: Scope | None) -> list[Memory]:
     """Return every version that the reader may see, oldest first; None reads all. Raises NotFound: none."""
-    where = Where((OneOf("id", (memory_id,)),)) if reader is None else _readable(reader, OneOf("id", (memory_id,)))
-    for collection in HISTORY_COLLECTIONS:
-        if versions := store.find(collection, where, limit=VERSIONS_MAX, order_by="version"):
-            return versions
+    if versions := _newest(store, memory_id, reader):
+        return versions[::-1]
     raise NotFound(f"no memory {memory_id!r} here; `search_memory` or `memory-anchor list` gives the ids there are")
+
+
+def _newest(
+    store: MemoryStore,
+    memory_id: str,
+    reader: Scope | None,
+    *conditions: Condition,
+    below: int | None = None,
+    most: int | None = None,
+) -> list[Memory]:
+    """Return versions that the reader may see and that meet the conditions, newest first."""
+    readable = (OneOf("id", (memory_id,)), *conditions, *(_readable(reader).all_of if reader is not None else ()))
+    each = (newest_versions(store, collection, *readable, below=below) for collection in HISTORY_COLLECTIONS)
+    return next((versions for newest in each if (versions := list(islice(newest, most)))), [])
 
 
 def history(versions: Sequence[Memory]) -> tuple[Step, ...]:
@@ -158,34 +171,34 @@ def trajectory(store: MemoryStore, memory_id: str, reader: Scope | None) -> tupl
     """
     steps: list[Step] = []
     seen_ids: set[str] = set()
-    earlier: tuple[str, int] | None = (memory_id, VERSIONS_MAX)
+    earlier: tuple[str, int | None] | None = (memory_id, None)
     while earlier is not None and earlier[0] not in seen_ids and len(steps) < TRAJECTORY_MAX:
         wanted_id, up_to = earlier
         seen_ids.add(wanted_id)
-        try:
-            versions = [v for v in versions_of(store, wanted_id, reader) if v.version <= up_to]
-        except NotFound:
-            if not steps:
-                raise
-            break
-        steps = [*history(versions), *steps]
+        below, most = (None if up_to is None else up_to + 1), TRAJECTORY_MAX - len(steps)
+        versions = _newest(store, wanted_id, reader, below=below, most=most)[::-1]
+        steps = [*(history(versions) if versions else ()), *steps]
         earlier = parse_version_id(versions[0].previous_version_id) if versions else None
-    return tuple(steps)
+    return tuple(steps or history(versions_of(store, memory_id, reader)))
 
 
 def version_named(store: MemoryStore, version_id: str, reader: Scope | None) -> Memory:
     """Return one version by its id (`m1@2`). Raises NotFound: there is none that the reader may see."""
     memory_id, number = parse_version_id(version_id) or (version_id, 0)
-    for version in versions_of(store, memory_id, reader):
-        if version.version == number:
-            return version
+    of_number = Between("version", at_least=number, below=number + 1)
+    if found := _newest(store, memory_id, reader, of_number):
+        return found[0]
+    versions_of(store, memory_id, reader)  # that there is no such memory is said first
     raise NotFound(f"memory {memory_id!r} has no version {number}; `memory-anchor history` gives those it has")
 
 
 def as_of(store: MemoryStore, memory_id: str, instant: datetime, reader: Scope | None) -> Memory:
     """Return the version that was current at `instant`. Raises NotFound: the memory was not known then."""
-    believed = believed_at(versions_of(store, memory_id, reader), instant)
+    tick = instant + _INSTANT
+    then = Between("recorded_at", below=tick), Between("recorded_to", at_least=tick)
+    believed = believed_at(_newest(store, memory_id, reader, *then), instant)
     if believed is None:
+        versions_of(store, memory_id, reader)
         raise NotFound(f"memory {memory_id!r} was not known at {instant.isoformat()}; ask for a later instant")
     return believed
 
@@ -211,8 +224,7 @@ def undone_between(store: MemoryStore, first: Memory, second: Memory) -> bool:
     """
 
     def stored(memory: Memory) -> list[Memory]:
-        where = Where((OneOf("id", (memory.id,)),))
-        return store.find(memory.layer.value, where, limit=VERSIONS_MAX, order_by="version")
+        return list(newest_versions(store, memory.layer.value, OneOf("id", (memory.id,))))[::-1]
 
     return any(
         is_undo(after)
@@ -226,7 +238,6 @@ def undone_between(store: MemoryStore, first: Memory, second: Memory) -> bool:
 UNDO = "undo"
 UNDO_MAX = 10_000
 """Versions one undo reads at most; the rest is left as it is, and the plan says so."""
-_INSTANT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,11 +288,8 @@ class Curation:
         if current.status is not Status.ARCHIVED:
             raise BadInput(f"{name} is {current.status.value}; allowed is an archived memory")
         rights.check(Action.RESTORE, self._writes.actor.caller, [current])
-        versions = self._records.versions(name, self._writes.actor.scope)
-        before = next(
-            (m for m in reversed(versions) if m.state == HISTORY and m.status is not Status.ARCHIVED),
-            None,
-        )
+        versions = self._records.newest_versions(current)
+        before = next((m for m in versions if m.state == HISTORY and m.status is not Status.ARCHIVED), None)
         status = self._status_again(current, before)
         return self._writes.change(
             name,
@@ -491,12 +488,12 @@ class Curation:
     def _changeable(self, name: str, action: Action) -> Memory:
         """Return the current version. Raises Refused: this caller may not do this to it."""
         current = self._records.read(name, self._writes.actor.scope)
-        versions = self._records.newest_versions(current) if action is Action.UNPIN else ()
+        versions = list(self._records.newest_versions(current)) if action is Action.UNPIN else ()
         rights.check(action, self._writes.actor.caller, [current], versions=versions)
         return current
 
     def _pinned_by_a_human(self, memory: Memory) -> bool:
-        return rights.pinned_by_human(self._records.newest_versions(memory))
+        return rights.pinned_by_human(list(self._records.newest_versions(memory)))
 
     @property
     def _is_human(self) -> bool:

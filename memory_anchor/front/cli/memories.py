@@ -143,6 +143,8 @@ def _history(answer: Record, values: Values) -> None:
             print_paragraph(f"{name}: {old} -> {new}", 4)
         for line in items(step["diff"]):
             print_paragraph(text(line), 4)
+    if "before" in answer and not values["story"]:
+        print_dim(f"these are the newest; older ones: memory-anchor history {id} --before {answer['before']}")
     SHOWN_IDS.extend([id] if id else [])
 
 

@@ -114,8 +114,8 @@ class Dashboard:
         return pages.inbox(self._visits(request, words)[0], form)
 
     async def _memory(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        return await self._shown(request, "memory", lambda words: pages.memory(name, words))
+        name, before = request.path_params["name"], request.query_params.get("before", "")
+        return await self._shown(request, "memory", lambda words: pages.memory(name, words, before))
 
     async def _report(self, request: Request) -> Response:
         name = request.path_params["name"]

@@ -222,12 +222,16 @@ def _changed_after(text: str) -> datetime:
         raise BadInput(f"changed is {text[:40]!r}; allowed is an instant such as 2026-11-23T08:00:00+00:00") from None
 
 
-def memory(name: str, words: Words) -> Page:
-    """Return one memory with its versions, citations, links and future strength. Raises NotFound."""
+def memory(name: str, words: Words, before: str = "") -> Page:
+    """Return one memory with its newest versions, citations, links and future strength. Raises NotFound.
+
+    before: the number of a version; of the versions, the newest before it are shown.
+    """
     shown = record(actions.ask("show", id=name)["memory"])
     steps: list[Page] = []
     old: str | None = None
-    for step in records(actions.ask("history", id=shown["id"])["steps"]):
+    history = actions.ask("history", id=shown["id"], before=int(before) if before.isdigit() else None)
+    for step in records(history["steps"]):
         content = text(step["content"])
         parts = word_diff(old, content) if old is not None else [("same", content)]
         reworded = old not in (None, content)
@@ -236,6 +240,7 @@ def memory(name: str, words: Words) -> Page:
     return {
         "memory": {**shown, "citations": _named(records(shown.get("citations")))},
         "steps": steps[::-1],
+        "older": history.get("before"),
         "fades": _fades(text(shown["id"]), words),
         "seen": version_stamps([shown])[0],
     }
