@@ -13,7 +13,8 @@ import shlex
 import subprocess
 import sys
 import zipfile
-from html.parser import HTMLParser
+from collections.abc import Iterator
+from html import unescape
 
 from memory_anchor.base.json_values import Record, parsed, record, texts
 from memory_anchor.errors import BadInput
@@ -56,10 +57,7 @@ def docx(content: bytes, name: str) -> str:
 
 
 def html(page: str, name: str) -> str:
-    """Return a page as Markdown. Raises BadInput.
-
-    A large one is parsed apart: the standard parser takes time that grows with the square of a hostile one.
-    """
+    """Return a page as Markdown. Raises BadInput. A large one is parsed apart, where it slows nobody down."""
     if len(page) <= PAGE_CHARS_MAX:
         return main_text(page)
     return str(_parsed_apart("html", page.encode("utf-8", "replace"), name)["text"])
@@ -114,61 +112,116 @@ def _limit(pid: int) -> None:
             resource.prlimit(pid, resource.RLIMIT_CPU, (TIMEOUT_S, TIMEOUT_S))
 
 
-class _Extractor(HTMLParser):
-    """Makes Markdown of a page: headings, paragraphs, lists, tables and code, without menus and scripts."""
+# --- a page ----------------------------------------------------------------------------------------------------------
 
-    LEFT_OUT = frozenset("script style nav footer header aside form noscript template svg head iframe".split())  # noqa: SIM905
-    BLOCKS = frozenset("p div section article main ul ol table tr blockquote dl dd dt br hr".split())  # noqa: SIM905
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.parts: list[str] = []
-        self._hidden: list[str] = []
-        self._pre = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
-        if tag in self.LEFT_OUT:
-            self._hidden.append(tag)
-        elif self._hidden:
-            return
-        elif re.fullmatch("h[1-6]", tag):
-            self.parts.append(f"\n\n{'#' * int(tag[1])} ")
-        elif tag == "pre":
-            self._pre += 1
-            self.parts.append("\n\n```\n")
-        elif tag == "li":
-            self.parts.append("\n- ")
-        elif tag in ("td", "th"):
-            self.parts.append(" | ")
-        elif tag in self.BLOCKS:
-            self.parts.append("\n" if tag in ("br", "tr", "ul", "ol") else "\n\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self._hidden:
-            while self._hidden.pop() != tag:
-                pass
-        elif self._hidden:
-            return
-        elif tag == "pre" and self._pre:
-            self._pre -= 1
-            self.parts.append("\n```\n\n")
-        elif re.fullmatch("h[1-6]", tag) or tag in self.BLOCKS:
-            self.parts.append("\n\n" if tag not in ("tr", "ul", "ol") else "\n")
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self.parts.append(data if self._pre else re.sub(r"\s+", " ", data))
+LEFT_OUT = frozenset("script style nav footer header aside form noscript template svg head iframe".split())  # noqa: SIM905
+BLOCKS = frozenset("p div section article main ul ol table tr blockquote dl dd dt br hr".split())  # noqa: SIM905
+HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
+_MARKUP = re.compile(r"<(?:!--|[!?]|(?P<closes>/?)(?P<name>[A-Za-z][^\s/>]{0,40}))")
+_TAG_STOP = re.compile("[>\"']")
+_RAW = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}
+"""Elements in which nothing is markup, and what ends them."""
+_MAIN = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("main", "article")}
+_CHARACTER = re.compile(r"&(?:#\d{1,7}(?!\d)|#[xX][0-9a-fA-F]{1,6}(?![0-9a-fA-F])|[A-Za-z][A-Za-z0-9]{1,31});?")
 
 
 def main_text(page: str) -> str:
-    """Return a page's main text as Markdown: its `main` or `article` where it has one."""
+    """Return a page's main text as Markdown: its `main` or `article` where it has one, without menus and scripts.
+
+    Read in one pass, whose time is linear in any text; `html.parser` took its square for some, and raised for others.
+    """
     main = re.search(r"<(main|article)\b", page, re.IGNORECASE)
-    end = page.lower().rfind(f"</{main[1].lower()}") if main else -1
-    extractor = _Extractor()
-    extractor.feed(page[main.start() : end] if main and end > main.start() else page)
-    extractor.close()
-    lines = "".join(extractor.parts).split("\n")
+    ends = [end.start() for end in _MAIN[main[1].lower()].finditer(page)] if main else []
+    writer = _MarkdownWriter()
+    for kind, value in _markup(page[main.start() : ends[-1]] if main and ends and ends[-1] > main.start() else page):
+        writer.add(kind, value)
+    lines = "".join(writer.parts).split("\n")
     return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in lines)).strip() + "\n"
+
+
+def _markup(page: str) -> Iterator[tuple[str, str]]:
+    """Yield the text of a page and its tags in order: ("text", words), ("start", name), ("end", name).
+
+    What begins like markup and never ends is text, with all that follows.
+    """
+    at = 0
+    while match := _MARKUP.search(page, at):
+        yield "text", page[at : match.start()]
+        name = (match["name"] or "").lower()
+        closing = "-->" if match.group() == "<!--" else ">"
+        end = _end_of_tag(page, match.end()) if name else page.find(closing, match.end())
+        if end < 0:
+            at = match.start()
+            break
+        at = end + (1 if name else len(closing))
+        if not name:
+            continue
+        if match["closes"]:
+            yield "end", name
+        elif page[end - 1] == "/":
+            yield from (("start", name), ("end", name))
+        else:
+            yield "start", name
+            if name in _RAW:
+                closed = _RAW[name].search(page, at)
+                if closed is None:
+                    return
+                at = closed.start()
+    yield "text", page[at:]
+
+
+def _end_of_tag(page: str, at: int) -> int:
+    """Return where a tag's `>` is, outside of quoted values; -1: nowhere."""
+    while stop := _TAG_STOP.search(page, at):
+        if stop.group() == ">":
+            return stop.start()
+        closed = page.find(stop.group(), stop.end())
+        if closed < 0:
+            return page.find(">", stop.end())
+        at = closed + 1
+    return -1
+
+
+class _MarkdownWriter:
+    """Writes headings, paragraphs, lists, tables and code as they come. parts: what is written, to be joined."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self._hidden_by, self._depth = "", 0
+        """The outermost element that is left out, and how many of its name are open."""
+        self._pre = 0
+
+    def add(self, kind: str, value: str) -> None:
+        if self._hidden_by or (kind == "start" and value in LEFT_OUT):
+            self._hide(kind, value)
+        elif kind == "text":
+            text = _CHARACTER.sub(lambda match: unescape(match.group()), value)
+            self.parts.append(text if self._pre else re.sub(r"\s+", " ", text))
+        elif value == "pre":
+            self._pre = max(0, self._pre + (1 if kind == "start" else -1))
+            self.parts.append("\n\n```\n" if kind == "start" else "\n```\n\n")
+        elif kind == "start":
+            self._start(value)
+        elif value in HEADINGS or value in BLOCKS:
+            self.parts.append("\n\n" if value not in ("tr", "ul", "ol") else "\n")
+
+    def _hide(self, kind: str, value: str) -> None:
+        if kind == "start" and not self._hidden_by:
+            self._hidden_by, self._depth = value, 1
+        elif kind != "text" and value == self._hidden_by:
+            self._depth += 1 if kind == "start" else -1
+            if not self._depth:
+                self._hidden_by = ""
+
+    def _start(self, name: str) -> None:
+        if name in HEADINGS:
+            self.parts.append(f"\n\n{HEADINGS[name]} ")
+        elif name == "li":
+            self.parts.append("\n- ")
+        elif name in ("td", "th"):
+            self.parts.append(" | ")
+        elif name in BLOCKS:
+            self.parts.append("\n" if name in ("br", "tr", "ul", "ol") else "\n\n")
 
 
 # --- inside the child --------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Nothing outside of a source's folder is read and no link is followed (`nofollow`
 a document that is left out gets one sentence that names the file and the cure. Of a checkout only tracked files are
 read, at HEAD, so that a locator reproduces; from the work tree where Git's hash says that it has the same text. Formats
 that need a parser of untrusted bytes (PDF, DOCX, a converter's command) run in a process of their own, with limits of
-time and memory (`convert`). HTML is read with the standard library: no dependency, and no scripts.
+time and memory (`convert`). HTML is read in one pass (`convert`), without its scripts.
 
 Git history has one passage for each commit that states a decision, cited by the commit's id. Merges, bots and commits
 that only tidy something are left out by rule, and counted. A reverted commit is left out for the one that reverts it

@@ -342,7 +342,7 @@ def long_texts(piece: str, length: int = LENGTH) -> Iterator[str]:
 ROOMS = tuple(
     words("""
     language ingest recall context inputs base.terminal observation layers identity upkeep versions
-    front.prompts front.instructions conversations hooks
+    front.prompts front.instructions conversations hooks knowledge.convert
 """)
 )
 """Where functions take a user's text and touch neither files nor processes."""
