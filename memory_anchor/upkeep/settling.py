@@ -52,7 +52,7 @@ from memory_anchor.where import Between, OneOf, Where
 LOOK_BACK = timedelta(days=30)
 """Newest writes that are checked for being half-done."""
 TAG_STATE = "tags"
-_PROMOTED = re.compile(rf"{PROMOTED_FROM}([A-Za-z0-9]+)\b")
+_PROMOTED = re.compile(rf"{PROMOTED_FROM}([A-Za-z0-9]{{1,32}})\b")
 FACTS, EVENTS = Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value
 
 
