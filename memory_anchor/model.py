@@ -59,32 +59,9 @@ class MemoryType(StrEnum):
 
 TYPE_ALIASES: Mapping[str, MemoryType] = {"episodic": MemoryType.EPISODE}
 
+_EVENT_TYPES = (MemoryType.EVENT, MemoryType.DISCOVERY, MemoryType.NOTE, MemoryType.EMOTION, MemoryType.EPISODE)
 LAYER_OF_TYPE: Mapping[MemoryType, Layer] = {
-    **dict.fromkeys(
-        (
-            MemoryType.DECISION,
-            MemoryType.BUGFIX,
-            MemoryType.REFACTOR,
-            MemoryType.PREFERENCE,
-            MemoryType.FACT,
-            MemoryType.INSTRUCTION,
-            MemoryType.WORKFLOW,
-            MemoryType.PROJECT_STATE,
-            MemoryType.BOOKMARK,
-        ),
-        Layer.VERIFIED_FACT,
-    ),
-    **dict.fromkeys(
-        (
-            MemoryType.EVENT,
-            MemoryType.DISCOVERY,
-            MemoryType.NOTE,
-            MemoryType.EMOTION,
-            MemoryType.EPISODE,
-            MemoryType.SUMMARY,
-        ),
-        Layer.EVENT_LOG,
-    ),
+    kind: Layer.EVENT_LOG if kind in (*_EVENT_TYPES, MemoryType.SUMMARY) else Layer.VERIFIED_FACT for kind in MemoryType
 }
 """The layer a type is stored in unless `layer` is given (strategy 4.2 and contracts)."""
 
@@ -332,7 +309,8 @@ class Memory:
     corroborated_at: when another source last said the same. written_in: the conversation that wrote this version;
     `scope.conversation` stays the first. context: neighbouring text that helps to find it; questions: what it would be
     asked for. Both are searched, never shown as the memory's text. revision: which stored state of it was read, where
-    several engines write to one store (see `MemoryStore.put`); a version that was made here has none.
+    several engines write to one store (see `MemoryStore.put`); a version that was made here has none. relations: to
+    older memories, "repeats:ID", with the words of `Relation`.
     """
 
     id: str
@@ -381,6 +359,7 @@ class Memory:
     reason: str = ""
     written_in: str = ""
     disputes: tuple[str, ...] = ()
+    relations: tuple[str, ...] = ()
     gap: Mapping[str, Json] | None = None
     is_current: bool = True
     usage: Usage = field(default_factory=Usage)
@@ -419,6 +398,11 @@ class Memory:
         """When version 1 was recorded: age counts from here, whatever was revised since."""
         return self.first_recorded_at or self.recorded_at
 
+    def related(self, *kinds: Relation) -> tuple[str, ...]:
+        """Return the ids of the older memories to which it stands in one of these relations."""
+        pairs = (relation.partition(":") for relation in self.relations)
+        return tuple(other for kind, _, other in pairs if kind in kinds)
+
     def closed(self, at: datetime) -> Memory:
         """Return this version as history, believed until `at`."""
         return replace(self, is_current=False, recorded_to=at)
@@ -443,6 +427,19 @@ class Outcome(StrEnum):
     ARCHIVED = "archived"
 
 
+class Relation(StrEnum):
+    """How a new memory stands to the one that its outcome names. may_contradict: a guess. echo: of a replaced text."""
+
+    REPEATS = "repeats"
+    CONTAINS = "contains"
+    CONTAINED = "contained"
+    CHANGES = "changes"
+    CONTRADICTS = "contradicts"
+    MAY_CONTRADICT = "may_contradict"
+    ECHO = "echo"
+    RELATED = "related"
+
+
 @dataclass(frozen=True, slots=True)
 class Similar:
     id: str
@@ -452,7 +449,7 @@ class Similar:
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """What became of one write. `id` is None only when nothing was stored (rejected)."""
+    """What became of one write. `id` is None only when nothing was stored (rejected). relation: to `target_id`."""
 
     outcome: Outcome
     id: str | None
@@ -462,6 +459,7 @@ class WriteOutcome:
     target_id: str | None = None
     similar: tuple[Similar, ...] = ()
     redactions: tuple[str, ...] = ()
+    relation: Relation | None = None
 
 
 Strength = Literal["vivid", "fading", "faded"]

@@ -95,7 +95,7 @@ def time_text(at: datetime, *, seconds: bool = False) -> str:
 
 
 def outcome(value: WriteOutcome) -> Shown:
-    """Return {outcome, id, layer, status, reason, target_id?, similar?, redactions?}; id is null when rejected."""
+    """Return {outcome, id, layer, status, reason, target_id?, relation?, similar?, redactions?}; rejected: id null."""
     shaped: Shown = {
         "outcome": value.outcome.value,
         "id": value.id,
@@ -105,6 +105,8 @@ def outcome(value: WriteOutcome) -> Shown:
     }
     if value.target_id:
         shaped["target_id"] = value.target_id
+    if value.relation:
+        shaped["relation"] = value.relation.value
     if value.similar:
         shaped["similar"] = [
             {"id": hit.id, "text": hit.text, "score": round(hit.score, SCORE_DIGITS)} for hit in value.similar
@@ -224,6 +226,7 @@ def _uncommon(value: Memory, reader: Scope) -> Shown:
         "expires_at": _time(value.expires_at),
         "promoted_to": value.promoted_to,
         "disputes": list(value.disputes),
+        "relations": list(value.relations),
         "citations": [citation(source, reader=reader) for source in value.citations],
     }
     return {name: field for name, field in fields.items() if field is not None and field != []}

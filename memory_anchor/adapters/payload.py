@@ -73,7 +73,7 @@ _UNLESS_DEFAULT: Mapping[str, Json | tuple[()]] = {
     **dict.fromkeys(("extractor_model", "previous_version_id", "where", "promoted_to")),
     **dict.fromkeys(("epistemic", "sentiment", "conversation_seq", "half_life_days", "ttl_days")),
     **dict.fromkeys(("when", "expires_at", "first_recorded_at", "content_at", "corroborated_at", "gap")),
-    **dict.fromkeys(("who", "questions", "disputes", "citations"), ()),
+    **dict.fromkeys(("who", "questions", "disputes", "relations", "citations"), ()),
 }
 """Fields that are left out while they hold this default."""
 
@@ -221,6 +221,7 @@ class _SameName(TypedDict, total=False):
     reason: str
     written_in: str
     disputes: _Several[str]
+    relations: _Several[str]
     gap: dict[str, JsonValue]
     receipts: _Several[Annotated[Receipt, _From(_StoredReceipt)]]
     revision: str

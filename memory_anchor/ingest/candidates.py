@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from memory_anchor.base.json_values import Json, number
 from memory_anchor.ingest.messages import fold
-from memory_anchor.ingest.reconcile import Relation, relation
+from memory_anchor.ingest.reconcile import Likeness, likeness
 from memory_anchor.language.slots import contrast, read
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import MemoryType
@@ -158,10 +158,10 @@ def _without_repeats(candidates: Iterable[Candidate], similarity: Similarity) ->
         seen.add(folded)
         for index in _closest(read(candidate.content).content, kept):
             earlier = kept[index]
-            kind, _ = relation(earlier.content, candidate.content, similarity(earlier.content, candidate.content))
-            if kind is Relation.DUPLICATE and not candidate.from_tools:
+            kind, _ = likeness(earlier.content, candidate.content, similarity(earlier.content, candidate.content))
+            if kind is Likeness.DUPLICATE and not candidate.from_tools:
                 break
-            if kind is Relation.CONFLICT and earlier.about == candidate.about and _replaces(earlier, candidate):
+            if kind is Likeness.CONFLICT and earlier.about == candidate.about and _replaces(earlier, candidate):
                 del kept[index]
         else:
             kept.append(candidate)
@@ -198,10 +198,10 @@ def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity
     for text in known:
         if not words & read(text).content:
             continue
-        related, _ = relation(text, candidate.content, similarity(text, candidate.content))
-        if related is Relation.DUPLICATE:
+        related, _ = likeness(text, candidate.content, similarity(text, candidate.content))
+        if related is Likeness.DUPLICATE:
             return None
-        if related is Relation.CONFLICT:
+        if related is Likeness.CONFLICT:
             predicted = text
             kind = "preference_shift" if candidate.type is MemoryType.PREFERENCE else "contradiction"
             importance = min(1.0, candidate.importance + 0.2)

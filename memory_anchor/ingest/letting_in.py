@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from memory_anchor.ingest.reconcile import Decision, Relation
+from memory_anchor.ingest.reconcile import Decision
 from memory_anchor.model import Layer, Memory, Outcome, Status
 from memory_anchor.rights import have_same_readers, is_read_by_all_of
 from memory_anchor.versions import Revision, revise
@@ -48,7 +48,7 @@ def let_in(
     """
     if memory.layer is not Layer.VERIFIED_FACT:
         return LetIn(replace(memory, status=Status.ACTIVE), Outcome.UPDATED)
-    found = decision.target if decision.relation is Relation.CONFLICT else None
+    found = decision.target if decision.disagrees else None
     ended = replaces
     if ended is None and found is not None and decision.outcome is Outcome.SUPERSEDED:
         ended = found if found.learned_at <= memory.learned_at else None

@@ -6,8 +6,9 @@ gives orders, repeats recalled text or whose absence would do no harm is dropped
 for what the first missed. Where no model answers, the rules do, and the result says so.
 
 Reconciling: asked only where something similar is stored. The model sees numbered neighbours and answers with a number,
-so that it cannot invent an id. An answer that fails a check (the number was shown, a merge keeps what both texts say,
-nobody's word is overruled) is replaced by the rules' decision, with a note.
+so that it cannot invent an id. An answer that names no shown memory or gives orders is replaced by the rules' decision,
+with a note. A merge or a replacement that would lose a number, a name or a denial waits for a human, both texts
+disputed; what passes is a version like any other, carries the model's name in its reason and can be undone.
 
 A prompt's version changes with its words or its answer's shape, and is recorded with what the model wrote. Invariants:
 nothing from a conversation is in a system prompt; a wrong or late model never loses a write.
@@ -39,19 +40,19 @@ from memory_anchor.ingest.reconcile import (
     DEFAULT_POLICY,
     Decision,
     Policy,
-    Relation,
     Resolution,
     decide,
     decide_repeat,
     similar_to,
     why_not_replace,
 )
+from memory_anchor.ingest.relations import missing
 from memory_anchor.language.fences import FENCE_RULE, fence, instruction_like
 from memory_anchor.language.perspective import Perspective
 from memory_anchor.language.safety import cleaned, only_secrets, redact
 from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import Layer, Memory, Outcome, Trust, WriteMode
+from memory_anchor.model import Layer, Memory, Outcome, Relation, Trust, WriteMode
 from memory_anchor.ports import LanguageModel
 
 EXTRACTION_VERSION = "extract-3"
@@ -283,7 +284,7 @@ def _fenced(chunk: Sequence[Message]) -> str:
         if text and message.role in {"user", "assistant"}:
             lines.append(f"[{message.seq}] {message.role}: {text}")
         for call in message.tool_calls:
-            shown = cleaned(f"{call.name} {call.arguments}"[: 2 * CALL_CHARS]).text[:CALL_CHARS].replace("\n", " ")
+            shown = cleaned(f"{call.name} {call.arguments}"[:CALL_CHARS]).text.replace("\n", " ")
             lines.append(f"[{message.seq}] {message.role} called {shown}")
     return fence("\n".join(lines), source="conversation", trust=Trust.UNTRUSTED) if lines else ""
 
@@ -352,6 +353,8 @@ def extract_without_model(
 
 
 NEIGHBOURS_SHOWN = 8
+LOST_SHOWN = 3
+"""Of what a model's decision would lose, so much is named."""
 MERGED_KEEPS = 0.7
 """Share of the terms of both memories that a merged text must hold."""
 
@@ -405,14 +408,6 @@ def _fault(answer: ReconcileAnswer, new: Memory, shown: Sequence[tuple[Memory, f
         return "merges without a text"
     if instruction_like(merged) and not instruction_like(new.content):
         return "merges into text that gives orders"
-    old, added, both = read(shown[answer.target - 1][0].content), read(new.content), read(merged)
-    terms = old.content | added.content
-    if (
-        not added.numbers | old.numbers <= both.numbers
-        or not added.names | old.names <= both.names
-        or len(terms & both.content) < MERGED_KEEPS * len(terms)
-    ):
-        return "merges into a text that loses part of what was said"
     return ""
 
 
@@ -430,21 +425,37 @@ def _decision(
     changed: the new memory itself says that something changed, which no policy overrules.
     """
     similar = similar_to(shown, floor=policy.thresholds.related)
-    by, reason = f"{name}/{RECONCILE_VERSION}", redact(answer.reason).text
+    by = f"{name}/{RECONCILE_VERSION}"
+    reason = f"{redact(answer.reason).text} (decided by {by})"
     if answer.operation == "ADD" or answer.target is None:
-        return Decision(Outcome.ADDED, None, reason, None, similar, Relation.RELATED, by)
+        return Decision(Outcome.ADDED, None, reason, None, similar, Relation.RELATED, by=by)
     old = shown[answer.target - 1][0]
     if answer.operation == "NOOP":
         return replace(decide_repeat(new, old, similar), by=by)
-    guarded = why_not_replace(new, old)
-    if guarded:
-        return Decision(Outcome.NEEDS_REVIEW, old, guarded, None, similar, Relation.CONFLICT, by)
-    if answer.operation == "UPDATE":
-        merged = redact((answer.merged_content or "").strip()).text
-        return Decision(Outcome.UPDATED, old, reason, merged, similar, Relation.DUPLICATE, by)
+    merged = redact((answer.merged_content or "").strip()).text
+    is_update = answer.operation == "UPDATE"
+    kind = Relation.CONTAINS if is_update else Relation.CHANGES
+    if waits := why_not_replace(new, old) or _would_lose(answer.operation, old.content, new.content, merged, by):
+        return Decision(Outcome.NEEDS_REVIEW, old, waits, None, similar, Relation.MAY_CONTRADICT, by=by)
+    if is_update:
+        return Decision(Outcome.UPDATED, old, reason, merged, similar, kind, by=by)
     chosen = None if changed else policy.by_type.get(new.type)
     if chosen is Resolution.KEEP_OLD:
         kept = f"it contradicts this memory, and the policy for {new.type} keeps the old one"
-        return Decision(Outcome.SKIPPED, old, kept, None, similar, Relation.CONFLICT, by)
+        return Decision(Outcome.SKIPPED, old, kept, None, similar, Relation.CONTRADICTS, by=by)
     outcome = Outcome.SUPERSEDED if chosen in (None, Resolution.KEEP_NEW) else Outcome.NEEDS_REVIEW
-    return Decision(outcome, old, reason, None, similar, Relation.CONFLICT, by)
+    return Decision(outcome, old, reason, None, similar, kind, by=by)
+
+
+def _would_lose(operation: str, old: str, new: str, merged: str, by: str) -> str:
+    """Return why a model's decision waits for a human: what it would lose; "" where every number, name and denial is
+    kept, or the new statement gives another of its kind.
+    """
+    if operation == "UPDATE":
+        terms, kept = read(old).content | read(new).content, read(merged).content
+        rest = terms - kept if len(terms & kept) < MERGED_KEEPS * len(terms) else frozenset[str]()
+        lost = missing(old, merged) | missing(new, merged) | rest
+    else:
+        lost = missing(old, new, replaced=True)
+    what = "merge them" if operation == "UPDATE" else "replace it"
+    return f"{by} would {what} and lose {', '.join(sorted(lost)[:LOST_SHOWN])}" if lost else ""

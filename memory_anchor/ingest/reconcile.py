@@ -1,9 +1,10 @@
 """What becomes of a new memory that resembles stored ones: add, update, supersede, skip, or ask.
 
 Two certain cases first: a text that a stored one contains word for word is skipped, one that contains a stored one
-replaces it (`language/coverage`); nothing else joins two texts. Else a small model says of each neighbour whether it is
-a repeat, a contradiction, a contradiction that itself says that something changed, or neither (docs/write-path.md has
-its scores). Only a stated change supersedes, and no decision loses a word.
+replaces it (`language/coverage`); nothing else joins two texts. What the words prove decides next (`relations`): a
+stated change of the same subject supersedes, two values of one subject are disputed. Last a small model guesses of each
+neighbour whether it is a repeat, a contradiction or neither (docs/write-path.md has its scores); a guess links two
+memories and may ask a human, it ends, rewrites and joins none.
 
 The model is linear over sixty features of a pair: cosine, words that one has and the other lacks, numbers, names,
 denials, where the wordings differ. Its weights (4 KB) and scores on unseen pairs are in `pair_model.json`, made by
@@ -21,7 +22,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
 from functools import cache, lru_cache
@@ -31,11 +32,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memory_anchor.base.hashing import content_hash
+from memory_anchor.ingest.relations import Kind, may_repeat, opposed, replacement, wording
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.coverage import covers, words
 from memory_anchor.language.slots import Reading, contrast, read
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Similar
+from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Relation, Similar, Status
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -212,7 +214,9 @@ class Resolution(StrEnum):
     MERGE = "merge"
 
 
-class Relation(StrEnum):
+class Likeness(StrEnum):
+    """What the model takes two statements for; it ranks and links, and proves nothing."""
+
     DUPLICATE = "duplicate"
     CONFLICT = "conflict"
     RELATED = "related"
@@ -233,25 +237,25 @@ class Thresholds:
 DEFAULT_THRESHOLDS = Thresholds()
 
 
-def relation(
+def likeness(
     old: str, new: str, cosine: float, *, thresholds: Thresholds = DEFAULT_THRESHOLDS
-) -> tuple[Relation, bool]:
-    """Return how the new statement relates to the old one, and whether it says itself that something changed.
+) -> tuple[Likeness, bool]:
+    """Return what the model takes a statement for beside another, and whether it takes it for a stated change.
 
-    >>> relation("The timeout is 30 seconds.", "The timeout is 60 seconds.", 0.9)
-    (<Relation.CONFLICT: 'conflict'>, False)
+    >>> likeness("The timeout is 30 seconds.", "The timeout is 60 seconds.", 0.9)
+    (<Likeness.CONFLICT: 'conflict'>, False)
     """
     if content_hash(old) == content_hash(new):
-        return Relation.DUPLICATE, False
+        return Likeness.DUPLICATE, False
     if cosine < thresholds.compared:
-        return Relation.UNRELATED, False
+        return Likeness.UNRELATED, False
     judgement = judge_pair(old, new, round(cosine, 3))
     least = CONTRADICTS_FROM if cosine >= FAR else FAR_CONTRADICTS_FROM
     if judgement.contradiction + judgement.change >= least:
-        return Relation.CONFLICT, judgement.marked and judgement.change > judgement.contradiction
+        return Likeness.CONFLICT, judgement.marked and judgement.change > judgement.contradiction
     if judgement.repeat >= judgement.other:
-        return Relation.DUPLICATE, False
-    return (Relation.RELATED if cosine >= thresholds.related else Relation.UNRELATED), False
+        return Likeness.DUPLICATE, False
+    return (Likeness.RELATED if cosine >= thresholds.related else Likeness.UNRELATED), False
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +277,8 @@ DEFAULT_POLICY = Policy()
 class Decision:
     """What to do with one new memory. target: the neighbour it concerns, always one of those shown.
 
-    merged_content: the target's next text where it is updated. by: `rules` or a model's name. note: one sentence where
-    a model was asked in vain.
+    merged_content: the target's next text where it is updated. relation: to the target. ends: further memories that it
+    replaces with the target. by: `rules` or a model's name. note: one sentence where a model was asked in vain.
     """
 
     outcome: Outcome
@@ -282,9 +286,16 @@ class Decision:
     reason: str = ""
     merged_content: str | None = None
     similar: tuple[Similar, ...] = ()
-    relation: Relation = Relation.UNRELATED
+    relation: Relation | None = None
+    ends: tuple[Memory, ...] = ()
     by: str = "rules"
     note: str = ""
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether it finds that the new memory and its target cannot both stand as they are."""
+        keeps_old = self.outcome is Outcome.SKIPPED and self.relation is Relation.CONTRADICTS
+        return keeps_old or self.outcome in (Outcome.SUPERSEDED, Outcome.NEEDS_REVIEW)
 
 
 def decide(new: Memory, neighbours: Sequence[tuple[Memory, float]], *, policy: Policy = DEFAULT_POLICY) -> Decision:
@@ -299,25 +310,84 @@ def decide(new: Memory, neighbours: Sequence[tuple[Memory, float]], *, policy: P
     same = content_hash(new.content)
     for memory, _ in nearest:
         if content_hash(memory.content) == same:
-            reason = "the same text is stored already"
-            return Decision(Outcome.SKIPPED, memory, reason, None, similar, Relation.DUPLICATE)
+            return Decision(Outcome.SKIPPED, memory, SAME_TEXT, None, similar, Relation.REPEATS)
         if covers(memory.content, new.content):
             return decide_repeat(new, memory, similar)
-    held = next((memory for memory, _ in nearest if covers(new.content, memory.content)), None)
-    repeated = held
-    for memory, cosine in nearest:
-        if memory is held:
-            continue
-        kind, changed = relation(memory.content, new.content, cosine, thresholds=policy.thresholds)
-        if kind is Relation.CONFLICT:
-            return _contradiction(new, memory, changed=changed, policy=policy, similar=similar)
-        if kind is Relation.DUPLICATE and repeated is None:
-            repeated = memory
-    if repeated is not None:
-        return decide_repeat(new, repeated, similar)
-    kind = Relation.RELATED if similar else Relation.UNRELATED
+    near = [(memory, cosine) for memory, cosine in nearest if cosine >= policy.thresholds.compared]
+    found = [(replacement(memory.content, new.content), memory) for memory, _ in near]
+    replaced = [memory for kind, memory in found if kind is Kind.REPLACED]
+    if replaced:
+        decision = _contradiction(new, replaced[0], changed=True, policy=policy, similar=similar)
+        return replace(decision, ends=tuple(memory for memory in replaced[1:] if not why_not_replace(new, memory)))
+    for memory, _ in near:
+        if opposed(memory.content, new.content):
+            return _contradiction(new, memory, changed=False, policy=policy, similar=similar)
+    for kind, memory in found:
+        if kind is Kind.OVER:
+            return Decision(Outcome.NEEDS_REVIEW, memory, PARTLY_OVER, None, similar, Relation.CHANGES)
+    for memory, _ in near:
+        if replacement(new.content, memory.content) is not Kind.NONE:
+            return Decision(Outcome.NEEDS_REVIEW, memory, IS_OVER, None, similar, Relation.ECHO)
+    return _linked(new, nearest, similar)
+
+
+SAME_TEXT = "the same text is stored already"
+PARTLY_OVER = "it says that something changed of what this memory says, and holds not all of the rest"
+IS_OVER = "this memory says that what it states has changed"
+
+
+def _linked(new: Memory, near: Sequence[tuple[Memory, float]], similar: tuple[Similar, ...]) -> Decision:
+    """Return what becomes of a memory of which nothing proves that it contradicts or replaces another.
+
+    Here the model is heard: it may link two as a repeat or a likely contradiction, and where the new one reports a
+    change itself, have a human asked.
+    """
+    is_passing = wording(new.content).passing and new.status is not Status.PENDING
+    guesses = [
+        (Likeness.RELATED if is_passing else _guess(memory.content, new.content, cosine), memory, cosine)
+        for memory, cosine in near
+    ]
+    stated = wording(new.content)
+    for guess, memory, cosine in guesses:
+        if guess is Likeness.CONFLICT and stated.changes and likeness(memory.content, new.content, cosine)[1]:
+            return Decision(Outcome.NEEDS_REVIEW, memory, MAY_BE_OVER, None, similar, Relation.MAY_CONTRADICT)
+    for memory, _ in near:
+        if covers(new.content, memory.content):
+            return decide_repeat(new, memory, similar)
+    nearest = max([IMPLIED_FROM, *(cosine for _, cosine in near)])
+    reason, kind = "", Relation.RELATED
+    target = None
+    for guess, memory, cosine in guesses:
+        implied = cosine >= nearest and stated.reports != wording(memory.content).reports
+        if guess is Likeness.CONFLICT or (implied and guess is not Likeness.DUPLICATE):
+            reason, kind, target = "it may contradict this memory; both stand", Relation.MAY_CONTRADICT, memory
+            break
+        if guess is Likeness.DUPLICATE:
+            reason, kind, target = "it says the same in other words; both stand", Relation.REPEATS, memory
+            break
+    if target is not None:
+        known = {one.id for one in similar}
+        shown = similar if target.id in known else (Similar(target.id, target.content, 0.0), *similar)
+        return Decision(Outcome.ADDED, target, reason, None, shown, kind)
     reason = "related memories exist, none in the same slot" if similar else "nothing similar is stored"
-    return Decision(Outcome.ADDED, None, reason, None, similar, kind)
+    return Decision(Outcome.ADDED, None, reason, None, similar, Relation.RELATED if similar else None)
+
+
+IMPLIED_FROM = 0.24
+"""What tells of something that came about is linked with the nearest memory from this cosine on: "just joined X" shares
+few words with where somebody worked before, and a link in vain costs an order of two."""
+MAY_BE_OVER = "it says that something changed, perhaps of what this memory says"
+
+
+def _guess(old: str, new: str, cosine: float) -> Likeness:
+    """Return what the model takes two statements for in either order; a repeat only where nothing speaks against it."""
+    kinds = {likeness(old, new, cosine)[0], likeness(new, old, cosine)[0]}
+    if wording(old).passing:
+        return Likeness.RELATED
+    if Likeness.CONFLICT in kinds:
+        return Likeness.CONFLICT
+    is_repeat = kinds == {Likeness.DUPLICATE} and may_repeat(old, new)
+    return Likeness.DUPLICATE if is_repeat else Likeness.RELATED
 
 
 def similar_to(nearest: Sequence[tuple[Memory, float]], *, floor: float) -> tuple[Similar, ...]:
@@ -343,7 +413,8 @@ def _contradiction(
     else:
         outcome = Outcome.NEEDS_REVIEW
         reason = "it contradicts this memory without saying that something changed"
-    return Decision(outcome, old, reason, None, similar, Relation.CONFLICT)
+    is_change = changed and outcome is not Outcome.SKIPPED
+    return Decision(outcome, old, reason, None, similar, Relation.CHANGES if is_change else Relation.CONTRADICTS)
 
 
 def why_not_replace(new: Memory, old: Memory) -> str:
@@ -360,9 +431,10 @@ def why_not_replace(new: Memory, old: Memory) -> str:
 def decide_repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Decision:
     """Return what becomes of a memory that says the same; only where one text contains the other they become one."""
     if covers(old.content, new.content):
-        return Decision(Outcome.SKIPPED, old, "this memory says the same", None, similar, Relation.DUPLICATE)
-    if covers(new.content, old.content) and not why_not_replace(new, old):
-        reason = "the new wording says what this memory says, and more"
-        return Decision(Outcome.UPDATED, old, reason, new.content, similar, Relation.DUPLICATE)
-    near = similar or (Similar(old.id, old.content, 0.0),)
-    return Decision(Outcome.ADDED, None, "much like a stored memory; both stand", None, near, Relation.RELATED)
+        return Decision(Outcome.SKIPPED, old, "this memory says the same", None, similar, Relation.CONTAINED)
+    if covers(new.content, old.content):
+        if not why_not_replace(new, old):
+            reason = "the new wording says what this memory says, and more"
+            return Decision(Outcome.UPDATED, old, reason, new.content, similar, Relation.CONTAINS)
+        return Decision(Outcome.ADDED, old, "it says what this memory says, and more", None, similar, Relation.CONTAINS)
+    return Decision(Outcome.ADDED, old, "it says the same in other words; both stand", None, similar, Relation.REPEATS)

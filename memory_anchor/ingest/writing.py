@@ -7,6 +7,7 @@ wrote: both stay, disputed, until a human has looked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,7 +17,9 @@ from memory_anchor.base.hashing import content_hash
 from memory_anchor.base.json_values import Json
 from memory_anchor.errors import BadInput, Refused, retry_on_conflict
 from memory_anchor.ingest.letting_in import IN_FORCE, LetIn, let_in
-from memory_anchor.ingest.reconcile import Decision, Relation
+from memory_anchor.ingest.reconcile import Decision
+from memory_anchor.language.coverage import covers
+from memory_anchor.language.terms import query_terms
 from memory_anchor.layers.gate import ConfidenceGate, Verdict
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
 from memory_anchor.model import (
@@ -29,6 +32,7 @@ from memory_anchor.model import (
     Origin,
     Outcome,
     Receipt,
+    Relation,
     Similar,
     Status,
     Tag,
@@ -45,6 +49,10 @@ from memory_anchor.where import OneOf, Where
 SIMILAR_SHOWN = 3
 PROMOTED_FROM = "promoted from "
 """How the reason of a fact begins that was made from an event, whose id follows."""
+FORMER_READ, SUCCESSORS_FOLLOWED = 4, 20
+"""Former versions that a text is compared with, and replacements followed from one to the memory that stands now."""
+SHOWN_CHARS = 80
+_SUPERSEDED_BY = re.compile(r"superseded by ([a-z0-9]{6,16})\b")
 REPEATS_ADD_UP_TO = 32
 """Tags, and sources, of one memory up to which repeats add theirs."""
 
@@ -155,34 +163,34 @@ class FactWriter:
             decision = _replacement(memory, target, displaces=may(Action.DISPLACE, actor.caller, [target]))
         else:
             near = self._near(actor, memory)
-            decision = by_model if by_model and _is_up_to_date(by_model, near) else self._decide(memory, near)
-        target, outcome, similar = decision.target, decision.outcome, tuple(decision.similar[:SIMILAR_SHOWN])
+            is_current = by_model is not None and _is_up_to_date(by_model, near)
+            decision = self._echo(memory) or (by_model if by_model and is_current else self._decide(memory, near))
+        target, outcome = decision.target, decision.outcome
         if target is not None and memory.status is Status.PENDING and outcome is not Outcome.SKIPPED:
             # What itself waits for a human can neither displace nor dispute a stored fact; it names what it would.
-            if draft.replaces or decision.relation is Relation.CONFLICT:
+            if draft.replaces or decision.disagrees:
                 names = target.version_id if draft.replaces else None
                 waiting = replace(memory, disputes=(target.id,), previous_version_id=names)
                 write = replace(write, entry=replace(write.entry, memory=waiting))
-            return self._add(write, Outcome.PENDING, similar, target_id=target.id)
+            return self._add(write, Outcome.PENDING, decision)
         match outcome:
-            case Outcome.SKIPPED if target is not None and decision.relation is Relation.CONFLICT:
-                # The settings keep the old version: it is not touched, a contradiction is no support.
-                return _answer(
-                    write, outcome, target, f"nothing stored: {decision.reason}", similar, target_id=target.id
-                )
+            case Outcome.SKIPPED if target is not None and decision.relation in (Relation.CONTRADICTS, Relation.ECHO):
+                # What stands is not touched: a contradiction is no support.
+                return _answer(write, outcome, target, f"nothing stored: {decision.reason}", decision)
             case Outcome.SKIPPED if target is not None:
                 why = "a fact that says the same"
                 return self._strengthen(actor, draft, target, write.request, write.gate, why)
             case Outcome.UPDATED if target is not None and not may(Action.DISPLACE, actor.caller, [target]):
-                return self._add(write, Outcome.ADDED, similar)
+                return self._add(write, Outcome.ADDED, decision)
             case Outcome.UPDATED if target is not None:
                 return self._update(write, target, decision)
             case Outcome.SUPERSEDED if target is not None and may(Action.DISPLACE, actor.caller, [target]):
-                return self._supersede(write, target, decision, similar)
+                return self._supersede(write, target, decision)
             case Outcome.SUPERSEDED | Outcome.NEEDS_REVIEW if target is not None:
-                return self._dispute(write, target, decision, similar)
+                return self._dispute(write, target, decision)
             case _:
-                return self._add(write, Outcome.PENDING if memory.status is Status.PENDING else Outcome.ADDED, similar)
+                is_pending = memory.status is Status.PENDING
+                return self._add(write, Outcome.PENDING if is_pending else Outcome.ADDED, decision)
 
     def predicted_outcome(
         self, actor: Actor, draft: FactDraft, request: Request | None, *, gate: ConfidenceGate | None = None
@@ -279,11 +287,51 @@ class FactWriter:
         self._records.commit(revisions=[step, *met], kind="corroborate", by=step.new.author)
         return answer
 
-    def _add(
-        self, write: _Write, outcome: Outcome, similar: tuple[Similar, ...], target_id: str | None = None
-    ) -> WriteOutcome:
-        answer = _answer(write, outcome, write.entry.memory, write.verdict.reason, similar, target_id=target_id)
-        stored = replace(write.entry, memory=with_receipt(write.entry.memory, write.request, answer))
+    def _echo(self, memory: Memory) -> Decision | None:
+        """Return what becomes of a text that was replaced and comes again: nothing is stored or both are disputed.
+
+        From the conversation that it came from it brings nothing; else it may be news, and a human is asked.
+        """
+        where = Where((OneOf("audience", (memory.audience,)), OneOf("state", (Status.SUPERSEDED.value, HISTORY))))
+        hits = self._records.store.matching(memory.layer.value, query_terms(memory.content), where, limit=FORMER_READ)
+        for entry in self._records.store.get(memory.layer.value, [hit.point_id for hit in hits]):
+            former = entry.memory
+            if not covers(former.content, memory.content):
+                continue
+            present = self._successor(former)
+            if present is None or covers(present.content, memory.content):
+                continue
+            is_repeat = bool(memory.scope.conversation) and memory.scope.conversation == former.scope.conversation
+            reason = f"it was replaced by {present.id}, which says: {present.content[:SHOWN_CHARS]}"
+            similar = (Similar(present.id, present.content, 0.0),)
+            outcome = Outcome.SKIPPED if is_repeat else Outcome.NEEDS_REVIEW
+            return Decision(outcome, present, reason, None, similar, Relation.ECHO)
+        return None
+
+    def _successor(self, former: Memory) -> Memory | None:
+        """Return the live memory that stands in the place of a former version, None where there is none."""
+        for _ in range(SUCCESSORS_FOLLOWED):
+            if former.state == HISTORY:
+                where = Where((OneOf("id", (former.id,)),), (OneOf("state", (HISTORY,)),))
+            else:
+                match = _SUPERSEDED_BY.search(former.reason)
+                if match is None:
+                    return None
+                where = Where((OneOf("id", (match[1],)),), (OneOf("state", (HISTORY,)),))
+            (former, *_) = [*self._records.store.find(former.layer.value, where, limit=1), former]
+            if former.status in (Status.ACTIVE, Status.DISPUTED):
+                return former
+        return None
+
+    def _add(self, write: _Write, outcome: Outcome, decision: Decision) -> WriteOutcome:
+        memory, target = write.entry.memory, decision.target
+        if target is not None and decision.relation is not None:
+            memory = replace(memory, relations=(f"{decision.relation.value}:{target.id}",))
+        reason = write.verdict.reason
+        if outcome is Outcome.ADDED and target is not None:
+            reason = f"{reason}; {decision.reason}"
+        answer = _answer(write, outcome, memory, reason, decision)
+        stored = replace(write.entry, memory=with_receipt(memory, write.request, answer))
         self._records.commit([stored], kind="save", by=stored.memory.author)
         return answer
 
@@ -301,14 +349,12 @@ class FactWriter:
             corroborated_at=at,
         )
         step = self._revised(write.actor, target, with_highest_importance(both, (target, draft)), at, decision.reason)
-        answer = _answer(write, Outcome.UPDATED, step.new, decision.reason, (), target_id=target.id)
+        answer = _answer(write, Outcome.UPDATED, step.new, decision.reason, replace(decision, similar=()))
         step = replace(step, new=with_receipt(step.new, write.request, answer))
         self._records.commit(revisions=[step], kind="update", by=step.new.author)
         return answer
 
-    def _supersede(
-        self, write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]
-    ) -> WriteOutcome:
+    def _supersede(self, write: _Write, target: Memory, decision: Decision) -> WriteOutcome:
         """Supersede the target by the new fact, which takes over the target's disputes: a change settles none."""
         at, new = self._records.clock.now(), replace(write.entry.memory, previous_version_id=target.version_id)
         opponents = self._opponents(target)
@@ -321,7 +367,7 @@ class FactWriter:
         named = [self._records.read(name, write.actor.scope) for name in write.draft.ends if name != target.id]
         also_ended = [
             old
-            for old in named
+            for old in (*named, *decision.ends)
             if old.status in (Status.ACTIVE, Status.PENDING) and may(Action.DISPLACE, write.actor.caller, [old])
             if is_read_by_all_of(new, old)
         ]
@@ -334,7 +380,7 @@ class FactWriter:
             why = f"disputed by {new.id}, which superseded {target.id}"
             disputed = replace(other, status=Status.DISPUTED, disputes=disputes)
             steps.append(self._revised(write.actor, other, disputed, at, why))
-        answer = _answer(write, outcome, new, reason, similar, target_id=target.id)
+        answer = _answer(write, outcome, new, reason, decision)
         return self._commit_together(write, new, steps, answer, kind="supersede")
 
     def _opponents(self, memory: Memory) -> list[Memory]:
@@ -344,14 +390,14 @@ class FactWriter:
         where = Where((OneOf("id", memory.disputes), OneOf("state", (Status.DISPUTED.value,))))
         return self._records.store.find(memory.layer.value, where, limit=len(memory.disputes))
 
-    def _dispute(self, write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]) -> WriteOutcome:
+    def _dispute(self, write: _Write, target: Memory, decision: Decision) -> WriteOutcome:
         new = replace(write.entry.memory, status=Status.DISPUTED, disputes=(target.id,))
         reason = f"{decision.reason}; both stand as disputed until `memory-anchor review`"
         outcome, status = Outcome.NEEDS_REVIEW, Status.DISPUTED
         if target.status is Status.PENDING:  # a dispute lets nothing in: it waits on, and says against what
             new, outcome, status = write.entry.memory, Outcome.ADDED, Status.PENDING
             reason = f"{write.verdict.reason}; {target.id}, which waits for `memory-anchor review`, says otherwise"
-        answer = _answer(write, outcome, new, reason, similar, target_id=target.id)
+        answer = _answer(write, outcome, new, reason, decision)
         disputes = tuple(dict.fromkeys((*target.disputes, new.id)))
         disputed = replace(target, status=status, disputes=disputes)
         step = self._revised(write.actor, target, disputed, self._records.clock.now(), f"disputed by {new.id}")
@@ -433,17 +479,19 @@ def _added_by_repeat(known: Memory, actor: Actor, draft: FactDraft) -> tuple[tup
     )
 
 
-def _answer(
-    write: _Write,
-    outcome: Outcome,
-    memory: Memory,
-    reason: str,
-    similar: tuple[Similar, ...],
-    *,
-    target_id: str | None = None,
-) -> WriteOutcome:
-    redactions = write.draft.redactions
-    return WriteOutcome(outcome, memory.id, memory.layer, memory.status, reason, target_id, similar, redactions)
+def _answer(write: _Write, outcome: Outcome, memory: Memory, reason: str, decision: Decision) -> WriteOutcome:
+    target, similar = decision.target, tuple(decision.similar[:SIMILAR_SHOWN])
+    return WriteOutcome(
+        outcome,
+        memory.id,
+        memory.layer,
+        memory.status,
+        reason,
+        target.id if target else None,
+        similar,
+        write.draft.redactions,
+        decision.relation if target else None,
+    )
 
 
 def _is_up_to_date(decision: Decision, near: Sequence[tuple[Memory, float]]) -> bool:
@@ -469,4 +517,4 @@ def _replacement(new: Memory, target: Memory, *, displaces: bool) -> Decision:
             f"replaces names {target.id!r}, which others read than this memory (visibility {target.visibility.value}, "
             f"not {new.visibility.value}); nothing was stored: save it with visibility {target.visibility.value}"
         )
-    return Decision(Outcome.SUPERSEDED, target, f"replaces {target.id}", None, ())
+    return Decision(Outcome.SUPERSEDED, target, f"replaces {target.id}", None, (), Relation.CHANGES)

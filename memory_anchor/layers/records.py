@@ -36,6 +36,7 @@ from memory_anchor.model import (
     Origin,
     Outcome,
     Receipt,
+    Relation,
     Scope,
     Similar,
     Status,
@@ -285,6 +286,7 @@ def outcome_to(outcome: WriteOutcome) -> dict[str, Json]:
         "status": outcome.status.value if outcome.status else None,
         "reason": outcome.reason,
         "target_id": outcome.target_id,
+        "relation": outcome.relation.value if outcome.relation else None,
         "redactions": list(outcome.redactions),
         "similar": [{"id": s.id, "score": s.score} for s in outcome.similar],
     }
@@ -298,6 +300,7 @@ def outcome_from(stored: Mapping[str, Json]) -> WriteOutcome:
         status=Status(text(stored["status"])) if stored["status"] else None,
         reason=text(stored["reason"]),
         target_id=optional_text(stored.get("target_id")),
+        relation=Relation(text(stored["relation"])) if stored.get("relation") else None,
         redactions=tuple(texts(stored.get("redactions"))),
         similar=tuple(Similar(text(near["id"]), "", number(near["score"])) for near in records(stored.get("similar"))),
     )

@@ -53,8 +53,8 @@ def final_order(
     """Return the answer's memories in their order, and the ids of disputed ones whose other side has no room.
 
     Strong ones come first and at most `weak` others after them, `limit` in all. other_sides: what disputes a memory,
-    given the ranking by id and the ids already shown; it follows at once. What comes after a pair makes room for it,
-    what comes before never.
+    given the ranking by id and the ids already shown; both sides stand together, the newest first. What comes after a
+    pair makes room for it, what comes before never.
     """
     candidates = [hit for hit in ranked if hit.relevance >= STRONG]
     left = weak - sum(part.relevance < STRONG for part in answer_places(candidates))
@@ -76,6 +76,7 @@ def final_order(
             continue
         shown.add(hit.memory.id)
         sides = [hit, *(other_sides(hit, known, shown) if hit.memory.status is Status.DISPUTED else ())]
+        sides.sort(key=lambda side: side.memory.stated_at, reverse=True)
         shown.update(side.memory.id for side in sides)
         if len(answer) + len(sides) > limit:
             one_sided.append(hit.memory.id)

@@ -71,6 +71,7 @@ from memory_anchor.recall.snippets import (
     folded,
     holding_phrases,
     newer_first,
+    newest_first,
     prior,
     replaced_texts,
     snippet,
@@ -477,7 +478,7 @@ class Searcher:
             ranked = newer_first(ranked, similar, self.options.weights.newer)
         # Under a filter the events of a summary may have been left out, not missed.
         findable = scored.mirror.row_of if context.request.is_unfiltered and context.period is None else ()
-        return linked.summaries_or_events(folded(ranked, similar), context.request, findable)
+        return linked.summaries_or_events(newest_first(folded(ranked, similar)), context.request, findable)
 
     def _other_sides(
         self, context: SearchContext, hit: RankedMemory, known: Mapping[str, RankedMemory], shown: Collection[str]

@@ -21,6 +21,7 @@ from memory_anchor.model import (
     Layer,
     Memory,
     Origin,
+    Relation,
     RetrievedSnippet,
     Scope,
     Status,
@@ -28,6 +29,7 @@ from memory_anchor.model import (
     point_id,
 )
 from memory_anchor.recall.relevance import STRONG
+from memory_anchor.where import OneOf, Where
 
 if TYPE_CHECKING:
     from memory_anchor.ports import MemoryStore
@@ -57,6 +59,7 @@ ASKS_ABOUT_PHRASE = 2
 """Terms besides a quoted phrase from which a query asks about it rather than for it."""
 JOINING = 2
 """Memories that join an answer by another reading of its query."""
+LIVE = (Status.ACTIVE.value, Status.DISPUTED.value)
 WEAK_MOST = 0.49
 """The relevance of what joins: below `STRONG`."""
 
@@ -97,9 +100,14 @@ def as_weak(hits: Sequence[RankedMemory]) -> list[RankedMemory]:
 
 
 def replaced_texts(hits: Sequence[RankedMemory], store: MemoryStore) -> dict[str, str]:
-    """Return for each fact that superseded another that one's text, by the id of the new one."""
+    """Return for each fact the text of the one that it superseded or may contradict, by its own id."""
     texts: dict[str, str] = {}
     for memory in (hit.memory for hit in hits):
+        if others := memory.related(Relation.MAY_CONTRADICT):
+            where = Where((OneOf("id", others), OneOf("state", LIVE)))
+            for other in store.find(memory.layer.value, where, limit=1):
+                if other.audience == memory.audience and other.learned_at <= memory.learned_at:
+                    texts[memory.id] = other.content
         former, _, version = (memory.previous_version_id or "").rpartition("@")
         if former and former != memory.id and version.isdigit():
             for entry in store.get(memory.layer.value, [point_id(former, int(version))]):
@@ -140,10 +148,27 @@ def newer_first(
     return order
 
 
+def newest_first(ranked: Sequence[RankedMemory]) -> list[RankedMemory]:
+    """Return the list with what may contradict an older memory right before it, wherever it stood behind.
+
+    So it stays until a human has looked, and takes the link away or ends one of the two.
+    """
+    order = list(ranked)
+    for hit in ranked:
+        older = set(hit.memory.related(Relation.MAY_CONTRADICT))
+        place = next((at for at, other in enumerate(order) if other.memory.id in older), None)
+        if place is not None and place < (at := order.index(hit)):
+            above = order[place]
+            moved = replace(hit, score=max(hit.score, above.score), relevance=max(hit.relevance, above.relevance))
+            order[place : at + 1] = [moved, *order[place:at]]
+    return order
+
+
 def folded(ranked: Sequence[RankedMemory], similar: Mapping[tuple[int, int], float]) -> list[RankedMemory]:
     """Return the list without near-duplicates; the first of each group keeps the others as siblings.
 
-    similar: as of `newer_first`. Disputed memories are never folded.
+    similar: as of `newer_first`. A repeat in other words is folded with its twin by the link that was written with it;
+    the fuller text stays. Disputed memories are never folded.
     """
     distinct: list[RankedMemory] = []
     texts: list[list[str]] = []
@@ -158,10 +183,24 @@ def folded(ranked: Sequence[RankedMemory], similar: Mapping[tuple[int, int], flo
             if texts[number] == text or (is_near and _same_words(other.memory, candidate.memory)):
                 distinct[number] = replace(other, siblings=(*other.siblings, candidate.memory))
                 break
+            if _says_again(other.memory, candidate.memory):
+                first, second = sorted((other, candidate), key=lambda hit: -len(hit.memory.content))
+                distinct[number] = replace(
+                    first,
+                    score=other.score,
+                    relevance=other.relevance,
+                    siblings=(*other.siblings, second.memory),
+                )
+                break
         else:
             distinct.append(candidate)
             texts.append(text)
     return distinct
+
+
+def _says_again(memory: Memory, other: Memory) -> bool:
+    kinds = (Relation.REPEATS, Relation.CONTAINS, Relation.CONTAINED)
+    return other.id in memory.related(*kinds) or memory.id in other.related(*kinds)
 
 
 def _same_words(memory: Memory, other: Memory) -> bool:

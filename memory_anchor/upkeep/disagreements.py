@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 
-from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation
+from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS
 from memory_anchor.model import SEARCHABLE_STATES, Layer, Memory, Outcome, RetrievedSnippet
 from memory_anchor.rights import have_same_readers, is_human_owned
 from memory_anchor.where import OneOf, Where
@@ -161,9 +161,9 @@ class RecalledTogether:
 
     def _compare(self, older: Memory, newer: Memory, cosine: float) -> Disagreement | None:
         decision = self._decide(newer, [(older, cosine)])
-        if decision.relation is Relation.CONFLICT and self._ask_model is not None:
+        if decision.disagrees and self._ask_model is not None:
             decision = self._ask_model(newer, [(older, cosine)])
-        if decision.relation is not Relation.CONFLICT:
+        if not decision.disagrees:
             return None
         loser = newer if decision.outcome is Outcome.SKIPPED else older
         waits = is_human_owned(loser) or older.disputes or newer.disputes

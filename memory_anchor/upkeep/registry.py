@@ -28,10 +28,9 @@ from memory_anchor.base.hashing import content_hash
 from memory_anchor.base.json_values import record, text
 from memory_anchor.errors import Unavailable
 from memory_anchor.ingest.candidates import gap_size
-from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
+from memory_anchor.language.coverage import covers
 from memory_anchor.language.fences import fence
 from memory_anchor.language.safety import redact
-from memory_anchor.language.slots import contrast, read
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, MemoryType, Origin, Status, Trust
 from memory_anchor.ports import DENSE
@@ -72,7 +71,6 @@ FIRST_LOOK_BACK = timedelta(days=30)
 CONVERSATIONS_MAX = 5_000
 STORY_DEADLINE_S = 60.0
 EVENTS_READ = 2_000
-OVERLAP_LEAST = 0.6
 NEIGHBOURS = 8
 MERGES_MAX = 500
 STATE = "consolidation"
@@ -281,9 +279,9 @@ def _prompt(events: Sequence[Memory]) -> str:
 
 
 def merge_duplicates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
-    """Merge extracted facts that say the same: the fuller one stays and cites the other, which is superseded.
+    """Merge extracted facts of which one contains the other: it stays and cites the other, which is superseded.
 
-    Only within one audience and type, only extracted facts, never across a differing number, name or negation, never
+    Only within one audience and type, only extracted facts, only where the words prove it (`language/coverage`), never
     what an undo took apart, and at most a night's share of the facts. Compares recent facts with all.
     """
     active = up.store.count(_FACTS, live())
@@ -320,7 +318,7 @@ def merge_duplicates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Jo
 
 
 def _duplicate(up: Upkeep, memory: Memory, extracted: OneOf, merged: set[str]) -> Memory | None:
-    """Return the nearest other extracted fact that says the same, if any."""
+    """Return the nearest other extracted fact that contains this one or is contained in it, if any."""
     stored = up.store.get(_FACTS, [memory.point_id], with_vectors=True)
     row = stored[0].vectors.get(DENSE) if stored else None
     if row is None:
@@ -335,20 +333,11 @@ def _duplicate(up: Upkeep, memory: Memory, extracted: OneOf, merged: set[str]) -
             other.id not in merged
             and not other.pinned
             and up.rules.for_memory(other).managed
-            and says_the_same(memory.content, other.content)
+            and covers(*(one.content for one in fuller(memory, other)))
             and not undone_between(up.store, memory, other)
         ):
             return other
     return None
-
-
-def says_the_same(left: str, right: str) -> bool:
-    """Return whether two statements agree in every number, name and negation and share most of their words."""
-    first, second = read(left), read(right)
-    if first.numbers != second.numbers or contrast(first, second).overlap < OVERLAP_LEAST:
-        return False
-    same = DEFAULT_THRESHOLDS.same
-    return all(relation(a, b, same)[0] is Relation.DUPLICATE for a, b in ((left, right), (right, left)))
 
 
 def fuller(one: Memory, other: Memory) -> tuple[Memory, Memory]:

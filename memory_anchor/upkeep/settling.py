@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from memory_anchor.activation import age_days, confidence_of, needs_verifying
 from memory_anchor.base.json_values import optional_text, record, text, whole
 from memory_anchor.errors import retry_on_conflict
-from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
+from memory_anchor.ingest.relations import Kind, replacement
 from memory_anchor.ingest.writing import PROMOTED_FROM
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.language.terms import TERMS_VERSION
@@ -200,8 +200,7 @@ def rebuild_tags(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRep
 
 
 def _says_it_changed(old: Memory, new: Memory) -> bool:
-    kind, changed = relation(old.content, new.content, DEFAULT_THRESHOLDS.same)
-    return kind is Relation.CONFLICT and changed
+    return replacement(old.content, new.content) is Kind.REPLACED
 
 
 def _current(up: Upkeep, collection: str, ids: list[str]) -> list[Memory]:

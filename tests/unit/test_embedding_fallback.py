@@ -142,12 +142,12 @@ def test_events_get_their_local_row_in_the_background_while_the_api_is_away(setu
 
 
 def test_neighbours_are_found_while_the_api_is_away(setup: Setup) -> None:
-    """Rule fallback.reconcile: a contradiction with a change marker still supersedes."""
+    """Rule fallback.reconcile: a contradiction with a change marker is still found."""
     setup.api.away = GONE
     old = setup.anchor.save_memory("The default branch of the project is master")
     new = setup.anchor.save_memory("The default branch of the project is now main")
 
-    assert (new.outcome, new.target_id) == (Outcome.SUPERSEDED, old.id)
+    assert (new.outcome, new.target_id) == (Outcome.NEEDS_REVIEW, old.id)
 
 
 def test_a_provider_that_changes_its_width_costs_a_note(setup: Setup) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
-from memory_anchor.ingest.reconcile import relation
+from memory_anchor.ingest.reconcile import likeness
 from memory_anchor.language.coverage import alike, covers, words
 from memory_anchor.language.perspective import hedge
 from memory_anchor.memory import MemoryAnchor
@@ -114,7 +114,7 @@ def _taken_for(kind: str) -> Counter[str]:
     """Return what the test half's pairs of a kind are taken for by their words alone."""
     lines = (DATA / "writer_pairs.tsv").read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in lines if line.startswith("test")]
-    return Counter(relation(row, two, alike(row, two))[0].value for _, name, row, two in rows if name == kind)
+    return Counter(likeness(row, two, alike(row, two))[0].value for _, name, row, two in rows if name == kind)
 
 
 def test_pairs_the_model_never_saw_are_told_apart_without_an_embedder() -> None:
