@@ -7,7 +7,8 @@ every version of Git. So which folder is a checkout, its HEAD and its remotes ar
 (`nofollow`: no link is followed, sizes are bounded), and what needs objects asks Git in a new empty repository of our
 own that borrows the object folder and nothing else: no configuration, attributes, hooks, index, refs, replacements or
 work tree of the other one, no user's or system's configuration, no `GIT_*` of the environment. Missing objects are an
-error and never fetched.
+error and never fetched. An object folder that leads out of the checkout, by a link or by its `info/alternates`, is not
+read: whoever packed it would see any repository of this user of which they know a commit (`borrowed_objects`).
 
 A `.git` file (worktree, submodule) is believed when the place it names names the folder back; anybody can write the
 one, and only Git in that place writes the other. A checkout of another user is none (as with Git's `safe.directory`).
@@ -26,6 +27,7 @@ the filters of the repository's configuration; `git log --follow`, which follows
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -60,6 +62,8 @@ CONFIG_BYTES_MAX = 256 * 1024
 PACKED_REFS_BYTES_MAX = 32 * 1024 * 1024
 SYMREFS_MAX = 5
 REMOTES_MAX = 8
+OBJECT_FILES_MAX = 500_000
+ALTERNATES_MAX = 16
 
 _ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REF = re.compile(r"refs/[\x21-\x7e\x80-\U0010ffff]{1,250}")
@@ -87,6 +91,8 @@ _ENVIRONMENT = {
 }
 _resting: TTLCache[str, bool] = TTLCache(RESTING_MAX, RESTS_S)
 _resting_lock = threading.Lock()
+_borrowed: TTLCache[str, str] = TTLCache(RESTING_MAX, RESTS_S)
+"""Object folder and the state of what `borrowed_objects` read -> its answer."""
 _slots = threading.BoundedSemaphore(AT_ONCE_MAX)
 
 
@@ -157,7 +163,7 @@ def run_git(repository: Repository, *arguments: str, most_bytes: int = OUTPUT_BY
     objects = os.path.join(repository.shared, "objects")  # noqa: PTH118
     with _resting_lock:
         rests = repository.shared in _resting
-    if program is None or rests or not _slots.acquire(timeout=TIMEOUT_S):
+    if program is None or rests or borrowed_objects(repository) or not _slots.acquire(timeout=TIMEOUT_S):
         return None
     try:
         with _empty_repository(len(head_commit(repository) or "") == 64) as ours:
@@ -174,6 +180,69 @@ def run_git(repository: Repository, *arguments: str, most_bytes: int = OUTPUT_BY
     finally:
         _slots.release()
     return output.decode("utf-8", "surrogateescape") if output is not None else None
+
+
+def borrowed_objects(repository: Repository) -> str:
+    """Return what of a checkout's objects lies outside of it, in one clause; "" where nothing does.
+
+    Another folder of objects that the checkout itself holds is its own. Remembered while the folders are unchanged.
+    """
+    objects = os.path.join(repository.shared, "objects")  # noqa: PTH118
+    key = "|".join((objects, repository.top, *(_state(os.path.join(objects, part)) for part in _OBJECT_PARTS)))  # noqa: PTH118
+    with _resting_lock:
+        known = _borrowed.get(key)
+    if known is None:
+        homes = tuple(map(os.path.realpath, (repository.top, repository.shared.removesuffix("/.git"))))
+        known = _outside(objects, homes, [ALTERNATES_MAX, OBJECT_FILES_MAX])
+        with _resting_lock:
+            _borrowed[key] = known
+    return known
+
+
+_OBJECT_PARTS = ("", "info", "info/alternates", "pack")
+
+
+def _state(path: str) -> str:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return ""
+    return f"{status.st_mtime_ns}:{status.st_ino}:{status.st_size}"
+
+
+def _outside(objects: str, homes: tuple[str, ...], left: list[int]) -> str:
+    """Return what leads out of `homes` in an object folder and its alternates. left: alternates and files to read."""
+    try:
+        if link := _link_below(objects, left):
+            return f"{link} is a link"
+        listed = nofollow.read(Path(objects), "info/alternates", most_bytes=SMALL_BYTES_MAX) or b""
+    except OSError as error:
+        return f"{objects} cannot be read ({error.strerror})"
+    for line in listed.decode("utf-8", "surrogateescape").split("\n"):
+        if not line or line.startswith("#"):
+            continue
+        target = os.path.realpath(os.path.join(objects, line))  # noqa: PTH118
+        left[0] -= 1
+        if left[0] < 0 or line.startswith('"') or not any(Path(target).is_relative_to(home) for home in homes):
+            return f"its info/alternates borrows those of {ascii(target)[1:-1][:200]}"
+        if wrong := _outside(target, homes, left):
+            return wrong
+    return ""
+
+
+def _link_below(folder: str, left: list[int]) -> str:
+    """Return the path of the first link below a folder of objects, "" for none. Raises OSError: it cannot be listed."""
+    inner: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            left[1] -= 1
+            if left[1] < 0:
+                raise OSError(errno.EFBIG, f"more than {OBJECT_FILES_MAX} files")
+            if entry.is_symlink():
+                return entry.path
+            if entry.is_dir(follow_symlinks=False):
+                inner.append(entry.path)
+    return next(filter(None, (_link_below(path, left) for path in inner)), "")
 
 
 # --- files of a repository -------------------------------------------------------------------------------------------

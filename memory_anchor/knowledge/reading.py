@@ -117,6 +117,18 @@ def _form(source: Source, document: SourceDocument) -> Form:
     return "docstrings" if form == "python" and source.kind is SourceKind.REPO_DOCS else form
 
 
+def checkout_of(ref: str) -> git.Repository:
+    """Return the checkout that contains a folder. Raises BadInput: there is none, or it has objects of another one."""
+    repository = git.find_repository(str(Path(ref).resolve()))
+    if repository is None:
+        raise BadInput(f"{ref!r} is no Git checkout of yours; run `git init`, or add it with --kind files")
+    if borrowed := git.borrowed_objects(repository):
+        raise BadInput(
+            f"{ref!r} has objects outside of itself: {borrowed}; a checkout made by `git clone` alone has its own"
+        )
+    return repository
+
+
 # --- history ---------------------------------------------------------------------------------------------------------
 
 
@@ -132,9 +144,7 @@ class Commit:
 
 def _history(source: Source, cursor: str, progress: SyncProgress) -> Listing:
     """Return the commits that state a decision; unchanged while HEAD and the rule are. Raises BadInput, Unavailable."""
-    repository = git.find_repository(str(Path(source.ref).resolve()))
-    if repository is None:
-        raise BadInput(f"{source.ref} is no Git checkout of yours; run `git init`, or name another folder")
+    repository = checkout_of(source.ref)
     head = git.head_commit(repository)
     new_cursor = f"{RULE}:{head}"
     if cursor == new_cursor:
@@ -244,9 +254,7 @@ def _tags(repository: git.Repository) -> dict[str, list[str]]:
 def _checkout(source: Source, cursor: str, progress: SyncProgress) -> Listing:  # noqa: ARG001 - one shape for every scan
     """Return the tracked documents at HEAD. Raises BadInput: no checkout. Unavailable: Git is slow."""
     root = Path(source.ref).resolve()
-    repository = git.find_repository(str(root))
-    if repository is None:
-        raise BadInput(f"{source.ref} is no Git checkout of yours; add it with --kind files")
+    repository = checkout_of(source.ref)
     head = git.head_commit(repository)
     if head is None:
         return Listing({}, partial(_tracked_file, repository, {}, root))

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from memory_anchor import inputs, rights
 from memory_anchor import knowledge_requests as requests
-from memory_anchor.adapters import git
 from memory_anchor.base.json_values import Json
 from memory_anchor.care.purge import WholeFile
 from memory_anchor.care.waiting import WholeRecord
@@ -26,7 +25,7 @@ from memory_anchor.knowledge import convert
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.library import Library
 from memory_anchor.knowledge.lorebook import PNG, text_of
-from memory_anchor.knowledge.reading import document
+from memory_anchor.knowledge.reading import checkout_of, document
 from memory_anchor.knowledge.search import OpenedCitation, open_citation, search_passages
 from memory_anchor.knowledge.sources import TRUST_OF_KIND, Source, SourceKind
 from memory_anchor.model import Actor, RetrievedSnippet, Trust, Visibility
@@ -95,8 +94,8 @@ class KnowledgeUseCases:
         if folder == data or folder.is_relative_to(data) or data.is_relative_to(folder):
             raise Refused(f"{folder} holds this memory's own files; name a folder that does not")
         is_read_here = not self._library.catalogue.is_shared  # else the library says what to do instead
-        if is_read_here and kind is not SourceKind.FILES and git.find_repository(str(folder)) is None:
-            raise BadInput(f"{ref!r} is no Git checkout of yours; run `git init`, or add it with --kind files")
+        if is_read_here and kind is not SourceKind.FILES:
+            checkout_of(str(folder))
         # The engine has the user's rights to read files; the caller may not.
         root = self._actor.project_dir
         is_in_project = bool(root) and folder.is_relative_to(Path(root).resolve())

@@ -14,9 +14,10 @@ from memory_anchor import brief
 from memory_anchor.adapters import git as reading
 from memory_anchor.adapters.projects import Projects, normalised_remote
 from memory_anchor.core import Core
-from memory_anchor.errors import NotFound
+from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
+from tests.unit.knowledgekit import read_all
 
 REMOTE = "git@example.org:team/app.git"
 SECRET = "The staging password lives in the blue vault."
@@ -217,3 +218,105 @@ def test_a_human_is_asked_once_whoever_was_told_before(
     assert [project for project, _ in questions] == [owner, ""]
     assert f"projects link {owner}" in questions[0][1]
     assert projects.link_question(str(victim), on_terminal=True) == ("", "")
+
+
+def borrowing(folder: Path, victim: Path, how: str) -> None:
+    """Let a checkout's object folder lead to the victim's, and its HEAD name the victim's commit."""
+    objects, theirs = folder / ".git" / "objects", victim / ".git" / "objects"
+    (objects / "info").mkdir(exist_ok=True)
+    alternates = objects / "info" / "alternates"
+    commit = git(victim, "rev-parse", "HEAD")
+    match how:
+        case "alternates":
+            alternates.write_text(f"{theirs}\n")
+        case "relative alternates":
+            alternates.write_text(f"# note\n\n{os.path.relpath(theirs, objects)}\n")
+        case "quoted alternates":
+            alternates.write_text(f'"{theirs}"\n')
+        case "alternates of alternates":
+            inner = folder / "inner"
+            (inner / "info").mkdir(parents=True)
+            alternates.write_text(f"{inner}\n")
+            (inner / "info" / "alternates").write_text(f"{theirs}\n")
+        case "alternates behind a link inside":
+            (folder / "inner").symlink_to(theirs)
+            alternates.write_text(f"{folder / 'inner'}\n")
+        case "a linked alternates file":
+            (folder / "list").write_text(f"{theirs}\n")
+            alternates.symlink_to(folder / "list")
+        case "alternates without end":
+            alternates.write_text(f"{folder / '.git' / 'objects'}\n")
+            git(folder, "update-ref", "--no-deref", "HEAD", git(folder, "rev-parse", "HEAD"))
+        case "a linked pack folder":
+            git(victim, "repack", "-adq")
+            shutil.rmtree(objects / "pack", ignore_errors=True)
+            (objects / "pack").symlink_to(theirs / "pack")
+        case "linked packs":
+            git(victim, "repack", "-adq")
+            for pack in (theirs / "pack").iterdir():
+                (objects / "pack").mkdir(exist_ok=True)
+                (objects / "pack" / pack.name).symlink_to(pack)
+        case "a linked object":
+            (objects / commit[:2]).mkdir(exist_ok=True)
+            (objects / commit[:2] / commit[2:]).symlink_to(theirs / commit[:2] / commit[2:])
+        case "a linked fan-out folder":
+            (objects / commit[:2]).symlink_to(theirs / commit[:2])
+    if how != "alternates without end":
+        (folder / ".git" / "HEAD").write_text(f"{commit}\n")
+
+
+BORROWED = (
+    *("alternates", "relative alternates", "quoted alternates", "alternates of alternates", "alternates without end"),
+    *("alternates behind a link inside", "a linked alternates file"),
+    *("a linked pack folder", "linked packs", "a linked object", "a linked fan-out folder"),
+)
+
+
+@pytest.mark.parametrize("how", BORROWED)
+def test_a_checkout_reads_no_object_of_another_and_says_so(
+    how: str, tmp_path: Path, victim: Path, core: Core, agent: Actor
+) -> None:
+    """Attack A8: who packs an archive knows the id of a commit; Git would follow the folder of objects to it."""
+    (victim / "plan.md").write_text("The vault opens at nine.\n")
+    git(victim, "add", "plan.md")
+    git(victim, "commit", "-q", "-m", "plan: the vault opens at nine, which nobody else may know")
+    folder = repository(tmp_path / "downloads" / "app", message="evil: a first commit that says a lot of words")
+    borrowing(folder, victim, how)
+    found = reading.find_repository(str(folder))
+    commit = git(victim, "rev-parse", "HEAD")
+    assert found is not None
+    assert reading.run_git(found, "cat-file", "-p", commit) is None
+    evil = at(core, agent, folder)
+    for kind in ("git_history", "repo_docs"):
+        with pytest.raises(BadInput, match="has objects outside of itself: "):
+            evil.knowledge_add(str(folder), kind)
+    assert evil.knowledge_sources() == []
+
+
+def test_a_source_that_borrows_later_is_read_no_more_and_named(
+    tmp_path: Path, victim: Path, core: Core, agent: Actor
+) -> None:
+    """Attack A8: what was added whole and borrows since keeps what it had; the source says what is wrong."""
+    folder = repository(tmp_path / "app", message="app: queue retries three times and then gives up")
+    mine = at(core, agent, folder)
+    mine.knowledge_add(str(folder), "git_history")
+    read_all(mine)
+    borrowing(folder, victim, "alternates")
+    read_all(mine, begin=True)
+    (state,) = mine.knowledge_sources()
+    assert "its info/alternates borrows those of" in state.error and state.passages == 1
+
+
+def test_objects_that_the_checkout_itself_holds_are_its_own(tmp_path: Path) -> None:
+    """Attack A8: a folder of objects below the checkout, and the one that a worktree shares, are read as ever."""
+    folder = repository(tmp_path / "app", message="one")
+    inner = folder / "vendor" / "objects"
+    inner.mkdir(parents=True)
+    shutil.move(folder / ".git" / "objects" / git(folder, "rev-parse", "HEAD")[:2], inner)
+    (folder / ".git" / "objects" / "info" / "alternates").write_text("../../vendor/objects\n")
+    git(folder, "worktree", "add", "-q", str(tmp_path / "feature"))
+    for place in (folder, tmp_path / "feature"):
+        found = reading.find_repository(str(place))
+        assert found is not None
+        commit = reading.head_commit(found)
+        assert "one" in str(reading.run_git(found, "cat-file", "-p", str(commit)))
