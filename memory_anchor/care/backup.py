@@ -30,10 +30,10 @@ from typing import IO, TYPE_CHECKING, Any, TypedDict
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE
-from memory_anchor.base.json_values import Json
 from memory_anchor.base.repeats import FOLDER as REQUESTS
 from memory_anchor.care.backup_manifest import FORMAT, CollectionPart, Manifest, read_manifest
 from memory_anchor.care.purge import decoded_text
+from memory_anchor.care.traces import PurgeTraces
 from memory_anchor.care.waiting import texts_in
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, StoreDamaged
 from memory_anchor.files import file_error, make_folder, make_private, replace_durably, write_atomic
@@ -508,8 +508,9 @@ class KnownBackups:
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
 
-    def erase(self, matches: Callable[[str], bool]) -> int:
-        """Erase matching versions and search contexts, and whole other files that match; return how many there were."""
+    def erase(self, matches: PurgeTraces) -> int:
+        """Erase versions and what was copied into others as in the store, and whole other files that match; return how
+        many there were."""
         return sum(
             _rewrite(Path(backup["file"]), matches)
             for backup in known_backups(self._data_dir)
@@ -523,7 +524,7 @@ def out_of_reach(data_dir: Path) -> list[str]:
     return moved + [backup["file"] for backup in known_backups(data_dir) if not Path(backup["file"]).is_file()]
 
 
-def _rewrite(file: Path, matches: Callable[[str], bool]) -> int:
+def _rewrite(file: Path, matches: PurgeTraces) -> int:
     parts = file.with_name(f".{file.name}.{os.getpid()}.parts")
     shutil.rmtree(parts, ignore_errors=True)
     try:
@@ -542,7 +543,7 @@ def _rewrite(file: Path, matches: Callable[[str], bool]) -> int:
         shutil.rmtree(parts, ignore_errors=True)
 
 
-def _rewrite_chunk(path: Path, manifest: Manifest, matches: Callable[[str], bool]) -> int:
+def _rewrite_chunk(path: Path, manifest: Manifest, matches: PurgeTraces) -> int:
     """Rewrite one chunk without what matches, update the manifest's count, and return how many versions changed.
 
     As in the store, a version that matches only by its search context stays, without that and its vectors.
@@ -569,16 +570,12 @@ def _rewrite_chunk(path: Path, manifest: Manifest, matches: Callable[[str], bool
     return len(lines) - len(unchanged)
 
 
-def _without_match(line: bytes, matches: Callable[[str], bool]) -> bytes:
+def _without_match(line: bytes, matches: PurgeTraces) -> bytes:
     """Return a version's line as it may stay in a backup, empty when it may not."""
     payload = json.loads(line)
-    if not matches(_texts(payload)):
-        return line
-    if payload.pop("context", "") and not matches(_texts(payload)):
-        return (json.dumps(payload, ensure_ascii=False) + "\n").encode()
-    return b""
-
-
-def _texts(payload: dict[str, Json]) -> str:
-    """Return a version's texts with its id quoted: one that only refers to an erased memory's id stays."""
-    return "\n".join([f'"{payload["id"]}"', *texts_in(payload)])
+    memory = from_payload(payload)
+    is_text_in_it = bool(matches.text) and matches("\n".join(texts_in({**payload, "context": ""})))
+    if memory.id in matches.ids or is_text_in_it or matches.retold_in(memory):
+        return b""
+    without = matches.without(memory)
+    return line if without == memory else (json.dumps(to_payload(without), ensure_ascii=False) + "\n").encode()

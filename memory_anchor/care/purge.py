@@ -1,9 +1,9 @@
 """Purge erases for good, and reports what it could not reach. Only a human may purge; everything else archives.
 
-Erased are every version of the named memories, or of all that contain a text, in every collection; then what was
-derived from them (digests that quote them are erased, the neighbours' search context is emptied); then records in the
-caller's holders: active contexts, the spool, context reports, backups. Files that only humans change (proposals, the
-constitution, how-tos) are searched and named. The store's `erase` cleans its log, where deleted text would survive.
+Erased are every version of the named memories, or of all that contain a text, in every collection; what jobs wrote
+from them, found by citation whatever its length, and what was copied from them into others (`traces`); then records in
+the caller's holders: active contexts, the spool, context reports, backups. Files that only humans change (proposals,
+the constitution, how-tos) are searched and named. The store's `erase` cleans its log, where deleted text would survive.
 
 Order: files first, the store last, so that an interrupted purge leaves the ids needed to repeat it. Within the store
 the neighbours' contexts are emptied first, then the ids to erase are recorded (`STATE`) and erased, each collection in
@@ -32,17 +32,17 @@ from memory_anchor.base.bounded_yaml import check as check_yaml
 from memory_anchor.base.json_values import Json, Record
 from memory_anchor.base.lines import text_lines
 from memory_anchor.base.repeats import FOLDER as REQUESTS
+from memory_anchor.care.traces import PurgeTraces, is_retelling
 from memory_anchor.care.waiting import BATCHES, WaitingBatch, WholeRecord, texts_in, unescaped
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
 from memory_anchor.files import remove_durably, write_atomic
 from memory_anchor.identity.constitution_text import FILE_NAME
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
-from memory_anchor.language.indexing import conversation_context, searched_words
+from memory_anchor.language.indexing import searched_words
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
 from memory_anchor.ports import Entry, SharedRecords
 from memory_anchor.rights import Action, check, purge_digest
-from memory_anchor.upkeep.forgetting import first_sentence
 from memory_anchor.upkeep.upkeep import Upkeep, drop_state, load_state, pages, save_state
 from memory_anchor.where import OneOf, Where
 
@@ -55,16 +55,16 @@ PURGE_BEGUN = "purge_begun"
 """Audit kind recorded first: nothing else would tell of what a killed purge erased."""
 LEAST_TEXT = 4
 """A shorter text would match half the store."""
-LEAST_QUOTE = 16
-"""An first_sentence shorter than this is not evidence that one text quotes another."""
 PAGE = 500
 EVERYTHING = Where()
-CONTEXT_OPENING = 80
 OPERATIONS = PROPOSALS.parent / "operations"
 OWN_FILES_MAX = 10_000
 OWN_DEPTH_MAX = 8
 """Limits of the search below a project's folders."""
 IDENTITY = "identity"
+RETELLINGS_MAX = 16
+"""Digests of digests that are followed."""
+_EMBEDDED_ALONE = (Layer.OPERATIONAL_KNOWLEDGE,)
 _Yaml = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 OUT_OF_REACH = (
     "Git history of the project, where a proposal, an approved constitution or an operation file quoted it",
@@ -72,6 +72,7 @@ OUT_OF_REACH = (
     "files and checkouts that knowledge was read from: what stands there still is read again once it changes",
     "reasons that were given with earlier writes, in the append-only audit record",
     "logs of an embedding or model provider, if one was set up",
+    "the served memory and the devices that it was sent to: each erases by its own purge, devices by a signed one",
     "what an agent's own transcript keeps, and blocks of the disk that are free but not overwritten",
 )
 
@@ -82,7 +83,7 @@ class Holder(Protocol):
     @property
     def name(self) -> str: ...
 
-    def erase(self, matches: Callable[[str], bool]) -> int:
+    def erase(self, matches: PurgeTraces) -> int:
         """Erase every record whose text matches; return how many there were."""
         ...
 
@@ -198,9 +199,9 @@ def _human_files(root: Path) -> list[Path]:
 class Certificate:
     """What a purge removed and what it cannot.
 
-    removed: collection -> version ids. mentions: versions that quote the erased ones but were written by somebody, and
-    so wait for a decision. clean: nothing was found afterwards and every holder could be searched. failed: the names of
-    those that could not.
+    removed: collection -> version ids. emptied: versions that stay without what they had copied. mentions: versions
+    that cite or quote the erased ones but were written by somebody, and so wait for a decision. clean: nothing was
+    found afterwards and every holder could be searched. failed: the names of those that could not.
     """
 
     at: datetime
@@ -235,7 +236,8 @@ def holders_in(data_dir: Path, records: SharedRecords) -> tuple[Holder, ...]:
         ("lorebooks", "*/turns/*.json"),
     ):
         if (data_dir / folder).is_dir():
-            holders += [WholeFile(path) for path in sorted((data_dir / folder).glob(files)) if path.is_file()]
+            paths = [path for path in sorted((data_dir / folder).glob(files)) if path.is_file()]
+            holders += [WholeFile(path) for path in paths if path.name != f"{STATE}.json"]  # which names what goes
     for folder in ("backups", "evaluations"):
         if (data_dir / folder).is_dir():
             holders += [LinesFile(path) for path in sorted((data_dir / folder).rglob("*.jsonl"))]
@@ -289,17 +291,7 @@ def purge_ids(
         _check_seen(versions, seen)
         if not versions:
             raise NotFound(f"none of {len(ids)} ids is a memory here; `memory-anchor list` gives the ids there are")
-        texts = [m.content for members in versions.values() for m in members]
-        quotes = {q for text in texts for q in (text, first_sentence(text)) if len(q) >= LEAST_QUOTE}
-        contexts = {conversation_context(text) for text in texts}
-        wanted_ids = set(ids)
-        matches = _Matches(
-            is_quoted=lambda m: m.id not in wanted_ids and any(q in m.content for q in quotes),
-            in_context=lambda m: _has_context(m, contexts),
-            remains=lambda m: m.id in wanted_ids or _has_context(m, contexts),
-            in_files=lambda text: any(f'"{name}"' in text for name in wanted_ids) or any(q in text for q in quotes),
-        )
-        return _purge(up, versions, matches, at=at, by=by, holders=holders)
+        return _purge(up, versions, ids=ids, at=at, by=by, holders=holders)
 
 
 def purge_text(
@@ -320,13 +312,7 @@ def purge_text(
     with up.batch_item:
         versions = versions_to_erase(up, text=text)
         _check_seen(versions, seen)
-        matches = _Matches(
-            is_quoted=lambda _: False,  # a version that quotes the text contains it, and goes itself
-            in_context=lambda m: text in m.context,
-            remains=lambda m: text in all_text(m),
-            in_files=lambda line: text in line,
-        )
-        return _purge(up, versions, matches, at=at, by=by, holders=holders)
+        return _purge(up, versions, text=text, at=at, by=by, holders=holders)
 
 
 def versions_to_erase(up: Upkeep, *, ids: Sequence[str] = (), text: str = "") -> dict[str, list[Memory]]:
@@ -362,37 +348,40 @@ def _check_seen(versions: Mapping[str, Sequence[Memory]], seen: str | None) -> N
         raise Refused("what would be erased changed since it was shown; nothing was erased, look at it again")
 
 
-def _has_context(memory: Memory, contexts: Iterable[str]) -> bool:
-    """Return whether the search context of a memory is (or holds) one of these texts that came before it."""
-    return any(
-        text
-        and (text == memory.context.strip() or (len(text) >= LEAST_QUOTE and text[:CONTEXT_OPENING] in memory.context))
-        for text in contexts
-    )
-
-
 def _every_version(up: Upkeep, collection: str, where: Where = EVERYTHING) -> Iterable[Memory]:
     return (entry.memory for page in pages(up.store, collection, where, size=PAGE) for entry in page)
 
 
-@dataclass(frozen=True, slots=True)
-class _Matches:
-    """What a purge looks for. is_quoted: in a version's content. in_context: in its search context.
-
-    remains: in a version after the purge. in_files: in a holder's text.
-    """
-
-    is_quoted: Callable[[Memory], bool]
-    in_context: Callable[[Memory], bool]
-    remains: Callable[[Memory], bool]
-    in_files: Callable[[str], bool]
+def _traced(
+    up: Upkeep, versions: Mapping[str, Sequence[Memory]], ids: Sequence[str], text: str
+) -> tuple[dict[str, list[Memory]], PurgeTraces, list[str]]:
+    """Return the versions to erase, with those of memories that jobs wrote from them; what tells of all these; and the
+    versions that tell of them in somebody's own words."""
+    doomed = {collection: list(versions.get(collection, ())) for collection in COLLECTIONS}
+    for _ in range(RETELLINGS_MAX):
+        traces = PurgeTraces.of(chain.from_iterable(doomed.values()), ids, text)
+        telling: list[Memory] = []
+        retold = 0
+        for collection in COLLECTIONS:
+            told = [m for m in _every_version(up, collection) if m.id not in traces.ids and traces.told_by(m)]
+            whole: dict[str, list[Memory]] = {memory.id: [] for memory in told}
+            for memory in _every_version(up, collection, Where((OneOf("id", tuple(whole)),))) if whole else ():
+                whole[memory.id].append(memory)
+            by_jobs = {name for name, members in whole.items() if is_retelling(members)}
+            doomed[collection] += chain.from_iterable(whole[name] for name in sorted(by_jobs))
+            telling += [memory for memory in told if memory.id not in by_jobs]
+            retold += len(by_jobs)
+        if not retold:
+            break
+    return doomed, traces, sorted(memory.version_id for memory in telling)
 
 
 def _purge(
     up: Upkeep,
     versions: dict[str, list[Memory]],
-    matches: _Matches,
     *,
+    ids: Sequence[str] = (),
+    text: str = "",
     at: datetime,
     by: str,
     holders: Iterable[Holder],
@@ -401,59 +390,61 @@ def _purge(
     up.audit.append(PURGE_BEGUN, {"removing": asked}, by=by, at=at)
     save_state(up, STATE, {"by": by, "asked": asked})
     holders = list(holders)
-    files, failed = _erase_from(holders, matches.in_files)
-    mentions: list[str] = []
+    _, traces, _ = _traced(up, versions, ids, text)
+    files, failed = _erase_from(holders, traces)
     emptied: list[str] = []
+    rewritten: list[str] = []
     removed: dict[str, list[str]] = {}
     points: dict[str, list[str]] = {}
     with up.lock:
+        doomed, traces, mentions = _traced(up, versions, ids, text)
         for collection in COLLECTIONS:
-            doomed = {m.point_id: m for m in versions.get(collection, ())}
-            touched: list[Memory] = []
-            for memory in _every_version(up, collection):
-                if memory.point_id in doomed:
-                    continue
-                if matches.is_quoted(memory):
-                    if memory.author.startswith("job:"):
-                        doomed[memory.point_id] = memory
-                        continue
-                    mentions.append(memory.version_id)
-                if matches.in_context(memory):
-                    touched.append(memory)
-            emptied += [m.version_id for m in touched]
-            _empty_context(up, collection, touched)
+            gone = {memory.point_id for memory in doomed[collection]}
+            touched = [
+                (memory, without)
+                for memory in _every_version(up, collection)
+                if memory.point_id not in gone and (without := traces.without(memory)) != memory
+            ]
+            emptied += [memory.version_id for memory, _ in touched]
+            rewritten += [old.version_id for old, new in touched if replace(old, context=new.context) != new]
+            _rewrite(up, collection, touched)
             # The store's own log is rebuilt only when something is erased from it.
-            points[collection] = list(doomed) or ([_marker(up, collection, at)] if touched else [])
-            if doomed:
-                removed[collection] = sorted(m.version_id for m in doomed.values())
+            points[collection] = sorted(gone) or ([_marker(up, collection, at)] if touched else [])
+            if gone:
+                removed[collection] = sorted(memory.version_id for memory in doomed[collection])
         record: dict[str, Json] = {"removed": removed, "emptied": sorted(emptied), "files": files}
+        record |= {"rewritten": sorted(rewritten)} if rewritten else {}
         record |= {"failed": failed} if failed else {}
         save_state(up, STATE, {"by": by, "asked": asked, "points": points, "told": record})
         _erase(up, points)
-        clean = not any(matches.remains(m) for collection in COLLECTIONS for m in _every_version(up, collection))
+        clean = not any(_remains(m, traces) for collection in COLLECTIONS for m in _every_version(up, collection))
     for holder in holders:  # caches may have been filled meanwhile
         if isinstance(holder, Cache):
-            holder.erase(matches.in_files)
+            holder.erase(traces)
     up.audit.append(PURGE, record, by=by, at=at)
     drop_state(up, STATE)
     return Certificate(
         at,
-        {name: tuple(ids) for name, ids in removed.items()},
+        {name: tuple(names) for name, names in removed.items()},
         tuple(sorted(emptied)),
         files,
-        tuple(sorted(mentions)),
+        tuple(mentions),
         clean and not failed,
         failed=tuple(failed),
     )
 
 
-def _erase_from(holders: Iterable[Holder], in_files: Callable[[str], bool]) -> tuple[dict[str, int], list[str]]:
+def _remains(memory: Memory, traces: PurgeTraces) -> bool:
+    return traces.remains_in(memory) or bool(traces.text and traces.text in all_text(memory))
+
+
+def _erase_from(holders: Iterable[Holder], traces: PurgeTraces) -> tuple[dict[str, int], list[str]]:
     """Return how many records each holder erased, and the names of those that failed, which stop no other."""
     files: dict[str, int] = {}
     failed: list[str] = []
     for holder in holders:
         try:
-            files[holder.name] = files.get(holder.name, 0) + holder.erase(in_files)
+            files[holder.name] = files.get(holder.name, 0) + holder.erase(traces)
         except (OSError, MemoryAnchorError):
             failed.append(holder.name)
     return files, failed
@@ -491,13 +482,12 @@ def _marker(up: Upkeep, collection: str, at: datetime) -> str:
     return marker.point_id
 
 
-def _empty_context(up: Upkeep, collection: str, memories: Sequence[Memory]) -> None:
-    """Remove the neighbouring text from these versions, and from the words and vectors made with it."""
-    for start in range(0, len(memories), PAGE):
-        part = memories[start : start + PAGE]
-        emptied = [replace(m, context="") for m in part]
-        # Without vectors: they were made with the text that must go; the embedding job makes new ones. A passage's
-        # vector is made of its own text alone, and stays.
-        passages = [m.point_id for m in part if m.layer is Layer.OPERATIONAL_KNOWLEDGE]
-        vectors = {e.memory.point_id: e.vectors for e in up.store.get(collection, passages, with_vectors=True)}
-        up.store.put(collection, [Entry(m, vectors.get(m.point_id, {}), searched_words(m)) for m in emptied])
+def _rewrite(up: Upkeep, collection: str, changed: Sequence[tuple[Memory, Memory]]) -> None:
+    """Store versions without what they had of others, in words and vectors too. changed: each before and after."""
+    for start in range(0, len(changed), PAGE):
+        part = changed[start : start + PAGE]
+        # A vector that was made with a search context must go; the embedding job makes a new one. A passage's vector is
+        # made of its own text alone, and stays.
+        kept = [old.point_id for old, new in part if old.context == new.context or old.layer in _EMBEDDED_ALONE]
+        vectors = {e.memory.point_id: e.vectors for e in up.store.get(collection, kept, with_vectors=True)}
+        up.store.put(collection, [Entry(new, vectors.get(new.point_id, {}), searched_words(new)) for _, new in part])

@@ -187,13 +187,27 @@ class ExchangeRun:
 
 
 def note_purged(ledger: Ledger, audit: AuditLog) -> None:
-    """Record in the ledger the purges of the audit trail."""
-    purged = ledger.purged()
+    """Record in the ledger the purges of the audit trail. What a purge rewrote gets new names, as on every device."""
+    purged, last = ledger.purged(), int(ledger.meta("purges_read") or 0)
     new: set[str] = set()
+    rewritten: set[str] = set()
+    newest = last
     for record in audit.records(PURGE):
-        removed = record_of(record["what"].get("removed")) if record["kind"] == PURGE else {}
+        if record["kind"] != PURGE:
+            continue
+        removed = record_of(record["what"].get("removed"))
         new |= {str(name).rpartition("@")[0] for names in removed.values() for name in items(names)} - purged.keys()
+        if record["n"] > last:
+            rewritten |= {str(name).rpartition("@")[0] for name in items(record["what"].get("rewritten", []))}
+            newest = max(newest, record["n"])
     drop_purged(ledger, new - {""})
+    if newest > last:
+        was_sent = any(row.own and row.sent for id in rewritten for row in ledger.versions_of(id))
+        with ledger.changing():
+            ledger.drop_names(rewritten)
+            ledger.set_meta("purges_read", str(newest))
+            if was_sent:
+                ledger.send_again()
 
 
 def drop_purged(ledger: Ledger, ids: Iterable[str], signed: str = "") -> None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from memory_anchor.care.traces import PurgeTraces
 from memory_anchor.care.transfer import stored_versions
 from memory_anchor.devices.chains import Chains, ledger_row
 from memory_anchor.devices.exchange_run import ExchangeRun, LedgerMismatch, SegmentWaits, drop_purged, note_purged
@@ -247,14 +248,17 @@ class Incoming:
             self._check_purge(purge, device)
         purged_ids = purged.keys() | {id for purge in segment.purges for id in purge["ids"]}
         projects = {version.name: self._run.local_project(version, segment) for version in segment.versions}
-        versions = [v for v in segment.versions if projects[v.name] and v.memory.id not in purged_ids]
+        traces = PurgeTraces.of((), purged_ids)
+        retold = {v.name for v in segment.versions if traces.retold_in(v.memory)}  # by a job that had them still
+        wanted = [v for v in segment.versions if projects[v.name] and v.name not in retold]
+        versions = [v for v in wanted if v.memory.id not in purged_ids]
         needed = {parent for version in versions for parent in version.parents} - projects.keys() - {""}
         if needed - self._run.ledger.known_names(needed):
             raise SegmentWaits("")
         for purge in segment.purges:
             self._purge(purge, purged)
         with self._run.ledger.changing():
-            self._run.ledger.leave_out(name for name, project in projects.items() if not project)
+            self._run.ledger.leave_out(name for name, project in projects.items() if not project or name in retold)
         groups: dict[str, list[SegmentVersion]] = {}
         for version in versions:
             groups.setdefault(version.memory.id, []).append(version)

@@ -199,6 +199,10 @@ class Ledger:
                 self._db.execute("UPDATE gone SET signed = ? WHERE id = ? AND signed = ''", (signed, id))
             self._db.execute("DELETE FROM known WHERE id = ?", (id,))
 
+    def drop_names(self, ids: Iterable[str]) -> None:
+        """Delete the rows of these memories' versions, which get names again as they are stored now."""
+        self._db.executemany("DELETE FROM known WHERE id = ?", ((id,) for id in ids))
+
     def purges_to_send(self) -> list[str]:
         """Return the signed statements that are in no segment of this device yet."""
         rows = self._db.execute("SELECT DISTINCT signed FROM gone WHERE signed != '' AND sent = 0")

@@ -38,6 +38,8 @@ STEP_S = 5.0
 JOIN_MAX = 2
 """Passages in the answer of a memory search that has no result of its own."""
 ZIP = b"PK\3\4"
+PACKED = (ZIP, PNG, b"%PDF")
+"""How files begin whose text their bytes do not show."""
 
 
 class KnowledgeUseCases:
@@ -241,11 +243,14 @@ def _upload_text(path: Path) -> str:
 
 
 def _with_text(read: Callable[[bytes], str], content: bytes) -> str:
-    """Return bytes as text and, where they can be parsed, the text in them."""
+    """Return bytes as text and, where they can be parsed, the text in them. Raises BadInput: their text is packed."""
     text = content.decode("utf-8", "surrogateescape")
-    with contextlib.suppress(MemoryAnchorError):
-        text = f"{text}\n{read(content)}"
-    return text
+    try:
+        return f"{text}\n{read(content)}"
+    except MemoryAnchorError:
+        if content.startswith(PACKED):
+            raise
+        return text
 
 
 def _upload(content: bytes) -> str:

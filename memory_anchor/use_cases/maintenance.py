@@ -160,11 +160,9 @@ class Maintenance:
                 seen=request.seen,
                 holders=(human_files, *_holders(services, self._process)),
             )
-        report = {
-            **asdict(purged),
-            "versions": purged.versions,
-            "still_in": [*human_files.found, *backup.out_of_reach(data_dir)],
-        }
+        still_in = [*human_files.found, *backup.out_of_reach(data_dir)]
+        clean = purged.clean and not still_in
+        report = {**asdict(purged), "versions": purged.versions, "still_in": still_in, "clean": clean}
         return dict(record(parsed(json.dumps(report, default=str))))
 
     # --- jobs --------------------------------------------------------------------------------------------------

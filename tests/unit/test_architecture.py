@@ -62,7 +62,7 @@ BUDGETS: dict[str, int] = {
     "identity": 3840,
     "upkeep": 2910,
     "ingest": 4010,
-    "care": 3526,
+    "care": 3645,
     "context": 2338,
     "evaluation": 1821,
     "layers": 1256,

@@ -18,6 +18,7 @@ from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.app import build_core
 from memory_anchor.care import backup
+from memory_anchor.care.traces import PurgeTraces
 from memory_anchor.errors import NotFound, Refused, StoreDamaged
 from memory_anchor.model import COLLECTIONS, Actor, Caller, Scope
 from memory_anchor.runtime.lock import DirectoryLock
@@ -235,7 +236,7 @@ def test_known_backups_are_noted_and_a_purge_reaches_into_them(core, tmp_path):
     file = Path(backup.create(core, tmp_path / "b.tar.gz")["file"])
     assert [one["file"] for one in backup.known_backups(core.data_dir)] == [str(file)]
 
-    gone = backup.KnownBackups(core.data_dir).erase(lambda text: f'"{ids[0]}"' in text)
+    gone = backup.KnownBackups(core.data_dir).erase(PurgeTraces.of((), ids[:1]))
 
     assert gone == len(core.anchor(HUMAN).history(ids[0])) >= 2
     shelf = Shelf(tmp_path / "again")

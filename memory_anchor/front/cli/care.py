@@ -100,17 +100,19 @@ def purge(
     if json_:
         show_json(answer)
         return
-    out.print(f"erased {answer['versions']} versions; emptied the search context of {len(items(answer['emptied']))}")
+    out.print(f"erased {answer['versions']} versions; took what was copied out of {len(items(answer['emptied']))} more")
     for collection, gone in record(answer["removed"]).items():
         out.print(f"  {collection}: {', '.join(texts(gone))}")
     for name, many in record(answer["files"]).items():
         if many:
             out.print(f"  {escaped(name)}: {many}")
     for mention in items(answer["mentions"]):
-        out.print(f"  [yellow]quotes it, left for you to decide[/] {escaped(mention)}")
+        out.print(f"  [yellow]cites or quotes it, left for you to decide[/] {escaped(mention)}")
     for place in items(answer["still_in"]):
         out.print(f"  [yellow]may still hold it, delete it yourself[/] {escaped(place)}")
-    if not answer["clean"]:
+    for place in items(answer["failed"]):
+        out.print(f"  [red]could not be searched[/] {escaped(place)}")
+    if not (answer["clean"] or answer["failed"] or answer["still_in"]):
         out.print("[red]something was still found afterwards; run it again[/]")
     for place in items(answer["out_of_reach"]):
         out.print(f"  [dim]out of reach: {escaped(place)}[/]")
