@@ -153,6 +153,8 @@ def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         if memory.id in settled:
             continue
         opponents = [disputed[other] for other in memory.disputes if other in disputed]
+        if not opponents and memory.disputes:  # a dispute that began during the scan may be in it by half
+            opponents = [one for one in _current(up, FACTS, list(memory.disputes)) if one.status is Status.DISPUTED]
         if not opponents:
             active = replace(memory, status=Status.ACTIVE, disputes=())
             changes.append(_change(memory, active, at, "reconsolidate", "nothing disputes it any more"))

@@ -9,7 +9,7 @@ import pytest
 from timekit import T0, a_memory, archived, current, day, put, statuses, undo_last, upkeep
 
 from memory_anchor.errors import Unavailable
-from memory_anchor.model import Citation, MemoryType, Origin, Scope, Status, Tag, Visibility
+from memory_anchor.model import Citation, MemoryType, Origin, Scope, Status, Tag, Visibility, point_id
 from memory_anchor.ports import ModelUsage
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.snippets import TO_VERIFY
@@ -466,6 +466,32 @@ def test_a_dispute_whose_other_side_is_gone_is_over():
     reconsolidate(up, day(2))
 
     assert statuses(up) == {"old": Status.ACTIVE}
+
+
+def test_a_dispute_that_begins_during_the_scan_goes_on():
+    """Rule: a page that was read before one side was written shows half of a dispute; it frees the other side not."""
+    up, calls = upkeep(), []
+    fillers = [
+        fact(f"{n}{side}", f"Service {n} has port {port}", status=Status.DISPUTED, disputes=(f"{n}{other}",))
+        for n in range(30)
+        for side, other, port in (("a", "b", 8080), ("b", "a", 9090))
+    ]
+    put(up, *fillers)
+    by_place = sorted((f"x{n}" for n in range(200)), key=lambda name: point_id(name, 1))
+    low, high = by_place[0], by_place[-1]
+
+    def write_a_pair() -> None:
+        calls.append(1)
+        if len(calls) == 7:  # the first page is read
+            put(
+                up,
+                fact(low, "The port is 8080", status=Status.DISPUTED, disputes=(high,)),
+                fact(high, "The port is 9090", status=Status.DISPUTED, disputes=(low,)),
+            )
+
+    reconsolidate(replace(up, yield_to_requests=write_a_pair), day(2))
+
+    assert {name: statuses(up)[name] for name in (low, high)} == dict.fromkeys((low, high), Status.DISPUTED)
 
 
 def test_tags_that_occur_together_are_counted_by_audience(tmp_path):
