@@ -2,7 +2,8 @@
 
 A door (tool, command, hook, HTTP, import line, job) names the `Action`, the caller and the memories it would change,
 and gets a reason why not, or "". Nothing else in the code decides by who is calling. `docs/security.md` has the same
-table for people; a test compares the two.
+table for people; a test compares the two. Where arguments meet (what is written x who reads it x whose the target is
+and how it stands x who calls) two more tables say what comes of it, cell by cell; a test walks each through every door.
 
 Rejected: a check at each use case. There were fourteen, five of them missing, and nobody could read them together. Not
 covered: a process of the same user that opens the files themselves.
@@ -434,3 +435,114 @@ def check_seen(seen: Collection[str], decided: Sequence[Memory], *, beside: Sequ
     with_others = {version_stamp(memory.id, memory.version, memory.content) for memory in beside}
     if not now <= set(seen) <= now | with_others:
         raise Refused(f"{decided[0].id}, or what it stands against, changed since it was shown; look at it again")
+
+
+class Alteration(StrEnum):
+    """A row of the second table: what a write does to a memory that is there."""
+
+    REPLACE = "save with `replaces`, for the same readers"
+    REPLACE_WIDER = "save with `replaces`, for more readers"
+    REPLACE_NARROWER = "save with `replaces`, for fewer or other readers"
+    EDIT = "edit"
+    JUDGE = "judge"
+    PIN = "pin"
+    FORGET = "forget"
+    PROMOTE = "promote an event"
+    RESTORE = "restore"
+    SETTLE = "settle: keep new, keep old, merge"
+    ACCEPT = "accept"
+    REJECT = "reject"
+    UNDO = "undo of the change that made it so"
+    FOLLOW = "import of a line that follows it, active"
+    ERASE = "remove a source of knowledge"
+
+
+class Target(StrEnum):
+    """A column of the second table. A human's: one wrote it, let it in, or pinned it."""
+
+    ACTIVE = "an agent's"
+    HUMANS = "a human's"
+    WAITS = "pending"
+    DISPUTED = "disputed"
+    HUMANS_DISPUTED = "a human's, disputed"
+    ARCHIVED = "archived"
+    HUMANS_ARCHIVED = "archived by a human"
+    SUPERSEDED = "superseded"
+
+
+class Effect(StrEnum):
+    """A cell of the second table, for one caller."""
+
+    DONE = "done"
+    INHERITS = "done, takes over the dispute"
+    DISPUTES = "both disputed"
+    WAITS = "waits"
+    REFUSED = "refused"
+    NOTHING = "-"
+
+
+_D, _F, _O = Effect.DONE, Effect.REFUSED, Effect.NOTHING
+_ANY = (_D,) * 8
+_BESIDE = (_D, _F, _D, _D, _F, _D, _F, _D)
+CHANGES: Mapping[Alteration, Mapping[Target, tuple[Effect, Effect]]] = {
+    change: dict(zip(Target, zip(agent, human, strict=True), strict=True))
+    for change, agent, human in (
+        (
+            Alteration.REPLACE,
+            (_D, Effect.DISPUTES, _D, Effect.INHERITS, Effect.DISPUTES, _O, _O, _O),
+            (_D, _D, _D, Effect.INHERITS, Effect.INHERITS, _O, _O, _O),
+        ),
+        (Alteration.REPLACE_WIDER, (_D, _F, _D, _F, _F, _O, _O, _O), (_D, _D, _D, _F, _F, _O, _O, _O)),
+        (Alteration.REPLACE_NARROWER, (_F, _F, _F, _F, _F, _O, _O, _O), (_F, _F, _F, _F, _F, _O, _O, _O)),
+        (Alteration.EDIT, _BESIDE, _ANY),
+        (Alteration.JUDGE, _BESIDE, _ANY),
+        (Alteration.PIN, _BESIDE, _ANY),
+        (Alteration.FORGET, (_D, _F, _D, _D, _F, _O, _O, _D), (_D, _D, _D, _D, _D, _O, _O, _D)),
+        (Alteration.PROMOTE, (_D, _D, Effect.WAITS, _O, _O, _D, _F, _O), (_D, _D, _D, _O, _O, _D, _D, _O)),
+        (Alteration.RESTORE, (_O, _O, _O, _O, _O, _D, _F, _O), (_O, _O, _O, _O, _O, _D, _D, _O)),
+        (Alteration.SETTLE, (_O, _O, _O, _F, _F, _O, _O, _O), (_O, _O, _O, _D, _D, _O, _O, _O)),
+        (Alteration.ACCEPT, (_F,) * 8, (_O, _O, _D, _O, _O, _O, _O, _O)),
+        (Alteration.REJECT, (_F,) * 8, (_O, _O, _D, _O, _O, _O, _O, _O)),
+        (Alteration.UNDO, (_D, _F, _D, _D, _F, _D, _F, _D), _ANY),
+        (Alteration.FOLLOW, (_D, _F, _F, _F, _F, _D, _F, _F), _ANY),
+        (Alteration.ERASE, (_D, _F, _O, _O, _O, _O, _O, _O), (_D, _D, _O, _O, _O, _O, _O, _O)),
+    )
+}
+"""What a change does to a target: (for an agent, for a human). `NOTHING`: it asks for a memory of another status, and
+leaves this one as it is. A job makes none of these changes; it has its own rows in `RIGHTS`."""
+
+
+class Brought(StrEnum):
+    """A row of the third table: a memory that is new here."""
+
+    CONVERSATION = "save for the conversation"
+    AGENT = "save for the agent"
+    PROJECT = "save for the project"
+    USER = "save for the user"
+    ACCOUNT = "save for the account"
+    LINE = "import of an active line"
+    LINE_UNSURE = "import of an active line, confidence 0.8"
+    LINE_DOUBTED = "import of an active line, confidence 0.2"
+    LINE_DOCUMENT = "import of an active line from a document"
+    LINE_PENDING = "import of a pending line"
+    LINE_DISPUTED = "import of a disputed line, without its other side"
+    LINE_ARCHIVED = "import of an archived line, then `restore`"
+    LINE_SUPERSEDED = "import of a superseded line"
+    LINE_HUMANS = "import of a human's line"
+    LINE_PINNED = "import of a pinned line"
+    LINE_ACCOUNT = "import of a line for the account"
+    LINE_ELSEWHERE = "import of a line of another project or agent"
+
+
+BROUGHT: Mapping[Brought, tuple[Effect, Effect]] = {
+    **dict.fromkeys(Brought, (_D, _D)),
+    Brought.ACCOUNT: (Effect.WAITS, _D),
+    Brought.LINE_UNSURE: (Effect.WAITS, _D),
+    Brought.LINE_PENDING: (Effect.WAITS, Effect.WAITS),
+    Brought.LINE_DISPUTED: (Effect.WAITS, _D),
+    Brought.LINE_ARCHIVED: (Effect.WAITS, _D),
+    Brought.LINE_SUPERSEDED: (_O, _O),
+    **dict.fromkeys((Brought.LINE_DOUBTED, Brought.LINE_DOCUMENT, Brought.LINE_HUMANS), (_F, _D)),
+    **dict.fromkeys((Brought.LINE_PINNED, Brought.LINE_ACCOUNT, Brought.LINE_ELSEWHERE), (_F, _D)),
+}
+"""What becomes of it: (for an agent, for a human). `NOTHING`: it is history, and never in force."""

@@ -8,34 +8,24 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
-import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from agent import Agent
 from figures import figure
 from human_seat import Engine, Seat
+from rights_desk import DONE, REFUSED, WAITS, Desk, outcome, served, stamped, word
 
-from memory_anchor.base.hashing import content_hash
-from memory_anchor.front.cli import link
 from memory_anchor.model import Caller
-from memory_anchor.rights import KEY_PRINCIPALS, RIGHTS, Action, Principal, Right, purge_digest, refusal, version_stamp
+from memory_anchor.rights import KEY_PRINCIPALS, RIGHTS, Action, Principal, Right, purge_digest, refusal
 from memory_anchor.testing import PASSPHRASE, human_of
 
-MODERN = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "0"},
-}
-DONE, REFUSED, WAITS = "done", "refused", "waits"
 FREE = {Right.YES, Right.READER, Right.GATE, Right.LOWERED}
 NO_DOOR_FOR_A_HUMAN = {Action.NOTE, Action.END_SESSION}
 """No command sets what is in mind or ends a session; a human asks the agent to."""
@@ -49,104 +39,6 @@ def expected(right: Right, *, guarded: bool) -> str:
     if right is Right.REVIEW:
         return WAITS
     return REFUSED if guarded else DONE
-
-
-class Desk:
-    """A memory with a real engine, a human's key, and an agent on MCP."""
-
-    def __init__(self, seat: Seat, agent: Agent) -> None:
-        self.seat, self.mcp, self.human = seat, agent, human_of(seat.data)
-        self.http = ""
-
-    def ask(self, who: Principal, name: str, /, **given: Any) -> dict[str, Any]:
-        """Return the engine's answer to a command of this caller, `refused` with its sentence where it is one."""
-        try:
-            return link.call(name, human=self.human if who is Principal.TERMINAL else None, **given)
-        except link.Failed as error:
-            return {"refused": str(error), "exit": error.exit_code}
-
-    def tool(self, name: str, /, **given: Any) -> dict[str, Any]:
-        answer = (self._by_http(name, given) if self.http else self.mcp.tool(name, **given))["result"]
-        text = answer["content"][0]["text"]
-        return {"refused": text} if answer.get("isError") else answer.get("structuredContent") or json.loads(text)
-
-    def _by_http(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the server's /mcp answers to a call that needs no session."""
-        sent = {"name": name, "arguments": dict(given), "_meta": MODERN}
-        head = {
-            "Accept": "application/json, text/event-stream",
-            "Content-Type": "application/json",
-            "MCP-Protocol-Version": MODERN["io.modelcontextprotocol/protocolVersion"],
-            "Mcp-Method": "tools/call",
-            "Mcp-Name": name,
-        }
-        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": sent}
-        raw = httpx2.post(f"{self.http}/mcp", json=body, headers=head, timeout=60).text
-        line = next((one.removeprefix("data:") for one in raw.splitlines() if one.startswith("data:")), raw)
-        told: dict[str, Any] = json.loads(line)
-        assert "result" in told, raw
-        return told
-
-    def hook(self, event: str, **payload: Any) -> subprocess.CompletedProcess[str]:
-        """Run a hook as the client does: a process of its own, its payload on stdin."""
-        return self.seat.shell("hook", event, stdin=json.dumps({"hook_event_name": event, **payload}))
-
-    # --- subjects -----------------------------------------------------------------------------------------------
-
-    def fact(self, who: Principal = Principal.AGENT, **more: Any) -> dict[str, Any]:
-        """Return a fresh memory, told by no other."""
-        done = self.ask(who, "add", content=f"Fact {word()}", **more)
-        return self.show(done["id"])
-
-    def show(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.ask(Principal.AGENT, "show", id=name)["memory"]
-        return found
-
-    def held(self, *, guarded: bool) -> dict[str, Any]:
-        return self.fact(Principal.TERMINAL if guarded else Principal.AGENT)
-
-    def pinned(self, who: Principal) -> dict[str, Any]:
-        made = self.fact()
-        assert "refused" not in self.ask(who, "pin", id=made["id"])
-        return self.show(made["id"])
-
-    def disputed(self, *, guarded: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-        old = self.fact()
-        self.ask(Principal.TERMINAL, "pin", id=old["id"])
-        new = self.ask(Principal.AGENT, "add", content=f"Fact {word()}", replaces=old["id"])
-        assert new["outcome"] == "needs_review", new
-        if not guarded:
-            self.ask(Principal.TERMINAL, "unpin", id=old["id"])
-        return self.show(new["id"]), self.show(old["id"])
-
-    def line(self, **claims: Any) -> list[list[Any]]:
-        """Return a line of an import: of a memory that is not here."""
-        name = self.fact()["id"]
-        page = self.ask(Principal.AGENT, "export_page", collection="verified_fact", instant="2999-01-01T00:00:00+00:00")
-        while name not in [one["id"] for one in page["lines"]]:
-            more = {"collection": "verified_fact", "instant": "2999-01-01T00:00:00+00:00", "after": page["after"]}
-            page = self.ask(Principal.AGENT, "export_page", **more)
-        (found,) = [one for one in page["lines"] if one["id"] == name]
-        text = f"Line {uuid.uuid4().hex}"
-        given = {
-            **found,
-            "id": f"0{uuid.uuid4().hex[:12].upper()}",
-            "content": text,
-            "content_hash": content_hash(text),
-        }
-        return [[1, json.dumps({**given, **claims})]]
-
-
-def outcome(answer: Mapping[str, Any]) -> str:
-    if "refused" in answer:
-        return REFUSED
-    if answer.get("outcome") in ("pending", "needs_review"):
-        return WAITS if answer["outcome"] == "pending" else REFUSED
-    return DONE
-
-
-def stamped(*memories: Mapping[str, Any]) -> list[str]:
-    return [version_stamp(one["id"], one["version"], one["content"]) for one in memories]
 
 
 Try = Callable[[Desk, Principal, bool], str]
@@ -172,13 +64,6 @@ def by_tool(action: Action, name: str, make: Callable[[Desk, bool], dict[str, An
         return outcome(desk.tool(name, **make(desk, guarded))) if who is Principal.AGENT else ""
 
     TRIES[action].append(tried)
-
-
-def word() -> str:
-    """Return a text that shares no word, and so no subject, with any other."""
-    return " ".join(
-        "".join(random.choice("bdfgklmnprstvz") + random.choice("aeiou") for _ in range(4)) for _ in "12345"
-    )
 
 
 LORE = "eyJlbnRyaWVzIjogW119"
@@ -437,21 +322,6 @@ def read_by_a_hook(desk: Desk, who: Principal, _: bool) -> str:
         return ""
     text = desk.fact()["content"]
     return DONE if text in desk.hook("SessionStart", source="startup").stdout else REFUSED
-
-
-@contextmanager
-def served(seat: Seat) -> Iterator[str]:
-    """Yield the address of a real server, which also serves commands and bridges of this seat."""
-    env = seat.env(MEMORY_ANCHOR_PROFILE="full", MEMORY_ANCHOR_PROJECT_DIR=str(seat.project))
-    command = [sys.executable, "-m", "memory_anchor", "serve", "--port", "0"]
-    process = subprocess.Popen(command, env=env, cwd=seat.project, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        lines = iter(process.stdout.readline, "")
-        yield next(found[0] for line in lines if (found := re.search(r"http://127[^ ]*/s/[^ ]*?(?=/mcp)", line)))
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 def walked_by_hand(root: Path) -> set[tuple[Action, Principal]]:

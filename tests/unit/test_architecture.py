@@ -73,7 +73,7 @@ BUDGETS: dict[str, int] = {
     "activation": 387,
     "hooks": 422,
     "brief": 474,
-    "rights": 440,
+    "rights": 560,
     "ports": 399,
     "inputs": 291,
     "files": 300,

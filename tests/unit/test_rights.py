@@ -7,7 +7,20 @@ import itertools
 from pathlib import Path
 
 from memory_anchor.model import Caller
-from memory_anchor.rights import NO_PAGE, PRINCIPAL_OF_CALLER, RIGHTS, Action, Principal, Right
+from memory_anchor.rights import (
+    BROUGHT,
+    CHANGES,
+    NO_PAGE,
+    PRINCIPAL_OF_CALLER,
+    RIGHTS,
+    Action,
+    Alteration,
+    Brought,
+    Effect,
+    Principal,
+    Right,
+    Target,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "security.md"
@@ -28,6 +41,30 @@ def test_the_page_holds_the_table_of_the_code() -> None:
     start = lines.index(table()[0]) if table()[0] in lines else 0
 
     assert lines[start : start + len(table())] == table()
+
+
+def cell(pair: tuple[Effect, Effect]) -> str:
+    """Return a cell as the page holds it: for an agent / for a human, once where both are the same."""
+    agent, human = pair
+    return agent.value if agent is human else f"{agent.value} / {human.value}"
+
+
+def test_the_page_holds_the_tables_of_changes() -> None:
+    """Rule rights: what is written x who reads it x whose the target is and how it stands x who calls."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    changes = [f"| a change, and to what | {' | '.join(target.value for target in Target)} |"]
+    changes += [f"|{'---|' * (len(Target) + 1)}"]
+    changes += [
+        f"| {one.value} | {' | '.join(cell(CHANGES[one][target]) for target in Target)} |" for one in Alteration
+    ]
+    brought = [
+        "| what is new here | becomes |",
+        "|---|---|",
+        *(f"| {one.value} | {cell(BROUGHT[one])} |" for one in Brought),
+    ]
+    for table_here in (changes, brought):
+        start = lines.index(table_here[0]) if table_here[0] in lines else 0
+        assert lines[start : start + len(table_here)] == table_here
 
 
 def test_every_use_case_has_a_cell_for_everybody() -> None:
