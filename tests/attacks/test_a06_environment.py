@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 from doors import House, answer
+from figures import one_in
 
 from memory_anchor.runtime import environment, launch
 
@@ -58,8 +60,7 @@ def works_as_usual(house: House, trap: socket.socket, project: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("private", [False, True])
-@pytest.mark.parametrize("attacker_first", [True, False])
+@pytest.mark.parametrize(("private", "attacker_first"), one_in(3, product([False, True], [True, False])))
 def test_one_projects_environment_does_not_govern_another_project(
     tmp_path: Path, trap: socket.socket, private: bool, attacker_first: bool
 ) -> None:
@@ -112,7 +113,7 @@ def test_no_environment_lets_an_agent_read_across_projects(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["MEMORY_ANCHOR_CONFIG_FILE", "XDG_CONFIG_HOME", "HOME"])
+@pytest.mark.parametrize("name", one_in(3, ["MEMORY_ANCHOR_CONFIG_FILE", "XDG_CONFIG_HOME", "HOME"]))
 def test_another_settings_file_does_not_govern_the_users_own_directory(
     tmp_path: Path, trap: socket.socket, name: str
 ) -> None:

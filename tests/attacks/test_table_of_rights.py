@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from agent import Agent
-from figures import figure
+from figures import figure, one_in
 from human_seat import Engine, Seat
 from rights_desk import DONE, REFUSED, WAITS, Desk, outcome, served, stamped, word
 
@@ -435,7 +435,7 @@ def test_the_table_is_walked_through_every_door(desk: Desk, tmp_path: Path, caps
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("with_engine", [True, False])
+@pytest.mark.parametrize("with_engine", one_in(2, [True, False]))
 def test_an_edit_between_showing_and_accepting_is_shown_and_asked_again(tmp_path: Path, with_engine: bool) -> None:
     """Attack A21 on a real terminal: a second process edits what the human has just read, and the human says accept."""
     seat = Seat(tmp_path)

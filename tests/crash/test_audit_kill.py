@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from figures import one_in
 from fresh import passed_alone
 
 from memory_anchor.adapters.audit import NOTES, JsonlAudit
@@ -156,7 +157,7 @@ def test_a_note_cut_short_says_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
-@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("name", one_in(3, WRITES))
 def test_a_process_killed_between_a_write_and_its_record(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from figures import one_in
 from human_seat import Answer, Seat
 
 from memory_anchor.adapters.audit import JsonlAudit
@@ -227,7 +228,9 @@ def open_folder() -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="another account needs root")
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="another account needs setpriv")
-@pytest.mark.parametrize("state", ["a folder that may not be written", "a store that may not be", "another owner"])
+@pytest.mark.parametrize(
+    "state", one_in(3, ["a folder that may not be written", "a store that may not be", "another owner"])
+)
 def test_a_data_folder_that_cannot_be_written(open_folder: Path, state: str) -> None:
     """Attack N6: the folder or its owner is named; what is printed mends it (the owner's as root)."""
     data = open_folder / "data"

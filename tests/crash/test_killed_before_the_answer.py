@@ -17,7 +17,7 @@ from typing import Any
 import dying_engine
 import pytest
 from agent import Agent
-from figures import FULL
+from figures import FULL, one_in
 from human_seat import Seat
 from labs import until
 
@@ -251,21 +251,21 @@ def killed_call(desk: Desk, name: str, point: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "point"), sampled(TOOLS))
+@pytest.mark.parametrize(("name", "point"), one_in(3, sampled(TOOLS)))
 def test_a_tool_whose_engine_died_before_the_answer_gets_the_first_answer(desk: Desk, name: str, point: str) -> None:
     """Promise 1: SIGKILL between the write and the answer; the bridge sends it once more: one effect."""
     killed_tool(desk, name, point)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "point"), sampled(CALLS))
+@pytest.mark.parametrize(("name", "point"), one_in(4, sampled(CALLS)))
 def test_a_command_whose_engine_died_before_the_answer_gets_the_first_answer(desk: Desk, name: str, point: str) -> None:
     """Promise 1: SIGKILL between the write and the answer; the command sends it once more: one effect."""
     killed_call(desk, name, point)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["remember_conversation", "extract", "import_lines", "undo"])
+@pytest.mark.parametrize("name", one_in(2, ["remember_conversation", "extract", "import_lines", "undo"]))
 def test_a_kill_after_each_write_of_a_deed_of_many_comes_to_the_same_end(desk: Desk, name: str) -> None:
     """Promise 1: wherever it was cut off, the repeat ends it, and tells of all of it."""
     for number in range(1, 4):
@@ -312,7 +312,8 @@ def compacted(desk: Desk) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("hook", "point"), [(summary, "work"), (summary, "put:1"), (ended, "work"), (ended, "put:1"), (compacted, "work")]
+    ("hook", "point"),
+    one_in(3, [(summary, "work"), (summary, "put:1"), (ended, "work"), (ended, "put:1"), (compacted, "work")]),
 )
 def test_a_hook_whose_engine_died_has_one_effect(desk: Desk, hook: Callable[[Desk], Any], point: str) -> None:
     """Promise 1: a hook that was not answered waits on disk and is taken by the next engine; nothing is there twice."""

@@ -37,7 +37,7 @@ core.close()
 print("done", flush=True)
 """
 FILES = 300
-KILLS = 50 if FULL else 12
+KILLS = 50 if FULL else 6
 
 
 def write(docs: Path, turn: int) -> None:

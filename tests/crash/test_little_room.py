@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from edge_writer import FACTS, SPEC, member
-from figures import figure
+from figures import figure, one_in
 
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.sparse_files import keeps_holes
@@ -92,14 +92,14 @@ def test_a_first_write_without_room_is_refused_in_one_sentence(mount: Mount) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mib", figure([5, 220, 900], [5, 40, 70, 160, 220, 300, 450, 600, 700, 760, 900]))
+@pytest.mark.parametrize("mib", one_in(2, figure([5, 220, 900], [5, 40, 70, 160, 220, 300, 450, 600, 700, 760, 900])))
 def test_a_tmpfs_of_any_size_is_enough_or_refused_before(mount: Mount, mib: int) -> None:
     """Attack N9: never a signal, never half a store."""
     assert check_first_write(mount("tmpfs", mib) / "d") == (mib > 768)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mib", figure([20, 60, 100], [5, 20, 60, 80, 100, 160, 300, 600]))
+@pytest.mark.parametrize("mib", one_in(2, figure([20, 60, 100], [5, 20, 60, 80, 100, 160, 300, 600])))
 def test_a_small_disk_of_any_size_is_enough_or_refused_before(mount: Mount, mib: int) -> None:
     """Attack N9: holes stay holes on ext4, so the reserve alone decides."""
     folder = mount("ext4", mib)
@@ -110,7 +110,7 @@ def test_a_small_disk_of_any_size_is_enough_or_refused_before(mount: Mount, mib:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "mib"), [("ext4", 300), ("tmpfs", 900)])
+@pytest.mark.parametrize(("kind", "mib"), one_in(2, [("ext4", 300), ("tmpfs", 900)]))
 def test_a_disk_that_fills_while_writing_loses_nothing_acknowledged(mount: Mount, kind: str, mib: int) -> None:
     """Attack N9: the writer is refused or ended; with room again every acknowledged batch is there."""
     folder = mount(kind, mib)

@@ -11,13 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
+from figures import figure
 
 from memory_anchor.knowledge.lorebooks import LorebookStore
 from memory_anchor.model import Trust
 
 pytestmark = pytest.mark.slow
 
-KILLS = 20
+KILLS = figure(5, 50)
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
 import json, sys

@@ -25,7 +25,7 @@ from memory_anchor.runtime.lock import DirectoryLock
 pytestmark = pytest.mark.slow
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TINY = CollectionSpec({DENSE: EmbedderIdentity("tiny", 8)})
-KILLS, MANY = figure(4, 10), figure(1_500, 3_000)
+KILLS, MANY = figure(2, 10), figure(1_500, 3_000)
 CHILD = """
 import sys
 from pathlib import Path

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from figures import figure
+from figures import figure, one_in
 
 from memory_anchor.adapters.sparse_files import copy_tree
 
@@ -58,7 +58,7 @@ def live(content: bytes) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["cut short", "zeroed", "garbage", "half zeroed"])
+@pytest.mark.parametrize("how", one_in(2, ["cut short", "zeroed", "garbage", "half zeroed"]))
 def test_a_torn_last_page_of_the_log_is_named(tmp_path: Path, how: str) -> None:
     """Rule power: acknowledged versions that the log lost are counted and named; nothing is opened as if whole."""
     child(tmp_path / "s", "write", "killed")
@@ -78,7 +78,7 @@ def test_a_torn_last_page_of_the_log_is_named(tmp_path: Path, how: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["payload_storage", "mutable_id_tracker", "wal", "points.mark", ".json"])
+@pytest.mark.parametrize("place", one_in(2, ["payload_storage", "mutable_id_tracker", "wal", "points.mark", ".json"]))
 def test_a_flipped_bit_is_named_or_harmless(tmp_path: Path, place: str) -> None:
     """Rule power: whatever bit flips, every text that is given is the one that was written; seeded, `FLIPS` a place."""
     rng = random.Random(place)

@@ -36,6 +36,7 @@ def test_writes_survive_and_a_repeat_adds_nothing(home: Home) -> None:
     home.check_audit(home.stored())
 
 
+@pytest.mark.nightly
 def test_a_superseded_fact_is_followed_by_the_new_one(home: Home) -> None:
     """Rule power: of a chain of replacements exactly one is current, and it is the last acknowledged or a later one."""
     agent = home.agent()
@@ -75,6 +76,7 @@ def test_a_superseded_fact_is_followed_by_the_new_one(home: Home) -> None:
     home.check_audit(home.stored())
 
 
+@pytest.mark.nightly
 def test_what_was_forgotten_stays_archived(home: Home) -> None:
     """Rule power: an acknowledged `forget_memory` holds, and no other memory is touched."""
     agent = home.agent()
@@ -132,6 +134,7 @@ def test_a_purge_leaves_one_truth(home: Home) -> None:
         agent = home.agent()
 
 
+@pytest.mark.nightly
 def test_a_reindex_goes_on_where_it_was(home: Home) -> None:
     """Rule power: nothing is lost by a reindex that is cut, and the next one ends."""
     agent = home.agent()
@@ -150,6 +153,7 @@ def void(value: object) -> None:
     del value
 
 
+@pytest.mark.nightly
 def test_a_backup_that_was_reported_can_be_restored(home: Home) -> None:
     """Rule power: the file a backup named is whole, with what was acknowledged before it began."""
     agent = home.agent()

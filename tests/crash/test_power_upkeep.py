@@ -70,6 +70,7 @@ def test_a_hand_over_loses_nothing_and_the_mirror_is_not_trusted_blindly(home: H
     home.check_audit(home.stored())
 
 
+@pytest.mark.nightly
 def test_the_first_opening_of_an_older_store_may_be_cut(home: Home) -> None:
     """Rule power: a release's store whose first engine, first write or first renewal is cut still holds all it held."""
     unpack(STORES / f"{RELEASE}.tar.xz", home.disk.mount)
@@ -100,6 +101,7 @@ def test_the_first_opening_of_an_older_store_may_be_cut(home: Home) -> None:
         assert all(there[text] == 1 for text in new), "doubled"
 
 
+@pytest.mark.nightly
 def test_a_salvage_that_is_cut_is_done_by_the_next_one(home: Home) -> None:
     """Rule power: a damaged store is the damaged one or the mended one, never neither."""
     agent = home.agent()
@@ -120,6 +122,7 @@ def test_a_salvage_that_is_cut_is_done_by_the_next_one(home: Home) -> None:
         assert code == 0, said
 
 
+@pytest.mark.nightly
 def test_vectors_made_anew_may_be_cut(home: Home) -> None:
     """Rule power: `reindex --vectors` with the bundled model is taken up again, and every text is found by meaning."""
     home.env["MEMORY_ANCHOR_EMBEDDER__KIND"] = "auto"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from disk import holding
+from figures import one_in
 from typer.testing import CliRunner, Result
 
 from memory_anchor.app import build_core
@@ -147,7 +148,7 @@ def test_a_salvage_brings_back_neither_what_was_purged_nor_a_changed_text(data: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", one_in(4, DAMAGES))
 def test_one_damage_loses_nothing_while_the_log_is_there(data: Path, run: Run, damage: str) -> None:
     """Attack N5: whatever one file holds, segments and log together give every version."""
     before = versions(run)
@@ -161,7 +162,7 @@ def test_one_damage_loses_nothing_while_the_log_is_there(data: Path, run: Run, d
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", one_in(4, DAMAGES))
 def test_what_no_source_has_is_named_by_id(data: Path, run: Run, damage: str) -> None:
     """Attack N5: without a log what cannot be read is named by id, version, layer and time, never by its text."""
     before = [json.loads(line) for line in versions(run)]

@@ -35,7 +35,7 @@ from memory_anchor.settings import EmbedderSettings, Settings
 from memory_anchor.where import Where
 
 PAGE = 4096
-COPIES = figure(6, 100)
+COPIES = figure(3, 100)
 DERIVED = 0.3
 """Share of damages in payload indexes, which are nine of ten files and can be made anew."""
 SEED = int(os.environ.get("MEMORY_ANCHOR_SALVAGE_SEED", "12"))

@@ -21,6 +21,9 @@ from memory_anchor.testing import PASSPHRASE, cheap_keys
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for path in (ROOT / "docs").rglob("tutorials/*.md"))
+CHINESE = [pytest.param(page, marks=pytest.mark.nightly) for page in PAGES if "zh" in page.parts]
+"""They have the commands of the English ones, as a quick test holds."""
+ENGLISH = [page for page in PAGES if "zh" not in page.parts]
 ELLIPSIS = "…"
 NEW = [("New passphrase", PASSPHRASE), ("Once more", PASSPHRASE)]
 SYNCED = "sync correct horse battery staple"
@@ -89,7 +92,7 @@ def test_there_are_tutorials() -> None:
     assert all(len(list(steps(page))) >= 3 for page in PAGES)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: "/".join(page.relative_to(ROOT / "docs").parts))
+@pytest.mark.parametrize("page", [*ENGLISH, *CHINESE], ids=lambda page: "/".join(page.relative_to(ROOT / "docs").parts))
 def test_a_tutorial_does_what_it_says(page: Path, shell: tuple[Seat, dict[str, str]]) -> None:
     """Issue 18: each tutorial run as a test."""
     seat, env = shell

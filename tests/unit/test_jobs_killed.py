@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from figures import figure
+from figures import figure, one_in
 from fresh import passed_alone
 from timekit import EMBEDDER, T0, a_memory, current, day, put, upkeep
 
@@ -287,7 +287,7 @@ def _audited(up):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", one_in(3, SCENES))
 def test_a_process_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(name, tmp_path, request):
     """Rule: kill -9 in the middle of each job 50 times: no loss, no double, the next run completes.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from figures import one_in
 from pairs import LEASE_S, Killed, Life, Replicas, member, replicas
 from threads import at_once
 
@@ -161,7 +162,7 @@ def test_a_source_is_removed_while_another_replica_reads_it(service: Replicas) -
 
 @pytest.mark.parametrize(
     ("after", "each"),
-    [(False, 4), pytest.param(False, 1, marks=pytest.mark.slow), pytest.param(True, 1, marks=pytest.mark.slow)],
+    one_in(3, [(False, 4), (False, 1), (True, 1)]),
 )
 def test_killed_at_any_change_another_replica_goes_on_and_nothing_is_lost_or_doubled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool, each: int
@@ -213,7 +214,7 @@ def test_killed_at_any_change_another_replica_goes_on_and_nothing_is_lost_or_dou
     assert left > 10
 
 
-@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("after", one_in(2, [False, True]))
 def test_killed_at_any_change_of_a_removal_another_replica_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
