@@ -145,12 +145,17 @@ _TASK = bounded(
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of message `seq`. open: it may be part of a memory. apart: it begins a new line."""
+    """A sentence of message `seq`. open: it may be part of a memory. apart: it begins a new line.
+
+    source: the prose of its message, in which it stands at `start`.
+    """
 
     seq: int
     said: Utterance
     open: bool = True
     apart: bool = False
+    source: str = ""
+    start: int = 0
 
 
 def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
@@ -179,7 +184,7 @@ def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
                 and _is_speakers_own(part, others, inside)
                 and (said.answers or len(_WORD.findall(part)) >= MIN_WORDS)
             )
-            sentences.append(Sentence(message.seq, said, is_open, "\n" in text[end:at]))
+            sentences.append(Sentence(message.seq, said, is_open, "\n" in text[end:at], text, at))
             previous, at = part, at + len(part)
     spoken = len({sentence.seq for sentence in sentences})
     # A few usual messages are counted in, so that one long message is no lecture yet.
@@ -303,7 +308,7 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
     """Return the memory of neighbouring sentences, or None where it gives orders to a reader or is a secret alone."""
     best, at = max(((worth, at) for at, worth in enumerate(worths)), key=lambda pair: pair[0].chance)
     said = group[0].said
-    body = " ".join(sentence.said.text for sentence in group)
+    body = _quoted(group)
     stripped = _ASKED_TO_KEEP.sub("", body, count=1)
     if instruction_like(body) or only_secrets(redact(stripped).text):
         return None
@@ -334,6 +339,12 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
         questions=(redact(said.previous).text,) if said.answers and len(said.previous) <= 200 else (),
         redactions=safe.kinds,
     )
+
+
+def _quoted(group: Sequence[Sentence]) -> str:
+    """Return what neighbouring sentences say with what stands between them: one piece of their message."""
+    last = group[-1]
+    return group[0].source[group[0].start : last.start + len(last.said.text)]
 
 
 def _context_for(said: Utterance, body: str) -> str:

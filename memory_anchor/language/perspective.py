@@ -30,8 +30,10 @@ class Perspective(StrEnum):
     THIRD_PERSON = "third-person"
 
 
-_OPENING = bounded(rf"^(?:(?:{any_phrase('opening', 'english')})[,!\s]+)+(?=\S)", re.I)
-_OPENING_ZH = bounded(rf"^(?:(?:{any_phrase('opening', 'chinese')})[,，、！!\s]*)+(?=\S)")
+_OPENING = bounded(rf"^(?:(?:{any_phrase('opening', 'english')})\s?[,!]+\s?)+(?=\S)", re.I)
+_OPENING_ZH = bounded(rf"^(?:(?:{any_phrase('opening', 'chinese')})\s?[,，、！!]+\s?)+(?=\S)")
+"""Only what a comma or an exclamation mark sets apart is an opening: "No deploys on Mondays" and 请假 begin with a word
+that carries the statement."""
 _NAME_OF = {"user": ("User", "用户"), "assistant": ("The agent", "助手")}
 
 
@@ -43,6 +45,8 @@ def with_speaker(text: str, *, speaker: str) -> str:
 
     >>> with_speaker("By the way, I prefer dark mode.", speaker="user")
     'User: I prefer dark mode.'
+    >>> with_speaker("No deploys before 11 CET on Mondays.", speaker="user")
+    'No deploys before 11 CET on Mondays.'
     """
     chinese = is_chinese(text)
     said = (_OPENING_ZH if chinese else _OPENING).sub("", " ".join(text.split())).strip()

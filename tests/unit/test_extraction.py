@@ -392,3 +392,34 @@ def test_long_conversations_are_read_fast() -> None:
     found = extract_by_rules(talk)
     assert len(talk) / (time.process_time() - started) >= 200
     assert 2 <= len(found) <= 4
+
+
+OPENED = (
+    "No deploys before 11 CET on Mondays.",
+    "Well-known ports are blocked by our firewall in the office.",
+    "No secrets in the repository, ever; use the vault.",
+    "So far-reaching changes need two reviews here.",
+    "Please-wait banners are not allowed in our product.",
+    "Never edit the generated clients by hand; run make proto.",
+    "不过滤空值，接口一律原样返回。",
+    "请假要提前三天告诉组长。",
+    "还有两台机器没有升级，先别动它们。",
+    "好的提交信息要写清原因，我们的规则是这样。",
+    "谢谢页面不允许放广告。",
+)
+"""Statements whose first word looks like an opening, or that a semicolon joins."""
+
+
+@pytest.mark.parametrize("said", OPENED)
+def test_what_is_kept_is_a_piece_of_the_message_from_its_first_word(said: str) -> None:
+    """Rule capture.quotation: no first word is taken for an opening, and what stands between two sentences stays."""
+    kept = extract_by_rules(conversation([{"role": "user", "content": said}]))
+
+    assert all(candidate.content.removeprefix("User: ") in said for candidate in kept)
+    assert all(with_speaker(said, speaker="user").removeprefix("User: ") == said for _ in kept or [None])
+
+
+@pytest.mark.parametrize("opening", ["By the way, ", "Oh! Also, ", "Thanks! ", "Ok , well, "])
+def test_an_opening_is_what_a_comma_or_an_exclamation_mark_sets_apart(opening: str) -> None:
+    """Rule capture.quotation: only that is left out in front."""
+    assert with_speaker(opening + "We release on Tuesdays.", speaker="user") == "We release on Tuesdays."
