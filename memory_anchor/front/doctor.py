@@ -42,6 +42,7 @@ from memory_anchor.front.doctor_machine import (
     environment_found,
     failed,
     free_space,
+    joined_found,
     packages,
     python,
     replicas_found,
@@ -192,6 +193,7 @@ def probe(core: Core) -> Iterator[Check]:
     waiting = core.services.searcher.index.unembedded()
     if waiting:
         yield Check("embedding", "warning", f"{waiting} memories wait for their vectors; words find them until then")
+    yield from joined_found(core)
     yield from _purge_to_repeat(core)
     yield _tried("write, read, forget", lambda: _use_cases(core), "run it again; if it stays, report it")
     yield _tried("store loop", lambda: _store_loop(core), SALVAGE)

@@ -30,6 +30,7 @@ from memory_anchor.runtime.wire import VERSION, is_newer
 if TYPE_CHECKING:
     from httpx2 import Client, Response
 
+    from memory_anchor.core import Core
     from memory_anchor.settings import Settings
 
 PYTHON_LEAST = (3, 11)
@@ -280,3 +281,13 @@ def _skew(date: str) -> float:
         return abs((parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds())
     except (TypeError, ValueError):
         return 0.0
+
+
+def joined_found(core: Core) -> Iterator[Check]:
+    """Yield what earlier versions joined from two texts, if anything: both are in the history."""
+    from memory_anchor.upkeep.parting import NAME, all_joined
+
+    count = sum(1 for _ in all_joined(core.services.store))
+    if count:
+        finding = f"{count} memories were joined from two texts by an earlier version; their history has both"
+        yield Check("joined memories", "warning", finding, f"memory-anchor jobs run {NAME} --dry-run")

@@ -33,9 +33,12 @@ STOP_WAIT_S = 10.0
 """How long `stop` waits for the current batch; a daemon thread never delays the end of the process."""
 
 
+BY_HAND = timedelta(days=36_500)
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """about: one line for `jobs list`. every: time from one run to the next."""
+    """about: one line for `jobs list`. every: time from one run to the next; `BY_HAND` for one that nothing starts."""
 
     name: str
     about: str
@@ -227,6 +230,8 @@ def _failed(name: str, at: datetime, error: MemoryAnchorError) -> JobReport:
 
 def _is_due(job: Job, state: JobState, at: datetime) -> bool:
     # A clock that was once ahead must not delay jobs for years.
+    if job.every >= BY_HAND:
+        return False
     return state.last_at is None or at - state.last_at >= job.every or state.last_at > at + job.every
 
 

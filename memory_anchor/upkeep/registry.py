@@ -36,7 +36,8 @@ from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, MemoryType, Orig
 from memory_anchor.ports import DENSE
 from memory_anchor.upkeep.forgetting import DIGEST_CHARS, citations_of, digest_memory, expire_events, forget, stable_id
 from memory_anchor.upkeep.history import undone_between
-from memory_anchor.upkeep.jobs import Job
+from memory_anchor.upkeep.jobs import BY_HAND, Job
+from memory_anchor.upkeep.parting import part_joined
 from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate, renew_words
 from memory_anchor.upkeep.upkeep import (
     PLANNED_SHOWN,
@@ -444,7 +445,7 @@ def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
         Job("renew_words", "index words again after an update that splits text differently", HOUR, renew),
         Job("embed_pending", "embed memories that have no vector yet", HOUR, embed_pending),
         Job("consolidate", "summarise each ended conversation as one story", 15 * MINUTE, consolidate),
-        Job("merge_duplicates", "merge extracted facts that say the same, citing both", DAY, merge_duplicates),
+        Job("merge_duplicates", "merge extracted facts of which one contains the other", DAY, merge_duplicates),
         Job(
             "reconsolidate",
             "find contradictions among recalled facts, settle those that newer words decide",
@@ -455,6 +456,7 @@ def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
         Job("mark_to_verify", "mark facts whose confidence has faded", DAY, mark_to_verify),
         Job("look_at_sources", "read what changed in knowledge sources", 15 * MINUTE, knowledge),
         Job("expire_events", "archive events past their time to live", HOUR, expire_events),
+        Job("part_joined", "part what earlier versions joined from two texts; only by hand", BY_HAND, part_joined),
         Job("forget", "archive faded memories, up to the nightly limit", DAY, forget),
     )
     return tuple(
