@@ -297,6 +297,7 @@ class Core:
             quarantine=self.quarantine,
             records=self.records if self.shared else None,
             monotonic=time.monotonic,
+            cpu_s=time.thread_time,
         )
 
     def _make_upkeep(self, adapters: Adapters) -> Upkeep:

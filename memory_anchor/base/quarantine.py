@@ -65,7 +65,7 @@ def findings(folder: Path) -> Iterator[tuple[str, str]]:
     for suspect in suspects_of(folder).values():
         if suspect.is_quarantined:
             yield (
-                f"the engine ended {suspect.deaths} times while it read {suspect.name}, which searches leave out",
+                f"the engine ended {suspect.deaths} times while it read {suspect.name}, which is left out",
                 cure,
             )
 
@@ -126,6 +126,21 @@ class Quarantine:
         with self._lock:
             if (suspect := self._suspects.get(key)) and suspect.name != name:
                 self._suspects[key] = suspect._replace(name=name)
+                self._save()
+
+    def deaths(self, text: str) -> int:
+        """Return how many deaths a text is charged with."""
+        suspect = self._suspects.get(text_key(text))
+        return suspect.deaths if suspect is not None else 0
+
+    def charge(self, name: str, text: str, deaths: int, *, step: str = "") -> None:
+        """Set how many deaths a text is charged with: it survived, but nobody would have waited. 0: try it again."""
+        key = text_key(text)
+        with self._lock:
+            others = {other: suspect for other, suspect in self._suspects.items() if other != key}
+            suspects = others | ({key: Suspect(name, deaths, step)} if deaths else {})
+            if suspects != self._suspects:
+                self._suspects = suspects
                 self._save()
 
     def count_quarantined(self) -> int:

@@ -340,16 +340,20 @@ class Catalogue:
             db.execute("DELETE FROM queue WHERE id=?", (work.id,))
 
     def mark_failed(self, work: QueuedWork, error: str, *, now: datetime) -> None:
-        """Leave the work for later."""
+        """Leave the work for later, or for good after `TRIES_MAX`."""
         with self._transaction() as db:
-            row = (retry_at(work, now), error[:500], work.id)
-            db.execute("UPDATE queue SET tries=tries+1, due=?, wrong=? WHERE id=?", row)
+            row = (work.tries + 1, retry_at(work, now), error[:500], work.id)
+            db.execute("UPDATE queue SET tries=?, due=?, wrong=? WHERE id=?", row)
 
     # --- documents and places --------------------------------------------------------------------------------------
 
     def stamps(self, source: str) -> dict[str, str]:
         """Return document -> its stamp when it was read."""
         return dict(self._rows("SELECT ref, stamp FROM document WHERE source=?", source))
+
+    def count_documents(self, source: str) -> int:
+        rows = self._rows("SELECT count(*) FROM document WHERE source=?", source)
+        return int(rows[0][0]) if rows else 0
 
     def problems_of(self, source: str) -> list[str]:
         """Return the sentence of each document that could not be read: the title of one without bytes."""

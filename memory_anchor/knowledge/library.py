@@ -17,7 +17,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,6 +40,7 @@ from memory_anchor.knowledge.catalogue import (
     QUEUE_MAX,
     SOURCES_MAX,
     SYNC,
+    TRIES_MAX,
     Catalogue,
     PassagePlace,
     QueuedWork,
@@ -48,6 +49,7 @@ from memory_anchor.knowledge.catalogue import (
 from memory_anchor.knowledge.index import ACTIVE, COLLECTION, PassageIndex
 from memory_anchor.knowledge.points import (
     INDEX_VERSION,
+    ReadDocument,
     audience_of,
     context_of,
     contexts_in,
@@ -55,12 +57,21 @@ from memory_anchor.knowledge.points import (
     emptied,
     known_vectors,
     memory_of,
-    passage_id,
     passages_of,
     point_of,
+    read_document,
 )
 from memory_anchor.knowledge.sharing import ReadingTurn
-from memory_anchor.knowledge.sources import HUMANS, Listing, Source, SourceDocument, SourceKind, SyncProgress
+from memory_anchor.knowledge.sources import (
+    HUMANS,
+    LISTING,
+    Listing,
+    ReadingGuard,
+    Source,
+    SourceDocument,
+    SourceKind,
+    SyncProgress,
+)
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import Scope, Status, Trust, Visibility, audiences
 from memory_anchor.ports import AuditLog, Clock, Embedder, Entry, MemoryStore
@@ -83,15 +94,6 @@ SCANNED_KINDS = frozenset({SourceKind.REPO_DOCS, SourceKind.GIT_HISTORY, SourceK
 """Kinds that change by themselves; the others are pushed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadDocument:
-    """A document that was just read. passages: their texts and places, in order."""
-
-    stamp: str
-    document: SourceDocument
-    passages: list[tuple[str, PassagePlace]]
-
-
 class Library:
     """The knowledge of one process. Thread-safe. has_worker: whether a thread of its own reads and embeds."""
 
@@ -108,10 +110,12 @@ class Library:
         quarantine: Quarantine | None = None,
         records: SharedRecords | None = None,
         monotonic: Callable[[], float] = lambda: 0.0,
+        cpu_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """on_waiting: called when there is something to read or to embed.
 
         records: of the replicas that share sources, see `shared_catalogue`. monotonic: a clock in seconds.
+        cpu_s: CPU seconds of the calling thread.
         """
         self.data_dir = data_dir
         self.catalogue, self.turn = Catalogue(data_dir), ReadingTurn(None, monotonic)
@@ -128,6 +132,7 @@ class Library:
         self._audit, self._new_id = audit, new_id
         self._on_waiting = on_waiting
         self._quarantine = quarantine or Quarantine()
+        self._guard = ReadingGuard(self._quarantine, cpu_s)
         self._work_lock, self._blob_lock = threading.Lock(), threading.Lock()
         self._reading: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None
         self._last_progress: SyncProgress | None = None
@@ -206,6 +211,8 @@ class Library:
         source = existing or Source(self._new_id(), kind, ref, Trust.UNTRUSTED, owner, self.clock.now(), visibility)
         options = {**(source.options if options is None else options), **({HUMANS: "yes"} if by_human else {})}
         source = replace(source, trust=trust or source.trust, options=options)
+        if by_human:
+            self._guard.take_up(source, self._places(source))
         source = self.catalogue.put_source(source, task, now=self.clock.now(), content=content)
         self._on_waiting()
         return source
@@ -354,7 +361,8 @@ class Library:
                 self.catalogue.mark_failed(work, str(error), now=self.clock.now())
         except (MemoryAnchorError, OSError) as error:
             self._reading = None
-            self.catalogue.mark_failed(work, str(error), now=self.clock.now())
+            tries = TRIES_MAX - 1 if isinstance(error, Refused) else work.tries  # set aside: no later try
+            self.catalogue.mark_failed(replace(work, tries=tries), str(error), now=self.clock.now())
         return True
 
     def _batches(self, work: QueuedWork, progress: SyncProgress) -> Iterator[None]:
@@ -373,25 +381,40 @@ class Library:
             yield from self._read_documents(source, listing, [upload["name"]], progress)
             self._note_sync(source, progress)
         elif source.kind in SCANS:  # what is pushed cannot be scanned again
-            mark = f"{INDEX_VERSION}:{source.trust.value}:"  # both are part of a passage's point
-            cursor = self.catalogue.cursor(source.id)
-            scan = SCANS[source.kind]
-            listing = scan(source, cursor.removeprefix(mark) if cursor.startswith(mark) else "", progress)
-            if not listing.is_unchanged:
-                listing = replace(listing, stamps={ref: mark + stamp for ref, stamp in listing.stamps.items()})
-                stamps = self.catalogue.stamps(source.id)
-                changed = [ref for ref, stamp in listing.stamps.items() if stamps.get(ref) != stamp]
-                progress.documents = len(listing.stamps)
-                yield from self._read_documents(source, listing, changed, progress)
-                removed = [ref for ref in self.catalogue.stamps(source.id) if ref not in listing.stamps]
-                for start in range(0, len(removed), BATCH_DOCUMENTS):
-                    self._store_batch(source, {}, removed=removed[start : start + BATCH_DOCUMENTS])
-                    yield
-                progress.removed = len(removed)
-                self._note_sync(source, progress, cursor=mark + listing.cursor)
+            yield from self._guard.steps(
+                source, self._sync(source, progress), lambda: self._places(source)[progress.listed]
+            )
         else:
             return
         yield from self._clean_up(source)
+
+    def _sync(self, source: Source, progress: SyncProgress) -> Iterator[None]:
+        """List a source and read what changed, yielding after each step."""
+        from memory_anchor.knowledge.reading import SCANS
+
+        mark = f"{INDEX_VERSION}:{source.trust.value}:"  # both are part of a passage's point
+        cursor = self.catalogue.cursor(source.id)
+        scan = SCANS[source.kind]
+        listing = scan(source, cursor.removeprefix(mark) if cursor.startswith(mark) else "", progress)
+        progress.listed = True
+        yield
+        if listing.is_unchanged:
+            return
+        listing = replace(listing, stamps={ref: mark + stamp for ref, stamp in listing.stamps.items()})
+        stamps = self.catalogue.stamps(source.id)
+        changed = [ref for ref, stamp in listing.stamps.items() if stamps.get(ref) != stamp]
+        progress.documents = len(listing.stamps)
+        yield from self._read_documents(source, listing, changed, progress)
+        removed = [ref for ref in self.catalogue.stamps(source.id) if ref not in listing.stamps]
+        for start in range(0, len(removed), BATCH_DOCUMENTS):
+            self._store_batch(source, {}, removed=removed[start : start + BATCH_DOCUMENTS])
+            yield
+        progress.removed = len(removed)
+        self._note_sync(source, progress, cursor=mark + listing.cursor)
+
+    def _places(self, source: Source) -> tuple[str, str]:
+        """Return the places at which a reading may stand, see `ReadingGuard`: before and after the listing."""
+        return LISTING, f"what follows {self.catalogue.count_documents(source.id)} documents"
 
     def _note_sync(self, source: Source, progress: SyncProgress, *, cursor: str = "") -> None:
         """Record the result of a sync, with every document that is left out, also those read before."""
@@ -404,9 +427,9 @@ class Library:
         self, source: Source, listing: Listing, refs: Sequence[str], progress: SyncProgress
     ) -> Iterator[None]:
         """Read documents in batches, a transaction each. One that cannot be read is left out with its sentence."""
-        batch: dict[str, _ReadDocument] = {}
+        batch: dict[str, ReadDocument] = {}
         for ref in refs:
-            batch[ref] = result = self._read_document(source, listing, ref)
+            batch[ref] = result = read_document(source, listing, ref, self._quarantine)
             progress.read += 1
             progress.passages += len(result.passages)
             progress.bytes += len(result.document.text)
@@ -418,32 +441,7 @@ class Library:
             self._store_batch(source, batch)
             yield
 
-    def _read_document(self, source: Source, listing: Listing, ref: str) -> _ReadDocument:
-        """Return a document with its passages; one that cannot be read has none, and its title says why."""
-        from memory_anchor.knowledge.reading import passages_in
-
-        stamp = listing.stamps[ref]
-        try:
-            document = listing.open(ref)
-            if self._quarantine.is_quarantined(document.text):
-                stamp = ""  # so that the next sync reads it again
-                raise BadInput(f"{ref!r} is left out: the engine ended while it read it")
-            with self._quarantine.reading({ref: document.text}):
-                passages = [
-                    (text, replace(place, passage=passage_id(source.id, text)))
-                    for text, place in passages_in(source, document)
-                ]
-            return _ReadDocument(stamp, document, passages)
-        except BadInput as error:
-            why = str(error)
-        except MemoryAnchorError:
-            raise
-        except Exception:  # a parser's bug must not end the thread that embeds memories
-            log.exception("a document of source %s could not be parsed", source.id)
-            why = f"{ascii(ref)[1:-1][:120]} is left out: it cannot be parsed; save it as plain text"
-        return _ReadDocument(stamp, SourceDocument(ref, "", "", title=why), [])  # see `Catalogue.problems_of`
-
-    def _store_batch(self, source: Source, batch: Mapping[str, _ReadDocument], *, removed: Sequence[str] = ()) -> None:
+    def _store_batch(self, source: Source, batch: Mapping[str, ReadDocument], *, removed: Sequence[str] = ()) -> None:
         """Store the new passages of these documents, and retire those that are in no document any more."""
         self.catalogue.begin_changes(source.id)
         before = self.catalogue.places(source.id, refs=[*batch, *removed])
@@ -479,7 +477,7 @@ class Library:
     def _changed_entries(
         self,
         source: Source,
-        batch: Mapping[str, _ReadDocument],
+        batch: Mapping[str, ReadDocument],
         places: Mapping[str, list[PassagePlace]],
         stored: Mapping[str, Entry],
     ) -> list[Entry]:

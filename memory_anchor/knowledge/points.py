@@ -11,17 +11,19 @@ about `docs/` (docs/knowledge.md).
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.system import encode_id
 from memory_anchor.base.hashing import content_hash
+from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.knowledge.catalogue import PassagePlace
 from memory_anchor.knowledge.index import ACTIVE, COLLECTION, PassageIndex
-from memory_anchor.knowledge.sources import Source, SourceDocument, SourceKind
+from memory_anchor.knowledge.sources import Listing, Source, SourceDocument, SourceKind
 from memory_anchor.language.indexing import conversation_context
 from memory_anchor.model import (
     Citation,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from memory_anchor.base.quarantine import Quarantine
     from memory_anchor.ports import Embedder, Matrix, MemoryStore
 
+log = logging.getLogger("memory_anchor")
 TAG = "knowledge"
 PASSAGE_CITATION_KINDS: frozenset[CitationKind] = frozenset(("knowledge_chunk", "url"))
 """Kinds of a passage's first citation: its own place."""
@@ -54,6 +57,41 @@ SERIES_CHARS = 400
 """A quarter of a passage: two neighbours up to this length are a series."""
 SPARE = 200
 """Passages read beyond the texts asked for: a text may be in several sources."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadDocument:
+    """A document that was just read. passages: their texts and places, in order."""
+
+    stamp: str
+    document: SourceDocument
+    passages: list[tuple[str, PassagePlace]]
+
+
+def read_document(source: Source, listing: Listing, ref: str, quarantine: Quarantine) -> ReadDocument:
+    """Return a document with its passages; one that cannot be read has none, and its title says why."""
+    from memory_anchor.knowledge.reading import passages_in
+
+    stamp = listing.stamps[ref]
+    try:
+        document = listing.open(ref)
+        if quarantine.is_quarantined(document.text):
+            stamp = ""  # so that the next sync reads it again
+            raise BadInput(f"{ref!r} is left out: the engine ended while it read it")
+        with quarantine.reading({ref: document.text}):
+            passages = [
+                (text, replace(place, passage=passage_id(source.id, text)))
+                for text, place in passages_in(source, document)
+            ]
+        return ReadDocument(stamp, document, passages)
+    except BadInput as error:
+        why = str(error)
+    except MemoryAnchorError:
+        raise
+    except Exception:  # a parser's bug must not end the thread that embeds memories
+        log.exception("a document of source %s could not be parsed", source.id)
+        why = f"{ascii(ref)[1:-1][:120]} is left out: it cannot be parsed; save it as plain text"
+    return ReadDocument(stamp, SourceDocument(ref, "", "", title=why), [])  # see `Catalogue.problems_of`
 
 
 def passage_id(source: str, text: str) -> str:

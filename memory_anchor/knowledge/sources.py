@@ -8,18 +8,25 @@ differ in who wrote them, and that decides how far they are trusted.
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from memory_anchor.base.quarantine import Quarantine
+from memory_anchor.errors import Refused
 from memory_anchor.model import Scope, Trust, Visibility
 
 SKIPPED_SHOWN = 50
 DEPTH_MAX = 32
 """Levels of folders that are read."""
 IGNORE_FILE = ".memoryignore"
+STEP_CPU_S = 60.0
+"""What one step of a reading may take: the list of 100,000 files takes some 3 s, a batch of passages 4 s."""
+LISTING = "the list of its documents"
 SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
 
 
@@ -92,6 +99,7 @@ class SyncProgress:
     passages: int = 0
     bytes: int = 0
     removed: int = 0
+    listed: bool = False
     took_s: float = 0.0
     skipped: list[str] = field(default_factory=list)
     counted: Counter[str] = field(default_factory=Counter)
@@ -128,3 +136,55 @@ class Listing:
 
 
 Scan = Callable[[Source, str, SyncProgress], Listing]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingGuard:
+    """Sets a source aside whose reading ended the process twice at one place, or took too long there twice.
+
+    A place is the listing of a source, or how many of its documents were read; to pass it clears it. Rejected: to go on
+    behind such a place by itself, since a hostile folder has any number of them. cpu_s: CPU seconds of this thread.
+    """
+
+    quarantine: Quarantine
+    cpu_s: Callable[[], float]
+
+    def steps(self, source: Source, batches: Iterator[None], place: Callable[[], str]) -> Iterator[None]:
+        """Read batches, each under guard. Raises Refused: the source is set aside at this place."""
+        done = object()
+        while True:
+            self._check(source, at := place())
+            with self._step(source, at):
+                ended = next(batches, done) is done
+            if ended:
+                return
+            yield
+
+    def _check(self, source: Source, place: str) -> None:
+        if self.quarantine.is_quarantined(_key(source, place)):
+            again = f"memory-anchor knowledge add {shlex.quote(source.ref)} --kind {source.kind} --human"
+            raise Refused(
+                f"{source.ref} is set aside: twice the engine ended, or took over {STEP_CPU_S:.0f} s of CPU, while it"
+                f" read {place}; `{again}` takes it up again, `memory-anchor knowledge remove {source.id}` forgets it"
+            )
+
+    @contextlib.contextmanager
+    def _step(self, source: Source, place: str) -> Iterator[None]:
+        """Mark a source while one step of reading it runs, and charge it for one that takes too long."""
+        key, name = _key(source, place), f"source {source.id} ({ascii(source.ref)[1:-1]}, {place})"
+        before, began = self.quarantine.deaths(key), self.cpu_s()
+        try:
+            with self.quarantine.reading({name: key}):
+                yield
+        finally:
+            if self.cpu_s() - began > STEP_CPU_S:
+                self.quarantine.charge(name, key, before + 1)
+
+    def take_up(self, source: Source, places: Iterable[str]) -> None:
+        """Let a source be read again from these places."""
+        for place in places:
+            self.quarantine.charge("", _key(source, place), 0)
+
+
+def _key(source: Source, place: str) -> str:
+    return f"source {source.id}: {place}"

@@ -90,7 +90,7 @@ BUDGETS: dict[str, int] = {
     "errors": 124,
     "__main__": 76,
     "__init__": 10,
-    "base": 1581,
+    "base": 1600,
     "use_cases": 2370,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
