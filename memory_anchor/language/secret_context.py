@@ -57,6 +57,8 @@ VALUE_WITHIN, GROUPED_CHARS = 24, 27
 """Characters before a value that may have its label, and the least length of groups of digits: four of six."""
 GLUED_CHARS = 80
 """Characters before a secret in which pieces may be attached to it."""
+SIGNS_LEAST = 5
+"""Different characters of a random token; `xxxx` stands for one."""
 ENCODED_MAX = 40
 """Encoded tokens of one text that are decoded."""
 
@@ -66,7 +68,7 @@ _HEX = re.compile(r"[0-9a-f]{12,}|[0-9A-F]{12,}")
 _VENDORS = re.compile(r"[A-Za-z][A-Za-z0-9]{1,11}[_.](?:[A-Za-z0-9]{1,16}[_.]){0,3}[A-Za-z0-9]{24,}")
 """The common form of vendors: a short name, an underscore or a dot, a long body."""
 _VENDOR = re.compile(r"[A-Z]{2,8}-(?=[0-9a-z])")
-_PATH = re.compile(r"(?:^|/)[a-z]{4,40}(?:/|$)|\.[a-z]{1,5}\d?$")
+_PATH = re.compile(r"(?:^|/)[a-z]{4,40}/|/[a-z]{4,40}$|\.[a-z]{1,5}\d?$")
 _PATTERNS = {name: text(source) for name, source in table("secret_context").items()}
 
 
@@ -85,6 +87,8 @@ _NOT_SECRET_BODY = re.compile(r"\AAAAA[B-Z][0-9A-Za-z]{3}|iVBORw0KGgo|R0lGOD|/9j
 _BEGIN_PUBLIC = re.compile(r"-----begin (?:certificate|public key|[a-z0-9 ]{0,20}public key|certificate request)")
 _CACHE_KEY = re.compile(r"(?:[A-Za-z]{2,20}-){2,6}(?:[0-9a-f]{40}|[0-9a-f]{64})")
 """Names and a digest."""
+_EXPONENT = re.compile(r'"\s{0,4},\s{0,4}"e"')
+"""After the number of a public RSA key in JSON."""
 _WORD_RUN = re.compile(r"[A-Z]?[a-z]{3,}")
 WORDY = 0.55
 """Share of words in a token from which it is a name; random base 62 has some 0.25."""
@@ -187,10 +191,18 @@ class _Labels:
         index = bisect_left(self.ends, end + 1)
         clause = _CLAUSE.match(self.lowered, end, end + AFTER)
         after = (one for one in (self.words or ())[index : index + 2] if one.start() >= end)
-        word = next((one for one in after if self.lowered[one.start() - 1] != "/"), None)  # no part of a path
+        word = next((one for one in after if not self._says_nothing(one, end)), None)
         if word is None or clause is None or word.end() > clause.end():
             return ""
         return "" if word.lastgroup == "other" and word.start() - end > OTHER_AFTER else word.lastgroup or ""
+
+    def _says_nothing(self, word: re.Match[str], end: int) -> bool:
+        """Return whether a word after a token says nothing of it: a part of a path, or many of a kind."""
+        joined = self.lowered[max(end, self.lowered.rfind(" ", end, word.start()) + 1) : word.start()]
+        return "/" in joined or word.group().endswith(_MANY)
+
+
+_MANY = ("tokens", "keys", "cookies", "secrets", "sessions")
 
 
 def _is_made_value(body: str, labels: _Labels, at: int) -> bool:
@@ -247,7 +259,7 @@ def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
         named = _WORDS.match(lowered, begin)
         if named and named.lastgroup == "other" and text[named.end() : named.end() + 1] == "-":  # nonce-..., sha256-...
             continue
-        if _CACHE_KEY.fullmatch(body):
+        if _CACHE_KEY.fullmatch(body) or _EXPONENT.match(text, end) or len(set(body)) < SIGNS_LEAST:
             continue
         mixed = not _HEX.fullmatch(_SEPARATORS.sub("", body)) and _is_mixed(body)
         if not mixed and not _is_single(body) and not _is_made_value(body, labels, begin):
@@ -322,7 +334,7 @@ _STOP = re.compile(r"\n\n|\ufffc")
 _UNIT = _pattern("unit", re.I)
 _NAMES_ONLY = re.compile(r"[A-Za-z_][A-Za-z_]*|[A-Z][A-Z0-9_]{2,60}|[a-z]{2,20}(?:[-_/.][a-z0-9]{1,20}){1,8}|\W+")
 _CODE = _pattern("code")
-_NAME_REST = re.compile(r"[A-Za-z0-9_]*+(?:\.[A-Za-z]{1,5}(?![A-Za-z]))?(?:::)?")
+_NAME_REST = re.compile(r"[A-Za-z0-9_/]*+(?:\.[A-Za-z]{1,5}(?![A-Za-z]))?(?:::[A-Za-z0-9_]*+){0,4}")
 
 
 _COMPOSED = _pattern("composed", re.I)
@@ -363,7 +375,10 @@ def _passwords(text: str, lowered: str, is_reference: Callable[[str], bool]) -> 
     for (start, end), (following, _) in pairwise([*labels, (len(lowered), 0)]):
         if lowered.startswith("pass\n", start):  # the statement
             continue
-        if text[end - 1].isascii() and text[end : end + 1] == "_":  # the name of a file, a function, a setting
+        in_path = text[start - 1 : start] == text[end : end + 1] == "/"
+        if text[end - 1].isascii() and (
+            text[end : end + 1] == "_" or in_path
+        ):  # a file's, a function's, a setting's name
             end = _NAME_REST.match(text, end, end + PASSWORD_WITHIN).end()  # type: ignore[union-attr]
         last = min(end + PASSWORD_WITHIN, following)
         if last - end >= CHOSEN_CHARS:

@@ -15,7 +15,15 @@ from dataclasses import dataclass
 
 from memory_anchor.base.json_values import optional_text, record, records, text
 from memory_anchor.language.randomness import machine_made_chance
-from memory_anchor.language.secret_context import LIKELY_MADE, Span, in_order, is_long_name, is_wordy
+from memory_anchor.language.secret_context import (
+    LABELLED_CHARS,
+    LIKELY_MADE,
+    MADE,
+    Span,
+    in_order,
+    is_long_name,
+    is_wordy,
+)
 from memory_anchor.language.words import filled, listed, table
 
 
@@ -121,13 +129,14 @@ def _mixed(value: str) -> bool:
 
 def _is_password(match: re.Match[str]) -> bool:
     value: str = match.group("s").rstrip(".,;:!?'\"")
-    if is_reference(value) or len(value) < 4 or is_long_name(value):
+    if is_reference(value.lstrip("-")) or len(value) < 4 or is_long_name(value):  # ${NAME:-value}
         return False
     glued = match.group("glue") if "glue" in match.re.groupindex else None
     if glued is not None and glued.strip() in {"=", ":"} and len(value) >= 6 and not glued.endswith(" "):
         # `PASSWORD=letmein`: written as an assignment, so a plain word counts too.
         return not re.fullmatch(r"\d{1,3}|[A-Z][a-z]+\d?", value)
-    return _mixed(value) or (value.isdigit() and len(value) >= 6)
+    is_made = value.isalpha() and len(value) >= LABELLED_CHARS and machine_made_chance(value) >= MADE
+    return _mixed(value) or (value.isdigit() and len(value) >= 6) or (is_made and value.islower())
 
 
 _DIGEST = re.compile(r"sha(?:1|224|256|384|512)[-:]|v?\d{1,4}(?:\.\d{1,6}){1,4}")
@@ -154,6 +163,8 @@ def _is_sk(match: re.Match[str]) -> bool:
 def _is_phone(match: re.Match[str]) -> bool:
     """Return whether the digits are a telephone number and not a date, a size or a plain count."""
     found = match.group("s")
+    if _ID_BEFORE.search(match.string, max(0, match.start("s") - 8), match.start("s")):
+        return False
     count = len(_digits(found))
     if not 7 <= count <= 15 or re.match(r"(?:19|20)\d\d[-./ ][01]?\d[-./ ][0-3]?\d", found):
         return False
@@ -174,6 +185,10 @@ _NOT_MAIL = re.compile(
 )
 
 
+_MESSAGE_ID = re.compile(r"(?:message-id|in-reply-to|references):?\s{0,2}<$", re.I)
+_ID_BEFORE = re.compile(r"(?<![a-z])ids?\W{0,3}$", re.I)
+
+
 def _is_email(match: re.Match[str]) -> bool:
     """Return whether this is a person's address and not a Git remote, a login on a host or a package version."""
     local, _, host = match.group().partition("@")
@@ -183,7 +198,7 @@ def _is_email(match: re.Match[str]) -> bool:
     if after[:1] == ":" and after[1:2] in "/~.":
         return False
     before = match.string[max(0, match.start() - 80) : match.start()]
-    return not (_NOT_MAIL.search(before) or _IN_URL.search(before))
+    return not (_NOT_MAIL.search(before) or _IN_URL.search(before) or _MESSAGE_ID.search(before))
 
 
 def _has_digit(match: re.Match[str]) -> bool:

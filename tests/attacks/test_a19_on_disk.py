@@ -23,8 +23,8 @@ def leaks(data: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_no_file_of_the_data_folder_holds_a_secret_that_went_through_a_door(tmp_path: Path) -> None:
-    """Attack A19: logs, spool, notes of environments, reports, proposals, audit and store."""
-    house = House(tmp_path, settings="", private=True)
+    """Attack A19: logs, spool, outbox, notes of environments, reports, proposals, audit and store."""
+    house = House(tmp_path, settings="remote: {url: 'http://127.0.0.1:9', key: away}\n", private=True)
     env = {"MEMORY_ANCHOR_EMBEDDER__KIND": "none", "MEMORY_ANCHOR_LLM__API_KEY": KEY}
     told = f"The deploy token is {SECRET} and the key is {KEY}"
     try:
@@ -95,6 +95,7 @@ def test_no_file_of_the_data_folder_holds_a_secret_that_went_through_a_door(tmp_
         assert engine.stop(house.data)
         for event in ("PostCompact", "SessionEnd", "PreCompact"):  # nobody serves: these wait on disk
             house.run("hook", event, stdin=json.dumps(payload).encode(), **env)
+        assert list((house.data / "remote" / "outbox").iterdir())
         assert leaks(house.data) == []
         proposed = house.project("here") / ".ai" / "proposals"
         assert any(file.is_file() for file in proposed.rglob("*"))

@@ -55,23 +55,23 @@ def test_kinds_of_public_documents_in_carriers_of_their_own_are_mostly_found(hal
     assert sum(case.leaks(redact(case.text).text) for case in cases) <= (1 - wanted) * len(cases)
 
 
-@pytest.mark.parametrize(("split", "wanted"), [("dev", 0.97), ("blind", 0.93)])
+@pytest.mark.parametrize(("split", "wanted"), [("dev", 0.97), ("blind", 0.94), ("third", 0.97), ("fourth", 0.97)])
 def test_secrets_in_the_carriers_that_agents_meet_are_found(split: str, wanted: float) -> None:
-    """Attack A19: 40 files, commands, logs, addresses and chats a part.
+    """Attack A19: files, commands, logs, addresses, chats: 40, 40, 40 and 20; each was read after the one before.
 
-    First .850 and .858; .908 of "blind" once the misses of "dev" were read, then read too.
+    First .850, .858, .942 and .850; before its own misses were read, each had .850, .908, .975 and .983.
     """
     cases = [case for seed in range(3) for case in planted(CARRIERS, split=split, seed=seed)]
     left = [case.name for case in cases if case.leaks(redact(case.text).text)]
     assert len(left) <= (1 - wanted) * len(cases), sorted(set(left))
 
 
-@pytest.mark.parametrize(("split", "touched_at_most"), [("dev", 0.003), ("blind", 0.003)])
-def test_what_only_looks_like_a_secret_stays(split: str, touched_at_most: float) -> None:
-    """Attack A19: 150 lines a part. First 7.8 and 9.6 %; 6.2 of "blind" once "dev" was read, then read too."""
+@pytest.mark.parametrize("split", ["dev", "blind", "third", "fourth"])
+def test_what_only_looks_like_a_secret_stays(split: str) -> None:
+    """Attack A19: 150, 150, 100, 99 lines. First 7.8, 9.6, 15.3 and 6.7 %; before it was read 7.8, 6.2, 10.3, 1.0."""
     lines = [line for seed in range(3) for line in clean_lines(split, seed=seed)]
     touched = [line for line in lines if redact(line).text != line]
-    assert len(touched) <= touched_at_most * len(lines), touched
+    assert len(touched) <= 0.003 * len(lines), touched
 
 
 @pytest.mark.parametrize(
