@@ -339,7 +339,7 @@ class Listed:
 
 
 Content = Annotated[str, Text(CONTENT_MAX)]
-Identifier = Annotated[str, Exact(NAME_MAX)]
+Identifier = Annotated[str, Text(NAME_MAX)]
 Name = Annotated[str, Exact(NAME_MAX, 0)]
 """Of somebody or something, as it is known elsewhere."""
 Label = Annotated[str, Text(NAME_MAX, 0)]

@@ -36,6 +36,7 @@ from memory_anchor.ingest.extraction import sentences_of, weigh
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
 from memory_anchor.ingest.transcripts import codex_exit_code, read_end, read_transcript
 from memory_anchor.language.fences import strip_fenced
+from memory_anchor.language.safety import cleaned
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Layer, WriteMode
@@ -256,8 +257,7 @@ class Hooks:
         return chosen.prompt_template or (unwritten.question if unwritten else ASK)
 
     def _prompt(self, anchor: MemoryAnchor, payload: Mapping[str, Json]) -> str:
-        prompt = strip_fenced(str(payload.get("prompt") or payload.get("user_prompt") or ""))
-        prompt = prompt.replace("\0", " ").strip()[: inputs.QUERY_MAX]
+        prompt = _said(str(payload.get("prompt") or payload.get("user_prompt") or ""), most=inputs.QUERY_MAX)
         if len(prompt.encode()) < MIN_PROMPT_CHARS or prompt.startswith("/"):
             return ""
         anchor.services.recent_prompts.note(anchor.actor.scope, prompt)
@@ -347,10 +347,15 @@ def newest(messages: Sequence[Message]) -> list[dict[str, Json]]:
     return found
 
 
+def _said(text: str, *, most: int) -> str:
+    """Return what a client's hook was told, as a request may have it: cleaned before it is cut, or half would stay."""
+    return cleaned(strip_fenced(text[: 2 * most]).replace("\0", " ")).text[:most]
+
+
 def store_summary(anchor: MemoryAnchor, summary: str) -> None:
     """Store a compaction's summary as events, in at most `SUMMARY_PARTS` parts; an empty one is no event."""
-    text = strip_fenced(summary).replace("\0", " ").strip()
     size = inputs.CONTENT_MAX
+    text = _said(summary, most=size * SUMMARY_PARTS)
     parts = [text[start : start + size] for start in range(0, len(text), size)][:SUMMARY_PARTS]
     for number, part in enumerate(parts, start=1):
         place = f" {number}/{len(parts)}" if len(parts) > 1 else ""

@@ -22,7 +22,7 @@ from memory_anchor.fields import (
     clean,
     enum_name,
 )
-from memory_anchor.inputs import PATH_MAX, REASON_MAX
+from memory_anchor.inputs import NAME_MAX, PATH_MAX, REASON_MAX
 from memory_anchor.model import VISIBILITY_ALIASES, Trust, Visibility
 from memory_anchor.requests import SEARCH_LIMIT_MAX
 
@@ -95,4 +95,4 @@ class KnowledgeSync(BaseRequest):
 class KnowledgeRemove(BaseRequest):
     """Erase a source and everything from it, with a certificate."""
 
-    source: Identifier = arg()
+    source: Annotated[str, Exact(NAME_MAX)] = arg()

@@ -53,7 +53,7 @@ from memory_anchor.fields import (
     When,
     arg,
 )
-from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, PATH_MAX, QUERY_MAX, REASON_MAX, TAG_MAX, TTL_DAYS_MAX
+from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, NAME_MAX, PATH_MAX, QUERY_MAX, REASON_MAX, TAG_MAX, TTL_DAYS_MAX
 from memory_anchor.model import DEFAULT_IMPORTANCE, LAYER_OF_TYPE, Layer, MemoryType, ProposalAction
 
 SEARCH_LIMIT_MAX = 50
@@ -165,7 +165,7 @@ class SaveMemory(WriteRequest):
     confidence: Share | None = arg(
         None, "0 to 1; default: by its words.", tool="{}, default 0.9, hedged 0.8; below waits for review"
     )
-    replaces: Name = arg("", "The id of what it corrects.", tool="")
+    replaces: Label = arg("", "The id of what it corrects.", tool="")
 
 
 class LogEvent(WriteRequest):
@@ -214,8 +214,8 @@ class ProposeChange(BaseRequest):
     content: Annotated[str, Text(CONTENT_MAX, 0)] = arg()
     reason: Reason = arg()
     action: AnyAction = arg(ProposalAction.ADD, tool="add (default), replace, remove")
-    entry_id: Name = arg("")
-    from_id: Name = arg("")
+    entry_id: Label = arg("")
+    from_id: Label = arg("")
 
 
 class SearchEvents(BaseRequest):
@@ -435,7 +435,7 @@ class PreviewPurge(BaseRequest):
 class Purge(PreviewPurge):
     """Erase memories for good, by id or by a text. seen: identifies the preview that was shown."""
 
-    seen: Identifier = arg()
+    seen: Annotated[str, Exact(NAME_MAX)] = arg()
 
 
 class RunJob(BaseRequest):
@@ -454,7 +454,7 @@ class SwitchJobs(BaseRequest):
 class ReadReport(BaseRequest):
     """Show what an earlier context cost and why."""
 
-    id: Name = arg("", "A report's id; without one, the reports that are kept.")
+    id: Label = arg("", "A report's id; without one, the reports that are kept.")
 
 
 class AssemblePrompt(BaseRequest):
@@ -504,7 +504,7 @@ class ListLorebooks(BaseRequest):
 class ShowLorebook(BaseRequest):
     """Show a lorebook's entries, and which parts of its file could not be read."""
 
-    name: Identifier = arg()
+    name: Annotated[str, Exact(NAME_MAX)] = arg()
 
 
 class RemoveLorebook(ShowLorebook):

@@ -54,6 +54,8 @@ OPEN_PATHS = frozenset({"/v1/health", "/v1/ready", "/v1/version"})
 BODY_BYTES_MAX = 16 << 20
 """A prompt of a million tokens is about 4 MB."""
 CONTENT_LENGTH_DIGITS = 18
+SENT_ONCE = ("host", "origin", "sec-fetch-site", "content-type", "content-length", PROJECT_HEADER, VARIANT_HEADER)
+"""Headers by which a request is let in, or which say whose it is and what it holds."""
 _PORT = re.compile(r":\d{1,5}$")
 
 
@@ -70,6 +72,20 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(bare).is_loopback
     except ValueError:
         return False
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """Return a request's headers. Raises BadInput: one that decides something comes twice, or its body has two lengths.
+
+    Programs differ in which of two counts, so neither does. Two Authorization headers have an answer of their own.
+    """
+    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+    names = [name for name, _ in pairs]
+    if twice := next((name for name in SENT_ONCE if names.count(name) > 1), None):
+        raise BadInput(f"the request has two {twice} headers; send one")
+    if "transfer-encoding" in names and "content-length" in names:
+        raise BadInput("the request has both Content-Length and Transfer-Encoding; send one of them")
+    return dict(pairs)
 
 
 def is_open(path: str) -> bool:
@@ -131,7 +147,11 @@ class Guard:
                 self._traces.note(route, scope["method"], status, took, parent=parent)
 
     async def _authorised(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            headers = headers_of(scope)
+        except BadInput as error:  # whoever is in between may see another request's beginning where this one ends
+            await _send_error(scope, receive, send, report(error).status, error, {"Connection": "close"})
+            return
         try:
             if refusal := self._wrong_host_or_origin(headers):
                 await _send_error(scope, receive, send, *refusal)

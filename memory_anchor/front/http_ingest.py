@@ -24,7 +24,7 @@ from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, Record, record, texts
 from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, NotFound, StoreBusy, Unavailable
 from memory_anchor.fields import BaseRequest
-from memory_anchor.front.callers import credential_of
+from memory_anchor.front.callers import credential_of, safe_name
 from memory_anchor.front.http_access import error_body
 from memory_anchor.front.http_v1 import (
     CLAIMS,
@@ -225,7 +225,8 @@ def add_ingest(app: FastAPI, v1: V1Handler, worker: BatchWorker) -> None:
     async def report(request: Request, batch: str) -> dict[str, object]:
         credential = credential_of(request)
         rights.check(Action.READ, PRINCIPAL_OF_ROLE[credential.role])
-        read = partial(worker.batches.report, batch, account=credential.account, user=credential.user)
+        bound = {"account": credential.account, "user": safe_name(credential.user), "project": credential.project}
+        read = partial(worker.batches.report, batch, **bound)
         return dict(await v1.places.run(read))
 
 

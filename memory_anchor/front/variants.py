@@ -19,6 +19,7 @@ from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, Record, records
 from memory_anchor.errors import BadInput
 from memory_anchor.front.callers import VARIANT_HEADER
+from memory_anchor.inputs import shortened
 from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Actor
@@ -54,7 +55,7 @@ class VariantChoice:
         """
         name = request.headers.get(VARIANT_HEADER, DEFAULT_VARIANT)
         if name not in self.names:
-            raise BadInput(f"X-KM-Variant is {name[:80]!r}; allowed are {', '.join(self.names)}")
+            raise BadInput(f"X-KM-Variant is {shortened(repr(name))}; allowed are {', '.join(self.names)}")
         return self._sticky.first(_conversation_of(actor), name) if conversation else name
 
     @contextmanager

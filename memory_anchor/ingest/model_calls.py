@@ -284,7 +284,7 @@ def _fenced(chunk: Sequence[Message]) -> str:
         if text and message.role in {"user", "assistant"}:
             lines.append(f"[{message.seq}] {message.role}: {text}")
         for call in message.tool_calls:
-            shown = cleaned(f"{call.name} {call.arguments}"[:CALL_CHARS]).text.replace("\n", " ")
+            shown = cleaned(f"{call.name} {call.arguments}"[: 2 * CALL_CHARS]).text[:CALL_CHARS].replace("\n", " ")
             lines.append(f"[{message.seq}] {message.role} called {shown}")
     return fence("\n".join(lines), source="conversation", trust=Trust.UNTRUSTED) if lines else ""
 

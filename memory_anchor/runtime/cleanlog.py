@@ -25,7 +25,8 @@ class CleanFormatter(logging.Formatter):
 
         line = super().format(record)
         cut = len(line) - LINE_CHARS
-        return cleaned(line[:LINE_CHARS]).text + (f" ... ({cut} characters cut)" if cut > 0 else "")
+        clean = cleaned(line[: 2 * LINE_CHARS]).text[:LINE_CHARS]  # cut first, half a secret would stay
+        return clean + (f" ... ({cut} characters cut)" if cut > 0 else "")
 
     def formatException(self, ei: ExcInfo) -> str:  # noqa: N802 - logging's name
         """Return type and place of an exception: its text and source lines may quote a memory."""

@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from memory_anchor.base.json_values import Json, text
 from memory_anchor.model import Actor
 from memory_anchor.runtime import handshake
+from memory_anchor.runtime.relay import is_too_deep
 
 _Inbound: TypeAlias = tuple[
     ContextSendStream[SessionMessage | Exception], ContextReceiveStream[SessionMessage | Exception]
@@ -85,11 +86,16 @@ async def memory_streams() -> AsyncIterator[tuple[_Inbound, _Outbound]]:
 
 
 def parse_message(line: bytes | str) -> JSONRPCMessage:
-    """Return the message on a line. Raises ValueError: it is none, or nested deeper than the stack has room for."""
+    """Return the message on a line. Raises ValueError: it is none, or nested deeper than a bridge lets pass.
+
+    Python's own parser reads as deep as the interpreter's release allows, so its depth is bounded here.
+    """
     try:
         try:
             return jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
+            if is_too_deep(line if isinstance(line, str) else line.decode()):
+                raise
             return jsonrpc_message_adapter.validate_python(json.loads(line), by_name=False)
     except RecursionError:
         raise ValueError("the line is nested too deeply") from None

@@ -282,21 +282,23 @@ def _parsed(raw: bytes) -> Json:
         text = raw.decode()
     except UnicodeDecodeError as error:
         raise BadLine(f"the line is not UTF-8 (byte {error.start})") from None
-    if text.count("[") + text.count("{") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
+    if is_too_deep(text):
         raise BadLine(f"the line is nested deeper than {DEPTH_MAX}")
     value: Json = json.loads(text, parse_constant=_no_number)
     return value
 
 
-def _depth(text: str) -> int:
-    """Return how deep brackets outside of strings are nested; counting ends above `DEPTH_MAX`."""
+def is_too_deep(text: str) -> bool:
+    """Return whether brackets outside of strings are nested deeper than `DEPTH_MAX`."""
+    if text.count("[") + text.count("{") <= DEPTH_MAX:
+        return False
     depth = 0
     for match in _BRACKETS.finditer(text):
         bracket = match.group()
         depth += (bracket in "[{") - (bracket in "]}")
         if depth > DEPTH_MAX:
-            break
-    return depth
+            return True
+    return False
 
 
 def _no_number(name: str) -> NoReturn:

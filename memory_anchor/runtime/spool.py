@@ -65,7 +65,7 @@ def keep(data: str, preamble: wire.Preamble, event: str, payload: Record) -> boo
     folder = os.path.join(data, FOLDER)  # noqa: PTH118
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
     wire.sync_folder(data)
-    raw = wire.line_of({"preamble": preamble.to_json(), "event": event, "payload": fields})
+    raw = wire.line_of({"preamble": preamble.to_json(), "event": _cleaned(event), "payload": fields})
     names = sorted(os.listdir(folder))  # noqa: PTH208
     bad = [name for name in names if name.endswith(".bad")]
     if len(raw) > MAX_BYTES or len(names) - len(bad) >= MAX_FILES:

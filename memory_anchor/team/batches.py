@@ -129,10 +129,14 @@ class Batches:
         with self._lock:
             return retry_on_conflict(store)
 
-    def report(self, id_: str, *, account: str, user: str) -> Record:
-        """Return a batch's report. Raises NotFound: none of this account and user."""
+    def report(self, id_: str, *, account: str, user: str, project: str) -> Record:
+        """Return a batch's report. user, project: that the reader is bound to, "" for any.
+
+        Raises NotFound: no such batch, or another's.
+        """
         batch = self._known(id_, account) if len(id_) == ID_CHARS and id_.isalnum() else None
-        if batch is None or batch.account != account or (user and batch.owner["user"] != user):
+        bound = {"account": account, "user": user, "project": project}
+        if batch is None or any(value and batch.owner[name] != value for name, value in bound.items()):
             raise NotFound(f"no batch {id_[:40]!r}; reports are kept {REPORT_KEPT.days} days")
         return batch.report()
 

@@ -94,6 +94,30 @@ def test_a_batch_is_worked_off_once_however_often_it_is_sent(served: Served, hel
     assert texts and "reviews" not in texts[0]
 
 
+def test_a_report_is_read_by_the_project_and_the_user_that_made_the_batch(served: Served, held: Core) -> None:
+    """Issue 17, ingest: a key of one project learns nothing of another's batches, not even that there is one."""
+    bound = [
+        {"project": "tools"},
+        {"project": "shop"},
+        {"user": "eve"},
+        {"user": "bob"},
+        {"project": "tools", "user": "eve"},
+    ]
+    keys = [key_for(held, "acme", **one)[0] for one in bound]
+    body = {"items": [{"kind": "memory", "content": "Deploys need two reviews"}]}
+    batches = [served.ask("POST", "/v1/ingest", headers=bearer(key), json=body).json()["id"] for key in keys]
+
+    def reads(key: str, batch: str) -> bool:
+        return served.ask("GET", f"/v1/ingest/{batch}", headers=bearer(key)).status_code == 200
+
+    seen = {
+        maker: {reader for reader, key in enumerate(keys) if reads(key, batch)} for maker, batch in enumerate(batches)
+    }
+    assert seen == {0: {0}, 1: {1}, 2: {2}, 3: {3}, 4: {0, 2, 4}}
+    assert not any(reads(key_for(held, "other")[0], batch) for batch in batches)
+    assert all(reads(key_for(held, "acme")[0], batch) for batch in batches)  # a key of the whole account
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [

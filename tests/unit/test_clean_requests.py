@@ -5,26 +5,35 @@ from __future__ import annotations
 import base64
 import json
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
+import disk
 import pytest
+from devicekit import Laptop, every_version, settled, texts_of
 from pydantic import TypeAdapter, ValidationError
 
 from memory_anchor import knowledge_requests, moving_requests
 from memory_anchor import requests as asks
 from memory_anchor.base.json_values import Json
+from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import BaseRequest
+from memory_anchor.hooks import Hooks
+from memory_anchor.ingest.writing import FactDraft
 from memory_anchor.memory import MemoryAnchor
+from memory_anchor.model import Caller
+from memory_anchor.rights import purge_digest
+from memory_anchor.testing import ManualClock
 
 TOKEN = "ghp_" + "Wd5Xk8Qm2Zt7Rv4Np9Lb3Hc6Jf1Sg0YaTeUi"
 SAID = f"<private>the cellar door</private> the token is {TOKEN}"
 REDACTED = "the token is [redacted:token]"
 EXACT = {
-    "ids": "id ids replaces event_id entry_id from_id done citation after",
-    "names that identify": "what conversation agent account_id user_id conversation_id project_id agent_id project "
-    "target trigger character user collection mime source path RunJob.name ShowLorebook.name RemoveLorebook.name "
-    "ExportLorebook.name ScanLorebook.name",
+    "names that identify": "after what conversation agent account_id user_id conversation_id project_id agent_id "
+    "project target trigger character user collection mime source path RunJob.name ShowLorebook.name "
+    "RemoveLorebook.name ExportLorebook.name ScanLorebook.name",
     "paths and commands": "file ref folder converter",
     "what is hashed or signed": "request_id seen AddAccessKey.* DecideProposal.* ApproveProposal.* RejectProposal.*",
     "what a purge looks for": "PreviewPurge.text Purge.text",
@@ -155,3 +164,55 @@ def test_a_repeat_is_recognised_by_the_clean_request(anchor: MemoryAnchor) -> No
     ]
     with pytest.raises(BadInput):
         anchor.save_memory(**{**said, "content": "The staging token rotates yearly."})
+
+
+def test_a_secret_said_on_one_device_is_in_no_version_on_another(tmp_path: Path, no_sync: None) -> None:
+    """Rule safety.door x sync: what travels is the clean request, also of edits and of what was forgotten."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    one, other = Laptop(tmp_path / "laptop", ManualClock()), Laptop(tmp_path / "desktop", ManualClock())
+    for device, name in ((one, "laptop"), (other, "desktop")):
+        device.join(folder, name)
+    kept = one.anchor.save_memory(f"The mirror is in rack nine; {SAID}", tags=[TOKEN], key=SAID)
+    gone = one.anchor.log_event(f"The mirror moved; {SAID}", where=SAID)
+    one.anchor.forget(gone.id, reason=SAID)
+    settled([one, other])
+    one.clock.advance(minutes=1)
+    one.anchor.edit(kept.id, content=f"The mirror is in rack ten; {SAID}")
+    settled([one, other])
+
+    for core in (one.core, other.core):
+        stored = repr(every_version(core))
+        assert REDACTED in stored and TOKEN[4:] not in stored and "cellar" not in stored
+        assert disk.holding(core.data_dir, TOKEN[4:], "cellar") == []
+    assert texts_of(one.core) == texts_of(other.core)
+    one.close()
+    other.close()
+
+
+def test_a_purge_finds_a_secret_as_it_was_said_and_writes_it_nowhere(core: Core, anchor: MemoryAnchor) -> None:
+    """Rule safety.door x purge: what an earlier version stored is looked for in its own words, not in clean ones."""
+    anchor.save_memory(f"The mirror is in rack nine; {SAID}")
+    leaked = core.services.facts.save(
+        anchor.actor, FactDraft(f"The old key of the mirror is {TOKEN}"), None, gate=anchor.project.gate
+    )
+    human = core.anchor(replace(anchor.actor, caller=Caller.HUMAN))
+
+    preview = human.preview_purge(text=TOKEN)
+    done = human.purge(text=TOKEN, seen=purge_digest(preview["memories"]))
+
+    assert [one["id"] for one in preview["memories"]] == [leaked.id]
+    assert TOKEN not in json.dumps(done)
+    assert disk.holding(core.data_dir, TOKEN[4:]) == []
+    assert [one.content for one in anchor.listing()] == [f"The mirror is in rack nine;  {REDACTED}"]
+
+
+def test_a_private_part_across_the_parts_of_a_summary_is_in_none_of_them(anchor: MemoryAnchor) -> None:
+    """Rule safety.door: a summary is cleaned before it is cut into events; so is half a secret at a cut."""
+    long = "We moved the mirror. " * 370 + f"<private>{'the cellar door ' * 60}</private> Then we left. {TOKEN} "
+    Hooks().answer(anchor, "PostCompact", {"compact_summary": long + "Done at noon. " * 100})
+
+    events = anchor.listing(layer="event_log")
+    assert len(events) == 2
+    stored = repr(events)
+    assert "Done at noon." in stored and "cellar" not in stored and TOKEN[4:12] not in stored

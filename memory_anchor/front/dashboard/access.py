@@ -20,6 +20,8 @@ from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 
 from memory_anchor.base.json_values import Record
+from memory_anchor.errors import BadInput
+from memory_anchor.front.http_access import headers_of
 from memory_anchor.runtime.cleanlog import log_bug
 
 if TYPE_CHECKING:
@@ -135,7 +137,6 @@ class SessionGuard:
             await self._app(scope, receive, send)
         if scope["type"] != "http":
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path: str = scope["path"]
 
         async def guarded(message: Message) -> None:
@@ -148,7 +149,12 @@ class SessionGuard:
                 ]
             await send(message)
 
-        if wrong := self._wrong_origin(scope["method"], headers):
+        try:
+            headers = headers_of(scope)
+            wrong = self._wrong_origin(scope["method"], headers)
+        except BadInput as error:
+            wrong = 400, str(error)
+        if wrong is not None:
             await _plain(guarded, *wrong)
             return
         scope[SESSION] = self._sessions.get(cookie_of(headers.get("cookie", ""), self._cookie))
