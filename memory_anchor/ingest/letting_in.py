@@ -7,7 +7,7 @@ contradicts it stands as disputed. Two active memories that contradict each othe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -36,45 +36,50 @@ def let_in(
     named: Sequence[Memory],
     replaces: Memory | None,
     decision: Decision,
-    ends: bool,
-    opponents: Sequence[Memory],
+    may_end: Callable[[Memory], bool],
+    opponents_of: Callable[[Memory], Sequence[Memory]],
     at: datetime,
     author: str,
 ) -> LetIn:
     """Return how a memory comes into force beside what is stored now.
 
     named: what it was known to contradict. replaces: what it was saved to replace. decision: how it relates to its
-    neighbours. ends: whether the caller may end `replaces`, or the decision's target. opponents: of what it would end.
+    neighbours. may_end: whether the caller may end a memory. opponents_of: what a memory is in dispute with.
     """
     if memory.layer is not Layer.VERIFIED_FACT:
         return LetIn(replace(memory, status=Status.ACTIVE), Outcome.UPDATED)
-    found = decision.target if decision.disagrees else None
-    ended = replaces
-    if ended is None and found is not None and decision.outcome is Outcome.SUPERSEDED:
-        ended = found if found.learned_at <= memory.learned_at else None
-    if ended is not None and not (ends and ended.status in IN_FORCE and is_read_by_all_of(memory, ended)):
-        ended = None
-    met = [*named, *((found,) if found is not None else ()), *((replaces,) if replaces is not None else ())]
-    met = [other for other in met if ended is None or other.id != ended.id]
-    met += opponents if ended is not None else ()
+    found = [decision.target, *decision.ends] if decision.target is not None and decision.disagrees else []
+    if replaces is not None:
+        to_end = [replaces]
+    else:  # what it says has changed is what was said before it
+        changes = decision.outcome is Outcome.SUPERSEDED
+        to_end = [other for other in found if changes and other.learned_at <= memory.learned_at]
+    ended = {
+        other.id: other
+        for other in to_end
+        if other.status in IN_FORCE and is_read_by_all_of(memory, other) and may_end(other)
+    }
+    met = [*named, *found, *to_end, *(other for old in ended.values() for other in opponents_of(old))]
     rivals = {
         other.id: other
         for other in met
-        if other.status in IN_FORCE and other.id != memory.id and have_same_readers(memory, other)
+        if other.id not in ended and other.id != memory.id
+        if other.status in IN_FORCE and have_same_readers(memory, other)
     }
     status = Status.DISPUTED if rivals else Status.ACTIVE
     new = replace(memory, status=status, disputes=tuple(rivals))
     revisions = []
-    if ended is not None:
-        old = replace(ended, status=Status.SUPERSEDED, valid_to=at)
-        revisions.append(revise(ended, old, at=at, author=author, reason=f"superseded by {memory.id}"))
+    for other in ended.values():
+        old = replace(other, status=Status.SUPERSEDED, valid_to=at)
+        revisions.append(revise(other, old, at=at, author=author, reason=f"superseded by {memory.id}"))
     for other in rivals.values():
-        left = (name for name in other.disputes if ended is None or name != ended.id)
+        left = (name for name in other.disputes if name not in ended)
         disputed = replace(other, status=Status.DISPUTED, disputes=tuple(dict.fromkeys((*left, memory.id))))
         revisions.append(revise(other, disputed, at=at, author=author, reason=f"disputed by {memory.id}"))
     if rivals:
         why = f"it contradicts {' and '.join(rivals)}; they stand as disputed until `memory-anchor review`"
         return LetIn(new, Outcome.NEEDS_REVIEW, why, next(iter(rivals)), tuple(revisions))
-    if ended is not None:
-        return LetIn(new, Outcome.SUPERSEDED, f"it superseded {ended.id}", ended.id, tuple(revisions))
+    if ended:
+        why = f"it superseded {' and '.join(ended)}"
+        return LetIn(new, Outcome.SUPERSEDED, why, next(iter(ended)), tuple(revisions))
     return LetIn(new, Outcome.UPDATED)

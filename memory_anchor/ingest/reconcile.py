@@ -318,7 +318,7 @@ def decide(new: Memory, neighbours: Sequence[tuple[Memory, float]], *, policy: P
     replaced = [memory for kind, memory in found if kind is Kind.REPLACED]
     if replaced:
         decision = _contradiction(new, replaced[0], changed=True, policy=policy, similar=similar)
-        return replace(decision, ends=tuple(memory for memory in replaced[1:] if not why_not_replace(new, memory)))
+        return replace(decision, ends=tuple(replaced[1:]))
     for memory, _ in near:
         if opposed(memory.content, new.content):
             return _contradiction(new, memory, changed=False, policy=policy, similar=similar)

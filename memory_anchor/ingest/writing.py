@@ -164,7 +164,7 @@ class FactWriter:
         else:
             near = self._near(actor, memory)
             is_current = by_model is not None and _is_up_to_date(by_model, near)
-            decision = self._echo(memory) or (by_model if by_model and is_current else self._decide(memory, near))
+            decision = self._echo(memory) or (by_model if by_model and is_current else self._decided_near(memory, near))
         target, outcome = decision.target, decision.outcome
         if target is not None and memory.status is Status.PENDING and outcome is not Outcome.SKIPPED:
             # What itself waits for a human can neither displace nor dispute a stored fact; it names what it would.
@@ -192,6 +192,12 @@ class FactWriter:
                 is_pending = memory.status is Status.PENDING
                 return self._add(write, Outcome.PENDING if is_pending else Outcome.ADDED, decision)
 
+    def _decided_near(self, memory: Memory, near: Sequence[tuple[Memory, float]]) -> Decision:
+        """Return the decision by the rules; what waits for a human hides no contradiction of what is in force."""
+        in_force = [pair for pair in near if pair[0].status is not Status.PENDING]
+        decision = self._decide(memory, in_force)
+        return decision if decision.disagrees or len(in_force) == len(near) else self._decide(memory, near)
+
     def predicted_outcome(
         self, actor: Actor, draft: FactDraft, request: Request | None, *, gate: ConfidenceGate | None = None
     ) -> Outcome:
@@ -215,14 +221,13 @@ class FactWriter:
         decision = self._decide(memory, near)
         known = self._current(memory, (*memory.disputes, *((named[0],) if named else ())))
         replaces = known.pop(named[0], None) if named else None
-        ended = replaces or decision.target
         return let_in(
             memory,
             named=list(known.values()),
             replaces=replaces,
             decision=decision,
-            ends=ended is not None and may(Action.DISPLACE, actor.caller, [ended]),
-            opponents=self._opponents(ended) if ended is not None else (),
+            may_end=lambda other: may(Action.DISPLACE, actor.caller, [other]),
+            opponents_of=self._opponents,
             at=at,
             author=author_of(actor),
         )
@@ -357,26 +362,27 @@ class FactWriter:
     def _supersede(self, write: _Write, target: Memory, decision: Decision) -> WriteOutcome:
         """Supersede the target by the new fact, which takes over the target's disputes: a change settles none."""
         at, new = self._records.clock.now(), replace(write.entry.memory, previous_version_id=target.version_id)
-        opponents = self._opponents(target)
+        named = [self._records.read(name, write.actor.scope) for name in write.draft.ends if name != target.id]
+        more = [old for old in (*named, *decision.ends) if old.status in (Status.ACTIVE, Status.PENDING)]
+        to_end = [
+            old for old in more if is_read_by_all_of(new, old) and may(Action.DISPLACE, write.actor.caller, [old])
+        ]
+        kept = [
+            old for old in more if old not in to_end and old.status is Status.ACTIVE and have_same_readers(new, old)
+        ]
+        opponents = [*self._opponents(target), *kept]
         outcome, reason = Outcome.SUPERSEDED, decision.reason
         if opponents:
             new = replace(new, status=Status.DISPUTED, disputes=tuple(other.id for other in opponents))
             against = " and ".join(new.disputes)
             outcome = Outcome.NEEDS_REVIEW
             reason += f"; {against} speaks against it too, they stand as disputed until `memory-anchor review`"
-        named = [self._records.read(name, write.actor.scope) for name in write.draft.ends if name != target.id]
-        also_ended = [
-            old
-            for old in (*named, *decision.ends)
-            if old.status in (Status.ACTIVE, Status.PENDING) and may(Action.DISPLACE, write.actor.caller, [old])
-            if is_read_by_all_of(new, old)
-        ]
         steps = []
-        for old in (target, *also_ended):
+        for old in (target, *to_end):
             ended = replace(old, status=Status.SUPERSEDED, valid_to=at)
             steps.append(self._revised(write.actor, old, ended, at, f"superseded by {new.id}"))
         for other in opponents:
-            disputes = tuple(dict.fromkeys(new.id if name == target.id else name for name in other.disputes))
+            disputes = tuple(dict.fromkeys((*(name for name in other.disputes if name != target.id), new.id)))
             why = f"disputed by {new.id}, which superseded {target.id}"
             disputed = replace(other, status=Status.DISPUTED, disputes=disputes)
             steps.append(self._revised(write.actor, other, disputed, at, why))
@@ -391,17 +397,20 @@ class FactWriter:
         return self._records.store.find(memory.layer.value, where, limit=len(memory.disputes))
 
     def _dispute(self, write: _Write, target: Memory, decision: Decision) -> WriteOutcome:
-        new = replace(write.entry.memory, status=Status.DISPUTED, disputes=(target.id,))
+        new, at = write.entry.memory, self._records.clock.now()
+        others = [old for old in decision.ends if old.status in IN_FORCE and have_same_readers(new, old)]
+        new = replace(new, status=Status.DISPUTED, disputes=(target.id, *(old.id for old in others)))
         reason = f"{decision.reason}; both stand as disputed until `memory-anchor review`"
         outcome, status = Outcome.NEEDS_REVIEW, Status.DISPUTED
         if target.status is Status.PENDING:  # a dispute lets nothing in: it waits on, and says against what
-            new, outcome, status = write.entry.memory, Outcome.ADDED, Status.PENDING
+            new, outcome, status, others = write.entry.memory, Outcome.ADDED, Status.PENDING, []
             reason = f"{write.verdict.reason}; {target.id}, which waits for `memory-anchor review`, says otherwise"
         answer = _answer(write, outcome, new, reason, decision)
-        disputes = tuple(dict.fromkeys((*target.disputes, new.id)))
-        disputed = replace(target, status=status, disputes=disputes)
-        step = self._revised(write.actor, target, disputed, self._records.clock.now(), f"disputed by {new.id}")
-        return self._commit_together(write, new, [step], answer, kind="dispute")
+        steps = []
+        for old in (target, *others):
+            disputed = replace(old, status=status, disputes=tuple(dict.fromkeys((*old.disputes, new.id))))
+            steps.append(self._revised(write.actor, old, disputed, at, f"disputed by {new.id}"))
+        return self._commit_together(write, new, steps, answer, kind="dispute")
 
     def _commit_together(
         self, write: _Write, new: Memory, steps: Sequence[Revision], answer: WriteOutcome, *, kind: str

@@ -324,6 +324,30 @@ def test_a_decision_names_what_was_shown_beside_it(anchor: MemoryAnchor, human: 
         human.accept(waiting, seen=shown)
 
 
+def test_what_waits_hides_no_contradiction_of_what_is_in_force(anchor: MemoryAnchor) -> None:
+    """Attack: a doubtful fact that says the same is nearer, and the active one is not looked at."""
+    first = anchor.save_memory(PORT).id
+    anchor.save_memory(OTHER.replace("9090", "7070"), confidence=0.75)
+
+    third = anchor.save_memory(OTHER)
+
+    assert {anchor.get(name).status for name in (first, third.id)} == {Status.DISPUTED}
+
+
+def test_a_change_ends_no_humans_fact_beside_an_agents(core: Core, anchor: MemoryAnchor, human: MemoryAnchor) -> None:
+    """Attack: of two facts that a learned rule ends, the second is a human's; it stood on, contradicted in silence."""
+    from memory_anchor.ingest.writing import FactDraft
+
+    mine = anchor.save_memory("Names of functions are in camelCase").id
+    theirs = human.save_memory("Classes begin with a small letter").id
+    draft = FactDraft("Names are in snake_case", replaces=mine, ends=(theirs,))
+
+    done = core.services.facts.save(anchor.actor, draft)
+
+    assert (anchor.get(mine).status, done.outcome) == (Status.SUPERSEDED, Outcome.NEEDS_REVIEW)
+    assert {anchor.get(name).status for name in (theirs, done.id)} == {Status.DISPUTED}
+
+
 @pytest.mark.parametrize("forgotten", [0, 1])
 def test_a_restored_side_of_a_dispute_is_disputed_again(
     core: Core, anchor: MemoryAnchor, clock: ManualClock, forgotten: int

@@ -66,6 +66,14 @@ def by_tool(action: Action, name: str, make: Callable[[Desk, bool], dict[str, An
     TRIES[action].append(tried)
 
 
+def event(desk: Desk, *, guarded: bool) -> str:
+    """Return an event; guarded: that a human archived."""
+    name: str = desk.ask(Principal.AGENT, "log", content=word())["id"]
+    if guarded:
+        desk.ask(Principal.TERMINAL, "forget", id=name)
+    return name
+
+
 LORE = "eyJlbnRyaWVzIjogW119"
 """A lorebook without entries, in base64."""
 
@@ -85,10 +93,8 @@ by_tool(
 )
 simple(Action.LOG, "log", lambda d, g: {"content": word()})
 by_tool(Action.LOG, "log_event", lambda d, g: {"content": word()})
-simple(Action.PROMOTE, "promote", lambda d, g: {"event_id": d.ask(Principal.AGENT, "log", content=word())["id"]})
-by_tool(
-    Action.PROMOTE, "promote_to_fact", lambda d, g: {"event_id": d.ask(Principal.AGENT, "log", content=word())["id"]}
-)
+simple(Action.PROMOTE, "promote", lambda d, g: {"event_id": event(d, guarded=g)})
+by_tool(Action.PROMOTE, "promote_to_fact", lambda d, g: {"event_id": event(d, guarded=g)})
 by_tool(Action.NOTE, "set_active_context", lambda d, g: {"key": "plan", "value": word()})
 by_tool(Action.END_SESSION, "end_session", lambda d, g: {"summary": word()})
 simple(Action.LEARN, "extract", lambda d, g: {"messages": [{"role": "user", "content": word()}], "apply": True})
@@ -149,6 +155,7 @@ def settled(action: Action, resolution: str) -> None:
         return outcome(desk.tool("resolve_conflict", id=desk.disputed(guarded=guarded)[0]["id"], resolution=resolution))
 
 
+# Agents settle what the settings leave to nobody: here contradictions of facts, see the desk.
 settled(Action.SETTLE, "keep_new")
 settled(Action.MERGE, "merge")
 
@@ -367,6 +374,8 @@ def walked_by_hand(root: Path) -> set[tuple[Action, Principal]]:
 @pytest.fixture(params=figure(["engine"], ["engine", "server"]))
 def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     seat = Seat(tmp_path / "seat")
+    plain = seat.env
+    monkeypatch.setattr(seat, "env", lambda **more: plain(MEMORY_ANCHOR_CONFLICTS__POLICY__FACT="merge", **more))
     human_of(seat.data)
     with Engine(seat) if request.param == "engine" else served(seat) as running:
         for name in [one for one in os.environ if one.startswith("MEMORY_ANCHOR")]:
