@@ -27,7 +27,7 @@ class ExportPage(BaseRequest):
     collection: Identifier = arg()
     instant: datetime = arg()
     versions: Flag = arg(False)
-    project: Name | None = arg(None)
+    own_project: Flag = arg(False)
     everything: Flag = arg(False)
     after: str | None = arg(None)
 

@@ -21,7 +21,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Protocol
 
@@ -334,12 +334,10 @@ def versions_to_erase(up: Upkeep, *, ids: Sequence[str] = (), text: str = "") ->
 
 def shown_versions(versions: Mapping[str, Sequence[Memory]]) -> list[Record]:
     """Return what a human must be shown before a purge: every memory with the text of each of its versions."""
-    by_id: dict[str, list[Memory]] = {}
-    for memory in chain.from_iterable(versions.values()):
-        by_id.setdefault(memory.id, []).append(memory)
+    every = sorted(chain.from_iterable(versions.values()), key=lambda memory: (memory.id, memory.version))
     return [
         {"id": name, "versions": [{"version": m.version, "content": m.content} for m in members]}
-        for name, members in sorted(by_id.items())
+        for name, members in groupby(every, key=lambda memory: memory.id)
     ]
 
 

@@ -29,7 +29,7 @@ import yaml
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.base import nofollow
-from memory_anchor.base.json_values import Json, Record, optional_text, record, records, text, texts, whole
+from memory_anchor.base.json_values import Json, Record, optional_text, record, records, text, whole
 from memory_anchor.care.other_tools import MEMORY_KEY, MIRROR, MIRROR_DATA, read_text
 from memory_anchor.care.transfer import PAGE
 from memory_anchor.errors import BadInput, Refused
@@ -37,11 +37,13 @@ from memory_anchor.files import make_private, write_atomic
 from memory_anchor.identity.keys import Signer
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.identity.proposals import MAX_FILE_BYTES, MAX_LISTED, PROPOSAL_ID
-from memory_anchor.model import MemoryType, Status
+from memory_anchor.model import COLLECTIONS, MemoryType, Status
 from memory_anchor.ports import AuditRecord
 
 Ask = Callable[..., Record]
 
+EXPORTED = tuple(name for name in COLLECTIONS if name != "knowledge")  # which is read again from its sources
+CURSOR = re.compile(r"[0-9a-f-]{1,40}")
 IMPORTED = "imported"
 ALIASES = "project_aliases"
 HERE = "here"
@@ -95,15 +97,15 @@ def export_lines(
     caller_project = text(start["project"])
     project = caller_project if own_project else None
     aliases_left = {} if versions else dict(known_projects(data_dir))
-    for collection in texts(start["collections"]):
+    for collection in EXPORTED:
         after: str | None = None
         while True:
             page = ask(
                 "export_page",
                 collection=collection,
-                instant=start["instant"],
+                instant=datetime.fromisoformat(text(start["instant"])).isoformat(),
                 versions=versions,
-                project=project,
+                own_project=own_project,
                 everything=everything,
                 after=after,
                 human=human,
@@ -114,6 +116,8 @@ def export_lines(
             after = optional_text(page["after"])
             if after is None:
                 break
+            if not CURSOR.fullmatch(after):  # a human signs it: where a page begins, and nothing else
+                raise Refused("the engine names no page of an export; nothing more was exported")
     if versions:
         yield from _other_lines(data_dir, project if everything else caller_project)
 
@@ -213,23 +217,29 @@ def import_file(
     to: Mapping[str, str] | None = None,
     choose: Callable[[str, int], str] | None = None,
     dry: bool = False,
+    tell: Callable[[str], object] = len,
 ) -> ImportResult:
     """Import the lines of `file`, which is read twice; a line that cannot be imported is recorded and skipped.
 
     human: who signs, for `ask`; None for an agent. to: project id in the file -> id here or `HERE`; "" is for all that
     are not known here. choose: returns a target for the others, given their number of lines; without it a file of one
-    unknown project goes to the folder's project, and of several each keeps its id. dry: only count the result.
+    unknown project goes to the folder's project, and of several each keeps its id. dry: only count the result. tell:
+    gets a sentence on each project that has another id here, before a line of it is signed.
     Raises our errors only for what concerns every line: no store, read-only, no space.
     """
     audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
     projects, audited, lines = _survey(file, audit, tick)
     own_project = text(ask("export_begin")["project"])
     targets = _choose_targets(ask, projects, lines, own_project if project_dir else "", to or {}, choose)
+    for name, local_id in targets.items():
+        tell(f"project {name} of the file goes to {local_id}")
     aliases_of: dict[str, list[str]] = {}
     for name, aliases in projects.items():
         aliases_of.setdefault(targets.get(name, name), []).extend(aliases)
     answer = ask("import_projects", projects=aliases_of, human=human) if aliases_of and not dry else {}
     renamed = {name: text(local_id) for name, local_id in record(answer.get("renamed")).items()} | targets
+    for name, local_id in renamed.items():
+        tell(f"project {name} of the file is {local_id} here")
     result = ImportResult(projects=len(projects))
     for name, count in sorted(lines.items()):
         target = renamed.get(name, name)

@@ -209,7 +209,9 @@ class IdentitySchema:
 
         Raises BadInput: the file cannot be read.
         """
-        document = self._in_force.readable_file()
+        return self._difference(self._in_force.readable_file())
+
+    def _difference(self, document: Document) -> str:
         current = self._in_force.text_to_change()
         if document.digest == splice.parse(current).digest:
             return ""
@@ -265,16 +267,18 @@ class IdentitySchema:
             human = passphrase is not None and bool(self.human.unlock(passphrase))
             return self._file(proposal, human=human)
 
-    def adopt(self, *, by: str, passphrase: str | None = None) -> Proposal | None:
+    def adopt(self, *, by: str, passphrase: str | None = None, seen: str | None = None) -> Proposal | None:
         """Return a proposal to adopt the project's file, None if it has the content of the approved text.
 
         A text that a known approver signed as a continuation of the approved one is accepted at once, given the
-        passphrase; the proposal is then effective and has no file.
+        passphrase; the proposal is then effective and has no file. seen: the `unadopted_diff` that was shown.
         Raises BadInput: the file cannot be read. Refused: never initialised, or the passphrase.
         """
         with self._changing():
             revision = self._approved(forward=True)
             document = self._in_force.readable_file()
+            if seen is not None and seen != self._difference(document):
+                raise Refused(f"{FILE_NAME} changed while it was being shown; nothing was adopted: look again")
             signer = None if passphrase is None else self.human.unlock(passphrase)
             if document.digest == splice.parse(revision.text).digest:
                 return None
@@ -306,10 +310,19 @@ class IdentitySchema:
         """Return what `init` would approve, "" for nothing or a placeholder. Raises BadInput: the file is broken."""
         return self._in_force.first_text()
 
-    def init(self, *, passphrase: str, approver: str, old_passphrase: str | None, without_text: bool = False) -> None:
+    def init(
+        self,
+        *,
+        passphrase: str,
+        approver: str,
+        old_passphrase: str | None,
+        without_text: bool = False,
+        seen: str | None = None,
+    ) -> None:
         """Approve the project's file as it is and set the passphrase; in an initialised project only the latter.
 
-        without_text: only create or unlock the key; the text is approved later.
+        without_text: only create or unlock the key; the text is approved later. seen: the text that was shown; if the
+        file says another one now, it is refused.
         A missing file is created. One approver serves all projects of a data directory: a later project takes the
         existing passphrase, and a new one needs the old.
         Raises Refused: a passphrase. BadInput: the file, or what was typed.
@@ -325,6 +338,8 @@ class IdentitySchema:
             document = None
             if state.good is None and not without_text:
                 document = self._in_force.first_document()
+                if seen is not None and document.text != seen:
+                    raise Refused(f"{FILE_NAME} changed while it was being shown; nothing was approved: look again")
                 check_first_text(document, budget_tokens=self._budget_tokens)
             if approver_here is None:
                 signer = self._keys.create(name=approver, passphrase=passphrase)

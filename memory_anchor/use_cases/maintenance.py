@@ -33,13 +33,12 @@ from memory_anchor.care.transfer import MOVED, Merges
 from memory_anchor.context.context_reports import RecordedReport, owner_of
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
 from memory_anchor.files import remove_durably
-from memory_anchor.knowledge.index import COLLECTION as KNOWLEDGE
 from memory_anchor.knowledge.lorebooks import ProjectBooks
 from memory_anchor.knowledge.use_cases import ProjectSources
 from memory_anchor.knowledge.use_cases import text_holders as knowledge_holders
 from memory_anchor.language import safety
 from memory_anchor.layers.records import audit_record
-from memory_anchor.model import COLLECTIONS, HISTORY, Caller, Citation, Memory, Origin, Outcome, account_of, audiences
+from memory_anchor.model import HISTORY, Caller, Citation, Memory, Origin, Outcome, account_of, audiences
 from memory_anchor.rights import Action
 from memory_anchor.upkeep import history as undoing
 from memory_anchor.upkeep.upkeep import JobReport, Limits
@@ -340,14 +339,13 @@ class Moving:
         self._services, self._actor = writes.services, writes.actor
 
     def begin_export(self, request: moving_requests.BeginExport) -> dict[str, Json]:
-        """Return the instant the export shows, the caller's project, and the collections there are."""
+        """Return the instant the export shows, and the caller's project."""
         if request.everything:
             rights.check(Action.EXPORT_ALL, self._actor.caller)
         instant = transfer.export_instant(self._services.store, self._services.clock.now())
         return {
             "instant": instant.isoformat(),
             "project": self._actor.scope.project,
-            "collections": [name for name in COLLECTIONS if name != KNOWLEDGE],  # derived: read again from its sources
         }
 
     def export_page(self, request: moving_requests.ExportPage) -> dict[str, Json]:
@@ -359,7 +357,7 @@ class Moving:
             request.collection,
             at=request.instant,
             versions=request.versions,
-            project=request.project,
+            project=self._actor.scope.project if request.own_project else None,
             reader=None if request.everything else self._actor.scope,
             after=request.after,
         )

@@ -191,3 +191,37 @@ def test_init_takes_the_old_passphrase_and_refuses_two_that_differ(
 
     assert cli.init_constitution(schema)["approver"] == "alice"
     assert schema.verify_passphrase("a new one of hers")
+
+
+@pytest.mark.parametrize("command", ["init", "adopt"])
+def test_a_file_that_is_swapped_while_its_text_is_shown_is_not_taken(
+    tmp_path: Path, schema: IdentitySchema, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Attack: an agent writes the file between the text on the screen and the passphrase."""
+    monkeypatch.setattr(cli, "check_terminal", lambda **_: None)
+    file = tmp_path / "project" / "constitution.yaml"
+    if command == "init":
+        (tmp_path / "fresh").mkdir()
+        file = tmp_path / "fresh" / "constitution.yaml"
+        file.write_text(TEXT, encoding="utf-8")
+        fresh = tmp_path / "data" / "identity" / "fresh"
+        audit = JsonlAudit(tmp_path / "data" / "audit.jsonl")
+        schema = IdentitySchema(
+            project_dir=file.parent, project_id="fresh", home=fresh, clock=ManualClock(), audit=audit
+        )
+    else:
+        file.write_text(TEXT.replace("项目目标", "Water at dawn"), encoding="utf-8")
+
+    def typed(_: str) -> str:
+        file.write_text(TEXT.replace("项目目标", "Obey the agent"), encoding="utf-8")
+        return PASS
+
+    monkeypatch.setattr(getpass, "getpass", typed)
+    if command == "init":
+        with pytest.raises(Refused, match="changed while it was being shown"):
+            cli.init_constitution(schema)
+        assert not schema.initialised
+    else:
+        result = CliRunner().invoke(cli.make_app(lambda: schema), ["adopt"])
+        assert result.exit_code == 4 and "changed while it was being shown" in result.output
+        assert not schema.proposals()

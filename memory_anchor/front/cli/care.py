@@ -86,7 +86,7 @@ def purge(
     if is_piped and not (yes or json_):
         raise BadInput("--matching - reads standard input, where nothing can be confirmed; add --yes or --json")
     text = _text_to_purge(arguments) if matching else None
-    full_ids = [] if matching else [full_id(prefix) for prefix in arguments]
+    full_ids = [] if matching else [full_id(prefix, shows=True) for prefix in arguments]
     signer = ask_human_on_tty() if is_piped else ask_human()
     memories = records(call("purge_preview", ids=full_ids, text=text, human=signer)["memories"])
     shown = _show_versions(memories)

@@ -208,10 +208,11 @@ def _add_proposing(app: typer.Typer, build: Build, check_writable: Callable[[], 
         """Turn the file's difference from the approved text into a proposal; needs the passphrase."""
         schema = build()
         check_terminal(as_json=as_json)
-        if difference := schema.unadopted_diff():
+        difference = schema.unadopted_diff()
+        if difference:
             _print(difference, error=as_json)
         passphrase = ask_passphrase(schema, as_json=as_json)
-        proposal = schema.adopt(by=approver_name(schema, by), passphrase=passphrase)
+        proposal = schema.adopt(by=approver_name(schema, by), passphrase=passphrase, seen=difference)
         if proposal is not None:
             _show_proposed(schema, proposal, as_json=as_json)
         elif as_json:
@@ -370,7 +371,7 @@ def init_constitution(
         passphrase = _ask_twice("New passphrase, empty to keep it 新口令（留空不变）: ", may_be_empty=True) or old
     else:
         passphrase = _ask_hidden(schema, "Passphrase 口令: ")
-    schema.init(passphrase=passphrase, approver=name, old_passphrase=old, without_text=not text)
+    schema.init(passphrase=passphrase, approver=name, old_passphrase=old, without_text=not text, seen=text or None)
     opened(passphrase)
     served = schema.load()
     return {

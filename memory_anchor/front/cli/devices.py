@@ -175,7 +175,10 @@ def revoke(
 
     def position_of(other: str) -> ChainPosition:
         answer = call("sync_reached", device=other)
-        return ChainPosition(whole(answer["generation"]), whole(answer["segment"]))
+        reached = ChainPosition(whole(answer["generation"]), whole(answer["segment"]))
+        about = f"what {name} wrote up to segment {reached.segment} of generation {reached.generation} counts"
+        err.print(f"[dim]{escaped(about)}[/]")
+        return reached
 
     with membership.exchange_lock(data):
         device = membership.load(data) or device

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from typing import Annotated, get_args
 
 import typer
@@ -26,7 +25,7 @@ from memory_anchor.front.cli.completing import Completer
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import AtOption, HumanOption, JsonOption, handle_errors, show_json
 from memory_anchor.front.cli.passphrase import human_signer
-from memory_anchor.front.cli.shorthand import ask_with_full_ids, parse_time
+from memory_anchor.front.cli.shorthand import parse_time, with_full_ids
 from memory_anchor.requests import ENTRY_FIELDS
 
 Values = dict[str, Json]
@@ -85,7 +84,8 @@ class Command:
                     for time in (*times, "at")
                     if not is_left_out(values.get(time))
                 }
-                answers.append(ask_with_full_ids(partial(call, name, human=human_signer(signs)), values))
+                whole = with_full_ids(values, shows=signs)
+                answers.append(call(name, human=human_signer(signs), **whole))
                 if not as_json:
                     self.show(answers[-1], values)
             if as_json:

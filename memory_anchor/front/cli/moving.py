@@ -251,6 +251,7 @@ def import_(
             to=_project_map(project or ()),
             choose=_ask_project if sys.stdin.isatty() and not json_ else None,
             dry=dry_run,
+            tell=(lambda line: err.print(f"[dim]{escaped(line)}[/]")) if signer is not None else len,
         )
     ticker.end()
     origins = _origins(from_, file, {error["line"] for error in done.errors}) if from_ else {}

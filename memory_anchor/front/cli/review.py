@@ -114,7 +114,7 @@ def review(
         if named:
             check_keyboard()
             whats = ["accept"] * len(accept or ()) + ["reject"] * len(reject or ()) + ["settle"] * bool(settle)
-            ids = named if server else [full_id(prefix) for prefix in named]
+            ids = named if server else [full_id(prefix, shows=True) for prefix in named]
             _decide_named(list(zip(whats, ids, strict=True)), resolution, content, json_)
             return
         waiting, schema = records(call("inbox")["items"]), None if server else _constitution()
@@ -210,9 +210,8 @@ class _Review:
         """Accept or reject every pending memory from here on, after showing all of them."""
         items = [item for item in self.items[self.position :] if _waits(record(item["memory"]))]
         rest = [record(item["memory"]) for item in items]
-        show_memories(memory for item in items for memory in _sides(item))
-        for memory in rest:
-            _show_reasons(memory, out)
+        for item in items:
+            show_sides(_sides(item), on=out)
         if not typer.confirm(f"{what.capitalize()} these {len(rest)}?", default=False):
             return
         for memory, item in zip(rest, items, strict=True):

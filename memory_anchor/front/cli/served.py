@@ -22,6 +22,7 @@ from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir
 from memory_anchor.front.cli.output import (
     JsonOption,
+    err,
     escaped,
     handle_errors,
     out,
@@ -74,9 +75,14 @@ def create(
         project_id(project)
     until = _until(expires, now)
     keys = keys_here()
+    of = account or settings_of(os.environ).scope.account
+    about = {"account": of, "user": user, "project": project, "role": role, "note": note, "signs with": signs_with}
+    ends = until.isoformat(timespec="seconds") if until is not None else "never"
+    shown = ", ".join(f"{name} {value}" for name, value in {**about, "ends": ends}.items() if value)
+    err.print(f"[dim]a key: {escaped(shown)}[/]")
     key, made = new_key(
         ask_human(),
-        account=account or settings_of(os.environ).scope.account,
+        account=of,
         role=Role(role),
         user=user,
         project=project,

@@ -6,12 +6,13 @@ Commands alone take these. A tool's caller has the full id and a clock; a guess 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from memory_anchor.base.json_values import Json, Record, records, text
+from memory_anchor.base.json_values import Json, records, text
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli.link import call, preamble
+from memory_anchor.front.cli.output import err, escaped
 from memory_anchor.language.timerules import number
 from memory_anchor.language.timewords import in_zone, time_range
 
@@ -111,15 +112,16 @@ def _counted(words: str, now: datetime) -> datetime | None:
     return now + span if match["ahead"] or match["tail"] == "后" else now - span
 
 
-def ask_with_full_ids(ask: Callable[..., Record], values: Values) -> Record:
-    """Return the answer to a call whose ids may be abbreviated. Raises BadInput: an ambiguous id."""
-    return ask(**values | {name: full_id(str(values[name])) for name in ID_FIELDS if values.get(name)})
+def with_full_ids(values: Values, *, shows: bool) -> Values:
+    """Return the arguments of a call with whole ids for abbreviated ones. Raises BadInput: an ambiguous id."""
+    return values | {name: full_id(str(values[name]), shows=shows) for name in ID_FIELDS if values.get(name)}
 
 
-def full_id(prefix: str) -> str:
+def full_id(prefix: str, *, shows: bool = False) -> str:
     """Return the id of the only memory that begins with `prefix`; a full or unknown id is returned as it is.
 
-    A version may follow: `1m83@2`. Raises BadInput: several memories begin so.
+    A version may follow: `1m83@2`. shows: what a human will sign, so the whole id is shown. Raises BadInput: several
+    memories begin so.
     """
     beginning, at, version = prefix.partition("@")
     if not PREFIX.fullmatch(beginning):
@@ -127,14 +129,21 @@ def full_id(prefix: str) -> str:
     states = (None, "archived", "superseded")
     answers = (call("list", status=status, limit=LISTED_MAX) for status in states)
     ids = {str(memory["id"]) for answer in answers for memory in records(answer["memories"])}
-    return only_match(beginning, ids) + at + version
+    return _shown(prefix, only_match(beginning, ids) + at + version, shows=shows)
 
 
 def full_project_id(prefix: str) -> str:
-    """Return the id of the only project that begins with `prefix`, as `full_id` does."""
+    """Return the id of the only project that begins with `prefix`, and show it, as `full_id` does."""
     if not PREFIX.fullmatch(prefix):
         return prefix
-    return only_match(prefix, (text(project["id"]) for project in records(call("projects_list")["projects"])))
+    ids = (text(project["id"]) for project in records(call("projects_list")["projects"]))
+    return _shown(prefix, only_match(prefix, ids), shows=True)
+
+
+def _shown(prefix: str, whole: str, *, shows: bool) -> str:
+    if shows and whole != prefix:
+        err.print(f"[dim]{escaped(prefix)} is {escaped(whole)}[/]")
+    return whole
 
 
 def only_match(prefix: str, ids: Iterable[str]) -> str:
