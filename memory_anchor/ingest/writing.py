@@ -304,7 +304,7 @@ class FactWriter:
             if not covers(former.content, memory.content):
                 continue
             present = self._successor(former)
-            if present is None or covers(present.content, memory.content):
+            if present is None or not have_same_readers(present, memory) or covers(present.content, memory.content):
                 continue
             is_repeat = bool(memory.scope.conversation) and memory.scope.conversation == former.scope.conversation
             reason = f"it was replaced by {present.id}, which says: {present.content[:SHOWN_CHARS]}"

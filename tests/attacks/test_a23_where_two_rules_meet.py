@@ -136,6 +136,17 @@ def test_a_wider_memory_ends_a_narrower_one_and_shows_nobody_its_text(
     assert (shown.id, shown.before) == (done.id, "")
 
 
+def test_a_private_echo_disputes_no_shared_memory(core: Core, anchor: MemoryAnchor, agent: Actor) -> None:
+    """Attack: a private text was replaced by a shared one; said again in private, it marked the shared one disputed."""
+    mine = anchor.save_memory(PORT, visibility="agent").id
+    shared = anchor.save_memory(CHANGED, replaces=mine, visibility="project").id
+    later = core.anchor(replace(agent, scope=replace(agent.scope, conversation="another")))
+
+    later.save_memory(PORT, visibility="agent")
+
+    assert anchor.get(shared).status is Status.ACTIVE
+
+
 def test_further_ended_memories_are_those_whose_readers_read_the_new_one(
     core: Core, anchor: MemoryAnchor, agent: Actor
 ) -> None:
