@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.ingest.relations import Kind, may_repeat, opposed, replacement, wording
+from memory_anchor.ingest.relations import Kind, may_repeat, opposed, replacement, shares_words, wording
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.coverage import covers, words
 from memory_anchor.language.slots import Reading, contrast, read
@@ -313,19 +313,18 @@ def decide(new: Memory, neighbours: Sequence[tuple[Memory, float]], *, policy: P
             return Decision(Outcome.SKIPPED, memory, SAME_TEXT, None, similar, Relation.REPEATS)
         if covers(memory.content, new.content):
             return decide_repeat(new, memory, similar)
-    near = [(memory, cosine) for memory, cosine in nearest if cosine >= policy.thresholds.compared]
-    found = [(replacement(memory.content, new.content), memory) for memory, _ in near]
+    found = [(replacement(memory.content, new.content), memory) for memory, _ in nearest]
     replaced = [memory for kind, memory in found if kind is Kind.REPLACED]
     if replaced:
         decision = _contradiction(new, replaced[0], changed=True, policy=policy, similar=similar)
         return replace(decision, ends=tuple(replaced[1:]))
-    for memory, _ in near:
+    for memory, _ in nearest:
         if opposed(memory.content, new.content):
             return _contradiction(new, memory, changed=False, policy=policy, similar=similar)
     for kind, memory in found:
         if kind is Kind.OVER:
             return Decision(Outcome.NEEDS_REVIEW, memory, PARTLY_OVER, None, similar, Relation.CHANGES)
-    for memory, _ in near:
+    for memory, _ in nearest:
         if replacement(new.content, memory.content) is not Kind.NONE:
             return Decision(Outcome.NEEDS_REVIEW, memory, IS_OVER, None, similar, Relation.ECHO)
     return _linked(new, nearest, similar)
@@ -358,7 +357,8 @@ def _linked(new: Memory, near: Sequence[tuple[Memory, float]], similar: tuple[Si
     reason, kind = "", Relation.RELATED
     target = None
     for guess, memory, cosine in guesses:
-        implied = cosine >= nearest and stated.reports != wording(memory.content).reports
+        is_near = cosine >= nearest or (cosine >= SHARING_FROM and shares_words(memory.content, new.content))
+        implied = is_near and stated.reports != wording(memory.content).reports
         if guess is Likeness.CONFLICT or (implied and guess is not Likeness.DUPLICATE):
             reason, kind, target = "it may contradict this memory; both stand", Relation.MAY_CONTRADICT, memory
             break
@@ -373,9 +373,9 @@ def _linked(new: Memory, near: Sequence[tuple[Memory, float]], similar: tuple[Si
     return Decision(Outcome.ADDED, None, reason, None, similar, Relation.RELATED if similar else None)
 
 
-IMPLIED_FROM = 0.24
+IMPLIED_FROM, SHARING_FROM = 0.24, 0.12
 """What tells of something that came about is linked with the nearest memory from this cosine on: "just joined X" shares
-few words with where somebody worked before, and a link in vain costs an order of two."""
+few words with where somebody worked before, and a link in vain costs an order of two. Lower where they share words."""
 MAY_BE_OVER = "it says that something changed, perhaps of what this memory says"
 
 
@@ -385,7 +385,7 @@ def _guess(old: str, new: str, cosine: float) -> Likeness:
     if wording(old).passing:
         return Likeness.RELATED
     if Likeness.CONFLICT in kinds:
-        return Likeness.CONFLICT
+        return Likeness.RELATED if words(new) <= words(old) or words(old) <= words(new) else Likeness.CONFLICT
     is_repeat = kinds == {Likeness.DUPLICATE} and may_repeat(old, new)
     return Likeness.DUPLICATE if is_repeat else Likeness.RELATED
 

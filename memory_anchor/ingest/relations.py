@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from itertools import product
+from itertools import pairwise, product
 
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.quantities import Number, numbers
@@ -184,11 +184,22 @@ def may_repeat(one: str, other: str) -> bool:
     if not is_crossed:
         if _denies(left.words) != _denies(right.words) or contrast(read(one), read(other)).opposites:
             return False
-        mine, theirs = ({word.base for word in side.words if word.kind == "name"} for side in (left, right))
-        if mine - right.bases and theirs - left.bases:
+        names, others = ({word.base for word in side.words if word.kind == "name"} for side in (left, right))
+        if names - right.bases and others - left.bases:
             return False
-    parts = _stretches(left.words, right.words)
-    return parts is None or not all({word.base for word in side} - _STOPS for side in parts[1:3])
+    mine, theirs = ([word.base for word in side.words if word.base not in _STOPS] for side in (left, right))
+    ours = set(mine) & set(theirs)
+    is_parallel = len(ours) > 1 and [base for base in mine if base in ours] == [base for base in theirs if base in ours]
+    return not (is_parallel and set(mine) - ours and set(theirs) - ours)
+
+
+def shares_words(one: str, other: str) -> bool:
+    """Return whether two statements have a word in common that says what they are about; in Chinese two in a row."""
+    left, right = wording(one), wording(other)
+    if any(word.kind != "han" and word.base in right.bases and word.base not in _STOPS for word in left.words):
+        return True
+    pairs = ({(a.raw, b.raw) for a, b in pairwise(side.words) if a.kind == b.kind == "han"} for side in (left, right))
+    return bool(set.intersection(*pairs))
 
 
 def _is_chinese(words: Sequence[Word]) -> bool:
