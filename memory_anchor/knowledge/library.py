@@ -396,14 +396,13 @@ class Library:
         cursor = self.catalogue.cursor(source.id)
         scan = SCANS[source.kind]
         listing = scan(source, cursor.removeprefix(mark) if cursor.startswith(mark) else "", progress)
-        progress.listed = True
+        progress.listed, progress.documents = True, len(listing.stamps)
         yield
         if listing.is_unchanged:
             return
         listing = replace(listing, stamps={ref: mark + stamp for ref, stamp in listing.stamps.items()})
         stamps = self.catalogue.stamps(source.id)
         changed = [ref for ref, stamp in listing.stamps.items() if stamps.get(ref) != stamp]
-        progress.documents = len(listing.stamps)
         yield from self._read_documents(source, listing, changed, progress)
         removed = [ref for ref in self.catalogue.stamps(source.id) if ref not in listing.stamps]
         for start in range(0, len(removed), BATCH_DOCUMENTS):

@@ -127,7 +127,8 @@ def test_how_far_a_reading_is_stands_in_the_list_and_at_its_end(docs: Path, core
     for number in range(300):
         (docs / f"{number}.md").write_text(f"# {number}\n\nwords of {number}\n", encoding="utf-8")
     anchor.knowledge_add(str(docs), "files")
-    core.knowledge.step(lambda: False)
+    for _ in ("listed", "a batch read"):
+        core.knowledge.step(lambda: False)
     reading = shapes.knowledge_sources(anchor.knowledge_sources(), unembedded=0, now=anchor.services.clock.now())
     (told,) = reading["sources"]  # type: ignore[misc, union-attr]
     assert isinstance(told, dict)
@@ -192,7 +193,8 @@ def test_a_folder_that_goes_away_while_it_is_read_is_one_sentence(
     for number in range(300):
         (docs / f"{number}.md").write_text(f"# {number}\n\nwords of {number}\n", encoding="utf-8")
     anchor.knowledge_add(str(docs), "files")
-    core.knowledge.step(lambda: False)
+    for _ in ("listed", "a batch read"):
+        core.knowledge.step(lambda: False)
     docs.rename(docs.with_name("elsewhere"))
     core.knowledge.step(lambda: True)
 
