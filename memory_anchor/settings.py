@@ -248,10 +248,12 @@ class ExtractionSettings(_Group):
 
 class AgentLifecycle(_Group):
     """How jobs treat this agent's memories; the default is `lifecycle`. enabled false: jobs neither forget nor merge
-    them. decay_factor: of the priority, a day without use. merge_threshold: cosine."""
+    them. decay_factor: of the priority, a day without use. max_entries: active memories of this agent above which
+    its least used are archived. merge_threshold: cosine."""
 
     enabled: Switch = True
     decay_factor: float | None = Field(None, gt=0, le=1)
+    max_entries: int | None = Field(None, ge=1)
     merge_threshold: float | None = Field(None, ge=0, le=1)
     forget_threshold: float | None = Field(None, ge=0, le=100)
 

@@ -98,6 +98,7 @@ class Bridge:
         self._next_try = 0.0
         self._read_file = False
         self._told_version = ""
+        self._unapplied = ""  # what was said of settings that the engine does not apply
         self._parted: tuple[int, float] | None = None  # the engine asked to hand over for its settings, and when
 
     def run(self) -> None:
@@ -168,6 +169,9 @@ class Bridge:
             link.close()
             self._part(now)
             return
+        if (sentence := environment.not_applied(self._state, os.environ, self.data)) and sentence != self._unapplied:
+            self._unapplied = sentence
+            self._note(sentence)
         link.setblocking(False)
         self._link = link
         self._linked_at, self._linked_epoch, self._heard_at = now, time.time(), now
@@ -447,15 +451,9 @@ def main(argv: Sequence[str], *, engine: Sequence[str] | None = None) -> int:
 
 
 def _note_environment(data: str, project: str) -> None:
-    """Note this project's settings, and print once which of its variables no shared engine takes."""
+    """Note this project's settings."""
     with suppress(OSError):  # starting the engine meets the same error and reports it
         environment.remember(os.environ, data, project)
-    ignored = environment.accepted(os.environ, data)
-    if ignored.left:
-        print(
-            f"memory-anchor: not taken from the environment: {', '.join(ignored.left)}; {ignored.reason}",
-            file=sys.stderr,
-        )
 
 
 def _selectable_stdin() -> int | socket.socket:

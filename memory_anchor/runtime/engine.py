@@ -283,13 +283,13 @@ def socket_path(run: Path) -> Path:
 class StateFile:
     """The state file of this engine, written only by the holder of the lock.
 
-    took: digests of the settings that came from its environment; none for a server that a human started.
+    took: digests of the settings that came from its environment; None for a server that a human started.
     """
 
     def __init__(self, run: Path, address: Record, *, took: dict[str, str] | None = None) -> None:
         self.run = run
         self.address = address
-        self.took = took or {}
+        self.took = took
         self.started_at = time.time()
 
     def publish(self, state: str) -> None:

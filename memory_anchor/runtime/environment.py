@@ -44,6 +44,7 @@ OF_ONE_CALLER = (
     "MEMORY_ANCHOR_NO_MEMORY",
 )
 OF_ONE_CALLER_PREFIXES = ("MEMORY_ANCHOR_SCOPE__", "MEMORY_ANCHOR_BUDGET__")
+_NO_ENGINES = (CONFIG_FILE, "MEMORY_ANCHOR_TEST_CLOCK")
 NOTES_FILE = "environments.json"
 MAX_PROJECTS = 500
 DIGEST_CHARS = 24
@@ -103,6 +104,23 @@ def differs(state: Record, env: Mapping[str, str], data: str) -> bool:
     if not user_file and took.get(CONFIG_FILE) == digests({CONFIG_FILE: os.devnull})[CONFIG_FILE]:
         took = {name: digest for name, digest in took.items() if name != CONFIG_FILE}
     return any(allowed.get(str(name)) != digest for name, digest in took.items())
+
+
+def not_applied(state: Record, env: Mapping[str, str], data: str) -> str:
+    """Return in one sentence which settings of an environment the running engine did not take, "" where it took all.
+
+    state: the engine's state file; of a server that a human started, its own settings are not known.
+    """
+    took = state.get("took")
+    if not isinstance(took, dict):
+        return ""
+    own = {name: value for name, value in engine_settings(env).items() if name not in _NO_ENGINES}
+    missing = sorted(name for name, digest in digests(own).items() if took.get(name) != digest)
+    if not missing:
+        return ""
+    never = accepted(env, data)
+    why = never.reason if set(missing) & set(never.left) else "it began without them: `memory-anchor engine stop` first"
+    return f"the running engine does not apply {', '.join(missing)}; {why}"
 
 
 def user_file_of(env: Mapping[str, str], data: str) -> str:

@@ -31,6 +31,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from memory_anchor.activation import FADING, age_days, last_used_at, strength_of, with_highest_importance
 from memory_anchor.base.hashing import content_hash
@@ -146,6 +147,7 @@ class FadingMemory:
     idle_days: float
     has_faded: bool
     group: str
+    agent: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,8 @@ def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
     before = _archived_this_night(up, at)
     cap = max(FOLD_LEAST, int(up.rules.max_archived_share * (active + before)) + _written_a_day(up, at))
     most = max(0, min(cap - before, limits.max_changes))
-    choice = choose(list(candidates(up, at, limits)), up, at, active=active, most=most)
+    over = {name: max(0, held - limit) for name, limit, held in _limited_agents(up)}
+    choice = choose(list(candidates(up, at, limits)), up, at, active=active, most=most, over_of=over)
     is_unfinished = choice.total > len(choice.chosen)
     reasons = {c.id: _reason(c, up) for c in choice.chosen}
     memories = _memories(up, choice.chosen, at)
@@ -233,13 +236,31 @@ def candidates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Iterable
             strength = strength_of(memory, at, up.activation)
             idle = age_days(last_used_at(memory), at)
             faded = strength < up.rules.for_memory(memory).forget_below
-            yield FadingMemory(memory.id, memory.point_id, collection, strength, idle, faded, _group_of(memory))
+            group, agent = _group_of(memory), memory.scope.agent
+            yield FadingMemory(memory.id, memory.point_id, collection, strength, idle, faded, group, agent)
 
 
-def choose(fading: Sequence[FadingMemory], up: Upkeep, at: datetime, *, active: int, most: int) -> Choice:
+def _limited_agents(up: Upkeep) -> Iterable[tuple[str, int, int]]:
+    """Yield (agent, its `max_entries`, its active memories) of those that have a limit of their own."""
+    for name, rules in up.rules.agents.items():
+        if rules.max_entries is not None:
+            held = sum(up.store.count(collection, live(OneOf("agent", (name,)))) for collection in COLLECTIONS_KEPT)
+            yield name, rules.max_entries, held
+
+
+def choose(
+    fading: Sequence[FadingMemory],
+    up: Upkeep,
+    at: datetime,
+    *,
+    active: int,
+    most: int,
+    over_of: Mapping[str, int] = MappingProxyType({}),
+) -> Choice:
     """Return what the policy would archive; pure apart from the seeded draw.
 
     active: how many memories are active; what exceeds `max_entries` goes too, under every policy. most: that may go.
+    over_of: agent -> how many of its own exceed its limit.
     """
     chosen_ids = _ids_to_forget(fading, up, at)
     over = min(max(0, active - up.rules.max_entries - len(chosen_ids)), len(fading) - len(chosen_ids))
@@ -255,8 +276,14 @@ def choose(fading: Sequence[FadingMemory], up: Upkeep, at: datetime, *, active: 
     # A digest's memories go together; of a group that the cap cuts too short, nothing goes yet.
     fitting = Counter(c.group for c in chosen)
     chosen = [c for c in chosen if c.group not in weakest or fitting[c.group] >= FOLD_LEAST]
-    chosen += heapq.nsmallest(min(over, most - len(chosen)), (c for c in fading if c.id not in chosen_ids), key=order)
-    return Choice(tuple(chosen), len(chosen_ids) + over)
+    others = [c for c in fading if c.id not in chosen_ids]
+    beyond = heapq.nsmallest(over, others, key=order)
+    taken, ids = Counter(c.agent for c in (*going, *beyond)), {c.id for c in beyond}
+    for agent, more in over_of.items():
+        own = (c for c in others if c.agent == agent and c.id not in ids)
+        beyond += heapq.nsmallest(max(0, more - taken[agent]), own, key=order)
+    chosen += beyond[: most - len(chosen)]
+    return Choice(tuple(chosen), len(chosen_ids) + len(beyond))
 
 
 def _ids_to_forget(fading: Sequence[FadingMemory], up: Upkeep, at: datetime) -> set[str]:
@@ -306,7 +333,9 @@ def _reason(candidate: FadingMemory, up: Upkeep) -> str:
         return f"faded to strength {candidate.strength:.0f}, unused for {candidate.idle_days:.0f} days"
     if up.rules.policy == "random_drop":
         return f"dropped at random among the faded, unused for {candidate.idle_days:.0f} days"
-    return f"more than {up.rules.max_entries} memories; unused for {candidate.idle_days:.0f} days"
+    own = up.rules.agents.get(candidate.agent)
+    limit = own.max_entries if own is not None and own.max_entries is not None else up.rules.max_entries
+    return f"more than {limit} memories; unused for {candidate.idle_days:.0f} days"
 
 
 def _archived_this_night(up: Upkeep, at: datetime) -> int:

@@ -54,6 +54,7 @@ class AgentRules:
     managed: bool = True
     forget_below: float | None = None
     merge_threshold: float | None = None
+    max_entries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,7 @@ def rules(settings: Settings) -> LifecycleRules:
 
 
 def _agent_rules(chosen: AgentLifecycle) -> AgentRules:
-    return AgentRules(chosen.enabled, chosen.forget_threshold, chosen.merge_threshold)
+    return AgentRules(chosen.enabled, chosen.forget_threshold, chosen.merge_threshold, chosen.max_entries)
 
 
 def gate(settings: Settings) -> ConfidenceGate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -80,7 +81,7 @@ def test_one_projects_environment_does_not_govern_another_project(
         works_as_usual(house, trap, "victim")
         works_as_usual(house, trap, "bystander")
         noted = "".join(attacker.errors)
-        assert noted.count("MEMORY_ANCHOR_GATE__ACTIVE") == (0 if private and attacker_first else 1), noted
+        assert noted.count("MEMORY_ANCHOR_GATE__ACTIVE") == 1, noted
         assert "attacker-key" not in noted
         if private:
             return
@@ -170,6 +171,40 @@ def test_an_engine_of_the_users_own_directory_takes_nothing_from_the_environment
             "MEMORY_ANCHOR_DATA_DIR": data,
         }
         assert environment.accepted(given, data).left == ["MEMORY_ANCHOR_CONFIG_FILE", "MEMORY_ANCHOR_GATE__ACTIVE"]
+
+
+AGENT = {"MEMORY_ANCHOR_AGENTS__CODEX__COLLECTION": "shared", "MEMORY_ANCHOR_COLLECTIONS__SHARED__USAGE": "knowledge"}
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_setting_that_a_running_engine_does_not_apply_is_named(tmp_path: Path, private: bool) -> None:
+    """Rule settings.silence: a command and a bridge say it in one sentence; what the engine took is not named."""
+    house = House(tmp_path, private=private)
+    try:
+        plain = house.bridge("here")
+        answer(plain, "log_event", content="The crane was greased")
+        told = house.run("list", "--json", **AGENT)
+        assert json.loads(told.stdout)["memories"]
+        sentences = [line for line in told.stderr.decode().splitlines() if line.startswith("memory-anchor: ")]
+        assert len(sentences) == 1
+        assert all(name in sentences[0] for name in AGENT)
+        assert ("do not all bring the same" if private else "takes them from") in sentences[0]
+        quiet = house.run("list", "--json", MEMORY_ANCHOR_PROFILE="full", MEMORY_ANCHOR_SCOPE__AGENT="codex")
+        assert quiet.stderr == b""
+    finally:
+        house.close()
+
+
+def test_what_an_engine_took_and_what_a_server_may_have_taken_is_not_named(tmp_path: Path) -> None:
+    """Rule settings.silence: compared by value; of a server that a human started nothing is known."""
+    data = str(tmp_path / "data")
+    env = {"HOME": str(tmp_path), "MEMORY_ANCHOR_DATA_DIR": data, **AGENT}
+    took = environment.digests(environment.engine_settings(env))
+    assert environment.not_applied({"took": took}, env, data) == ""
+    assert environment.not_applied({"took": None}, env, data) == environment.not_applied({}, env, data) == ""
+    other = {**env, "MEMORY_ANCHOR_AGENTS__CODEX__COLLECTION": "own"}
+    sentence = environment.not_applied({"took": took}, other, data)
+    assert "AGENTS__CODEX__COLLECTION" in sentence and "USAGE" not in sentence and "own" not in sentence
 
 
 def test_the_settings_file_of_a_directory_is_the_one_of_its_first_use(tmp_path: Path) -> None:

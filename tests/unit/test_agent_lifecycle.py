@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from timekit import a_memory, archived, current, day, put, upkeep
+import pytest
+from timekit import a_memory, archived, current, day, put, upkeep, used_at
 
 from memory_anchor.activation import ActivationSettings
 from memory_anchor.model import MemoryType, Origin, Scope, Status
@@ -57,12 +58,28 @@ def test_an_agents_merge_threshold_and_switch_hold_for_its_facts():
         assert [m.status for m in current(up).values()].count(Status.SUPERSEDED) == merges
 
 
+@pytest.mark.parametrize("policy", ["hybrid", "lru", "priority_decay"])
+def test_an_agents_own_limit_archives_the_least_used_of_its_own(policy: str):
+    """Rule agents.lifecycle.max_entries: what exceeds it goes, weakest or longest unused first; nobody else's."""
+    limit = {"codex": AgentRules(max_entries=3)}
+    plain = upkeep(max_archived_share=1.0, policy=policy, forget_below=0.0, agents=limit)
+    up = replace(plain, activation=ActivationSettings(noise=0))
+    put(up, *(a_memory(f"codex-{n}", scope=CODEX, usage=used_at(n)) for n in range(5)))
+    put(up, *(a_memory(f"claude-{n}", scope=CLAUDE, usage=used_at(n)) for n in range(5)))
+
+    report = forget(up, day(40))
+
+    assert archived(up) == {"codex-0", "codex-1"}
+    assert {current(up)[name].reason.split(";")[0] for name in archived(up)} == {"more than 3 memories"}
+    assert not report.left and forget(up, day(42)).changed == 0
+
+
 def test_the_settings_of_an_agent_reach_the_jobs(tmp_path: Path):
     """Rule settings.real: what is set is what the jobs go by."""
-    own = {"enabled": False, "decay_factor": 0.9, "merge_threshold": 0.97, "forget_threshold": 5}
+    own = {"enabled": False, "decay_factor": 0.9, "merge_threshold": 0.97, "forget_threshold": 5, "max_entries": 50}
     core = ephemeral_core(tmp_path, settings=Settings.model_validate({"agents": {"codex": {"lifecycle": own}}}))
 
-    assert core.upkeep.rules.agents == {"codex": AgentRules(False, 5.0, 0.97)}
+    assert core.upkeep.rules.agents == {"codex": AgentRules(False, 5.0, 0.97, 50)}
     assert core.upkeep.activation.priority_factors == {"codex": 0.9}
     assert (
         core.upkeep.rules.for_memory(a_memory("m", scope=CLAUDE)).forget_below == core.settings.lifecycle.forget_below

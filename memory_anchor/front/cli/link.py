@@ -23,7 +23,7 @@ from memory_anchor.base.json_values import Json, Record, parsed, record
 from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, StoreBusy, Unavailable
 from memory_anchor.files import read_bounded
 from memory_anchor.front.cli.spinner import Spinner
-from memory_anchor.runtime import env_names, wire
+from memory_anchor.runtime import env_names, environment, wire
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
@@ -37,6 +37,7 @@ KEY_BYTES_MAX = 20_000
 RESENDS = 4
 RESEND_PAUSE_S = 0.25
 _CALLED: set[str] = set()
+_NOTED: set[str] = set()
 _SERVER: ContextVar[tuple[str, str] | None] = ContextVar("memory_anchor_server", default=None)
 """Address and access key of a served memory that calls go to instead of this machine's."""
 _NONCE: ContextVar[str] = ContextVar("memory_anchor_call_nonce", default="")
@@ -233,10 +234,20 @@ def _ask_engine(name: str, arguments: Record) -> Record | None:
         raise Unavailable("the engine ended while it worked on this; try again") from None
     except OSError:
         return None
+    _note_settings(str(data))
     if "error" in answer:
         raise Failed.reported(record(answer["error"]), "the engine failed")
     result = answer.get("result")
     return result if isinstance(result, dict) else {}
+
+
+def _note_settings(data: str) -> None:
+    """Say once which settings of this command's environment the engine that answered does not apply."""
+    if _NOTED or not environment.engine_settings(os.environ):
+        return
+    if sentence := environment.not_applied(wire.read_state(data) or {}, os.environ, data):
+        _NOTED.add(sentence)
+        print(f"memory-anchor: {sentence}", file=sys.stderr)
 
 
 def _run_here(name: str, arguments: Record, human: Signer | None) -> Record:
