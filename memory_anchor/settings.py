@@ -197,7 +197,7 @@ class LifecycleSettings(_Group):
     forget_facts: tuple[FactType, ...] = ()
     confidence_half_life_days: float = Field(365.0, gt=0)
     half_life_days: Mapping[AnyType, Annotated[float, Field(gt=0, le=36_500)]] = Field(default_factory=dict)
-    noise: float = Field(0.25, ge=0, le=2)
+    noise: float = Field(0.02, ge=0, le=2)
     intervals_h: Mapping[JobName, Annotated[float, Field(gt=0, le=8_760)]] = Field(default_factory=dict)
     recent_days: float = Field(7.0, ge=0, le=3_650)
     idle_conversation_s: int = Field(1800, ge=1)

@@ -29,6 +29,7 @@ from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof, Signed
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.requests import AssemblePrompt, CreateBackup, ReadStats
 from memory_anchor.runtime.wire import Preamble
+from memory_anchor.upkeep.statistics import counting
 
 if TYPE_CHECKING:
     from memory_anchor.care.backup import MadeBackup
@@ -81,7 +82,7 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Record) -> Record:
     at = _moved_to(core, name, given)
 
     def work() -> Record:
-        with clock_set_to(at), core.foreground if name in ANSWERED_FIRST else nullcontext():
+        with clock_set_to(at), counting(at is None), core.foreground if name in ANSWERED_FIRST else nullcontext():
             return CALLS[name](core, core.anchor(actor), given)
 
     request = stable_hash(name, json.dumps(arguments, sort_keys=True, default=str))

@@ -16,8 +16,9 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from pathlib import Path
@@ -186,6 +187,19 @@ class _Waiting:
     shown: int = 0
 
 
+_COUNTS: ContextVar[bool] = ContextVar("memory_anchor_counts_use", default=True)
+
+
+@contextmanager
+def counting(counts: bool) -> Iterator[None]:
+    """Let what this block reads count as used, or not: a look at another time is none."""
+    token = _COUNTS.set(counts)
+    try:
+        yield
+    finally:
+        _COUNTS.reset(token)
+
+
 class UsageBuffer:
     """Thread-safe. lock: the writers' lock, held while counts are read, added and written back."""
 
@@ -208,6 +222,8 @@ class UsageBuffer:
 
     def record_use(self, *memories: Memory) -> None:
         """Count a use now: the memory was fetched, cited or promoted."""
+        if not _COUNTS.get():
+            return
         now = self._clock.now()
         with self._mutex:
             for memory in memories:
@@ -223,6 +239,8 @@ class UsageBuffer:
 
     def record_shown(self, memories: Iterable[tuple[Layer, str]]) -> None:
         """Count one search and the memories (layer, id) that appeared in its answer."""
+        if not _COUNTS.get():
+            return
         with self._mutex:
             self._tally[self._clock.now().date().isoformat(), "searches"] += 1
             for layer, memory_id in memories:

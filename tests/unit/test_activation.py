@@ -115,13 +115,26 @@ def test_the_seed_formula_is_recency_plus_frequency_plus_spreading_plus_noise():
 
 
 def test_noise_is_the_same_for_all_of_a_memorys_life_and_has_the_stated_spread():
-    """Rule: a fixed draw a memory, since of many draws the first bad one decides; standard deviation 0.25."""
-    drawn = [act.seeded_noise(f"m{i}", seed=7) for i in range(4000)]
+    """Rule: a fixed draw a memory, since of many draws the first bad one decides; its spread is the setting's."""
+    drawn = [act.seeded_noise(f"m{i}", seed=7, spread=0.25) for i in range(4000)]
 
-    assert drawn == [act.seeded_noise(f"m{i}", seed=7) for i in range(4000)]
-    assert drawn[0] != act.seeded_noise("m0", seed=8)
+    assert drawn == [act.seeded_noise(f"m{i}", seed=7, spread=0.25) for i in range(4000)]
+    assert drawn[0] != act.seeded_noise("m0", seed=8, spread=0.25)
     assert abs(statistics.median(drawn)) < 0.02
     assert math.sqrt(sum(x * x for x in drawn) / len(drawn)) == pytest.approx(0.25, abs=0.02)
+    assert max(map(abs, drawn)) == 0.25 * act.NOISE_BOUND
+
+
+@pytest.mark.parametrize("days", [7, 30, 90])
+def test_two_of_one_kind_and_age_show_about_the_same_strength(days: int):
+    """Rule: noise spreads the night in which memories of a kind go, and what people are shown hardly."""
+    now = T0 + timedelta(days=days)
+    preferences = [replace(a_memory(kind=MemoryType.PREFERENCE), id=f"m{i}") for i in range(500)]
+
+    shown = [act.strength_of(memory, now) for memory in preferences]
+
+    assert max(shown) - min(shown) <= 10
+    assert len({round(strength, 3) for strength in shown}) > 100
 
 
 @given(st.floats(0.5, 5000))

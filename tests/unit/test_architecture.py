@@ -60,7 +60,7 @@ BUDGETS: dict[str, int] = {
     "runtime": 3985,
     "recall": 5140,
     "identity": 3840,
-    "upkeep": 3015,
+    "upkeep": 3060,
     "ingest": 4010,
     "care": 3645,
     "context": 2338,

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from threads import at_once
 from timekit import a_memory, current, day, put, upkeep
 
+from memory_anchor.core import Core
 from memory_anchor.errors import Unavailable
+from memory_anchor.front.calls import run
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Layer, Status, Usage
+from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep import statistics as usage_module
 from memory_anchor.upkeep.statistics import UsageBuffer
@@ -153,3 +158,20 @@ def test_counting_from_many_threads_loses_nothing():
     uses.flush()
 
     assert current(up)["m"].usage.count == 200
+
+
+def test_a_look_at_another_time_counts_as_no_use(core: Core, anchor: MemoryAnchor, clock: ManualClock) -> None:
+    """Rule usage.at: `show --at` and `search --at` tell what would be; a plain `show` is a use."""
+    fact = str(anchor.save_memory("The harbour is nine metres deep").id)
+    caller = Preamble(project_dir=anchor.actor.project_dir, cwd=anchor.actor.project_dir)
+    later = (clock.now() + timedelta(days=30)).isoformat()
+    for name, given in (("show", {"id": fact}), ("search", {"query": "harbour deep"}), ("list", {}), ("stats", {})):
+        assert run(core, caller, name, {**given, "at": later})
+    core.services.usage.flush()
+    usage = core.services.records.read(fact, None).usage
+    assert (usage.count, usage.shown, usage.last_at) == (0, 0, None)
+
+    run(core, caller, "show", {"id": fact})
+
+    core.services.usage.flush()
+    assert core.services.records.read(fact, None).usage.count == 1
