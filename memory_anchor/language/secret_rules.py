@@ -57,7 +57,7 @@ class Rule:
                 yield (*match.span(group), self.kind)
 
 
-_L = r"(?<![A-Za-z0-9_])"
+_L = r"(?<![A-Za-z0-9])"  # a name and an underscore may stand before a key
 _R = r"(?![A-Za-z0-9_])"
 
 

@@ -96,6 +96,15 @@ def test_what_was_taken_for_a_secret_in_real_code_stays(text: str) -> None:
     assert redact(text).text == text
 
 
+@pytest.mark.parametrize(
+    "key", ["AKIA3XKQ7PLM2RTZVB4N", "xoxb-123456789012-abcdefGHIJKL", "sk-ant-api03-Rt5Yu8Io2Pa4Sd6F"]
+)
+def test_a_key_behind_a_name_and_an_underscore_goes(key: str) -> None:
+    """Attack A19: what a published prefix begins is found behind an underscore, too."""
+    assert key not in redact(f"use backup_{key} for it").text
+    assert redact("use backup_akia and task_sk-learn-contrib").kinds == ()
+
+
 def test_what_a_memory_is_full_of_stays() -> None:
     """Attack A19: hashes, ids, locks, paths, prose and code: at most 5 of 1,000 touched."""
     lines = look_alikes(1_000, seed=7)
