@@ -27,7 +27,7 @@ from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.points import PASSAGE_CITATION_KINDS
 from memory_anchor.knowledge.search import OpenedCitation
 from memory_anchor.knowledge.sources import Source
-from memory_anchor.language.fences import FENCE_TAG
+from memory_anchor.language.fences import FENCE_TAG, harmless
 from memory_anchor.language.perspective import worded_for
 from memory_anchor.model import (
     TRUST_OF_ORIGIN,
@@ -338,7 +338,8 @@ def lean(answer: Record) -> Shown:
 def lines(answer: Mapping[str, Json], *, now: datetime) -> str:
     """Return a search's answer as plain lines: id, age, origin and trust, then the whole text.
 
-    Only an agent that reads this text pays tokens; programs read the structured form, which has the rest.
+    Signs that a terminal obeys are spelled out. Only an agent that reads this text pays tokens; programs read the
+    structured form, which has the rest and each text unchanged.
     """
     shown = []
     for hit in records(answer["snippets"]):
@@ -354,7 +355,8 @@ def lines(answer: Mapping[str, Json], *, now: datetime) -> str:
     shown += [
         f"{first} and {second} contradict each other." for first, second in map(texts, items(answer.get("conflicts")))
     ]
-    return "\n".join([*shown, *(f"Note: {note}" for note in items(answer.get("notes")))]) or "Nothing is remembered."
+    shown += [f"Note: {note}" for note in items(answer.get("notes"))]
+    return harmless("\n".join(shown)) or "Nothing is remembered."
 
 
 def _author(hit: Record) -> list[str]:

@@ -293,6 +293,9 @@ def unpack(file: Path, folder: Path) -> Manifest:
         with tarfile.open(file, mode="r:gz") as archive:
             manifest = _manifest(archive)
             missing = dict(manifest["files"])
+            folded = {name.casefold(): name.casefold().partition("/")[2].partition("/")[0] for name in missing}
+            if len(folded) < len(missing) or STAYS & set(folded.values()):  # somewhere letter case means nothing
+                raise ValueError("names")
             for member in archive:
                 if member.name == MANIFEST:
                     continue

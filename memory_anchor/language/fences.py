@@ -23,6 +23,7 @@ whether they may be inside a word. Cost: one pass over the text, 100,000 look-al
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from bisect import bisect_right
@@ -201,6 +202,21 @@ _SUSPECT = re.compile(f"[{re.escape(alike(f'<{WEAK_SIGN}[&:#'))}]")
 """Without one of these nothing above can match; most prose has none."""
 
 
+_OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters but tab and line ends, and the signs that change the direction of what follows."""
+
+
+def harmless(text: str) -> str:
+    """Return `text` for a model to read: signs that a terminal obeys or that turn its direction are spelled out.
+
+    Everything else stays, also joiners and selectors, which scripts and emoji need.
+
+    >>> harmless("a\x1b[8mb\u202ec\n")
+    'a\\u001b[8mb\\u202ec\n'
+    """
+    return _OBEYED.sub(lambda sign: json.dumps(sign[0])[1:-1], text)
+
+
 def neutralise(text: str) -> str:
     """Return the text with every look-alike fence, chat marker, turn and heading of ours disarmed.
 
@@ -214,7 +230,7 @@ def neutralise(text: str) -> str:
     """
     visible = text if text.isascii() else _INVISIBLE.sub("", text)
     if _SUSPECT.search(visible) is None:
-        return visible
+        return harmless(visible)
     read = skeleton(visible)
     marks = {match.start(): True for match in _MARK.finditer(read.text)}
     marks |= {match.start(1): False for match in _LINE.finditer(read.text)}
@@ -225,7 +241,7 @@ def neutralise(text: str) -> str:
         parts += (visible[reached:start], DEFUSED)
         reached = end if is_sign else start
     parts.append(visible[reached:])
-    return "".join(parts)
+    return harmless("".join(parts))
 
 
 def fence(text: str, *, source: str, trust: Trust) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from memory_anchor.base.json_values import Json, Record
+from memory_anchor.base.terminal import visible_json
 from memory_anchor.care.transfer_files import WrongLine
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreBusy
 from memory_anchor.files import file_error, replace_durably
@@ -144,14 +145,14 @@ def export(
     if target is not None:
         _check_target(target, force=force)
     signer = human_signer(human)
-    ticker, count = Ticker("export_lines"), 0
+    ticker, count, on_screen = Ticker("export_lines"), 0, target is None and sys.stdout.isatty()
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp") if target is not None else None
     try:
         with open_session() as ask, _open_output(temporary) as stream:
             for line in export_lines(
                 ask, data_dir(), versions=versions, own_project=project, everything=human, human=signer
             ):
-                stream.write(line.encode() + b"\n")
+                stream.write((visible_json(line) if on_screen else line).encode() + b"\n")
                 count += 1
                 ticker.at(count)
             stream.flush()
