@@ -300,7 +300,7 @@ class ResolveConflict(BaseRequest):
     unlisted = frozenset({"seen"})
 
     id: Identifier = arg(tool="of either")
-    resolution: Literal["keep_new", "keep_old", "merge"] = arg(tool="keep_new, keep_old, merge")
+    resolution: Literal["keep_new", "keep_old", "keep_both", "merge"] = arg(tool="keep_new, keep_old, keep_both, merge")
     content: Content | None = arg(None, "Of merge: the one text that holds.")
     seen: Stamps = arg(())
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from cachetools import LRUCache
 
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS
-from memory_anchor.model import SEARCHABLE_STATES, Layer, Memory, Outcome, RetrievedSnippet
+from memory_anchor.model import SEARCHABLE_STATES, Layer, Memory, Outcome, Relation, RetrievedSnippet
 from memory_anchor.rights import have_same_readers, is_human_owned
 from memory_anchor.where import OneOf, Where
 
@@ -151,8 +151,8 @@ class RecalledTogether:
         cosines = self._cosines(facts)
         for (row, older), (column, newer) in combinations(enumerate(facts), 2):
             cosine = float(cosines[row, column])
-            known = newer.id in older.disputes or older.id in newer.disputes or not have_same_readers(older, newer)
-            if known or cosine < DEFAULT_THRESHOLDS.compared:
+            known = {older.id, newer.id} & {*older.disputes, *newer.disputes, *newer.related(Relation.RELATED)}
+            if known or not have_same_readers(older, newer) or cosine < DEFAULT_THRESHOLDS.compared:
                 continue
             with self._lock:
                 compared = (older.version_id, newer.version_id) in self._pairs

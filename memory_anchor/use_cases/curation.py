@@ -40,6 +40,7 @@ from memory_anchor.model import (
     Memory,
     Origin,
     Outcome,
+    Relation,
     Status,
     Visibility,
     WriteMode,
@@ -158,6 +159,9 @@ class ReviewItem:
     needs_human: bool = True
 
 
+MAY_CONTRADICT = Relation.MAY_CONTRADICT
+LINKS_LOOKED_AT = 200
+"""Newest facts among which the inbox looks for links that a human has not looked at."""
 READ_AT = {
     Layer.IDENTITY_SCHEMA: "`memory-anchor constitution show` shows the constitution",
     Layer.ACTIVE_CONTEXT: "an agent reads its own with get_active_context",
@@ -331,6 +335,9 @@ class Curation:
             against = tuple(by_id[other] for other in memory.disputes if other in by_id)
             if against and all(_age(memory) > _age(other) for other in against):
                 items.append(ReviewItem(memory, against, self._waits_for_user(memory, against)))
+        newest = self.listing(ListMemories.of(status=Status.ACTIVE, layer=Layer.VERIFIED_FACT, limit=LINKS_LOOKED_AT))
+        linked = ((memory, self._met(memory)) for memory in reversed(newest) if memory.related(MAY_CONTRADICT))
+        items += [ReviewItem(m, against, self._waits_for_user(m, against)) for m, against in linked if against]
         return items[:most]
 
     def sides(self, name: str) -> list[Memory]:
@@ -340,18 +347,19 @@ class Curation:
 
     def _met(self, memory: Memory) -> tuple[Memory, ...]:
         """Return what this caller reads of what a memory contradicts: of one that waits, what is in force."""
-        if not memory.disputes or memory.status not in (Status.PENDING, Status.DISPUTED):
+        names = memory.related(MAY_CONTRADICT) if memory.status is Status.ACTIVE else memory.disputes
+        if not names or memory.status not in (Status.PENDING, *IN_FORCE):
             return ()
-        states = IN_FORCE if memory.status is Status.PENDING else (Status.DISPUTED,)
+        states = (Status.DISPUTED,) if memory.status is Status.DISPUTED else IN_FORCE
         where = Where(
             (
-                OneOf("id", memory.disputes),
+                OneOf("id", names),
                 OneOf("state", tuple(state.value for state in states)),
                 OneOf("audience", tuple(sorted(audiences(self._writes.actor.scope)))),
             )
         )
-        found = {m.id: m for m in self._records.store.find(memory.layer.value, where, limit=len(memory.disputes))}
-        return tuple(found[name] for name in memory.disputes if name in found)
+        found = {m.id: m for m in self._records.store.find(memory.layer.value, where, limit=len(names))}
+        return tuple(found[name] for name in names if name in found)
 
     def accept(self, request: AcceptPending) -> WriteOutcome:
         """Let a pending memory in (humans only), with another text when `content` is given.
@@ -382,7 +390,9 @@ class Curation:
         )
 
     def settle(self, request: ResolveConflict) -> WriteOutcome:
-        """End a contradiction: keep_new, keep_old, or merge into `content`; without it both texts stand in one memory.
+        """End a contradiction: keep_new, keep_old, keep_both, or merge into `content`, else into both texts.
+
+        Also of a memory that may contradict another: whatever is chosen, the link asks no more.
 
         seen: of a human's decision, the stamps of every side that was shown. Raises Refused: it waits for the user, or
         a side changed since.
@@ -399,9 +409,10 @@ class Curation:
             if (answer := records.replayed(idempotency)) is not None:
                 return answer
             memory = records.read(name, self._writes.actor.scope)
-            if memory.status is not Status.DISPUTED or not memory.disputes:
+            is_disputed = memory.status is Status.DISPUTED and bool(memory.disputes)
+            others = list(self._met(memory)) if is_disputed or memory.status is Status.ACTIVE else []
+            if not is_disputed and not others:
                 raise BadInput(f"{name} is {memory.status.value}; allowed is a memory of an open contradiction")
-            others = list(self._met(memory))
             action = Action.MERGE if resolution == "merge" else Action.SETTLE
             caller = self._writes.actor.caller
             rights.check(action, caller, [memory, *others], asks_user=self._writes.project.asks_user)
@@ -410,7 +421,7 @@ class Curation:
             new, *old = sorted([memory, *others], key=_age, reverse=True)
             steps = self._resolved(new, old, resolution, text)
             winner = next(s.new for s in steps if s.new.status is Status.ACTIVE)
-            outcome = Outcome.UPDATED if resolution == "merge" else Outcome.SUPERSEDED
+            outcome = Outcome.UPDATED if resolution in ("merge", "keep_both") else Outcome.SUPERSEDED
             loser = next((s.new.id for s in steps if s.new.status is Status.SUPERSEDED), None)
             answer = WriteOutcome(outcome, winner.id, winner.layer, winner.status, f"settled: {resolution}", loser)
             answer = replace(answer, redactions=request.redactions)
@@ -425,7 +436,11 @@ class Curation:
 
         def step(memory: Memory, changed: Memory) -> Revision:
             reason = f"settled: {resolution}"
-            return revise(memory, replace(changed, disputes=()), at=at, author=author, reason=reason)
+            rest = (one for one in memory.relations if not one.startswith(MAY_CONTRADICT.value))
+            looked_at = (f"{Relation.RELATED.value}:{other.id}" for other in old if memory.id == new.id)
+            relations = tuple(dict.fromkeys((*rest, *looked_at)))
+            changed = replace(changed, disputes=(), relations=relations)
+            return revise(memory, changed, at=at, author=author, reason=reason)
 
         def keep(memory: Memory) -> Revision:
             return step(memory, replace(memory, status=Status.ACTIVE, origin=self._decided_origin(memory)))
@@ -435,6 +450,8 @@ class Curation:
 
         if not old:  # what contradicted it was superseded on another device meanwhile
             return [keep(new)]
+        if resolution == "keep_both":
+            return [keep(new), *(keep(m) for m in old)]
         if resolution == "keep_new":
             return [keep(new), *(supersede(m) for m in old)]
         if resolution == "keep_old":

@@ -47,7 +47,7 @@ def completed(run: Run, line: str, shell: str = "bash") -> list[str]:
         ("install c", {"claude-code", "codex", "cursor"}),
         ("import --from m", {"mem0", "markdown"}),
         ("export out --to m", {"markdown"}),
-        ("review --resolution keep", {"keep_new", "keep_old"}),
+        ("review --resolution keep", {"keep_new", "keep_old", "keep_both"}),
         ("keys create --role a", {"approver", "admin"}),
         ("knowledge add . --kind g", {"git_history"}),
         ("jobs run exp", {"expire_events"}),

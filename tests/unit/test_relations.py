@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from memory_anchor.core import Core
 from memory_anchor.ingest.relations import Kind, compare, may_repeat, replacement
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Outcome, Relation, Status
+from memory_anchor.model import Actor, Caller, Outcome, Relation, Status
+from memory_anchor.rights import version_stamp
 
 CORPORA = Path(__file__).parent.parent / "corpora"
 PROVEN = {
@@ -157,3 +158,24 @@ def test_after_a_correction_the_old_value_is_not_first_by_night_or_elsewhere(cor
 
     assert [one.id for one in snippets] == [new.id]
     assert anchor.get(str(old.id)).status is Status.SUPERSEDED
+
+
+def test_what_may_contradict_waits_in_the_inbox_until_somebody_says_that_both_hold(
+    core: Core, anchor: MemoryAnchor, agent: Actor
+) -> None:
+    """Rule: the inbox offers the links that nothing proves; whatever is decided, they ask no more."""
+    old = anchor.save_memory("Search runs on Elasticsearch")
+    new = anchor.save_memory("Finished the migration of search to OpenSearch")
+    (item,) = anchor.inbox()
+    assert (item.memory.id, [one.id for one in item.against]) == (new.id, [old.id])
+
+    human = core.anchor(replace(agent, caller=Caller.HUMAN))
+    sides = [anchor.get(str(one.id)) for one in (old, new)]
+
+    stamps = [version_stamp(one.id, one.version, one.content) for one in sides]
+    settled = human.settle(str(new.id), "keep_both", seen=stamps)
+
+    assert settled.status is Status.ACTIVE
+    assert anchor.inbox() == []
+    assert {one.id for one in anchor.listing(status=Status.ACTIVE)} == {old.id, new.id}
+    assert anchor.search("what does search run on").conflicts == ()

@@ -81,9 +81,9 @@ SHOWN_AGAIN_MAX = 20
 """How often one item is shown because somebody keeps changing it."""
 CITATIONS_SHOWN = 5
 PENDING = "(a)ccept, (e)dit, (r)eject, (s)kip, all of the rest: (A)ccept or (R)eject, (u)ndo, (q)uit"
-DISPUTED = "keep (n)ew, keep (o)ld, (m)erge, (s)kip, (u)ndo, (q)uit"
+DISPUTED = "keep (n)ew, keep (o)ld, keep (b)oth, (m)erge, (s)kip, (u)ndo, (q)uit"
 PROPOSED = "(c)onfirm, (r)eject, (s)kip, (q)uit"
-RESOLUTIONS = {"n": "keep_new", "o": "keep_old", "m": "merge"}
+RESOLUTIONS = {"n": "keep_new", "o": "keep_old", "b": "keep_both", "m": "merge"}
 SURE = 0.9
 """What the gate stores without a human unless settings say otherwise; only to explain."""
 
@@ -98,7 +98,7 @@ def review(
     accept: Annotated[list[str] | None, _pending_id("Let this in; repeatable.")] = None,
     reject: Annotated[list[str] | None, _pending_id("Archive this; repeatable.")] = None,
     settle: Annotated[str | None, _pending_id("End it; needs --resolution.")] = None,
-    resolution: Annotated[str | None, choice("keep_new", "keep_old", "merge")] = None,
+    resolution: Annotated[str | None, choice("keep_new", "keep_old", "keep_both", "merge")] = None,
     content: Annotated[str | None, typer.Option(metavar="TEXT", help="The text to accept, or to merge into.")] = None,
     server: ServerOption = "",
     key_file: KeyFileOption = "",
@@ -106,7 +106,7 @@ def review(
 ) -> None:
     """Decide on pending facts, contradictions and proposals; deciding needs the passphrase on a terminal."""
     if settle and resolution is None:
-        raise BadInput("--resolution is missing; allowed are keep_new, keep_old, merge")
+        raise BadInput("--resolution is missing; allowed are keep_new, keep_old, keep_both, merge")
     named = [*(accept or ()), *(reject or ()), *([settle] if settle else ())]
     if content is not None and (len(named) != 1 or reject):
         raise BadInput("--content is given; allowed is with one --accept ID, or with --settle ID --resolution merge")

@@ -171,7 +171,7 @@ def constitution() -> Record:
 Form = Mapping[str, str]
 Action = Callable[[Form, Session, Words], str]
 ITEMS_MAX = 50
-SETTLES = ("keep_new", "keep_old", "merge")
+SETTLES = ("keep_new", "keep_old", "keep_both", "merge")
 
 
 def _signer(form: Form, session: Session) -> Signer:
