@@ -77,8 +77,8 @@ def cited_with(versions: Mapping[str, str]) -> Iterator[None]:
 
 
 def compact(answer: Mapping[str, Json]) -> str:
-    """Return the answer as one line of JSON text, without ASCII escapes."""
-    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+    """Return the answer as one line of JSON text; only signs that a terminal obeys are escaped."""
+    return harmless(json.dumps(answer, ensure_ascii=False, separators=(",", ":")))
 
 
 def time_text(at: datetime, *, seconds: bool = False) -> str:
@@ -571,7 +571,7 @@ def shortened_text(text: str, name: str) -> str:
 
 
 def _encoded(value: Json) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return harmless(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 def _cut_after_quotation(text: str, most: int) -> str:

@@ -36,6 +36,8 @@ def test_what_a_model_reads_holds_no_sign_that_a_terminal_obeys(anchor: MemoryAn
         assert not set(OBEYED) & set(shown) - set("[8m2K"), ascii(shown)
         assert "\\u001b[8m" in shown and "❤\ufe0f" in shown and neutralise(shown) == shown
     assert anchor.get(str(kept)).content == TEXT
+    as_json = shapes.compact({"text": TEXT})
+    assert not set(OBEYED) & set(as_json) - set("[8m2K") and json.loads(as_json) == {"text": TEXT}
 
 
 def test_an_export_to_a_screen_is_equal_json_without_them_and_into_a_pipe_as_it_is(
