@@ -157,13 +157,16 @@ def test_a_short_text_is_found_in_files_as_a_whole_value(core: Core, anchor: Mem
     assert answer["clean"]
 
 
+@pytest.mark.parametrize("stays", [True, False])
 def test_a_backup_loses_the_digest_and_what_was_copied_and_keeps_the_rest(
-    core: Core, anchor: MemoryAnchor, purge: Purge, tmp_path: Path
+    core: Core, anchor: MemoryAnchor, purge: Purge, tmp_path: Path, stays: bool
 ) -> None:
     """Rule purge.backups: by citation as in the store; it still restores."""
     nut, cat = logged(anchor, NUT, CAT)
-    told(core, [nut, cat])
+    digest = core.services.records.read(told(core, [nut, cat]), None)
     backup.create(core, tmp_path / "b.tar.gz")
+    if not stays:  # the backup alone has it
+        core.services.store.erase("event_log", [digest.point_id])
 
     answer = purge(nut)
 
