@@ -67,6 +67,8 @@ _GROUP = "store"
 _WAL = "wal"
 _SETTLED_NS = 1_000_000_000
 """A log file untouched for this long before its last sync, and since, holds nothing new: most of them are spare."""
+RESCANS_MAX = 50
+"""Readings of the log's folder whose files were renamed meanwhile; after that it is gone."""
 _FLUSH_EVERY = 2_000
 """Points between flushes: 2,000 take 30 ms to flush (it holds the GIL), 30,000 unflushed make the next load 2 s."""
 MIGRATIONS: Mapping[int, Migration] = {}
@@ -138,8 +140,8 @@ class LogFiles:
         self._names: frozenset[str] = frozenset()
 
     def sync(self) -> None:
-        """Return when the log is on disk. Raises OSError."""
-        while True:
+        """Return when the log is on disk. Raises OSError: it is gone, say, with the whole data directory."""
+        for scan in range(RESCANS_MAX):
             try:
                 with os.scandir(self._folder) as entries:
                     changed = {e.name: e.stat().st_mtime_ns for e in entries if e.is_file(follow_symlinks=False)}
@@ -151,7 +153,8 @@ class LogFiles:
                         self._synced[name] = at, now
                 break
             except FileNotFoundError:  # the engine renamed or dropped a full one meanwhile
-                continue
+                if scan == RESCANS_MAX - 1:
+                    raise
         if self._names != changed.keys():
             sync_folder(self._folder)
             self._names = frozenset(changed)

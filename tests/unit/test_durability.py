@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.base.durability import Durability, SyncedLock
-from memory_anchor.errors import Unavailable
+from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.files import write_atomic
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.runtime.lock import DirectoryLock
@@ -195,3 +196,15 @@ def test_a_file_replaced_whole_is_synced_with_its_folders(tmp_path: Path, monkey
     assert [str(tmp_path), str(tmp_path / "a")] == files[:2]
     assert files[2].startswith(str(tmp_path / "a" / "b" / ".key.json."))
     assert files[3] == str(tmp_path / "a" / "b")
+
+
+def test_a_data_directory_that_was_removed_ends_its_users_loudly(tmp_path: Path) -> None:
+    """Rule bounded: with the log's folder gone a write fails; an engine of a removed folder looked for it for ever."""
+    with DirectoryLock.acquire(tmp_path, role="test") as lock:
+        core = ephemeral_core(tmp_path, store=EdgeStore(tmp_path / "store", lock=lock), embedder=HashEmbedder())
+        core.anchor(ACTOR).save_memory("We deploy on Tuesdays.")
+        for log in (tmp_path / "store").rglob("wal"):
+            shutil.rmtree(log)
+
+        with pytest.raises(MemoryAnchorError):
+            core.anchor(ACTOR).save_memory("We release on Fridays.")
