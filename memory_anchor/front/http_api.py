@@ -19,11 +19,14 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, Field
 from pydantic.warnings import UnsupportedFieldAttributeWarning
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
@@ -49,6 +52,7 @@ from memory_anchor.model import point_id
 from memory_anchor.requests import PromptOverHttp
 from memory_anchor.rights import Action
 from memory_anchor.runtime.listening import BACKLOG
+from memory_anchor.runtime.relay import Relay, error_line
 from memory_anchor.runtime.wire import VERSION, WIRE, Preamble
 from memory_anchor.team.admission import Admission
 from memory_anchor.team.batches import Batches
@@ -61,13 +65,14 @@ from memory_anchor.team.tracing import Traces
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
     from memory_anchor.core import Core
     from memory_anchor.memory import MemoryAnchor
     from memory_anchor.settings import Settings
 
 SECRET_BYTES = 24
+SUPPORTED_PROTOCOL_VERSIONS = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
 STOP_WAIT_S = 5
 MESSAGES_PATH = "/messages/"
 SCHEMA = 1
@@ -153,7 +158,9 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
             await server.run(read, write, server.create_initialization_options())
 
     app = FastAPI(title="Memory Anchor", version=VERSION, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.router.routes.append(Route("/mcp", endpoint=_Asgi(manager.handle_request), methods=["GET", "POST", "DELETE"]))
+    app.router.routes.append(
+        Route("/mcp", endpoint=_Checked(manager.handle_request), methods=["GET", "POST", "DELETE"])
+    )
     app.router.routes.append(Route("/sse", endpoint=_Asgi(sse), methods=["GET"]))
     app.router.routes.append(Mount(MESSAGES_PATH, app=events.handle_post_message))
     traces = _traces_to(settings.http.traces_url) if settings.http.traces_url else None
@@ -204,6 +211,35 @@ class _Asgi:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
+
+
+class _Checked(_Asgi):
+    """Refuses in our words what the SDK refuses in pydantic's, or with a bug of its own.
+
+    A message is checked as a bridge checks a line. Events are not stored: a stream that a client resumes begins anew.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        version = headers.get("mcp-protocol-version", SUPPORTED_PROTOCOL_VERSIONS[0])
+        wrong, replay = None, receive
+        if scope["method"] == "POST":
+            message = await receive()  # whole: the guard read it
+            wrong = Relay().from_client(message.get("body", b""))[1]
+            waiting = [message]
+
+            async def replay() -> Message:
+                return waiting.pop() if waiting else await receive()
+
+        if version not in SUPPORTED_PROTOCOL_VERSIONS:
+            allowed = ", ".join(SUPPORTED_PROTOCOL_VERSIONS)
+            sentence = f"unsupported MCP-Protocol-Version {version[:40]!r}; allowed are {allowed}"
+            wrong = error_line(None, UNSUPPORTED_PROTOCOL_VERSION, sentence)
+        if wrong is not None:
+            await Response(wrong, status_code=400, media_type="application/json")(scope, receive, send)
+            return
+        scope["headers"] = [header for header in scope["headers"] if header[0] != b"last-event-id"]
+        await super().__call__(scope, replay, send)
 
 
 def _add_routes(app: FastAPI, v1: V1Handler) -> None:

@@ -1,7 +1,7 @@
 """The recall variant of an HTTP request, and what its answer says about it; the same for `/v1` and `/mcp`.
 
 A request names a variant in a header or in its address (`/variants/NAME/...`, for clients that can only set an
-address); a conversation stays with the first one it asked for. Its answer's citations and cost reports name variant,
+address); a conversation stays with the one that it named last. Its answer's citations and cost reports name variant,
 index and algorithm; `shapes` adds them, so that none is missed and the answer keeps its size limit. Callers without
 HTTP get the default and nothing is added.
 """
@@ -49,14 +49,16 @@ class VariantChoice:
         return (DEFAULT_VARIANT, *self._searcher.variants)
 
     def choose(self, request: HTTPConnection, actor: Actor, conversation: str) -> str:
-        """Return the variant of a request: its conversation's, else the one it names. Raises BadInput: no such one.
+        """Return the variant of a request: the one it names, else its conversation's. Raises BadInput: no such one.
 
         conversation: as the caller named it; "" for none, and then no variant sticks.
         """
-        name = request.headers.get(VARIANT_HEADER, DEFAULT_VARIANT)
-        if name not in self.names:
+        name = request.headers.get(VARIANT_HEADER, "")
+        if name and name not in self.names:
             raise BadInput(f"X-KM-Variant is {shortened(repr(name))}; allowed are {', '.join(self.names)}")
-        return self._sticky.first(_conversation_of(actor), name) if conversation else name
+        if not conversation:
+            return name or DEFAULT_VARIANT
+        return self._sticky.named(_conversation_of(actor), name, DEFAULT_VARIANT)
 
     @contextmanager
     def answering(self, variant: str) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """A served memory next to the local one: asked first, within hard limits; else the local store answers.
 
 A search goes to the server; where that is late, broken or paused, the local store answers, with a note, and the cost
-report gets the decision `km_timeout` or `km_open`. A write is done locally at once, under this project's rules, and
+report gets the decision `km_timeout` or `circuit_open`. A write is done here at once, under this project's rules, and
 queued on disk for the server (`Outbox`), whose rules reconcile it on arrival. While a key is refused, each answer says
 so, and the server is asked again only after a pause; nothing is dropped meanwhile.
 
@@ -131,7 +131,7 @@ class RemoteLink:
         """
         if not self._circuit.admits():
             failed = f"{self.name} failed {self._circuit.failures()} times in a row; asked again soon"
-            raise RemoteUnavailable("km_open", failed)
+            raise RemoteUnavailable("circuit_open", failed)
         ok = False
         try:
             status, answer = self._within(path, json.dumps(dict(body)).encode(), limit_s * WAIT_SHARE)

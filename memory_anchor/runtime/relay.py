@@ -73,11 +73,11 @@ class Relay:
             message = _parsed(raw)
         except (ValueError, RecursionError) as error:
             return None, error_line(
-                None, PARSE_ERROR, str(error) if isinstance(error, BadLine) else "the line is not JSON"
+                None, PARSE_ERROR, str(error) if isinstance(error, BadLine) else "the message is not JSON"
             )
         if not isinstance(message, dict):
             what = "batches are" if isinstance(message, list) else f"{kind_of(message)} is"
-            return None, error_line(None, INVALID_REQUEST, f"{what} not served; send one JSON object a line")
+            return None, error_line(None, INVALID_REQUEST, f"{what} not served; send one JSON object at a time")
         if invalid := self._invalid(message):
             code, sentence = invalid
             request = message.get("id")
@@ -281,9 +281,9 @@ def _parsed(raw: bytes) -> Json:
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise BadLine(f"the line is not UTF-8 (byte {error.start})") from None
+        raise BadLine(f"the message is not UTF-8 (byte {error.start})") from None
     if is_too_deep(text):
-        raise BadLine(f"the line is nested deeper than {DEPTH_MAX}")
+        raise BadLine(f"the message is nested deeper than {DEPTH_MAX}")
     value: Json = json.loads(text, parse_constant=_no_number)
     return value
 
@@ -302,7 +302,7 @@ def is_too_deep(text: str) -> bool:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise BadLine(f"the line holds {name}, which is no JSON number")
+    raise BadLine(f"the message holds {name}, which is no JSON number")
 
 
 def _short(value: Json) -> str:

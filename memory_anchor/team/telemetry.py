@@ -185,17 +185,17 @@ STICKY_KEPT = 20_000
 
 
 class StickyVariants:
-    """The first variant of each conversation. Thread-safe; the conversation idle longest is dropped first."""
+    """The variant of each conversation. Thread-safe; the conversation idle longest is dropped first."""
 
     def __init__(self) -> None:
         self._variants: OrderedDict[Conversation, str] = OrderedDict()
         self._lock = threading.Lock()
 
-    def first(self, conversation: Conversation, variant: str) -> str:
-        """Return the variant that a conversation used first; the given one where it used none yet."""
+    def named(self, conversation: Conversation, variant: str, default: str) -> str:
+        """Return the variant that a conversation named last; variant: the one it names now, "" for none."""
         with self._lock:
-            first = self._variants.setdefault(conversation, variant)
+            name = self._variants[conversation] = variant or self._variants.get(conversation, default)
             self._variants.move_to_end(conversation)
             while len(self._variants) > STICKY_KEPT:
                 self._variants.popitem(last=False)
-            return first
+            return name

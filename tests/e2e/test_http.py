@@ -98,6 +98,58 @@ async def test_mcp_is_served_over_sse_and_a_closed_connection_leaves_its_active_
         assert events[0]["content"] == "topic: sse"
 
 
+JSON_RPC = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}},
+}
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+
+def opened(served: Served) -> dict[str, str]:
+    """Return the headers of a session."""
+    hello = served.ask("POST", "/mcp", headers=LOCAL | JSON_RPC, json=HELLO)
+    return LOCAL | JSON_RPC | {"Mcp-Session-Id": hello.headers["mcp-session-id"]}
+
+
+@pytest.mark.parametrize(
+    ("body", "version", "code", "sentence"),
+    [
+        ([LIST], "2025-06-18", -32600, "batches are not served"),
+        ([], "", -32600, "batches are not served"),
+        (LIST, "1999-01-01", -32022, "unsupported MCP-Protocol-Version '1999-01-01'; allowed are 2024-11-05"),
+        ({**LIST, "params": 5}, "", -32602, "params is a number; allowed is an object"),
+        ({**LIST, "jsonrpc": "1.0"}, "", -32600, "jsonrpc is '1.0'; allowed is '2.0'"),
+        ({"jsonrpc": "2.0", "id": 1}, "", -32600, "neither a method nor a result"),
+        (7, "", -32600, "a number is not served"),
+    ],
+)
+def test_what_is_no_message_is_refused_in_our_words(
+    served: Served, body: Any, version: str, code: int, sentence: str
+) -> None:
+    """Rule input: one sentence, the protocol's code, nothing of a library's."""
+    head = opened(served) | ({"MCP-Protocol-Version": version} if version else {})
+
+    answer = served.ask("POST", "/mcp", headers=head, json=body)
+
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == code
+    assert sentence in answer.json()["error"]["message"]
+    assert "validation" not in answer.text and "\\n" not in answer.text
+
+
+def test_a_stream_that_is_resumed_begins_anew(served: Served) -> None:
+    """Rule input: events are not stored, so any Last-Event-ID gets the stream."""
+    head = opened(served) | {"Accept": "text/event-stream", "Last-Event-ID": "nope"}
+    with (
+        httpx2.Client(base_url=served.base, timeout=DEADLINE_S) as http,
+        http.stream("GET", "/mcp", headers=head) as stream,
+    ):
+        assert stream.status_code == 200
+
+
 @in_event_loop
 async def test_legacy_sessions_are_conversations_of_their_own(served: Served) -> None:
     async with httpx2.AsyncClient(headers=LOCAL, timeout=DEADLINE_S) as http:

@@ -103,8 +103,8 @@ def went_by(answer: Any) -> set[str]:
     return {one["variant"] for one in cited}
 
 
-def test_a_conversation_over_mcp_goes_by_the_variant_that_it_asked_for_first(client: Client) -> None:
-    """Issue 17, variants, findings 11: X-KM-Variant over MCP selects, holds for a conversation, and is no mere echo."""
+def test_a_conversation_over_mcp_goes_by_the_variant_that_it_named_last(client: Client) -> None:
+    """Rule variants: X-KM-Variant over MCP selects, holds until another is named, and is no mere echo."""
     asked = {"query": "when do whales sing", "limit": 5}
 
     def found(way: str = "", talk: str = "") -> Any:
@@ -113,9 +113,11 @@ def test_a_conversation_over_mcp_goes_by_the_variant_that_it_asked_for_first(cli
     assert went_by(found()) == {"default"}
     assert went_by(found("plain")) == {"plain"}
     assert len(found("plain")["snippets"]) == 2 > len(found()["snippets"])
-    assert went_by(found("plain", "t1")) == {"plain"} == went_by(found("", "t1")) == went_by(found("default", "t1"))
+    assert went_by(found("plain", "t1")) == {"plain"} == went_by(found("", "t1"))
+    assert went_by(found("default", "t1")) == {"default"} == went_by(found("", "t1"))
+    assert went_by(found("plain", "t1")) == {"plain"}
     assert went_by(client.v1("memory/search", query="when do whales sing", talk="t1").json()) == {"plain"}
-    assert went_by(found("", "t2")) == {"default"} == went_by(found("plain", "t2"))
+    assert went_by(found("", "t2")) == {"default"}
     wrong = client.tool("search_memory", asked, way="v9")["result"]
     assert wrong["isError"] and "X-KM-Variant is 'v9'; allowed are default, plain" in wrong["content"][0]["text"]
 

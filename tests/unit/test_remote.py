@@ -191,7 +191,7 @@ def test_a_time_goes_to_the_server_as_it_was_said(opened: Opened, server: tuple[
 def test_without_the_server_the_local_copy_answers_within_the_limit_and_says_so(
     opened: Opened, behind: FaultyProxy
 ) -> None:
-    """Rule remote.fallback: km_timeout, after three failures km_open; the context's cost report tells which."""
+    """Rule remote.fallback: km_timeout, after three failures circuit_open; the context's cost report tells which."""
     _, anchor = opened()
     behind.fault = lambda: "silent"
     anchor.save_memory("The queue runs on port 8081.")
@@ -203,9 +203,9 @@ def test_without_the_server_the_local_copy_answers_within_the_limit_and_says_so(
         assert [snippet.text for snippet in found.snippets] == ["The queue runs on port 8081."]
         assert "the local copy answered" in found.notes[-1]
         told.append(found.decisions[-1]["action"])
-    assert told[0] == "km_timeout" and told[-1] == "km_open"
+    assert told[0] == "km_timeout" and told[-1] == "circuit_open"
     report = anchor.build_context("which port does the queue run on").report
-    assert "km_open" in [decision["action"] for decision in report.decisions]
+    assert "circuit_open" in [decision["action"] for decision in report.decisions]
 
 
 def test_every_fault_keeps_the_limit_and_loses_no_write(
@@ -241,7 +241,7 @@ def test_a_half_open_circuit_lets_one_probe_through(behind: FaultyProxy, server:
     met = len(behind.met)
     with pytest.raises(RemoteUnavailable) as shut:
         link.ask("memory/search", {"query": "gate"}, limit_s=5.0)
-    assert shut.value.decision == "km_open" and len(behind.met) == met
+    assert shut.value.decision == "circuit_open" and len(behind.met) == met
     now[0] = 11.0
     behind.fault = lambda: "pass"
     assert link.ask("memory/search", {"query": "gate"}, limit_s=20.0)["snippets"] == []
