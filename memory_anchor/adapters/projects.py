@@ -350,7 +350,9 @@ class Projects:
             if project.maybe
         }
         aliases = {name: project.aliases for name, project in self._known.items()}
-        return json.dumps({"projects": aliases, "likely": likely}, ensure_ascii=False, indent=1).encode()
+        return json.dumps({"projects": aliases, "likely": likely}, ensure_ascii=False, indent=1).encode(
+            "utf-8", "backslashreplace"
+        )
 
 
 def _root_alias(folder: ProjectFolder) -> tuple[str, ...]:

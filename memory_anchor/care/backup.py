@@ -222,7 +222,7 @@ def _pack(parts: Path, manifest: Manifest, target: Path) -> None:
     """Write the archive next to its place, durable, and rename it."""
     files = {path.relative_to(parts).as_posix(): path for path in sorted(parts.rglob("*")) if path.is_file()}
     full: Manifest = {**manifest, "files": {name: _fingerprint(path) for name, path in files.items()}}
-    head = json.dumps(full, default=asdict, ensure_ascii=False, indent=1).encode()
+    head = json.dumps(full, default=asdict, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with (

@@ -26,7 +26,7 @@ import yaml
 
 from memory_anchor.base.bounded_yaml import LOADER
 from memory_anchor.base.bounded_yaml import check as check_yaml
-from memory_anchor.base.json_values import Json, items
+from memory_anchor.base.json_values import Json, items, kind_of
 from memory_anchor.base.lines import text_lines
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, TAG_MAX, TAGS_MAX
@@ -231,14 +231,15 @@ def _server_memory(path: Path) -> Iterator[ReadItem]:
         if isinstance(raw, str):
             yield ReadItem(where, problem=raw)
         elif raw.get("type") == "entity" and isinstance(raw.get("observations"), list):
-            name, kind = str(raw.get("name", "")), str(raw.get("entityType", ""))
+            name, kind = str(raw.get("name") or ""), str(raw.get("entityType") or "")
             for number, observation in enumerate(items(raw["observations"]), 1):
-                text = str(observation.get("content", "") if isinstance(observation, Mapping) else observation)
+                said = observation.get("content") if isinstance(observation, Mapping) else observation
+                text = "" if said is None else str(said)
                 since = (observation if isinstance(observation, Mapping) else raw).get("createdAt")
-                content = text if name.lower() in text.lower() else f"{name}: {text}"
+                content = text if not text.strip() or name.lower() in text.lower() else f"{name}: {text}"
                 cites = [f"server-memory:{name}#{number}"]
                 yield _item(f"{where}, observation {number}", content, key=name, tags=[kind], cites=cites, since=since)
-        elif raw.get("type") == "relation" and {"from", "to", "relationType"} <= raw.keys():
+        elif raw.get("type") == "relation" and all(raw.get(end) for end in ("from", "to", "relationType")):
             verb = str(raw["relationType"]).replace("_", " ")
             cites = [f"server-memory:{raw['from']}-{raw['to']}"]
             yield _item(where, f"{raw['from']} {verb} {raw['to']}", key=str(raw["from"]), cites=cites)
@@ -277,8 +278,10 @@ def _mem0(path: Path) -> Iterator[ReadItem]:
         except (ValueError, RecursionError) as error:
             raise BadInput(f"{file}: {error if isinstance(error, BadInput) else 'it is no JSON'}") from None
         names = ("results", "memories")
-        memories = answer if isinstance(answer, list) else next((answer[n] for n in names if n in answer), [])
-        for number, memory in enumerate(memories if isinstance(memories, list) else [], 1):
+        memories = next((answer[n] for n in names if n in answer), []) if isinstance(answer, dict) else answer
+        if not isinstance(memories, list):
+            raise BadInput(f"{file} holds {kind_of(memories)}; allowed is what get_all() gave: a list of memories")
+        for number, memory in enumerate(memories, 1):
             fields = memory if isinstance(memory, dict) else {}
             text = next((fields[name] for name in ("memory", "text", "data") if fields.get(name)), "")
             if not text:

@@ -195,6 +195,10 @@ class ImportResult:
     proposals: int = 0
     projects: int = 0
     failed: int = 0
+    stopped_at: int | None = None
+    """Last line that was sent before Ctrl-C; 0 where none was."""
+    reasons: list[WrongLine] = field(default_factory=list)
+    """Why new writes were rejected, the first thousand."""
     went: list[LinesOfProject] = field(default_factory=list)
     errors: list[WrongLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -262,21 +266,26 @@ def import_file(
             setattr(result, name, getattr(result, name) + whole(answer[name]))
         for error in records(answer["errors"]):
             result.add_error(whole(error["line"]), text(error["message"]))
+        for reason in records(answer["reasons"])[: ERRORS_KEPT - len(result.reasons)]:
+            result.reasons.append({"line": whole(reason["line"]), "message": text(reason["message"])})
 
     batch: list[tuple[int, str]] = []
-    size = 0
-    for number, raw in _lines(file, result):
-        if _KIND.match(raw):
-            continue
-        if len(batch) >= PAGE or size + len(raw) > BATCH_BYTES:
+    size = sent = 0
+    try:
+        for number, raw in _lines(file, result):
+            if _KIND.match(raw):
+                continue
+            if len(batch) >= PAGE or size + len(raw) > BATCH_BYTES:
+                send(batch)
+                batch, size, sent = [], 0, batch[-1][0]
+                tick(number)
+            if raw.strip() and (line := _text(number, raw, result)):
+                batch.append((number, _without_aliases(line)))
+                size += len(raw)
+        if batch:
             send(batch)
-            tick(number)
-            batch, size = [], 0
-        if raw.strip() and (line := _text(number, raw, result)):
-            batch.append((number, _without_aliases(line)))
-            size += len(raw)
-    if batch:
-        send(batch)
+    except KeyboardInterrupt:
+        result.stopped_at = sent
     return result
 
 

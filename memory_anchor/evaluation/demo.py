@@ -33,6 +33,7 @@ from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.evaluation.metrics import percentile
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.layers.operational_knowledge import DEPTH_MAX, FILE_BYTES_MAX, FILES_MAX, FOLDER
+from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -296,7 +297,7 @@ async def _call(client: Client, tool: str, **arguments: Json) -> Record:
 def _repository() -> Path:
     """Return the checkout this package runs from, else the current folder."""
     root = Path(__file__).resolve().parents[2]
-    return root if (root / "constitution.yaml").is_file() else Path.cwd()
+    return root if (root / "constitution.yaml").is_file() else Path(wire.working_folder())
 
 
 def _new_project(source: Path, project: Path) -> Path:

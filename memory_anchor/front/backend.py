@@ -136,7 +136,7 @@ def run_in_process(env: dict[str, str] | None = None) -> int:
 
     environment = dict(os.environ) if env is None else env
     os.umask(0o077)
-    preamble = wire.process_preamble(environment, cwd=str(Path.cwd()), pid=os.getpid(), nonce=os.urandom(8).hex())
+    preamble = wire.process_preamble(environment, cwd=wire.working_folder(), pid=os.getpid(), nonce=os.urandom(8).hex())
     data = wire.data_dir(environment)
     settings = settings_of(_for_this_client(environment, data))
     with DirectoryLock.acquire(Path(data), role=IN_PROCESS) as lock:

@@ -148,7 +148,7 @@ def _check(row: Record) -> Check:
 
 def _asked_of_engine(data_dir: Path, **arguments: Json) -> Record:
     try:
-        own = wire.process_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
+        own = wire.process_preamble(os.environ, cwd=wire.working_folder(), pid=os.getpid(), nonce="")
     except wire.InvalidSetting as error:
         raise BadInput(str(error)) from None
     answer = wire.ask(

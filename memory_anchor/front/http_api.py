@@ -13,6 +13,8 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
+from socket import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -121,16 +123,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     # FastAPI gives each body its parameter's name as an alias, which pydantic warns about for a model built late.
     warnings.filterwarnings("ignore", "The 'alias' attribute with value 'prompt'", UnsupportedFieldAttributeWarning)
     keys = KeyFile.of(core.data_dir, core.audit, core.shared)
-    if not (
-        is_loopback(settings.http.host)
-        or settings.http.tokens
-        or settings.http.jwt.issuer
-        or keys.any_open(core.clock.now())
-    ):
-        raise Refused(
-            f"http.host is {settings.http.host!r}, and there is no key and http.tokens is empty; other machines need "
-            "one: `memory-anchor keys create`"
-        )
+    check_credentials(settings, keys, core.clock.now())
     jwt, issuer = settings.http.jwt, None
     if jwt.issuer or jwt.audience or jwt.jwks_url:
         issuer = JwtIssuer(jwt, account=settings.scope.account, fetch=fetch_keys, monotonic=time.monotonic)
@@ -328,13 +321,17 @@ def fetch_keys(url: str) -> bytes:
         raise OSError(str(error)) from error
 
 
+def _check_traces(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadInput(f"http.traces_url is {url[:80]!r}; allowed is http://HOST:PORT/v1/traces or https://...")
+
+
 def _traces_to(url: str) -> Traces:
     """Return a sender of spans to a collector. Raises BadInput: not the address of one."""
     import httpx2
 
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadInput(f"http.traces_url is {url[:80]!r}; allowed is http://HOST:PORT/v1/traces or https://...")
+    _check_traces(url)
 
     def post(body: bytes) -> None:
         try:
@@ -388,16 +385,35 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def serve(core: Core, settings: Settings, *, zone: str = "", announce: Callable[[str], None] = say) -> None:
-    """Serve until interrupted. announce: gets the addresses, on loopback one with its secret.
+def open_listener(settings: Settings, keys: KeyFile, now: datetime) -> socket:
+    """Return the socket to serve on, once all else is checked too: before a running engine is asked to hand over.
 
-    Raises Unavailable: the port is taken. Refused: an address other than loopback, and no tokens.
+    Raises Unavailable: the address cannot be had. Refused: other machines may reach it, and no tokens. BadInput.
     """
-    host = settings.http.host
     check_tls(settings.http.tls_cert, settings.http.tls_key)
+    check_credentials(settings, keys, now)
+    if settings.http.traces_url:
+        _check_traces(settings.http.traces_url)
+    return http_limits.listen(settings.http.host, settings.http.port, "http.port")
+
+
+def check_credentials(settings: Settings, keys: KeyFile, now: datetime) -> None:
+    """Raise Refused: an address other than loopback, and nothing that opens it."""
+    http = settings.http
+    if not (is_loopback(http.host) or http.tokens or http.jwt.issuer or keys.any_open(now)):
+        raise Refused(
+            f"http.host is {http.host!r}, and there is no key and http.tokens is empty; other machines need "
+            "one: `memory-anchor keys create`"
+        )
+
+
+def serve(
+    core: Core, settings: Settings, listener: socket, *, zone: str = "", announce: Callable[[str], None] = say
+) -> None:
+    """Serve until interrupted. announce: gets the addresses, on loopback one with its secret."""
+    host = settings.http.host
     secret = secrets.token_urlsafe(SECRET_BYTES) if is_loopback(host) else ""
     app = build_http(core, settings, secret=secret, zone=zone)
-    listener = http_limits.listen(host, settings.http.port, "http.port")
     scheme = "https" if settings.http.tls_cert else "http"
     base = f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
     announce(f"Memory Anchor serves MCP at {base}/mcp and {base}/sse (bearer token: a key or one of http.tokens)")

@@ -27,7 +27,7 @@ BODY_WAIT_S = 60.0
 
 
 def listen(host: str, port: int, option: str) -> socket.socket:
-    """Return a listening socket. option: that sets the port. Raises Unavailable: the port is taken."""
+    """Return a listening socket. option: that sets the port. Raises Unavailable: host or port cannot be had."""
     try:
         return tcp_listener(host, port)
     except (OSError, OverflowError) as error:

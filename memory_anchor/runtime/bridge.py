@@ -45,8 +45,10 @@ QUIET_S = 3.0
 """With a request waiting and no line for this long, the engine is pinged."""
 PONG_WAIT_S = 7.0
 """Without a pong for this long it hangs, is killed and replaced. The longest pause of a healthy one was 0.15 s."""
-LAST_ANSWERS_S = 5.0
-"""How long after the agent closed stdin its last requests may still be answered."""
+LAST_ANSWERS_S, LAST_ANSWERS_IN_ALL_S = 30.0, 240.0
+"""How long after stdin's end, and once an engine serves, the last requests may still be answered; the second counts
+from stdin's end and covers an engine's start. What is not answered then fails with a sentence and exit code 5."""
+UNANSWERED = 5
 FAILURE_FRESH_S = 5.0
 """A failing engine may be connected to before its socket closes; older failure files are another engine's."""
 PART_ASK_S = 0.5
@@ -101,17 +103,26 @@ class Bridge:
         self._unapplied = ""  # what was said of settings that the engine does not apply
         self._parted: tuple[int, float] | None = None  # the engine asked to hand over for its settings, and when
 
-    def run(self) -> None:
-        """Pump until the agent closes its stdin and its last requests are answered."""
+    def run(self) -> int:
+        """Pump until the agent closes its stdin and its last requests are answered; return the exit code."""
         self._read_agent(0.0)
         while not self._finished(time.monotonic()):
             self._tend(time.monotonic())
             self._wait(time.monotonic())
+        if not self.relay.unanswered():
+            return 0
+        self._note(f"stdin was closed, and {self.relay.unanswered()} of its last requests were not answered in time")
+        self._tell_all(self.relay.give_up("stdin was closed before it answered"))
+        return UNANSWERED
 
     def _finished(self, now: float) -> bool:
         if self._closed_at is None:
             return False
-        return not (self.relay.waiting or self._unsent) or now - self._closed_at > LAST_ANSWERS_S
+        if not (self.relay.unanswered() or self._unsent):
+            return True
+        if self.relay.ready and now - max(self._closed_at, self._ready_at) > LAST_ANSWERS_S:
+            return True
+        return now - self._closed_at > LAST_ANSWERS_IN_ALL_S
 
     # --- what is due -------------------------------------------------------------------------------------------
 
@@ -433,7 +444,7 @@ def main(argv: Sequence[str], *, engine: Sequence[str] | None = None) -> int:
         os.environ.update(arguments(argv))
         if unknown := env_names.unknown_setting(os.environ):
             raise ValueError(unknown)
-        preamble = wire.process_preamble(os.environ, cwd=os.getcwd(), pid=os.getpid(), nonce=nonce)  # noqa: PTH109
+        preamble = wire.process_preamble(os.environ, cwd=wire.working_folder(), pid=os.getpid(), nonce=nonce)
     except ValueError as error:
         print(f"memory-anchor: {error}", file=sys.stderr)
         return 2
@@ -444,10 +455,9 @@ def main(argv: Sequence[str], *, engine: Sequence[str] | None = None) -> int:
     _note_environment(data, preamble.project_dir)
     bridge = Bridge(data, preamble, source=_selectable_stdin(), sink=sink, engine=engine)
     try:
-        bridge.run()
+        return bridge.run()
     except (KeyboardInterrupt, BrokenPipeError):
         return 130
-    return 0
 
 
 def _note_environment(data: str, project: str) -> None:

@@ -19,14 +19,14 @@ from pathlib import Path
 
 from memory_anchor.base.json_values import whole
 from memory_anchor.errors import MemoryAnchorError, StoreBusy, Unavailable, report
-from memory_anchor.runtime import environment, wire
+from memory_anchor.runtime import environment, launch, wire
 from memory_anchor.runtime.listening import tcp_listener
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.runtime.threads import one_for_algebra
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
     from typing import TypeVar
 
@@ -50,6 +50,7 @@ LOCK_PAUSE_S = 0.05
 HAND_OVER_PAUSE_S = 0.01
 LOG_FILE = "engine.log"
 LOG_BYTES, LOGS_KEPT = 1_000_000, 3
+START_WAIT_S = 30.0
 STOP_WAIT_S = 30.0
 STOP_ASK_S = 5.0
 STATUS_WAIT_S = 10.0
@@ -361,6 +362,25 @@ def status(data: Path, *, timeout_s: float = STATUS_WAIT_S) -> Record | None:
         ) from None
     except OSError:
         return None
+
+
+def start(data: Path, env: Mapping[str, str], *, wait_s: float = START_WAIT_S) -> bool:
+    """Start an engine and return whether none ran, once it listens. Raises Unavailable: it does not start."""
+    if status(data) is not None:
+        return False
+    began = time.time()
+    try:
+        launch.start(str(data), env)
+    except OSError as error:
+        raise Unavailable(f"the engine cannot be started: {error.strerror} ({error.filename})") from error
+    until = time.monotonic() + wait_s
+    while status(data) is None:
+        reason = wire.read_failure(str(data), after=began)[0]
+        if reason or time.monotonic() > until:
+            raise Unavailable(f"the engine did not start: {reason or f'not within {wait_s:g} s; see {data}/logs'}")
+        time.sleep(LOCK_PAUSE_S)
+    launch.reap()
+    return True
 
 
 def stop(data: Path, *, wait_s: float = STOP_WAIT_S) -> bool:

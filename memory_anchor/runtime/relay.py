@@ -67,6 +67,10 @@ class Relay:
         self._subscriptions: dict[str, bytes] = {}
         self._replays = 0
 
+    def unanswered(self) -> int:
+        """Return how many requests wait for an answer that will come; a subscription has none."""
+        return sum(waiting.method != LISTEN for waiting in self.waiting.values())
+
     def from_client(self, raw: bytes) -> tuple[bytes | None, bytes | None]:
         """Take one line of the agent; return what goes to the engine now and what goes back to the agent."""
         try:

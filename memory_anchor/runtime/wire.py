@@ -171,6 +171,14 @@ def data_dir(env: Mapping[str, str]) -> str:
     return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
 
 
+def working_folder() -> str:
+    """Return the folder that this process works in, the user's home where that was deleted."""
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return os.path.expanduser("~")  # noqa: PTH111
+
+
 def _from_user_file(env: Mapping[str, str]) -> str:
     # One top-level `data_dir: value` line is all the bridge needs; a YAML parser would cost it 40 ms.
     try:
@@ -354,7 +362,7 @@ def write_private(path: str, text: str) -> None:
     beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with open(fd, "w", encoding="utf-8") as file:  # noqa: PTH123
+        with open(fd, "w", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
             file.write(text)
         os.replace(beside, path)  # noqa: PTH105
     except BaseException:

@@ -381,6 +381,7 @@ class Moving:
         versions: list[tuple[int, Memory]] = []
         fresh: list[tuple[int, requests.ImportedLine, Line]] = []
         errors: list[transfer.LineError] = []
+        reasons: list[transfer.LineError] = []
         counts = {"added": 0, "skipped": 0, "written": 0, "pending": 0, "rejected": 0, "conflicts": 0}
 
         @contextmanager
@@ -419,12 +420,15 @@ class Moving:
                 if f"line {number}" in present:
                     counts["skipped"] += 1
                 else:
-                    counts[_counted(self._writes.save_memory(new, line=line).outcome, request.dry)] += 1
+                    written = self._writes.save_memory(new, line=line)
+                    counts[_counted(written.outcome, request.dry)] += 1
+                    if written.outcome is Outcome.REJECTED:
+                        reasons.append(transfer.LineError(number, f"line {number}: {written.reason}"))
         if request.dry:
             repeats = sum(version.version_id in present for _, version in versions)
             counts["skipped"] += repeats
             counts["added"] = len(versions) - repeats
-            return {**counts, "errors": [asdict(error) for error in errors]}
+            return {**counts, "errors": [asdict(e) for e in errors], "reasons": [asdict(r) for r in reasons]}
         merged = transfer.merge(
             store,
             self._services.records.lock,
@@ -437,7 +441,7 @@ class Moving:
         counts["added"] = len(merged.added) + len(merged.skipped) - len(skipped)
         counts["skipped"] += len(skipped)
         failed = sorted([*errors, *merged.errors], key=lambda error: error.line)
-        return {**counts, "errors": [asdict(error) for error in failed]}
+        return {**counts, "errors": [asdict(e) for e in failed], "reasons": [asdict(r) for r in reasons]}
 
     def _as_agents_word(self, number: int, memory: Memory) -> Memory:
         """Return what an agent's import makes of a version. Raises Refused: the gate keeps it out.

@@ -25,6 +25,7 @@ from memory_anchor.front.http_api import build_http
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
 from memory_anchor.settings import Settings
+from memory_anchor.team.keys import KeyFile
 from memory_anchor.testing import ManualClock, ephemeral_core
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - only named here; the socket is bound to loopback
@@ -360,7 +361,7 @@ def test_a_taken_port_is_one_sentence(held: Core) -> None:
         port = taken.getsockname()[1]
         settings = Settings.model_validate({"http": {"port": port}})
         with pytest.raises(Unavailable, match=f"127.0.0.1:{port} cannot be served"):
-            http_api.serve(held, settings)
+            http_api.open_listener(settings, KeyFile.of(held.data_dir, held.audit, held.shared), held.clock.now())
 
 
 def test_a_pushed_document_is_searched_and_opened_over_http(served: Served, held: Core) -> None:

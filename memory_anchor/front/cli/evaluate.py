@@ -29,6 +29,7 @@ from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, err, handle_errors, out, print_dim, show_json
 from memory_anchor.front.cli.shorthand import full_id
+from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
     from memory_anchor.evaluation.golden import Variant
@@ -122,7 +123,7 @@ def _eval_knowledge(variants: Many, *, as_json: bool) -> None:
     from memory_anchor.evaluation import runner
     from memory_anchor.evaluation.golden import chosen_of
 
-    docs = Path(preamble().project_dir or Path.cwd()) / "docs"
+    docs = Path(preamble().project_dir or wire.working_folder()) / "docs"
     reports: list[Record] = []
     for chosen in chosen_of(variants, os.environ, preamble().project_dir):
         _progress(f"knowledge ({chosen.name})")

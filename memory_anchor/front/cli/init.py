@@ -128,7 +128,7 @@ def register(app: typer.Typer, identity: Callable[[], IdentitySchema]) -> None:
     ) -> None:
         """Set up this project in one short dialogue; run it again at any time: nothing that exists is changed."""
         asker = _Asker(sys.stdin.isatty() and (sys.stderr if json_ else sys.stdout).isatty(), yes, json_)
-        root = Path(preamble().project_dir or Path.cwd())
+        root = Path(preamble().project_dir or wire.working_folder())
         if not root.is_dir():
             raise BadInput(f"project folder {root} is no folder; allowed is one that exists")
         clients = None if client is None else tuple(name for name in client if name != NO_CLIENT)

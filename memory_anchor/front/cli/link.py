@@ -65,7 +65,7 @@ def preamble() -> wire.Preamble:
     Raises BadInput: the environment or the user's file has a wrong value for it.
     """
     try:
-        own = wire.process_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
+        own = wire.process_preamble(os.environ, cwd=wire.working_folder(), pid=os.getpid(), nonce="")
     except wire.InvalidSetting as error:
         raise BadInput(str(error)) from None
     return own._replace(client=CLIENT, conversation=os.environ.get("MEMORY_ANCHOR_CONVERSATION", ""))

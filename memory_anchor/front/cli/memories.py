@@ -70,6 +70,8 @@ def _search(answer: Record, _: Values) -> None:
         print_dim("nothing is remembered")
     for note in items(answer.get("notes", ())):
         print_dim(text(note))
+        if "not embedded yet" in text(note):
+            print_dim("an engine embeds them: `memory-anchor engine start`, or an agent's next session")
 
 
 def _why_not(answer: Record, values: Values) -> None:

@@ -110,6 +110,7 @@ TOOL_NAMES = (
     *("basic-memory", "okf", "markdown"),
 )
 """As in `care.other_tools.TOOLS`, repeated here so that no other command imports its readers."""
+INTERRUPTED = 130
 BAD_LINES = 2
 FIRST_BYTES = 4096
 EXPORTED = re.compile(rb'\{"(?:id":"[^"]*","(?:version|content)"|kind")')
@@ -152,7 +153,8 @@ def export(
             for line in export_lines(
                 ask, data_dir(), versions=versions, own_project=project, everything=human, human=signer
             ):
-                stream.write((visible_json(line) if on_screen else line).encode() + b"\n")
+                shown = visible_json(line) if on_screen else line
+                stream.write(shown.encode("utf-8", "backslashreplace") + b"\n")
                 count += 1
                 ticker.at(count)
             stream.flush()
@@ -197,7 +199,7 @@ def _check_target(target: Path, *, force: bool) -> None:
     if not target.parent.is_dir():
         raise NotFound(f"there is no folder {target.parent}; make it first")
     if target.is_dir() or not target.name:
-        raise BadInput(f"{target} is a folder; allowed is a file to write_pages, or - for standard output")
+        raise BadInput(f"{target} is a folder; allowed is a file to write, or - for standard output")
     if not force and target.is_file() and target.stat().st_size:
         with target.open("rb") as stream:
             if not EXPORTED.match(stream.read(FIRST_BYTES)):
@@ -234,26 +236,30 @@ def import_(
     json_: JsonOption = False,
 ) -> None:
     """Take in JSON lines, or what another tool left; what is here already is passed over, so it may be run again."""
-    from memory_anchor.care.transfer_files import import_file
+    from memory_anchor.care.transfer_files import ImportResult, import_file
 
     if not file and not from_:
         raise BadInput("FILE is missing; allowed is what `memory-anchor export` wrote, -, or --from TOOL")
     signer = human_signer(human)
     unreadable = _Unreadable()
     ticker = Ticker("line")
-    with _lines_of_tool(from_, file, unreadable, ticker) if from_ else _source(file) as stream, open_session() as ask:
-        done = import_file(
-            ask,
-            stream,
-            data_dir(),
-            project_dir=preamble().project_dir,
-            human=signer,
-            tick=ticker.at,
-            to=_project_map(project or ()),
-            choose=_ask_project if sys.stdin.isatty() and not json_ else None,
-            dry=dry_run,
-            tell=(lambda line: err.print(f"[dim]{escaped(line)}[/]")) if signer is not None else len,
-        )
+    try:
+        source = _lines_of_tool(from_, file, unreadable, ticker) if from_ else _source(file)
+        with source as stream, open_session() as ask:
+            done = import_file(
+                ask,
+                stream,
+                data_dir(),
+                project_dir=preamble().project_dir,
+                human=signer,
+                tick=ticker.at,
+                to=_project_map(project or ()),
+                choose=_ask_project if sys.stdin.isatty() and not json_ else None,
+                dry=dry_run,
+                tell=(lambda line: err.print(f"[dim]{escaped(line)}[/]")) if signer is not None else len,
+            )
+    except KeyboardInterrupt:
+        done = ImportResult(stopped_at=0)
     ticker.end()
     origins = _origins(from_, file, {error["line"] for error in done.errors}) if from_ else {}
     name = "standard input" if file == "-" else Path(file).name
@@ -285,12 +291,26 @@ def import_(
             out.print(f"  {place['lines']} lines to project {escaped(place['to'])}, {seen}")
         for note in done.notes:
             out.print(f"  [yellow]{escaped(note)}[/]")
+    for reason in done.reasons[:ERRORS_SHOWN] if not json_ else ():
+        print_dim(f"  rejected: {reason['message']}")
+    if done.stopped_at is not None:
+        err.print(_stopped(done.stopped_at, dry=dry_run))
+        raise typer.Exit(INTERRUPTED)
     for error in done.errors[:ERRORS_SHOWN]:
         err.print(f"[bold red]error:[/] {escaped(error['message'])}")
     if done.failed > ERRORS_SHOWN:
         err.print(f"[dim]and {done.failed - ERRORS_SHOWN} more lines[/]")
     if done.failed:
         raise typer.Exit(BAD_LINES)
+
+
+def _stopped(at: int, *, dry: bool) -> str:
+    if dry or not at:
+        return "stopped before the first lines were acknowledged; run the same command again" if not dry else "stopped"
+    return (
+        f"stopped: the file is imported up to line {at}, of what comes after it nothing is sure; run the same command "
+        "again, it passes over what is here"
+    )
 
 
 def _project_map(options: Sequence[str]) -> dict[str, str]:

@@ -32,8 +32,9 @@ def register(app: typer.Typer) -> None:
     app.command()(mcp)
     app.command()(serve)
     app.command()(config)
-    engine = group(app, "engine", "The process that owns the data directory: status, stop.")
+    engine = group(app, "engine", "The process that owns the data directory: status, start, stop.")
     engine.command("status")(engine_status)
+    engine.command("start")(engine_start)
     engine.command("stop")(engine_stop)
     app.command()(install)
     app.command()(uninstall)
@@ -187,16 +188,20 @@ def serve(
 
 def _serve(**options: str | int | None) -> None:
     os.umask(0o077)
+    from memory_anchor.adapters.system import SystemClock
     from memory_anchor.app import settings_of
     from memory_anchor.front.backend import owned_core
+    from memory_anchor.front.cli.served import keys_here
+    from memory_anchor.front.http_api import open_listener
     from memory_anchor.front.http_api import serve as serve_http
 
     http = {name: value for name, value in options.items() if value is not None}
     settings = settings_of(os.environ, {"http": http} if http else None)
     if not settings.project_dir:  # the folder it is started in, as for any other command
         settings = settings.model_copy(update={"project_dir": preamble().project_dir})
-    with owned_core(settings, data_dir()) as core:
-        serve_http(core, settings, zone=preamble().zone)
+    listener = open_listener(settings, keys_here(), SystemClock().now())
+    with listener, owned_core(settings, data_dir()) as core:
+        serve_http(core, settings, listener, zone=preamble().zone)
 
 
 @handle_errors
@@ -255,10 +260,22 @@ def engine_status(json_: JsonOption = False) -> None:
     if json_:
         show_json(answer or {"state": "none"})
     elif answer is None:
-        print_dim("no engine runs; the first agent or command starts one")
+        print_dim("no engine runs; the first agent starts one, or `memory-anchor engine start`")
     else:
         for name, value in answer.items():
             out.print(f"[dim]{name}:[/] {escape(str(value))}")
+
+
+@handle_errors
+def engine_start(json_: JsonOption = False) -> None:
+    """Start an engine that serves this data directory, where none runs; it ends when it is idle."""
+    from memory_anchor.runtime.engine import start
+
+    started = start(data_dir(), os.environ)
+    if json_:
+        show_json({"started": started})
+    else:
+        print_dim("started" if started else "an engine runs already")
 
 
 @handle_errors

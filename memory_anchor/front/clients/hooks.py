@@ -51,6 +51,9 @@ PIECE_BYTES = 1 << 16
 def main(event: str) -> int:
     """Answer one hook on this process's stdin and stdout; return the exit code, which is always 0."""
     os.umask(0o077)
+    if event not in WAIT_S:
+        print(f"memory-anchor: there is no hook {event[:40]!r}; there are {', '.join(WAIT_S)}", file=sys.stderr)
+        return 0
     started = time.monotonic()
     try:
         payload = _payload(_read_stdin(sys.stdin.fileno(), until=started + STDIN_WAIT_S))
@@ -58,7 +61,7 @@ def main(event: str) -> int:
         print(f"memory-anchor: {event} goes on without the client's payload ({error})", file=sys.stderr)
         payload = {}
     try:
-        caller = caller_of(os.environ, payload, cwd=_cwd(), pid=os.getpid(), nonce=os.urandom(8).hex())
+        caller = caller_of(os.environ, payload, cwd=wire.working_folder(), pid=os.getpid(), nonce=os.urandom(8).hex())
     except wire.InvalidSetting as error:
         print(f"memory-anchor: {event} goes on without memory ({error})", file=sys.stderr)
         return 0
@@ -185,10 +188,3 @@ def _payload(raw: bytes) -> Record:
     if not isinstance(value, dict):
         raise ValueError(f"its payload is {kind_of(value)}; a hook gets an object")
     return value
-
-
-def _cwd() -> str:
-    try:
-        return os.getcwd()  # noqa: PTH109
-    except FileNotFoundError:  # the folder was deleted under the agent
-        return os.path.expanduser("~")  # noqa: PTH111

@@ -184,7 +184,7 @@ class _Site:
     def __init__(self, env: Mapping[str, str] | None) -> None:
         self.env = dict(os.environ if env is None else env)
         self.home = Path(self.env.get("HOME") or Path.home())
-        self.project = Path(wire.project_of(self.env, str(Path.cwd())) or Path.cwd())
+        self.project = Path(wire.project_of(self.env, wire.working_folder()) or wire.working_folder())
         self.command = own_command(self.env)
         self.records = Path(wire.data_dir(self.env)) / RECORDS
 
