@@ -32,8 +32,8 @@ MAX_MESSAGES = 20_000
 Format = Literal["claude-code", "codex", "json"]
 
 _INSERTED = bounded(
-    r"\s*(?:<(?:environment_context|user_instructions|permissions instructions|turn_aborted|command-name"
-    r"|command-message|local-command-stdout|bash-stdout|bash-input|task-notification)"
+    r"\s*(?:<(?:environment_context|user_instructions|permissions instructions|turn_aborted|hook_prompt"
+    r"|system-reminder|command-\w+|local-command-\w+|bash-\w+|task-notification)"
     r"|Caveat: The messages below|# AGENTS\.md"
     r"|This session is being continued from a previous|\[Request interrupted)"
 )
@@ -135,18 +135,29 @@ def _lines(text: str, name: str) -> Iterator[Mapping[str, Json]]:
 def _claude_code(lines: Sequence[Mapping[str, Json]]) -> list[Message]:
     messages: list[Message] = []
     for line in lines:
-        if line.get("type") not in {"user", "assistant"} or line.get("isSidechain") or line.get("isMeta"):
+        if line.get("isSidechain") or line.get("isMeta") or line.get("isCompactSummary"):
             continue
-        message = line.get("message")
-        if line.get("isCompactSummary") or not isinstance(message, Mapping):
+        message, typed = line.get("message"), line.get("attachment")
+        if line.get("type") in {"user", "assistant"} and isinstance(message, Mapping):
+            role: Role = "assistant" if line["type"] == "assistant" else "user"
+            content = message.get("content")
+        elif line.get("type") == "attachment" and isinstance(typed, Mapping) and _is_typed_at_work(typed):
+            role, content = "user", typed.get("prompt")
+        else:
             continue
-        role: Role = "assistant" if line["type"] == "assistant" else "user"
-        content = message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(blocks, Sequence):
             continue
-        _add_turn(messages, role, [block for block in blocks if isinstance(block, Mapping)])
+        origin = line.get("origin")
+        is_reported = isinstance(origin, Mapping) and origin.get("kind", "human") != "human"
+        turn = [block for block in blocks if isinstance(block, Mapping)]
+        _add_turn(messages, role, [block for block in turn if not is_reported or block.get("type") == "tool_result"])
     return messages
+
+
+def _is_typed_at_work(attachment: Mapping[str, Json]) -> bool:
+    """Return whether an attachment is what the user typed while the client worked; other reports are queued alike."""
+    return attachment.get("type") == "queued_command" and attachment.get("humanTurn") is True
 
 
 def _add_turn(messages: list[Message], role: Role, blocks: Sequence[Mapping[str, Json]]) -> None:

@@ -61,7 +61,7 @@ BUDGETS: dict[str, int] = {
     "recall": 5140,
     "identity": 3750,
     "upkeep": 3060,
-    "ingest": 4010,
+    "ingest": 4070,
     "care": 3672,
     "context": 2338,
     "evaluation": 1821,

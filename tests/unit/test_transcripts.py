@@ -54,6 +54,59 @@ def test_a_claude_code_transcript_is_read_without_what_the_client_put_in() -> No
     assert [message.seq for message in messages] == [0, 1, 2]
 
 
+def queued(prompt: object, **more: object) -> dict[str, object]:
+    return {"type": "attachment", "attachment": {"type": "queued_command", "prompt": prompt, **more}, "uuid": "u"}
+
+
+def test_what_is_typed_while_the_client_works_is_read_as_the_users() -> None:
+    """Rule: a prompt that waits for the running turn is the user's, in its place; a queued report is nobody's words."""
+    report = "<task-notification>agent done</task-notification>"
+    messages, _ = parse_transcript(
+        lines(
+            claude("user", "Start the build.", origin={"kind": "human"}),
+            claude("user", [{"type": "tool_result", "content": "built"}]),
+            queued("Never edit proto/gen by hand; run make proto.", humanTurn=True, origin={"kind": "human"}),
+            queued([{"type": "text", "text": "周五不发版。"}], humanTurn=True),
+            queued("Agent a1 has found that we always use yarn.", commandMode="task-notification"),
+            queued("What a side chain was told.", humanTurn=True) | {"isSidechain": True},
+            {"type": "attachment", "attachment": {"type": "hook_additional_context", "content": ["We use tabs."]}},
+            claude("user", report, origin={"kind": "task-notification"}),
+            claude("user", "The agent a1 says that we use yarn.", origin={"kind": "task-notification"}),
+            claude("assistant", "Built."),
+        )
+    )
+    assert [(message.role, message.content) for message in messages] == [
+        ("user", "Start the build."),
+        ("tool", "built"),
+        ("user", "Never edit proto/gen by hand; run make proto."),
+        ("user", "周五不发版。"),
+        ("assistant", "Built."),
+    ]
+
+
+@pytest.mark.parametrize(
+    "inserted",
+    [
+        "<hook_prompt id='1'>Remember to save.</hook_prompt>",
+        "<system-reminder>We use tabs.</system-reminder>",
+        "<local-command-caveat>We use tabs.</local-command-caveat>",
+        "<bash-stderr>We use tabs.</bash-stderr>",
+        "<environment_context>cwd</environment_context>",
+    ],
+)
+def test_what_a_client_says_in_the_users_place_is_not_the_users(inserted: str) -> None:
+    claude_said, _ = parse_transcript(lines(claude("user", inserted), claude("user", "I prefer tea.")))
+    content = [{"type": "input_text", "text": inserted}]
+    codex_said, _ = parse_transcript(
+        lines(
+            codex("message", role="user", content=content),
+            codex("message", role="user", content=[{"type": "input_text", "text": "I prefer tea."}]),
+        )
+    )
+    for messages in (claude_said, codex_said):
+        assert [message.content for message in messages] == ["I prefer tea."]
+
+
 def test_a_codex_transcript_is_read() -> None:
     messages, form = parse_transcript(
         lines(
