@@ -67,6 +67,7 @@ from memory_anchor.model import (
     RetrievedSnippet,
     Scope,
     SearchAnswer,
+    Status,
     audiences,
 )
 from memory_anchor.ports import (
@@ -577,6 +578,9 @@ class Core:
         return {
             "layers": {name: store.count(name, current) for name in COLLECTIONS[:3]},
             **counts,
+            "waiting": store.count(
+                Layer.VERIFIED_FACT.value, Where((*readable, OneOf("state", (Status.PENDING.value,))))
+            ),
             "unembedded": self.services.searcher.index.unembedded(),
             "in_memory": self.services.searcher.index.in_memory(),
         }

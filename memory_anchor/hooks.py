@@ -299,6 +299,8 @@ class Hooks:
         parts = [f"{loaded} loaded", f"{len(saved)} saved"]
         if saved:
             parts.append(f"last {_since(now, max(memory.recorded_at for memory in saved))} ago")
+        if waiting := anchor.curation.waiting(0)[0]:
+            parts.append(f"{waiting} wait for review")
         if failure := anchor.services.save_health.failure:
             return f"{RED}memory: saving fails: {terminal.visible(failure)[:FAILURE_CHARS]}{PLAIN}"
         return " · ".join([*parts, *(["paused"] if is_paused else [])])

@@ -193,6 +193,9 @@ def probe(core: Core) -> Iterator[Check]:
     waiting = core.services.searcher.index.unembedded()
     if waiting:
         yield Check("embedding", "warning", f"{waiting} memories wait for their vectors; words find them until then")
+    unseen = json_values.whole(core.stats()["waiting"])
+    if unseen:
+        yield Check("review", "ok", f"{unseen} memories wait for you, and no search finds them: memory-anchor review")
     yield from joined_found(core)
     yield from _purge_to_repeat(core)
     yield _tried("write, read, forget", lambda: _use_cases(core), "run it again; if it stays, report it")

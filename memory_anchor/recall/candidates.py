@@ -22,12 +22,13 @@ import numpy as np
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.language.coverage import alike
 from memory_anchor.language.terms import phrases, query_terms
-from memory_anchor.model import Layer
+from memory_anchor.model import Layer, Status
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import Hit, SparseVector
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
 from memory_anchor.recall.request import SearchRequest, where_of
 from memory_anchor.recall.vector_rows import least
+from memory_anchor.where import OneOf, Where
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from memory_anchor.recall.mirror import Mirror, WordScores
     from memory_anchor.recall.scoring import PreparedQuery
     from memory_anchor.recall.search_context import SearchContext
-    from memory_anchor.where import Where
 
 CANDIDATES = 80
 """Hits a channel and a collection: 64, 120, 200 and 400 measured the same (docs/retrieval.md)."""
@@ -160,6 +160,12 @@ def similar_by_words(
     entries = store.get(layer.value, [hit.point_id for hit in hits])
     near = [(entry.memory, alike(entry.memory.content, text)) for entry in entries]
     return sorted(near, key=lambda pair: -pair[1])[:limit]
+
+
+def any_pending(store: MemoryStore, actor: Actor) -> bool:
+    """Return whether a fact that the actor reads waits for review."""
+    readable = OneOf("audience", tuple(sorted(audiences_of(actor.scope))))
+    return store.count(Layer.VERIFIED_FACT.value, Where((readable, OneOf("state", (Status.PENDING.value,))))) > 0
 
 
 def _newest(store: MemoryStore, name: str, where: Where, by: str, wanted: int) -> list[Memory]:

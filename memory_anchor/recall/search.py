@@ -32,7 +32,7 @@ from memory_anchor.language.questions import end_asked
 from memory_anchor.language.terms import holds, phrases
 from memory_anchor.language.timespans import horizon
 from memory_anchor.language.timewords import TimeWords
-from memory_anchor.model import Actor, Layer, Memory, Scope, SearchAnswer
+from memory_anchor.model import Actor, Layer, Memory, Scope, SearchAnswer, Status
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.recall import candidates, linked, scoring
@@ -220,6 +220,8 @@ class Searcher:
                     hits = [*within, *(hit for hit in hits if hit.memory.id not in shown)][: request.limit]
                 elif period is None and request.before and self.options.conversation:
                     hits = self._following(context, hits)
+        if not any(hit.relevance >= STRONG for hit in hits) and (unseen := self._waiting(context)):
+            notes[f"{unseen} of what waits for review would answer this: `memory-anchor review`."] = False
         if request.is_unfiltered and not is_filter and self.options.conversation:
             hits = linked.with_linked(hits, context, self.index, self._store)
         if context.query.row is not None and (waiting := self.index.without_vector(context.query.using)):
@@ -237,6 +239,14 @@ class Searcher:
         expiries = [one.expires_at for hit in hits for one in (hit.memory, *hit.siblings) if one.expires_at is not None]
         ends_at = min([next_midnight(now, actor.zone), *expiries])
         return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes)), ends_at
+
+    def _waiting(self, context: SearchContext) -> int:
+        """Return how many memories answer the query well that nobody has let in yet."""
+        request = replace(context.request, include_pending=True, weak=0)
+        if context.request.include_pending or not candidates.any_pending(self._store, context.actor):
+            return 0
+        hits = self._rank(replace(context, request=request))
+        return sum(hit.memory.status is Status.PENDING and hit.relevance >= STRONG for hit in hits)
 
     def _dated(self, context: SearchContext, period: TimeWords) -> list[RankedMemory]:
         """Return what happened in a period, which is all that the query asks for, then what names a day in it.

@@ -340,6 +340,16 @@ class Curation:
         items += [ReviewItem(m, against, self._waits_for_user(m, against)) for m, against in linked if against]
         return items[:most]
 
+    def waiting(self, most: int) -> tuple[int, list[Memory]]:
+        """Return how many facts wait for review, and those of the newest that matter most."""
+        audience = OneOf("audience", tuple(sorted(audiences(self._writes.actor.scope))))
+        layer, where = Layer.VERIFIED_FACT.value, Where((audience, OneOf("state", (Status.PENDING.value,))))
+        count = self._records.store.count(layer, where)
+        if not (count and most):
+            return count, []
+        newest = self.listing(ListMemories.of(status=Status.PENDING, layer=layer, limit=KNOWN_MAX))
+        return count, sorted(newest, key=lambda memory: -memory.priority)[:most]
+
     def sides(self, name: str) -> list[Memory]:
         """Return what a decision on this memory is about: the memory, then those it contradicts."""
         memory = self._records.read(name, self._writes.actor.scope)

@@ -195,6 +195,8 @@ def _stats(answer: Record, _: Values) -> None:
     }
     megabytes = number(answer["size_bytes"]) / 1e6
     out.print(f"[bold]{answer['total']}[/] memories in {answer['versions']} versions, {megabytes:.1f} MB")
+    if waiting := answer.get("waiting"):
+        out.print(f"{waiting} wait for you: memory-anchor review")
     for name, value in counts.items():
         words = [f"{_counted(name, key)} {count}" for key, count in value.items() if count]
         out.print(f"[dim]{name.replace('_', ' ')}:[/] {escaped(', '.join(words) or 'none')}")
