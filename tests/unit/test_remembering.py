@@ -152,9 +152,9 @@ def test_a_later_rule_for_the_same_names_ends_the_earlier_one_in_another_session
 def test_a_rule_that_the_same_talk_ended_in_other_words_is_not_ended_twice(core: Core, anchor: MemoryAnchor) -> None:
     """Rule naming.ended: a later rule of names goes on where what it would end does not stand any more."""
     texts = (
-        "Function names always start with 'fn_'.",
+        "Function names start with 'fn_'.",
         "From now on function names no longer start with 'fn_'.",
-        "Function names always start with 'do_'.",
+        "Function names start with 'do_'.",
     )
     talk = Episode(0, len(texts), "end")
     candidates = tuple(
