@@ -336,7 +336,11 @@ class Curation:
             if against and all(_age(memory) > _age(other) for other in against):
                 items.append(ReviewItem(memory, against, self._waits_for_user(memory, against)))
         newest = self.listing(ListMemories.of(status=Status.ACTIVE, layer=Layer.VERIFIED_FACT, limit=LINKS_LOOKED_AT))
-        linked = ((memory, self._met(memory)) for memory in reversed(newest) if memory.related(MAY_CONTRADICT))
+        linked = (
+            (memory, self._met(memory))
+            for memory in reversed(newest)
+            if memory.related(MAY_CONTRADICT) and not rights.is_human_owned(memory)
+        )
         items += [ReviewItem(m, against, self._waits_for_user(m, against)) for m, against in linked if against]
         return items[:most]
 
