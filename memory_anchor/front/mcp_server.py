@@ -345,14 +345,15 @@ def _http_identity(request: Request | None) -> tuple[Credential | None, str, str
 
 
 def _tool(spec: tool_specs.ToolSpec) -> mcp_types.Tool:
+    """Return a tool as it is listed, without hints that a client assumes anyway or that mean nothing on a read."""
     return mcp_types.Tool(
         name=spec.name,
         description=spec.description,
         input_schema=spec.schema(),
         annotations=mcp_types.ToolAnnotations(
             read_only_hint=not spec.writes,
-            destructive_hint=spec.destructive,
-            idempotent_hint=spec.replay_safe,
+            destructive_hint=spec.destructive if spec.writes else None,
+            idempotent_hint=True if spec.writes and spec.replay_safe else None,
             open_world_hint=False,
         ),
     )

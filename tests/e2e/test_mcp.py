@@ -302,7 +302,8 @@ async def test_every_tool_is_annotated(server: Any) -> None:
         for tool in (await session.client.list_tools()).tools:
             hints = tool.annotations
             assert hints is not None
-            assert None not in (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint)
+            assert hints.read_only_hint is not None and hints.open_world_hint is False
+            assert (hints.destructive_hint is None) == hints.read_only_hint
             assert tool.output_schema is None
 
 
