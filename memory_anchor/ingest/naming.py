@@ -1,6 +1,7 @@
 """Naming rules ("end function names with '_fn'"): for which things, on which part of the name, with which sign.
 
-A later rule for the same things and part replaces the first. Read around a quoted sign, in English and Chinese: the
+A later rule for the same things and part replaces the first. One benchmark dictates such rules, MemoryCode, and this
+module is there for it; elsewhere they are rare. Read around a quoted sign, in English and Chinese: the
 things of a program that people name are a small closed class, so no phrases are listed. Rejected: the text before the
 word "names" (missed 10 of 14 changes).
 Invariant: a text without a sign, or with a rule for only some of these things, gives none.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
+from memory_anchor.adapters.language_models import NoModel
 from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
+from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.remembering import Episode, Extracted
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, MemoryType, Origin, Outcome, Status, Visibility, WriteMode
+from memory_anchor.settings import Settings
 
 TALK = [
     {"role": "user", "content": "I always prefer short answers and never long ones."},
@@ -33,6 +36,32 @@ def test_a_conversation_becomes_memories_with_their_quotes(anchor: MemoryAnchor)
     assert any("short answers" in m.content and m.visibility is Visibility.USER for m in stored)
     assert any("PostgreSQL" in memory.content for memory in stored)
     assert all(one.quote in "\n".join(turn["content"] for turn in TALK) for one in done)
+
+
+def test_by_default_no_write_no_search_and_no_night_asks_a_language_model(
+    anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """README: no model is called in the background; by default there is none."""
+    asked: list[str] = []
+
+    def fill(self: NoModel, shape: type[object], *, system: str, prompt: str, deadline_s: float) -> NoReturn:
+        asked.append(prompt)
+        raise Unavailable("none")
+
+    monkeypatch.setattr(NoModel, "fill", fill)
+
+    anchor.remember_conversation(TALK)
+    anchor.save_memory("The database is MySQL.")
+    anchor.save_memory("The database is Postgres.")
+    for step in range(12):
+        anchor.log_event(f"Step {step} of moving the cache to Valkey: node {step} is done.")
+    anchor.end_session(summary="Moved the cache.")
+    anchor.search("which database?")
+    ran = [anchor.run_job(job) for job in ("consolidate", "merge_duplicates", "reconsolidate", "forget")]
+
+    assert Settings().llm.kind == "none"
+    assert [report.job for report in ran] == ["consolidate", "merge_duplicates", "reconsolidate", "forget"]
+    assert asked == []
 
 
 def test_replaying_a_conversation_adds_nothing(anchor: MemoryAnchor) -> None:
