@@ -131,13 +131,17 @@ class RecalledLine:
     @classmethod
     def of_snippet(cls, snippet: RetrievedSnippet, now: datetime) -> RecalledLine:
         is_refuted = any(tag.name == Epistemic.REFUTED.value for tag in snippet.tags)
-        kind = "tried and refuted" if is_refuted else snippet.type
+        kind = (
+            "tried and refuted" if is_refuted else f"{'captured ' * (snippet.origin is Origin.EXTRACTED)}{snippet.type}"
+        )
         return cls.of(snippet.id, kind, snippet.text, snippet.when, now, trust_of(snippet), snippet.layer)
 
     @classmethod
     def of_memory(cls, anchor: MemoryAnchor, memory: Memory, kind: str = "") -> RecalledLine:
         text, now = worded_for(memory, anchor.actor.scope), anchor.services.clock.now()
-        kind = kind or ("tried and refuted" if memory.epistemic is Epistemic.REFUTED else memory.type.value)
+        captured = "captured " * (memory.origin is Origin.EXTRACTED and memory.epistemic is not Epistemic.VERIFIED)
+        refuted = memory.epistemic is Epistemic.REFUTED
+        kind = kind or ("tried and refuted" if refuted else f"{captured}{memory.type.value}")
         trust = TRUST_OF_ORIGIN[memory.origin]
         return cls.of(memory.id, kind, text, memory.happened_at, now, trust, memory.layer)
 

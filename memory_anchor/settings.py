@@ -231,7 +231,8 @@ class VariantSettings(_Group):
 
 
 class ExtractionSettings(_Group):
-    """mode: `auto` is `first-person` where the client has a hook that can ask, else `tool-call`."""
+    """mode: `auto` is `first-person` where the client has a hook that can ask, else `tool-call`. active: what a hook
+    finds of the user's own rules, preferences and decisions, word for word, counts at once; else it waits."""
 
     mode: Literal["auto", "tool-call", "first-person", "ghostwriter", "factual"] = "auto"
     perspective: Literal["first-person", "third-person"] = "first-person"
@@ -239,6 +240,7 @@ class ExtractionSettings(_Group):
     model: str = ""
     prompt_template: str = ""
     min_turns: int = Field(2, ge=1, le=1000)
+    active: Switch = True
 
     @property
     def asks(self) -> bool:

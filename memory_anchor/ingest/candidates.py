@@ -53,7 +53,7 @@ TYPE_OF: dict[str, StoredAs] = {
 class Candidate:
     """One possible memory. quote: verbatim from message `seq`. about: who may read it (a user's facts are shared by
     that user's agents, an agent's memories are private to it). gap: predicted, actual, type, importance. redactions:
-    kinds. from_tools: from tool calls, where nearly the same text is no repeat."""
+    kinds. from_tools: from tool calls, where nearly the same text is no repeat. speaks: it is the user's own "I"."""
 
     key: str
     content: str
@@ -69,6 +69,7 @@ class Candidate:
     gap: dict[str, Json] | None = field(default=None)
     redactions: tuple[str, ...] = ()
     from_tools: bool = False
+    speaks: bool = False
 
     def with_gap(self, gap: dict[str, Json]) -> Candidate:
         """Return it with this gap, as important as the gap is large."""

@@ -48,7 +48,7 @@ from memory_anchor.ingest.worth import (
 )
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.fences import instruction_like
-from memory_anchor.language.perspective import title, with_speaker
+from memory_anchor.language.perspective import by_user, title, without_opening
 from memory_anchor.language.safety import cleaned, only_secrets, redact
 from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
@@ -318,7 +318,8 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
             about = "agent"
         elif best.kind in ("preference", "emotion") or (best.kind in ("person", "fact") and _ONE_PERSON.search(body)):
             about = "user"
-    content = with_speaker(stripped, speaker="user" if said.role == "user" and about != "agent" else "")
+    content = without_opening(stripped)
+    speaks = said.role == "user" and about != "agent" and by_user(content) != content
     context = _context_for(said, body)
     if context:
         content = f"{context} {content}"
@@ -338,6 +339,7 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
         tags=(best.kind,),
         questions=(redact(said.previous).text,) if said.answers and len(said.previous) <= 200 else (),
         redactions=safe.kinds,
+        speaks=speaks,
     )
 
 

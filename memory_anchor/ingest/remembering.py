@@ -35,6 +35,7 @@ from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.ingest.profile import profile_of
 from memory_anchor.ingest.worth import is_trained_on
 from memory_anchor.ingest.writing import FactDraft, FactWriter
+from memory_anchor.language.perspective import USER
 from memory_anchor.layers.event_log import EventDraft, EventLog
 from memory_anchor.layers.gate import ConfidenceGate
 from memory_anchor.layers.records import Request
@@ -283,6 +284,7 @@ class ConversationLearner:
                 extractor_model=model,
                 questions=candidate.questions,
                 redactions=candidate.redactions,
+                who=(USER,) if candidate.speaks else (),
             )
 
         if LAYER_OF_TYPE[candidate.type] is Layer.EVENT_LOG:

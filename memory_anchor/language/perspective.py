@@ -1,11 +1,11 @@
 """Who speaks in a text, and how sure they are.
 
-- `with_speaker` makes a memory of what was said: verbatim, with the user's name in front of what they say about
-  themselves. A memory that keeps the speaker's "I" would be read by an agent as its own; rewording it is no longer what
-  was said, and conjugating verbs by their ending makes "previouslies".
+- `without_opening` makes a memory of what was said: a piece of it, verbatim. Rewording it is no longer what was said,
+  and conjugating verbs by their ending makes "previouslies".
 - `worded_for` returns a memory as its reader should see it. One written in the first person (`first-person`,
   `ghostwriter`) speaks as the agent that had the experience: that agent gets it unchanged, anybody else with the
-  speaker's name in front (the write-back RFC, section 2.6). The stored text never changes, and all of it is shown.
+  speaker's name in front (the write-back RFC, section 2.6). What a user was heard to say of themselves has `User:` in
+  front, or an agent would read their "I" as its own. The stored text never changes, and all of it is shown.
 - `hedge` finds the word by which a statement doubts itself. Such a statement is no fact yet: saved without a confidence
   it waits for a human. Quotes and code say nothing about the statement (`maybe_users`, "are you sure?"), a capital
   inside an English sentence makes a name, and rough numbers are no doubt. Rejected: every "may", "should", 应该 and
@@ -20,9 +20,11 @@ from enum import StrEnum
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.words import any_phrase, either
-from memory_anchor.model import Memory, Scope, WriteMode
+from memory_anchor.model import Memory, Origin, Scope, WriteMode
 
 TITLE_CHARS = 80
+USER = "user"
+"""Among the people of a memory that was captured: it is what the user said themselves."""
 
 
 class Perspective(StrEnum):
@@ -34,30 +36,29 @@ _OPENING = bounded(rf"^(?:(?:{any_phrase('opening', 'english')})\s?[,!]+\s?)+(?=
 _OPENING_ZH = bounded(rf"^(?:(?:{any_phrase('opening', 'chinese')})\s?[,，、！!]+\s?)+(?=\S)")
 """Only what a comma or an exclamation mark sets apart is an opening: "No deploys on Mondays" and 请假 begin with a word
 that carries the statement."""
-_NAME_OF = {"user": ("User", "用户"), "assistant": ("The agent", "助手")}
-
-
 _SPEAKS = bounded(r"(?<![A-Za-z])(?:I|I['’](?:m|ve|d|ll)|my|me|mine|myself)(?![A-Za-z'’])")
 
 
-def with_speaker(text: str, *, speaker: str) -> str:
-    """Return what was said, verbatim, with its speaker in front where it says "I". speaker: "" for none.
+def without_opening(text: str) -> str:
+    """Return what was said, verbatim, from its first word that says something.
 
-    >>> with_speaker("By the way, I prefer dark mode.", speaker="user")
-    'User: I prefer dark mode.'
-    >>> with_speaker("No deploys before 11 CET on Mondays.", speaker="user")
+    >>> without_opening("By the way, I prefer dark mode.")
+    'I prefer dark mode.'
+    >>> without_opening("No deploys before 11 CET on Mondays.")
     'No deploys before 11 CET on Mondays.'
     """
-    chinese = is_chinese(text)
-    said = (_OPENING_ZH if chinese else _OPENING).sub("", " ".join(text.split())).strip()
-    if not said or not speaker:
-        return said
-    name = _NAME_OF.get(speaker, _NAME_OF["user"])[chinese]
-    if not chinese:
-        return f"{name}: {said}" if _SPEAKS.search(said) else said
-    if said.startswith("我") and len(re.findall(r"我(?!们)", said)) == 1 and not said.startswith("我们"):
-        return name + said[1:]
-    return f"{name}：{said}" if re.search(r"我(?!们)", said) else said
+    return (_OPENING_ZH if is_chinese(text) else _OPENING).sub("", " ".join(text.split())).strip()
+
+
+def by_user(text: str) -> str:
+    """Return the user's words with `User:` in front where they say "I".
+
+    >>> by_user("I prefer dark mode."), by_user("我对花生过敏。"), by_user("我们周五不发版。")
+    ('User: I prefer dark mode.', '用户：我对花生过敏。', '我们周五不发版。')
+    """
+    if is_chinese(text):
+        return f"用户：{text}" if re.search(r"我(?!们)", text) else text
+    return f"User: {text}" if _SPEAKS.search(text) else text
 
 
 def title(content: str) -> str:
@@ -84,6 +85,8 @@ _BLOCK = ("```", "~~~", "|", "#", "-", "*", ">", "    ", "\t")
 
 def worded_for(memory: Memory, reader: Scope) -> str:
     """Return the memory's text for this reader: `codex: I broke the build` where another agent's "I" speaks."""
+    if memory.origin is Origin.EXTRACTED and USER in memory.who:
+        return by_user(memory.content)
     if memory.write_mode not in _FIRST_PERSON_MODES or memory.scope.agent == reader.agent or not memory.scope.agent:
         return memory.content
     if not _FIRST_PERSON.search(_QUOTED_OR_CODE.sub(" ", memory.content)):

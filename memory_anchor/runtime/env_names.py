@@ -50,7 +50,7 @@ KNOWN: Mapping[str, str] = {
     "variants.*.retrieval.weights": ANY,
     "agents": ANY,
     "agents.*": "enabled collection extraction lifecycle retrieval",
-    "agents.*.extraction": "mode perspective trigger model prompt_template min_turns",
+    "agents.*.extraction": "mode perspective trigger model prompt_template min_turns active",
     "agents.*.lifecycle": "enabled decay_factor max_entries merge_threshold forget_threshold",
     "agents.*.retrieval": "apply_time_decay apply_frequency_boost",
     "collections": ANY,

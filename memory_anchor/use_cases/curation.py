@@ -23,8 +23,9 @@ from memory_anchor import inputs, rights
 from memory_anchor.activation import merged_priority
 from memory_anchor.base.hashing import content_hash, stable_hash
 from memory_anchor.errors import BadInput
+from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.letting_in import IN_FORCE
-from memory_anchor.ingest.messages import conversation
+from memory_anchor.ingest.messages import Message, conversation, fold
 from memory_anchor.ingest.model_calls import Style
 from memory_anchor.ingest.profile import ProfileLine, profile_of
 from memory_anchor.ingest.remembering import KNOWN_MAX, CandidateOutcome, Extract, Extracted, extract_through
@@ -38,6 +39,7 @@ from memory_anchor.model import (
     Epistemic,
     Layer,
     Memory,
+    MemoryType,
     Origin,
     Outcome,
     Relation,
@@ -62,6 +64,8 @@ from memory_anchor.use_cases.writes import STORED_LAYERS, Writes
 from memory_anchor.versions import Revision, expired_by, revise
 from memory_anchor.where import Condition, OneOf, Where
 
+OWN_WORDS = frozenset({MemoryType.INSTRUCTION, MemoryType.PREFERENCE, MemoryType.DECISION})
+"""Types of what a user lays down: what they say of it is so."""
 PROFILED_MAX = 1_000
 """The newest live facts that a profile is made from."""
 
@@ -82,14 +86,24 @@ class Conversations:
         known = self._known_at_first(stable_hash("learn", json.dumps(request.canonical(), sort_keys=True, default=str)))
         extracted, write_mode, notes = self.extract(request, known)
         if request.waits:
-            unsure = self.project.gate.unsure
+            gate, turns = self.project.gate, conversation(request.messages)
             facts = tuple(
-                replace(candidate, confidence=min(candidate.confidence, unsure))
+                candidate
+                if self._counts_at_once(candidate, turns[candidate.seq])
+                else replace(candidate, confidence=min(candidate.confidence, gate.unsure))
                 for candidate in extracted.candidates
                 if LAYER_OF_TYPE[candidate.type] is Layer.VERIFIED_FACT
             )
             extracted = replace(extracted, candidates=facts)
         return self.services.learner.store(self.actor, extracted, gate=self.project.gate, mode=write_mode), notes
+
+    def _counts_at_once(self, candidate: Candidate, said_in: Message) -> bool:
+        """Return whether a candidate is a rule, preference or decision in its user's own words, without a doubt and
+        without a secret: the strategy lets a quotation in at 0.9."""
+        settings, gate = self.project.agent_settings(self.actor.scope.agent).extraction, self.project.gate
+        is_own = said_in.role == "user" and fold(candidate.content) in fold(said_in.content)
+        is_plain = not candidate.redactions and not gate.assess(candidate.content)[1]
+        return settings.active and is_own and is_plain and candidate.type in OWN_WORDS
 
     def extract(
         self, request: RememberConversation, known: Sequence[Memory] | None = None

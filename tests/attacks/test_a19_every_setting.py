@@ -65,7 +65,8 @@ QUIET = {
     "embedder.document_prompt agents.extraction.prompt_template retrieval.reranker_path http.tokens http.tls_cert "
     "http.tls_key http.host http.jwt.issuer http.jwt.audience http.jwt.jwks_url http.jwt.account http.jwt.role "
     "variants.retrieval.reranker_path http.jwt.account_claim http.jwt.user_claim http.jwt.role_claim",
-    "less is written": "read_only paused agents.enabled collections.usage engine.idle_exit_s llm.monthly_tokens",
+    "less is written": "read_only paused agents.enabled agents.extraction.active collections.usage engine.idle_exit_s "
+    "llm.monthly_tokens",
     "how much, how often, in which order": "profile answers http.at_once http.jwt.leeway_s retrieval.priors "
     "retrieval.conversation retrieval.fold_duplicates retrieval.weights retrieval.reranker_deadline_s "
     "retrieval.cache_ttl_s constitution.min_interval_s constitution.distinct_approvers",

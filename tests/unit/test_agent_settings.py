@@ -296,9 +296,39 @@ def test_what_the_agent_wrote_down_itself_is_not_asked_for(tmp_path: Path) -> No
     assert stop_asks(tmp_path, {"transcript_path": str(file), "session_id": "c1"}) == ""
 
 
+OWN_WORDS = (
+    ("user", "We decided to use PostgreSQL 16 for the billing service because of logical replication."),
+    ("assistant", "Understood. The billing service listens on port 8443 behind the gateway, always."),
+    ("user", "Maybe we should always use Kafka for events, we decided nothing yet."),
+    ("assistant", "Noted."),
+    ("user", "Our staging database runs on db7.internal with 64 GB of memory."),
+    ("assistant", "Noted."),
+    ("user", "我喜欢在所有编辑器里使用深色模式。"),
+)
+
+
+def test_a_users_own_rule_counts_at_once_and_says_that_it_was_captured(tmp_path: Path) -> None:
+    """Rule hook.end: a rule, preference or decision word for word is in force at the gate's 0.9; what is doubted, told
+    by the assistant or a plain fact waits."""
+    core = core_with(tmp_path, {})
+    here = anchor(core)
+
+    Hooks().in_background(here, "SessionEnd", transcript(tmp_path, *OWN_WORDS))
+
+    kept = here.listing()
+    active = {memory.content for memory in kept if memory.status.value == "active"}
+    assert OWN_WORDS[0][1] in active
+    assert OWN_WORDS[-1][1] in active
+    assert not any(word in text for text in active for word in ("Kafka", "8443", "db7"))
+    assert {memory.confidence for memory in kept if memory.content in active} == {0.9}
+    start = Hooks().answer(anchor(core, conversation="c2"), "SessionStart", {})
+    assert "[captured decision" in start
+    assert "用户：我喜欢" in start
+
+
 def test_what_is_found_at_a_sessions_end_waits_for_review(tmp_path: Path) -> None:
-    """Rule hook.end: nobody can be asked then, so it is kept: pending, extracted, from the transcript."""
-    here = anchor(core_with(tmp_path, {}))
+    """Rule hook.end: with `active: false` all of it waits: pending, extracted, from the transcript."""
+    here = anchor(core_with(tmp_path, {"codex": {"extraction": {"active": False}}}))
 
     assert Hooks().in_background(here, "SessionEnd", transcript(tmp_path, *TALK)) >= 1
 

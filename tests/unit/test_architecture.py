@@ -55,7 +55,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "front": 13100,
     "adapters": 7938,
-    "language": 4912,
+    "language": 4920,
     "knowledge": 5240,
     "runtime": 4030,
     "recall": 5150,
@@ -91,7 +91,7 @@ BUDGETS: dict[str, int] = {
     "__main__": 76,
     "__init__": 10,
     "base": 1600,
-    "use_cases": 2370,
+    "use_cases": 2385,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
 in the commit what was dropped for it."""

@@ -108,7 +108,9 @@ def test_a_whole_mirror_answers_as_the_engine_does(
     request = SearchRequest(asked, limit=20, layers=layers)
     before = room.store.queries
     whole = room.searcher.search(MINE, request)
-    assert room.store.queries == before
+    # What waits for review is asked of the engine, where nothing else answers and something waits.
+    waits = any(owner == MINE and status is Status.PENDING for _, owner, status in owned)
+    assert waits or room.store.queries == before
     room.store.kind = SHARED
     assert told(whole) == told(room.searcher.search(MINE, request))
     assert room.store.queries > before

@@ -16,7 +16,7 @@ from memory_anchor.ingest.extraction import Rows, extract_by_rules, memories_of,
 from memory_anchor.ingest.messages import MAX_MESSAGES, Message, conversation, prose_of
 from memory_anchor.ingest.worth import KINDS, LinearModel, Utterance, Worth, is_trained_on
 from memory_anchor.language.fences import fence
-from memory_anchor.language.perspective import with_speaker
+from memory_anchor.language.perspective import by_user, without_opening
 from memory_anchor.model import MemoryType, Trust
 from memory_anchor.recall.nearness import Nearness
 
@@ -39,12 +39,12 @@ def one(*turns: str | tuple[str, str]) -> Candidate:
 
 DARK_MODE = "I prefer dark mode in every editor."
 KEPT = [
-    (f"By the way, {DARK_MODE}", "preference", "user", f"User: {DARK_MODE}"),
-    ("I'm allergic to peanuts.", "fact", "user", "User: I'm allergic to peanuts."),
+    (f"By the way, {DARK_MODE}", "preference", "user", DARK_MODE),
+    ("I'm allergic to peanuts.", "fact", "user", "I'm allergic to peanuts."),
     ("We decided to deploy only on Fridays.", "decision", "project", "We decided to deploy only on Fridays."),
     ("Every endpoint needs an openapi entry.", "instruction", "project", "Every endpoint needs an openapi entry."),
-    ("我对花生过敏。", "fact", "user", "用户对花生过敏。"),
-    ("我喜欢在所有编辑器里使用深色模式。", "preference", "user", "用户喜欢在所有编辑器里使用深色模式。"),
+    ("我对花生过敏。", "fact", "user", "我对花生过敏。"),
+    ("我喜欢在所有编辑器里使用深色模式。", "preference", "user", "我喜欢在所有编辑器里使用深色模式。"),
     ("以后提交信息都用中文写。", "instruction", "project", "以后提交信息都用中文写。"),
     ("我们决定把缓存换成Redis。", "decision", "project", "我们决定把缓存换成Redis。"),
 ]
@@ -273,7 +273,7 @@ def test_a_deviation_from_what_is_known_carries_its_gap() -> None:
     found = extract_by_rules(said("I prefer light mode in every editor."), known=known)[0]
     assert found.gap == {
         "predicted": known[0],
-        "actual": "User: I prefer light mode in every editor.",
+        "actual": "I prefer light mode in every editor.",
         "type": "preference_shift",
         "importance": 0.9,
     }
@@ -295,7 +295,7 @@ def test_tool_calls_are_compared_with_what_is_known() -> None:
 
 def test_of_two_contradictions_in_one_conversation_the_later_stands() -> None:
     found = extract_by_rules(said(DARK_MODE, "Actually, I prefer light mode in every editor."))
-    assert [candidate.content for candidate in found] == ["User: I prefer light mode in every editor."]
+    assert [candidate.content for candidate in found] == ["I prefer light mode in every editor."]
 
 
 @pytest.mark.parametrize(
@@ -365,9 +365,9 @@ def test_blocks_and_aliases_of_roles_are_understood() -> None:
 
 def test_the_speaker_is_put_in_front_and_no_verb_is_touched() -> None:
     """Rule: whole words only; "previously" is no verb."""
-    assert with_speaker("I previously mentioned my dog.", speaker="user") == "User: I previously mentioned my dog."
-    assert with_speaker("eu-central-1", speaker="user") == "eu-central-1"
-    assert with_speaker("我觉得我说过", speaker="user") == "用户：我觉得我说过"
+    assert by_user("I previously mentioned my dog.") == "User: I previously mentioned my dog."
+    assert by_user("eu-central-1") == "eu-central-1"
+    assert by_user("我觉得我说过") == "用户：我觉得我说过"
 
 
 def test_a_conversation_of_many_decisions_is_read_fast() -> None:
@@ -415,11 +415,11 @@ def test_what_is_kept_is_a_piece_of_the_message_from_its_first_word(said: str) -
     """Rule capture.quotation: no first word is taken for an opening, and what stands between two sentences stays."""
     kept = extract_by_rules(conversation([{"role": "user", "content": said}]))
 
-    assert all(candidate.content.removeprefix("User: ") in said for candidate in kept)
-    assert all(with_speaker(said, speaker="user").removeprefix("User: ") == said for _ in kept or [None])
+    assert all(candidate.content in said for candidate in kept)
+    assert all(without_opening(said) == said for _ in kept or [None])
 
 
 @pytest.mark.parametrize("opening", ["By the way, ", "Oh! Also, ", "Thanks! ", "Ok , well, "])
 def test_an_opening_is_what_a_comma_or_an_exclamation_mark_sets_apart(opening: str) -> None:
     """Rule capture.quotation: only that is left out in front."""
-    assert with_speaker(opening + "We release on Tuesdays.", speaker="user") == "We release on Tuesdays."
+    assert without_opening(opening + "We release on Tuesdays.") == "We release on Tuesdays."

@@ -159,7 +159,7 @@ def test_a_ghostwriter_writes_in_the_agents_first_person() -> None:
     assert two.content == "我了解到：用户喜欢深色模式。"
     assert "first person" in extraction_system(ghost)
     assert "third person" in extraction_system(Style())
-    assert extract_without_model(TALK, style=ghost).candidates[0].content.startswith("User: I prefer dark mode")
+    assert extract_without_model(TALK, style=ghost).candidates[0].content.startswith("I prefer dark mode")
 
 
 def test_a_persons_own_template_replaces_the_task_and_never_the_rules() -> None:
