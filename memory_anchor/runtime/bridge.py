@@ -47,8 +47,9 @@ PONG_WAIT_S = 7.0
 """Without a pong for this long it hangs, is killed and replaced. The longest pause of a healthy one was 0.15 s."""
 LAST_ANSWERS_S, LAST_ANSWERS_IN_ALL_S = 30.0, 240.0
 """How long after stdin's end, and once an engine serves, the last requests may still be answered; the second counts
-from stdin's end and covers an engine's start. What is not answered then fails with a sentence and exit code 5."""
+from stdin's end and covers an engine's start."""
 UNANSWERED = 5
+"""Exit code where a request that waited at stdin's end got an error in place of an engine's answer."""
 FAILURE_FRESH_S = 5.0
 """A failing engine may be connected to before its socket closes; older failure files are another engine's."""
 PART_ASK_S = 0.5
@@ -86,6 +87,7 @@ class Bridge:
         self._typed = bytearray()
         self._skipping = False
         self._closed_at: float | None = None
+        self._failed_last = False  # a request that waited at the end of input got an error
         self._link: socket.socket | None = None
         self._state: Record = {}
         self._heard = bytearray()
@@ -109,11 +111,10 @@ class Bridge:
         while not self._finished(time.monotonic()):
             self._tend(time.monotonic())
             self._wait(time.monotonic())
-        if not self.relay.unanswered():
-            return 0
-        self._note(f"stdin was closed, and {self.relay.unanswered()} of its last requests were not answered in time")
-        self._tell_all(self.relay.give_up("stdin was closed before it answered"))
-        return UNANSWERED
+        if left := self.relay.unanswered():
+            self._note(f"stdin was closed, and {left} of its last requests were not answered in time")
+            self._fail(self.relay.give_up("stdin was closed before it answered"))
+        return UNANSWERED if self._failed_last else 0
 
     def _finished(self, now: float) -> bool:
         if self._closed_at is None:
@@ -237,7 +238,7 @@ class Bridge:
             self._link.close()
         self._link, self._started_at = None, None
         self._unsent.clear()
-        self._tell_all(self.relay.engine_lost(orderly=orderly))
+        self._fail(self.relay.engine_lost(orderly=orderly))
         if orderly:
             self._resting = True
             self._next_try = now + POLL_S  # the next one is started when there is a request
@@ -259,7 +260,7 @@ class Bridge:
         self._fails = len(START_PAUSES_S)
         self._resting = True
         self._next_try = now
-        self._tell_all(self.relay.give_up(reason))
+        self._fail(self.relay.give_up(reason))
 
     # --- bytes -------------------------------------------------------------------------------------------------
 
@@ -397,6 +398,11 @@ class Bridge:
             self._read_file = True
             self.relay.handshake = handshake.load(self.data, self.preamble)
         self._tell_all(self.relay.from_handshake())
+
+    def _fail(self, lines: Sequence[bytes]) -> None:
+        """Pass on the errors for requests that no engine answers."""
+        self._failed_last |= bool(lines) and self._closed_at is not None
+        self._tell_all(lines)
 
     def _tell_all(self, lines: Sequence[bytes]) -> None:
         for line in lines:
