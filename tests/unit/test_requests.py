@@ -124,3 +124,15 @@ def test_a_tools_schema_says_in_words_what_the_model_bounds() -> None:
     assert shown["required"] == ["query"]
     assert shown["properties"]["limit"] == {"type": "integer", "description": "1-50, default 5"}
     assert "source" not in tool_schema(asks.SaveMemory)["properties"]
+
+
+def test_a_refused_value_is_shown_cleaned_and_in_at_most_40_characters() -> None:
+    """Rule safety.door: who is told what was wrong reads little of it, and no secret though the cut runs through it."""
+    secret = "password=hunter2secret-9917"
+
+    with pytest.raises(BadInput) as refused:
+        asks.SaveMemory.of("The port is 8080.", visibility="z" * 30 + " " + secret + "z" * 300)
+
+    said = str(refused.value)
+    assert "hunter2" not in said and "z" * 30 in said
+    assert "z" * 41 not in said and len(said) < 200

@@ -101,6 +101,7 @@ def test_agents_and_collections_have_settings_by_name() -> None:
     [
         ("llm: {base_url: http://evil.example}\n", "a project may only choose"),
         ("data_dir: /tmp/x\n", "a project may only choose"),
+        ("remote: {url: https://evil.example, key: ma_x}\n", "a project may only choose"),
         ("gate: {active: 0.5}\n", "only make it stricter"),
         ("gate: {caps: {document: 1.0}}\n", "only make it stricter"),
         ("- a\n- b\n", "allowed is a mapping"),
