@@ -5,13 +5,15 @@ prompt, PostCompact brings the summary, SessionEnd ends the conversation. `brief
 once a conversation: what its client did not wait for was not shown. Before a tool runs, a known trap of its file or
 command is shown; after a command failed, a known fix. Neither ever blocks. Nothing to say is an empty text.
 
-An agent that writes its memories itself (`first-person`) is asked at Stop, where a client lets a hook speak and the
-agent act once more. Nobody can be asked when a session ends: SessionEnd only observes.
+An agent that writes its memories itself (`first-person`) is asked once a session. Stop looks whether there is a reason;
+the question goes with the next prompt, where nobody sees it and it costs no answer. Rejected: holding the agent at its
+stop, which clients show as "Stop hook reported a problem", after the answer and with a second one. Nobody can be asked
+when a session ends: SessionEnd only observes.
 
-Nobody writes a memory as well as the agent that had the experience, and every question costs a turn. So the small model
-looks at the newest messages by their form alone (no embedding: a client waits), and only where it sees a candidate that
-came after the agent's last own write is the agent asked, in the language that its user writes. Rejected: asking at
-every n-th stop, which asks about small talk.
+Nobody writes a memory as well as the agent that had the experience. The small model looks at the newest messages by
+their form and at the likeliest sentences by their embedding too, and only where it is sure of something that the user
+said after the agent's last own write is the agent asked, in the language that its user writes. Rejected: asking at
+every n-th stop, which asks about small talk; by form alone (of 60 plain orders it asked after 24).
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from memory_anchor.base.foreground import in_background
 from memory_anchor.base.json_values import Json
 from memory_anchor.base.pausing import pause_of
 from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.ingest.extraction import sentences_of, weigh
+from memory_anchor.ingest.extraction import Rows, sentences_of, weigh
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
 from memory_anchor.ingest.transcripts import codex_exit_code, read_end, read_transcript
 from memory_anchor.language.fences import strip_fenced
@@ -46,22 +48,27 @@ from memory_anchor.use_cases.used_memories import USED_MEMORIES_FILE, ShownMemor
 WRITES_MEMORY = re.compile(r"(?:save_memory|add_memory|log_event|remember_conversation|promote_to_fact|end_session)$")
 LOOKED_AT = 40
 """The newest messages with text that are looked at."""
+EMBEDDED_AT_STOP = 4
+"""Sentences of the user's that are judged by their embedding too, some 70 ms each."""
+SURE_ENOUGH = 0.8
+"""Chance from which the agent is asked: after 6 of 60 plain orders, and 25 of 40 single statements worth keeping (.7:
+11 and 32; .85: 2 and 20)."""
 
 ASK = (
-    "Before you stop: save with save_memory, source 'first-person', what later sessions must know and memory does not "
-    "hold yet: decisions and why, fixes and their cause, the user's preferences and rules, mistakes not to repeat; "
-    "log_event for work done. Your own words, one statement each, nothing that memory told you. Nothing to save is a "
-    "good answer. Then stop, without a word about it to the user."
+    "[Memory Anchor] While you answer, save with save_memory what was said before this prompt that later sessions must "
+    "know and memory does not hold yet: decisions and why, fixes and their cause, the user's preferences and rules, "
+    "mistakes not to repeat; log_event for work done. Your own words, one statement each, nothing memory told you. "
+    "Nothing to save is fine. Not a word about it to the user."
 )
 ASK_IN_CHINESE = (
-    "结束前：用 save_memory（source 为 'first-person'）保存以后必须知道而记忆里还没有的：决定与理由、修复与原因、"
-    "用户的偏好和规则、不可重犯的错误；做过的事用 log_event。用自己的话，一条一事。没有就不存。然后结束，不必告诉用户。"
+    "[Memory Anchor] 回答的同时，用 save_memory 保存此前说过、以后必须知道而记忆里还没有的：决定与理由、修复与原因、"
+    "用户的偏好和规则、不可重犯的错误；做过的事用 log_event。用自己的话，一条一事。没有就不存，不必告诉用户。"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """candidates: sentences that look worth keeping and came after the agent's last own write."""
+    """candidates: sentences of the user's that are surely worth keeping and came after the agent's last own write."""
 
     candidates: int
     in_chinese: bool
@@ -72,8 +79,8 @@ class Unwritten:
         return ASK_IN_CHINESE if self.in_chinese else ASK
 
 
-def unwritten_in(messages: Sequence[Message]) -> Unwritten:
-    """Return what the newest messages of a conversation hold that is not saved yet."""
+def unwritten_in(messages: Sequence[Message], rows: Rows | None = None) -> Unwritten:
+    """Return what the newest messages of a conversation hold that is not saved yet. rows: None judges by form alone."""
     spoken = [place for place, message in enumerate(messages) if _is_spoken(message)]
     newest = messages[spoken[-LOOKED_AT:][0] :] if spoken else ()
     wrote = [
@@ -83,7 +90,10 @@ def unwritten_in(messages: Sequence[Message]) -> Unwritten:
     ]
     unwritten = newest[wrote[-1] + 1 :] if wrote else newest
     sentences = [sentence.said for sentence in sentences_of(unwritten) if sentence.open]
-    candidates = sum(worth.keeps for worth in weigh(sentences, None))
+    by_form = zip(weigh(sentences, None), sentences, strict=True)
+    users_own = [(worth.chance, said) for worth, said in by_form if said.role == "user"]
+    likeliest = [said for _, said in sorted(users_own, key=lambda pair: -pair[0])[:EMBEDDED_AT_STOP]]
+    candidates = sum(worth.chance >= SURE_ENOUGH for worth in weigh(likeliest, rows))
     users = "\n".join(message.content[:400] for message in newest if message.role == "user")
     return Unwritten(candidates, is_chinese(users))
 
@@ -109,9 +119,6 @@ UNATTENDED = ("ghostwriter", "factual")
 """Modes in which the transcript is read without the agent."""
 MESSAGES_A_STOP = 2
 """A question and its answer: what is between two Stops, counted like `min_turns`."""
-ASKED_AGAIN_AFTER = 20
-"""Messages until a first-person agent whose trigger is the session's end is asked again."""
-
 EXIT_CODES = ("exit_code", "exitCode", "returnCode", "code")
 
 KEEP_IN_CHINESE = (
@@ -130,11 +137,12 @@ class _Session:
     """What is remembered of one conversation, counted in messages.
 
     recalled: ids of memories shown whole. shown: every line shown, to see which the agent uses. owes_rules: its next
-    prompt brings L0. is_briefed: its first prompt was answered.
+    prompt brings L0. is_briefed: its first prompt was answered. question: what its next prompt asks the agent to save.
     """
 
     messages: int = 0
     asked_at: int = 0
+    question: str = ""
     recalled: frozenset[str] = frozenset()
     shown: dict[str, ShownMemory] = field(default_factory=dict)
     owes_rules: bool = False
@@ -184,7 +192,7 @@ class Hooks:
                 unwritten = _unwritten_in(payload)
                 return KEEP_IN_CHINESE if unwritten and unwritten.in_chinese else KEEP
             case "Stop":
-                return self._ask(anchor, payload)
+                self._look_for_a_question(anchor, payload)
             case "PostCompact" if anchor.agent_settings.enabled:
                 store_summary(anchor, str(payload.get("compact_summary") or payload.get("summary") or ""))
             case "SessionEnd":
@@ -231,30 +239,29 @@ class Hooks:
             return True
         return event == "PreCompact" or (chosen.mode in UNATTENDED and LEARNS_AT.get(event) == chosen.trigger)
 
-    def _ask(self, anchor: MemoryAnchor, payload: Mapping[str, Json]) -> str:
-        """Return what asks an agent to write down what it learned, "" where it is not to be asked now.
+    def _look_for_a_question(self, anchor: MemoryAnchor, payload: Mapping[str, Json]) -> None:
+        """Let the next prompt ask the agent to write down what it learned, where there is something.
 
-        `stop_hook_active` says that this very stop follows our question: asking again would never end. Where the
-        transcript can be read, only what it holds is asked about; where it cannot, only an agent that a user chose.
+        `stop_hook_active` says that another hook held the agent: no turn ended. Where the transcript can be read, only
+        what it holds is asked about; where it cannot, only an agent that a user chose. Only `per-turn` asks again.
         """
         chosen = anchor.agent_settings.extraction
         asks = anchor.agent_settings.enabled and chosen.asks
         if not asks or payload.get("stop_hook_active") or not anchor.writes.may_write:
-            return ""
-        again = chosen.min_turns if chosen.trigger == "per-turn" else max(chosen.min_turns, ASKED_AGAIN_AFTER)
+            return
         with self._lock:
             session = self._session(anchor)
             session.messages += MESSAGES_A_STOP
             messages, asked_at = session.messages, session.asked_at
-        if messages - asked_at < (again if asked_at else chosen.min_turns):
-            return ""
-        unwritten = _unwritten_in(payload)
+        if messages - asked_at < chosen.min_turns or (asked_at and chosen.trigger != "per-turn"):
+            return
+        unwritten = _unwritten_in(payload, anchor.services.learner.rows)
         if (unwritten is None and chosen.mode == "auto") or (unwritten is not None and not unwritten.candidates):
-            return ""
+            return
         with self._lock:
             session = self._session(anchor)
-            session.messages = session.asked_at = messages
-        return chosen.prompt_template or (unwritten.question if unwritten else ASK)
+            session.asked_at = messages
+            session.question = chosen.prompt_template or (unwritten.question if unwritten else ASK)
 
     def _prompt(self, anchor: MemoryAnchor, payload: Mapping[str, Json]) -> str:
         prompt = _said(str(payload.get("prompt") or payload.get("user_prompt") or ""), most=inputs.QUERY_MAX)
@@ -267,11 +274,11 @@ class Hooks:
         text = self._show(anchor, found, payload, "UserPromptSubmit")
         with self._lock:
             session = self._session(anchor)
-            owes_rules = session.owes_rules
+            owes_rules, question = session.owes_rules, session.question
             if _in_time(anchor, payload):
-                session.is_briefed, session.owes_rules = True, False
+                session.is_briefed, session.owes_rules, session.question = True, False, ""
         rules = brief.constitution_text(anchor) if owes_rules else ""
-        return "\n\n".join(part for part in (rules, text) if part)
+        return "\n\n".join(part for part in (rules, text, question) if part)
 
     def _show(self, anchor: MemoryAnchor, found: brief.Brief, payload: Mapping[str, Json], hook: str) -> str:
         """Return the text of a brief and note what it showed, unless nobody waits for it any more."""
@@ -319,13 +326,13 @@ def _is_spoken(message: Message) -> bool:
     return message.role in ("user", "assistant") and bool(message.content.strip())
 
 
-def _unwritten_in(payload: Mapping[str, Json]) -> Unwritten | None:
+def _unwritten_in(payload: Mapping[str, Json], rows: Rows | None = None) -> Unwritten | None:
     """Return what the end of the transcript holds that is not saved; None where there is none to read."""
     path = str(payload.get("transcript_path") or "")
     if not path:
         return None
     try:
-        return unwritten_in(read_end(Path(path)))
+        return unwritten_in(read_end(Path(path)), rows)
     except (BadInput, NotFound):
         return None
 

@@ -258,7 +258,7 @@ HOOKS = {
     "PostToolUseFailure": "the same, where the client tells of failures apart",
     "PreCompact": "what a summary has to keep",
     "PostCompact": "nothing: the summary is stored",
-    "Stop": "a question, once, to save what lasts",
+    "Stop": "nothing: it is looked at whether the next prompt asks, once, to save what lasts",
     "SessionEnd": "nothing: what the session still holds waits for review",
 }
 """What an agent is told at each hook."""

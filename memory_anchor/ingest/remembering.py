@@ -210,12 +210,17 @@ class ConversationLearner:
         """embedder: whose rows they are; sentences are judged by embeddings only of one the models were trained on."""
         self._facts, self._events, self._rows, self._embedder = facts, events, rows, embedder
 
+    @property
+    def rows(self) -> Rows | None:
+        """What embeds sentences, None where the models were not trained on this embedder's rows."""
+        return self._rows if is_trained_on(self._embedder) else None
+
     def find(
         self, messages: Sequence[Message], known: Sequence[Memory], *, user_facts_only: bool, extract: Extract | None
     ) -> Extracted:
         """Return the episodes and candidates of a conversation; nothing is written."""
         contents = [memory.content for memory in known[:KNOWN_MAX]]
-        rows = self._rows if is_trained_on(self._embedder) else None
+        rows = self.rows
         texts = [message.content if message.role != "tool" else "" for message in messages]
         vectors = self._rows(texts) if len(messages) <= EMBEDDED_MAX else None
         split = [Episode(0, len(messages), "end")] if vectors is None else episodes(messages, vectors)

@@ -286,7 +286,7 @@ def test_the_short_soak_loses_and_doubles_nothing(tmp_path: Path) -> None:
     assert result["passed"], result
 
 
-def test_an_agent_that_writes_its_own_memories_is_asked_at_its_stop(home: Home) -> None:
+def test_an_agent_that_writes_its_own_memories_is_asked_with_the_next_prompt(home: Home) -> None:
     """Rule first-person: Claude Code's payloads through the real hook process, up to the memory in its own words."""
     own = {"claude-code": {"extraction": {"mode": "first-person", "trigger": "per-turn"}}}
     home.env["MEMORY_ANCHOR_AGENTS"] = json.dumps(own)
@@ -294,12 +294,11 @@ def test_an_agent_that_writes_its_own_memories_is_asked_at_its_stop(home: Home) 
     told(agent.tool("search_memory", query="anything"))
     stop = {"session_id": "c1", "transcript_path": str(home.project / "t.jsonl"), "permission_mode": "default"}
 
-    asked = json.loads(home.hook_output("Stop", **stop, stop_hook_active=False))
-    again = home.hook_output("Stop", **stop, stop_hook_active=True)
+    stopped = home.hook_output("Stop", **stop, stop_hook_active=False)
+    asked = json.loads(home.hook_output("UserPromptSubmit", session_id="c1", prompt="go on with the next step"))
     content = "I broke the release by tagging before the tests had run"
     saved = told(agent.tool("save_memory", content=content, source="first-person"))
 
-    assert asked["decision"] == "block"
-    assert "first-person" in asked["reason"]
-    assert again == ""
+    assert stopped == ""
+    assert "save_memory" in asked["hookSpecificOutput"]["additionalContext"]
     assert told(agent.tool("get_memory", id=saved["id"]))["write_mode"] == "first-person"

