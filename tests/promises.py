@@ -1,7 +1,8 @@
 """Each sentence of README.md and docs/*.md that promises, with what holds it.
 
-A sentence promises if it says never, always, at most, cannot, "only a human", or "no ... can" or "may" (`PROMISING` in
-`tests/unit/test_promises.py`; code in backquotes does not count, a row of a table is one sentence). Pages in
+A sentence promises if it says never, always, at most, cannot, "only a human", "no ... can" or "may", or "nothing ...
+is", "can", "may" or "counts" (`PROMISING` in `tests/unit/test_promises.py`; code in backquotes does not count, a row of
+a table is one sentence). Pages in
 `docs/reference`, `docs/tutorials` and `docs/zh` are generated, run or translated, and checked where that is done.
 
 Both ways, in that test: a sentence that promises is listed here or in `NO_PROMISE`, and whatever is listed stands in
@@ -50,9 +51,15 @@ _SOURCE_AWAY = ("test_knowledge::test_a_source_that_cannot_be_read_is_tried_agai
 
 PROMISES: dict[str, Held] = {
     "README.md": {
-        "When it stops and something worth keeping": (
+        "A language model is never called": (
+            "test_remembering::test_by_default_no_write_no_search_and_no_night_asks_a_language_model",
+        ),
+        "`memory-anchor pause --for 2h` stops saving": (
+            "test_pausing::test_a_silent_pause_recalls_nothing_unprompted",
+            "test_cli::test_pausing_stops_agents_and_not_reading",
+        ),
+        "If something worth keeping was said": (
             "test_agent_settings::test_by_default_an_agent_is_asked_once_where_the_small_model_saw_candidates",
-            "memory_anchor.hooks.ASKED_AGAIN_AFTER=20",
         ),
         "| L0 `identity_schema` |": (
             "test_identity_schema::test_approval_refuses_a_twenty_first_entry",
@@ -68,6 +75,29 @@ PROMISES: dict[str, Held] = {
         ),
     },
     "docs/architecture.md": {
+        "An item of a batch and a purge share": (
+            "test_item_turn::test_a_purge_waits_for_the_item_that_another_replica_writes_and_finds_it",
+        ),
+        "Failure: no facts, no lines": ("test_profile::test_the_profile_is_one_page_and_each_line_cites_a_live_fact",),
+        "**A session without memory.**": (
+            "test_without_memory::test_a_session_without_memory_is_told_and_keeps_nothing_while_another_goes_on",
+        ),
+        "| a save is wrongly judged a repeat |": (
+            "test_writer_keeps::test_only_a_text_that_contains_the_other_joins_it",
+        ),
+        "| another key is in place": (
+            "test_a29_another_key::test_another_key_is_a_stranger_until_the_first_vouches_for_it",
+        ),
+        "| a transcript is a device": ("test_a13_transcripts::test_only_a_regular_file_of_this_user_is_read",),
+        "| killed at any moment of reading a source": (
+            "test_knowledge_kill::test_kills_while_a_source_is_read_lose_and_double_nothing",
+        ),
+        "| a push arrives during the removal": (
+            "test_knowledge_replicas::test_a_push_sent_again_while_its_source_is_being_removed_is_refused",
+        ),
+        "| a data directory with keys of its own": (
+            "test_working_copy::test_another_service_s_keys_are_never_written_over",
+        ),
         "| L0 | `identity_schema` |": _L0_WHOLE,
         "It claims the directory (`run/server.lock`": (
             "test_hand_over::test_no_engine_starts_while_a_server_waits_for_the_directory",
@@ -137,7 +167,16 @@ PROMISES: dict[str, Held] = {
         ),
         "**Approving is never a tool.**": _HUMANS_ALONE,
     },
+    "docs/index.md": {
+        "| a session should run without memory |": (
+            "test_without_memory::test_a_session_without_memory_is_told_and_keeps_nothing_while_another_goes_on",
+        ),
+    },
     "docs/comparison.md": {
+        "Your questions need facts inferred": (
+            "test_extraction::test_what_is_worth_keeping_is_kept_as_it_was_said",
+            "test_extraction_model::test_a_quote_that_nobody_said_counts_for_nothing",
+        ),
         "| tokens of the tools' schemas |": (
             "test_tool_specs::test_with_its_annotations_the_standard_list_costs_at_most_1500_tokens_as_it_is_sent",
         ),
@@ -166,6 +205,12 @@ PROMISES: dict[str, Held] = {
         "| page weight, gzipped": ("test_dashboard::test_every_page_answers_in_its_language_and_is_light",),
     },
     "docs/devices.md": {
+        "`memory-anchor sync status` has one sentence": (
+            "test_devices::test_a_torn_missing_swapped_or_foreign_segment_waits_in_one_sentence",
+        ),
+        "| a kill at any moment of a sync |": (
+            "test_devices_kill::test_a_device_killed_in_the_middle_of_a_sync_goes_on",
+        ),
         "What the revoked device wrote until now": (
             "test_devices::test_a_revoked_device_counts_no_more_and_opens_nothing_new",
             "test_sync_attacks::test_what_a_revoked_device_writes_with_the_keys_it_kept_is_not_taken",
@@ -175,6 +220,9 @@ PROMISES: dict[str, Held] = {
         ),
     },
     "docs/knowledge.md": {
+        "A change is read at the latest": (
+            "test_knowledge::test_what_changed_while_an_engine_runs_is_noticed_behind_a_search",
+        ),
         "Text is split by headings and functions": (
             "test_passages::test_no_sentence_is_cut",
             "test_passages::test_a_fence_a_row_and_a_function_are_never_cut",
@@ -216,6 +264,12 @@ PROMISES: dict[str, Held] = {
         "| disk, resident memory | 3.7 GB": ("scripts/bench_qdrant.py",),
     },
     "docs/repair.md": {
+        "Below `store.reserve_mb` (64)": (
+            "test_edge_damage::test_below_the_reserve_nothing_is_written_and_nothing_lost",
+        ),
+        "Nothing acknowledged is lost": (
+            "test_little_room::test_a_disk_that_fills_while_writing_loses_nothing_acknowledged",
+        ),
         "The newest seven are kept": (
             "test_nightly::test_each_night_makes_one_and_seven_are_kept",
             "test_nightly::test_backups_take_a_bounded_share_of_the_disk",
@@ -235,6 +289,7 @@ PROMISES: dict[str, Held] = {
         "| the folder cannot be written": ("test_cures_by_hand::test_a_data_folder_that_cannot_be_written",),
     },
     "docs/retrieval.md": {
+        "Without a topic nothing is blended": ("test_lens_and_rerank::test_without_a_topic_or_a_weight_nothing_bends",),
         "An answer always has the best there is": _WEAK,
         "**Tags**: at most 0.05": ("memory_anchor.recall.ranking.RankingWeights.tags=0.05",),
         "**Priors** of at most 0.03": (
@@ -272,6 +327,31 @@ PROMISES: dict[str, Held] = {
         "**The brief** of a conversation's first prompt": ("scripts/bench_brief.py",),
     },
     "docs/security.md": {
+        "| an agent with a shell, as the same user |": (
+            "test_cli::test_without_a_terminal_nobody_counts_as_human",
+            "test_plugin::test_no_command_of_the_plugin_approves",
+            "test_a06_environment::test_an_engine_of_the_users_own_directory_takes_nothing_from_the_environment",
+        ),
+        "`init` refuses to create one": (
+            "test_a29_another_key::test_another_key_is_a_stranger_until_the_first_vouches_for_it",
+            "test_a29_another_key::test_every_start_tells_of_another_key_and_init_makes_none",
+        ),
+        "**Files.** Everything read or written": (
+            "test_a24_a25_operations_of_a_stranger::test_no_link_on_the_way_is_followed",
+            "test_a24_a25_operations_of_a_stranger::test_a_folder_swapped_for_a_link_while_it_is_read_leads_nowhere",
+        ),
+        "A cited file may be behind a link": ("test_freshness::test_a_working_tree_is_read_inside_its_root_only",),
+        "**through the gate**": ("test_facts::test_confidence_decides_what_becomes_of_a_fact",),
+        "If one of these knows of a newer text": (
+            "test_a26_older_texts_put_back::test_an_older_text_is_never_served_alone",
+        ),
+        "A trail that was copied from another": (
+            "test_a26_planted_in_the_archive::test_a_copied_trail_of_another_project_is_no_lasting_denial",
+        ),
+        "A secret and a `<private>` part": (
+            "test_a19_on_disk::test_no_file_of_the_data_folder_holds_a_secret_that_went_through_a_door",
+            "test_a19_every_setting::test_no_file_and_no_wire_has_a_secret_with_every_setting_that_writes",
+        ),
         "| a power cut, a full disk": (
             "test_power_damage::test_a_text_that_is_not_the_one_written_is_never_served",
             "test_little_room::test_a_disk_that_fills_while_writing_loses_nothing_acknowledged",
@@ -325,6 +405,7 @@ PROMISES: dict[str, Held] = {
         "**Only a human grants trust.**": ("test_knowledge::test_only_a_human_trusts_a_source",),
         "A commit message cannot pass": ("test_knowledge::test_a_message_cannot_pass_for_another_commit",),
         "**Nothing outside of a source's folder": (
+            "test_knowledge::test_every_bad_file_is_one_sentence_and_the_rest_goes_in",
             "test_knowledge::test_an_agent_reads_no_other_place_and_runs_no_command_by_it",
             "test_knowledge::test_the_memorys_own_files_are_no_source",
         ),
@@ -380,7 +461,18 @@ PROMISES: dict[str, Held] = {
         "| active memories at most |": ("scripts/bench_year.py",),
     },
     "docs/write-path.md": {
-        "A text of which only placeholders": ("test_facts::test_a_memory_of_nothing_but_secrets_is_not_stored",),
+        "| `extraction.min_turns` |": ("test_agent_settings::test_a_short_conversation_is_left_alone",),
+        "If a text is a clause of a stored sentence": (
+            "test_writer_keeps::test_what_is_not_proven_to_be_covered_is_kept",
+        ),
+        "| `keep_old` |": (
+            "test_conflict_policy::test_the_policy_of_a_type_settles_its_contradictions",
+            "test_conflict_policy::test_a_contradiction_that_was_turned_away_does_not_strengthen_what_stands",
+        ),
+        "A text of which only placeholders": (
+            "test_facts::test_nothing_is_extracted_of_a_secret_alone",
+            "test_mcp::test_a_secret_alone_is_turned_away_by_every_tool_that_writes",
+        ),
         "The protection is that recalled text is fenced": _GATE,
         "The form alone selects the half": ("memory_anchor.ingest.extraction.MAX_EMBEDDED=240",),
         "An assistant's claim always waits": ("test_extraction::test_an_assistants_word_is_a_claim_that_waits",),
@@ -394,7 +486,7 @@ PROMISES: dict[str, Held] = {
         ),
         "It is computed on request, so it is never": ("test_profile::test_each_project_and_account_has_its_own_page",),
         "| `extraction.trigger` |": ("test_agent_settings::test_mode_and_trigger_decide_when_a_transcript_is_read",),
-        "**First person.** The Stop hook": (
+        "**First person.** The next prompt": (
             "test_agent_settings::test_by_default_an_agent_is_asked_once_where_the_small_model_saw_candidates",
         ),
         "It never ends, rewrites or joins a memory": (
@@ -431,6 +523,7 @@ PROMISES: dict[str, Held] = {
 }
 
 NO_PROMISE: dict[str, tuple[str, ...]] = {
+    "docs/index.md": ("| nothing is saved any more |",),
     # What is out of reach, what others do, what was tried or measured once: nobody is promised anything.
     "docs/architecture.md": (
         "A replica's own audit trail cannot witness",
@@ -447,6 +540,7 @@ NO_PROMISE: dict[str, tuple[str, ...]] = {
         "If both languages are in one store",
         "**The nearest is not always near**",
         "A linear model over 55 features",
+        "`scripts/train_relevance.py --reminding",
         "Memory to memory, on 56 hand-written pairs",
         "From 0.30 on two memories are related",
         "**What a reranker gains here",
@@ -454,10 +548,11 @@ NO_PROMISE: dict[str, tuple[str, ...]] = {
     ),
     "docs/security.md": ("| a cloned or unpacked repository |", "An archive of a **public** repository"),
     "docs/team.md": ("If a client cannot send headers",),
-    "docs/time.md": ("It says what it cannot reach",),
+    "docs/time.md": ("It says what it cannot reach", "| no model, en; zh |"),
     "docs/write-path.md": (
         "Secrets that cannot be recognised at all",
         "`test` has another style than `dev`",
+        "Of 24 written to test it",
         "What it cannot know",
     ),
 }

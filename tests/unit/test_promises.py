@@ -19,7 +19,9 @@ from promises import NO_PROMISE, PROMISES  # noqa: E402
 
 PAGES = ("README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))))
 PROMISING = re.compile(
-    r"\b(?:never|always|at most|cannot|only (?:a )?humans?|no (?:[a-z]+ ){1,3}(?:can|may))\b", re.IGNORECASE
+    r"\b(?:never|always|at most|cannot|only (?:a )?humans?|no (?:[a-z]+ ){1,3}(?:can|may)"
+    r"|(?<!if )(?<!when )(?<!that )nothing (?:[a-z']+ ){0,4}(?:is|are|can|may|counts))\b",
+    re.IGNORECASE,
 )
 _BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _PART = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*|#>]|\d+\. ))")
