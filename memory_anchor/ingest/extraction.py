@@ -141,6 +141,25 @@ _TASK = bounded(
     re.I | re.M,
 )
 """How a message opens that brings text to work on."""
+_SUPPOSES = bounded(
+    r"\A\W*(?:imagine|suppose|supposing|what if|i wonder|i['’]m wondering|in (?:a perfect|an ideal) world)(?![a-z])"
+    r"|\A\W*if (?:we|they|i|he|she)(?![a-z])[^.!?]{0,80}(?<![a-z])(?:ever|would|could|were|(?:we|they|i)['’]d)(?![a-z])"
+    r"|\A\W*(?:想象一下|我在想|假设|说不定|(?:万一|要是|如果|假如|倘若)[^，。]{0,4}(?:哪天|以后|将来|有一天|真的?要))",
+    re.I,
+)
+"""How a sentence opens that only supposes; a stated condition ("if the build fails", 如果测试失败) opens otherwise."""
+_MOCKS = bounded(
+    r"\A\W*(?:yeah,? right|oh,? sure|(?:great|brilliant|fantastic) idea)(?![a-z])|\A\W*(?:是啊是啊|对对对|真棒[，,])"
+    r"|what could (?:possibly )?go wrong|(?:(?<![a-z])haha|(?<![a-z])lol|呵呵)\W*\Z",
+    re.I,
+)
+"""Signs that what is said is not meant."""
+_SAYS = bounded(
+    r"(?<![a-z])(?:says?|said|wrote|writes|prints?|reads)[:,]?\s*\Z|(?:说|写着?|写的是|原话|报错|提示)[:：，]?\s*\Z",
+    re.I,
+)
+QUOTED_SHARE = 0.4
+"""Share of a sentence in quotation marks, behind a word of saying, from which it is somebody else's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +200,8 @@ def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
             is_open = (
                 not brings_text
                 and MIN_CHARS <= len(part) <= MAX_CHARS
+                and not (_SUPPOSES.search(part) or _MOCKS.search(part))
+                and not _is_quoted(part, inside)
                 and _is_speakers_own(part, others, inside)
                 and (said.answers or len(_WORD.findall(part)) >= MIN_WORDS)
             )
@@ -199,6 +220,15 @@ def _brings_text(text: str, start: int) -> bool:
     """Return whether a colon after a task's first words says that the text to work on follows."""
     line = text[start - 1 :].partition("\n")[0]
     return re.search(r"[:：](?=\s|[^\x00-\x7f]|$)", line) is not None
+
+
+def _is_quoted(sentence: str, quoted: Sequence[tuple[int, int]]) -> bool:
+    """Return whether most of a sentence is a quotation that its words before attribute to somebody."""
+    return any(
+        min(end, len(sentence)) - max(start, 0) >= QUOTED_SHARE * len(sentence)
+        and _SAYS.search(sentence[: max(start, 0)])
+        for start, end in quoted
+    )
 
 
 def _is_speakers_own(sentence: str, others: re.Pattern[str] | None, quoted: Sequence[tuple[int, int]]) -> bool:

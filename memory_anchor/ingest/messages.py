@@ -152,8 +152,12 @@ _NOISE_LINE = re.compile(
     r"\s*+(?:>|[+-]{3} |@@ |diff --git|at \S{1,400}\(|File \"|Traceback|\$ |% |#!/|\{|\}|\[\{|<\w|</|\|.{0,400}\|"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d"
     r"|(?:INFO|DEBUG|WARN(?:ING)?|ERROR|FATAL|TRACE)[\s:\]]|import \w|from \w{1,64} import|def \w{1,64}\("
-    r"|class \w{1,64}[(:]|(?:const|let|var|return|public|private|func|fn) .{0,400}[;{(=])"
+    r"|class \w{1,64}[(:]|\w{2,10} ERR!|(?:FAILED|PASSED) \S{1,200}::"
+    r"|(?:const|let|var|return|public|private|func|fn) .{0,400}[;{(=])"
 )
+_PAIR = re.compile(r"\s*+[\w./ -]{1,30}[:：](?:\s|[^\x00-\x7f/]|$)")
+PAIRS_MIN = 3
+"""Neighbouring lines of `key: value` that make a form, a log or a file, not what somebody says."""
 _INDENTED = re.compile(r"(?: {4}|\t)\s*+(?![-*•·]\s|\d{1,2}[.)、]\s)\S")
 _SIGNED = re.compile(r"[+-]")
 _HUNK = re.compile(r"^(?:@@ |diff --git)", re.M)
@@ -175,7 +179,22 @@ def prose_of(message: Message) -> str:
     if len(lines) > 1:
         changed = _diff_lines(lines, has_hunk=_HUNK.search(text) is not None)
         lines = [line for at, line in enumerate(lines) if at not in changed and not _INDENTED.match(line)]
+        pairs = _pair_lines(lines)
+        lines = [line for at, line in enumerate(lines) if at not in pairs]
     return "\n".join(line for line in lines if not _NOISE_LINE.match(line))
+
+
+def _pair_lines(lines: Sequence[str]) -> frozenset[int]:
+    """Return the indices of the lines of a pasted form: at least `PAIRS_MIN` neighbours of `key: value`."""
+    found: set[int] = set()
+    block: list[int] = []
+    for at, line in enumerate((*lines, "")):
+        if line and _PAIR.match(line):
+            block.append(at)
+            continue
+        found.update(block if len(block) >= PAIRS_MIN else ())
+        block = []
+    return frozenset(found)
 
 
 def _diff_lines(lines: Sequence[str], *, has_hunk: bool) -> frozenset[int]:

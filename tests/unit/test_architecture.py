@@ -61,7 +61,7 @@ BUDGETS: dict[str, int] = {
     "recall": 5150,
     "identity": 3750,
     "upkeep": 3060,
-    "ingest": 4070,
+    "ingest": 4085,
     "care": 3672,
     "context": 2338,
     "evaluation": 1821,

@@ -423,3 +423,42 @@ def test_what_is_kept_is_a_piece_of_the_message_from_its_first_word(said: str) -
 def test_an_opening_is_what_a_comma_or_an_exclamation_mark_sets_apart(opening: str) -> None:
     """Rule capture.quotation: only that is left out in front."""
     assert without_opening(opening + "We release on Tuesdays.") == "We release on Tuesdays."
+
+
+UNMEANT = (
+    "If we ever move to Kubernetes, we would have to rewrite the deploy scripts.",
+    "If they ever drop Postgres, we must migrate everything to MySQL.",
+    "Imagine we had to support Windows, we'd need another installer.",
+    "I wonder whether we should always use Rust for the parser.",
+    "Suppose the API always returned XML, clients would hate us.",
+    "假如我们以后改用 Go，那部署脚本都得重写。",
+    "要是哪天换成 MongoDB，索引策略就全变了。",
+    "万一以后要支持 Windows，就得另做一个安装包。",
+    "想象一下，如果所有接口都必须走 GraphQL。",
+    "Oh sure, let's always deploy on Friday evening, what could go wrong.",
+    "真棒，以后都别写测试了，反正上线用户会测。",
+    'The error message says "You must always run migrate before serve".',
+    "他们文档里写着“所有调用必须在主线程里”。",
+    "apiVersion: apps/v1\nkind: Deployment\nreplicas: 3\nimage: registry.local/app:1.2",
+    "标题：登录失败\n严重程度：高\n期望：必须能登录",
+    "npm ERR! You must use Node 20",
+)
+MEANT = (
+    "If the build fails, never merge.",
+    "If you ever touch proto, always run make proto afterwards.",
+    "如果测试失败，一律不准合并。",
+    "万一发布失败，必须先回滚再排查。",
+    'Every commit message must start with "feat:" or "fix:".',
+)
+
+
+@pytest.mark.parametrize("text", UNMEANT)
+def test_what_is_supposed_mocked_or_pasted_is_not_kept(text: str) -> None:
+    """Rule capture.meant: a supposition, mockery, somebody else's words and a pasted form say nothing of the user's."""
+    assert extract_by_rules(said(text)) == []
+
+
+@pytest.mark.parametrize("text", MEANT)
+def test_a_rule_with_a_condition_or_a_name_in_quotation_marks_is_open(text: str) -> None:
+    """Rule capture.meant: a stated condition is part of a rule, and a quoted value is no quotation."""
+    assert [sentence.open for sentence in sentences_of(said(text))] == [True]
