@@ -11,7 +11,6 @@ from memory_anchor.fields import (
     EncodedDocument,
     Exact,
     Flag,
-    Identifier,
     Integer,
     Label,
     Name,
@@ -54,7 +53,7 @@ class KnowledgeSearch(BaseRequest):
 class KnowledgeGet(BaseRequest):
     """Open a citation: the passage, the lines around it, and whether it is unchanged."""
 
-    citation: Identifier = arg(tool="id of a snippet")
+    citation: Annotated[str, Text(PATH_MAX)] = arg(tool="id of a snippet, or a citation's ref")
     around: Integer = arg(3, "Lines before and after.", tool="", ge=0, le=AROUND_MAX)
 
 

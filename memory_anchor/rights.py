@@ -226,7 +226,8 @@ _REFUSALS: Mapping[Action, str] = {
     Action.PURGE: "purge erases for good and is for humans: run `memory-anchor purge` on a terminal",
     Action.RESUME: "only a human ends a pause: run `memory-anchor pause --off` on a terminal with the passphrase "
     "(`memory-anchor init` sets one)",
-    Action.WRITE_PAUSED: "memory is paused; nothing was written (`memory-anchor pause --off` goes on)",
+    Action.WRITE_PAUSED: "memory is paused; nothing was written (a human's own command with --human is, and "
+    "`memory-anchor pause --off` goes on)",
     Action.SAVE_FOR_ACCOUNT: "visible to the whole account: it waits for `memory-anchor review`",
     Action.IMPORT_IDENTITY: "it belongs to the constitution, which only a human brings in; run the import on a "
     "terminal with --human",

@@ -17,14 +17,14 @@ from __future__ import annotations
 import difflib
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from memory_anchor.base.json_values import Record
-from memory_anchor.errors import MemoryAnchorError, NotFound
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound
 from memory_anchor.knowledge.catalogue import PassagePlace
 from memory_anchor.knowledge.index import COLLECTION, counted_for
 from memory_anchor.knowledge.library import Library
@@ -68,6 +68,7 @@ NEIGHBOUR_BYTES = 600
 NEIGHBOURS_MAX = 3
 """Passages of an answer that are shown with a neighbour."""
 AROUND_LINES = 3
+_REF_LINES = re.compile(r":(\d{1,9})(?:-\d{1,9})?\Z", re.ASCII)
 OCCURRENCES_MAX = 100
 LINES_CHARS_MAX = 20_000
 DIFF_LINES_MAX = 200
@@ -323,9 +324,11 @@ def _part(place: PassagePlace, text: str, *, is_after: bool) -> Record | None:
 
 
 def open_citation(library: Library, actor: Actor, name: str, *, around: int = AROUND_LINES) -> OpenedCitation:
-    """Return a passage with the lines around it in the current source. Raises NotFound: no such citation."""
+    """Return a passage with the lines around it in the current source. name: its id, or a citation's `ref`, as
+    `guide.md` or `guide.md:6-9`. Raises NotFound: no such citation. BadInput: several sources have this `ref`."""
     name = name.strip().removeprefix("knowledge:")
     sources = {source.id: source for source in library.readable(actor.scope)}
+    name = _cited_at(library, sources, name) or name
     entries = library.store.get(COLLECTION, [point_id(name, 1)]) if sources else []
     memory = entries[0].memory if entries else None
     if memory is not None and memory.status is Status.ACTIVE and _source_id(memory) in sources:
@@ -346,6 +349,20 @@ def open_citation(library: Library, actor: Actor, name: str, *, around: int = AR
         diff = _diff(_lines(cited_text, place.line_start, place.line_end), _lines(document.text, *lines))
     text = _around(document.text, *lines, around)
     return replace(opened, freshness="changed", around=text, diff=diff, mime=document.mime)
+
+
+def _cited_at(library: Library, sources: Iterable[str], ref: str) -> str:
+    """Return the passage that begins a document or is at its line, "" where no source has such a document."""
+    lines = _REF_LINES.search(ref)
+    line, refs = (int(lines[1]), [ref, ref[: lines.start()]]) if lines else (1, [ref])
+    passages = set()
+    for source in sources:
+        if places := library.catalogue.places(source, refs=refs):
+            before = [place for place in places if place.line_start <= line]
+            passages.add((before or places[:1])[-1].passage)
+    if len(passages) > 1:
+        raise BadInput(f"{ref!r} is in {len(passages)} sources; allowed is the id of one passage of it")
+    return next(iter(passages), "")
 
 
 def _open_passage(library: Library, source: Source, memory: Memory, around: int) -> OpenedCitation:

@@ -56,13 +56,13 @@ BUDGETS: dict[str, int] = {
     "front": 13100,
     "adapters": 7938,
     "language": 4920,
-    "knowledge": 5240,
-    "runtime": 4030,
+    "knowledge": 5255,
+    "runtime": 4023,
     "recall": 5150,
     "identity": 3750,
     "upkeep": 3060,
     "ingest": 4085,
-    "care": 3672,
+    "care": 3660,
     "context": 2338,
     "evaluation": 1821,
     "layers": 1256,
@@ -96,12 +96,12 @@ BUDGETS: dict[str, int] = {
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
 in the commit what was dropped for it."""
 UNTYPED: dict[str, int] = {
-    "care": 1,
+    "care": 3660,
     "evaluation": 2,
     "fields": 3,
     "front": 8,
     "base": 1,
-    "knowledge": 4,
+    "knowledge": 5255,
     "settings": 1,
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""

@@ -67,6 +67,27 @@ def test_a_passage_is_found_in_either_language_with_its_place(docs: Path, anchor
     assert all(passage.weak for passage in anchor.knowledge_search("knitting a sweater"))
 
 
+def test_a_citation_opens_by_its_own_ref(docs: Path, anchor: MemoryAnchor) -> None:
+    """Knowledge: what a citation shows is what `knowledge_get` takes, with lines or without."""
+    added(anchor, docs)
+    passage = anchor.knowledge_search("恢复最近的快照")[0]
+    place = passage.citations[0]
+    lines = f"{place.locator.line_start}-{place.locator.line_end}"
+
+    assert anchor.knowledge_get(f"{place.ref}:{lines}").id == passage.id
+    assert anchor.knowledge_get(f"{place.ref}:{place.locator.line_end}").id == passage.id
+    assert anchor.knowledge_get(place.ref).citations[0].locator.line_start == 1
+    for other in ("guide.md:", "guide", "no.md:3", "x" * 4000):
+        with pytest.raises(NotFound):
+            anchor.knowledge_get(other)
+    second = docs.parent / "second"
+    second.mkdir()
+    (second / "guide.md").write_text("# Another guide\nAsk Kim before a deploy.\n")
+    added(anchor, second)
+    with pytest.raises(BadInput, match="is in 2 sources"):
+        anchor.knowledge_get(place.ref)
+
+
 def test_a_citation_opens_fresh_moved_changed_and_gone(docs: Path, anchor: MemoryAnchor) -> None:
     """Knowledge: the passage with the lines around it, its new lines, a diff, and the end of it."""
     added(anchor, docs)

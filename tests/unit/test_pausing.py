@@ -11,7 +11,7 @@ from memory_anchor.base.pausing import FLAG, parse_duration, pause_of
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Refused, Unavailable
 from memory_anchor.hooks import Hooks
-from memory_anchor.model import Actor, Scope
+from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import ManualClock
 
 
@@ -28,6 +28,16 @@ def test_a_pause_ends_by_itself(core: Core, clock: ManualClock) -> None:
     assert "Paused until" in Hooks().answer(anchor(core), "SessionStart", {})
     clock.advance(hours=2)
     assert anchor(core).save_memory("The cache has nine nodes").id
+
+
+def test_a_pause_stops_agents_and_no_human(core: Core) -> None:
+    """Rule pause: what a human signs (`--human`) is written, and the refusal says so to whoever did not sign."""
+    anchor(core).pause()
+    human = core.anchor(Actor(Caller.HUMAN, Scope(conversation="c1", user="me")))
+
+    assert human.save_memory("The cache has nine nodes").outcome.value == "added"
+    with pytest.raises(Refused, match="a human's own command with --human is"):
+        anchor(core).save_memory("The cache has ten nodes")
 
 
 def test_an_agent_ends_no_pause_by_a_shorter_one(core: Core) -> None:

@@ -66,3 +66,15 @@ def test_an_id_may_be_cut_short_where_it_stays_one(run: Run, core: Core) -> None
     assert several.exit_code == 2
     assert "begins 2 ids" in several.stderr.replace("\n", " ")
     assert run("show", "zzzz").exit_code == 3
+
+
+def test_every_command_says_when_too_little_of_an_id_is_given(run: Run, core: Core) -> None:
+    """Rule ids: the same lower bound wherever an id is cut short; a slip of the hand forgets nothing."""
+    id = json.loads(run("add", "The cache port is 6380", "--json").stdout)["id"]
+
+    for command in (("show",), ("history",), ("forget",), ("edit",), ("why-not",), ("pin",)):
+        rest = ("cache",) if command[0] in ("edit", "why-not") else ()
+        short, enough = run(*command, id[:3], *rest), run(*command, id[:4], *rest)
+        assert short.exit_code == 2 and "allowed are 4 characters or more" in " ".join(short.output.split()), command
+        assert enough.exit_code == 0, (command, enough.output)
+        run("restore", id)

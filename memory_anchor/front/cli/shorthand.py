@@ -20,7 +20,9 @@ END_OF_RANGE = frozenset({"until"})
 """Fields for which a day or week means its end."""
 LISTED_MAX = 1_000
 NAMED_MAX = 5
-PREFIX = re.compile(r"[0-9a-z]{4,12}")
+PREFIX = re.compile(r"[0-9a-z]{1,12}")
+PREFIX_CHARS_MIN = 4
+"""Of the beginning of an id: with fewer a slip of the hand names another memory."""
 ID_FIELDS = ("id", "replaces", "done")
 CLOCK = re.compile(
     r"(?:\bat )?\b(?=\d{1,2}(?::\d|\s?[ap]\.?m\b))(?P<hour>\d{1,2})(?::(?P<minute>\d{2})(?::(?P<second>\d{2}))?)?"
@@ -147,11 +149,16 @@ def _shown(prefix: str, whole: str, *, shows: bool) -> str:
 
 
 def only_match(prefix: str, ids: Iterable[str]) -> str:
-    """Return the only id that begins with `prefix`; `prefix` where it is an id or begins none. Raises BadInput."""
+    """Return the only id that begins with `prefix`; `prefix` where it is an id or begins none.
+
+    Raises BadInput: it begins several, or is too short to name one.
+    """
     matches = sorted({id for id in ids if id.startswith(prefix)})
     if not matches or prefix in matches:
         return prefix
     if len(matches) > 1:
         named = ", ".join(matches[:NAMED_MAX]) + (" and more" if len(matches) > NAMED_MAX else "")
         raise BadInput(f"id {prefix!r} begins {len(matches)} ids: {named}; give more of it")
+    if len(prefix) < PREFIX_CHARS_MIN:
+        raise BadInput(f"id {prefix!r} is too short; allowed are {PREFIX_CHARS_MIN} characters or more of it")
     return matches[0]
