@@ -126,6 +126,21 @@ def test_the_walk_finds_what_it_is_for() -> None:
     assert trouble_with("memory_anchor.errors.TRIES=9") and not trouble_with("memory_anchor.errors.TRIES=8")
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_of_the_tree_that_a_page_names_is_there(page: str) -> None:
+    """Claims: who asks "how do you know?" finds the test, the script or the module that the page names."""
+    named = set(re.findall(r"`((?:memory_anchor|tests|scripts|deploy)/[\w/.-]+)", (ROOT / page).read_text("utf-8")))
+
+    assert [path for path in sorted(named) if not (ROOT / path.rstrip(".")).exists()] == []
+
+
+def test_the_number_of_bad_inputs_is_the_number_that_is_said() -> None:
+    """Claims: docs/security.md counts the cases that every interface answers in one sentence."""
+    cases = (TESTS / "corpora" / "bad_inputs.jsonl").read_text("utf-8").splitlines()
+
+    assert f"{len(cases)} cases" in " ".join((ROOT / "docs" / "security.md").read_text("utf-8").split())
+
+
 def test_nothing_in_the_package_can_open_a_pickle() -> None:
     """Claims: a pickle runs what it holds; nothing imports what reads one, and NumPy is told not to."""
     readers = {"pickle", "cPickle", "_pickle", "dill", "joblib", "shelve", "marshal"}
