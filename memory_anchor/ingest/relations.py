@@ -52,6 +52,10 @@ _TOKEN = re.compile(
 _STOPS = frozenset(listed("left_out", "relations"))
 _TIMES = frozenset(word.lower() for name in ("months", "weekdays") for word in listed("calendar", name))
 _COUNTS = frozenset(listed("numbers", "english"))
+_ORDINAL_DAY = bounded(
+    rf"(?<![^\W_])((?:{'|'.join(listed('calendar', 'months'))})\.? \d{{1,2}})(?:st|nd|rd|th)(?![^\W_])", re.IGNORECASE
+)
+"""October 15th is October 15: a value of a kind, not a name."""
 _HALVES = frozenset(("am", "pm", "a.m", "p.m", "noon", "midnight"))
 _COPULAS = frozenset(("is", "are", "was", "were", "是"))
 _PLACED = frozenset(("in", "at", "on", "to", "by", "with", "as"))
@@ -109,7 +113,7 @@ class Wording:
 @lru_cache(maxsize=READINGS_KEPT)
 def wording(text: str) -> Wording:
     """Return a text as the comparison reads it."""
-    plain = " ".join(unicodedata.normalize("NFKC", text[:READ_CHARS]).split())
+    plain = _ORDINAL_DAY.sub(r"\1", " ".join(unicodedata.normalize("NFKC", text[:READ_CHARS]).split()))
     lower = plain.lower()
     words = tuple(_words(plain))
     is_question = plain.endswith("?") or plain.rstrip("。.").endswith(("吗", "呢"))

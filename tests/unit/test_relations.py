@@ -60,6 +60,15 @@ def test_different_facts_of_long_notes_prove_nothing_of_each_other() -> None:
     assert [(a, b) for a in facts for b in facts if a < b and compare(a, b) is not Kind.NONE] == []
 
 
+def test_a_day_is_the_same_with_and_without_its_ordinal() -> None:
+    """Rule: October 16th is another day than the 15th and the same as October 16; a first task is no day."""
+    deadline = "The deadline is October "
+
+    assert compare(f"{deadline}15th", f"{deadline}16th") is compare(f"{deadline}15", f"{deadline}16th") is Kind.OPPOSED
+    assert may_repeat(f"{deadline}16", f"{deadline}16th")
+    assert compare("I finished the 1st task", "I finished the 2nd task") is Kind.NONE
+
+
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_any_two_texts_are_compared_alike_in_both_orders(one: str, other: str) -> None:
     """Rule: the decision is symmetric, whatever the texts, and a text contradicts itself never."""
