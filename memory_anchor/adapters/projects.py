@@ -4,7 +4,8 @@ Which project a folder belongs to decides whose memory it reads, and an unpacked
 and the Git folder that a worktree shares (it names the worktree back), are facts of the file system. A remote is only a
 claim: a new folder joins the project of its remote when the first commit is the same too, as every clone's is. A first
 commit alone says that a folder was moved: it counts when neither side has a remote and nothing is left at the old
-place. What matches less becomes a project of its own, with one line that names the command to link it. Left out:
+place. What matches less becomes a project of its own, with one line that names the command to link it; so does a
+folder without Git, where the only such project beside it is gone: it may have been renamed. Left out:
 telling a clone from a copy of a public repository, whose first commit anybody can have (docs/security.md).
 
 The id was never made from any of these, so adding a remote loses nothing. Stored in one small JSON file, replaced
@@ -270,6 +271,9 @@ class Projects:
 
     def _recognise(self, folder: ProjectFolder) -> tuple[str | None, str, str]:
         """Return (the project a new folder is, the one it may be, why); at most one of the two."""
+        if folder.repository is None:
+            renamed = self._gone_beside(folder.root)
+            return None, renamed, "its folder, beside this one, is gone" if renamed else ""
         root = next(iter(folder.of_kind(ROOT)), "")
         claimed = [(alias, owner) for alias in folder.of_kind(REMOTE) if (owner := self._owner(alias)) is not None]
         for alias, owner in claimed:
@@ -287,6 +291,17 @@ class Projects:
         if any(_is_checkout(path) for path in project.of_kind(PATH)):
             return None, owner_of_root, "the first commit is the same, and the other folder is still there"
         return owner_of_root, "", "the first commit is the same, and nothing is left at the old place"
+
+    def _gone_beside(self, root: str) -> str:
+        """Return the only project without Git whose folders are all gone, one from beside this one; else ""."""
+        gone = [
+            name
+            for name, project in self._known.items()
+            if (paths := project.of_kind(PATH)) == [alias.removeprefix(PATH) for alias in project.aliases]
+            and any(os.path.dirname(path) == os.path.dirname(root) for path in paths)  # noqa: PTH120
+            and not any(os.path.lexists(path) for path in paths)
+        ]
+        return gone[0] if len(gone) == 1 else ""
 
     def _owners(self) -> dict[str, str]:
         """Return alias -> the project that has it."""

@@ -64,6 +64,24 @@ def test_two_unrelated_folders_are_two_projects(tmp_path: Path, opened: Callable
     assert projects.of("") == ("default", "")
 
 
+def test_a_renamed_folder_without_git_is_told_how_to_link(tmp_path: Path, opened: Callable[[], Projects]) -> None:
+    """Rule project: a rename leaves no proof, so it joins nothing; two that are gone say nothing."""
+    old, new, third = (tmp_path / name for name in ("notes", "renamed", "third"))
+    old.mkdir()
+    project = opened().of(str(old))[0]
+    third.mkdir()
+    assert opened().note(opened().of(str(third))[0]) == ""
+    old.rename(new)
+
+    own = opened().of(str(new))[0]
+
+    assert own != project
+    assert f"`memory-anchor projects link {project}`" in opened().note(own)
+    third.rmdir()
+    (tmp_path / "fourth").mkdir()
+    assert opened().note(opened().of(str(tmp_path / "fourth"))[0]) == ""
+
+
 @pytest.mark.parametrize(
     ("url", "name"),
     [
