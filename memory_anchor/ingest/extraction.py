@@ -203,7 +203,7 @@ def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
                 and not (_SUPPOSES.search(part) or _MOCKS.search(part))
                 and not _is_quoted(part, inside)
                 and _is_speakers_own(part, others, inside)
-                and (said.answers or len(_WORD.findall(part)) >= MIN_WORDS)
+                and (said.answers or said.assents or len(_WORD.findall(part)) >= MIN_WORDS)
             )
             sentences.append(Sentence(message.seq, said, is_open, "\n" in text[end:at], text, at))
             previous, at = part, at + len(part)
@@ -280,6 +280,7 @@ def memories_of(sentences: Sequence[Sentence], worths: Sequence[Worth]) -> list[
 def weigh(utterances: Sequence[Utterance | None], rows: Rows | None) -> list[Worth]:
     """Return the worth of each sentence, 0 for None: by form first, then the likeliest by their embeddings."""
     model = worth_model()
+    utterances = [said and said.judged for said in utterances]
     by_form = [NO_WORTH if said is None else model.by_form(said) for said in utterances]
     if rows is None:
         return by_form
@@ -348,7 +349,7 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
             about = "agent"
         elif best.kind in ("preference", "emotion") or (best.kind in ("person", "fact") and _ONE_PERSON.search(body)):
             about = "user"
-    content = without_opening(stripped)
+    content = stripped if said.assents else without_opening(stripped)
     speaks = said.role == "user" and about != "agent" and by_user(content) != content
     context = _context_for(said, body)
     if context:
@@ -383,7 +384,7 @@ def _context_for(said: Utterance, body: str) -> str:
     """Return the sentence before it, with its full stop, where `body` cannot be understood without; else ""."""
     previous = said.previous
     short = said.position == 0 and _width(body) < SHORT_WIDTH and not acknowledges(previous)
-    needed = said.answers or short or _LEANS_BACK.match(body)
+    needed = said.answers or said.assents or short or _LEANS_BACK.match(body)
     if not previous or not needed or len(previous) > MAX_CHARS or instruction_like(previous):
         return ""
     return previous if previous[-1] in ".?!。？！:：" else previous + ("。" if is_chinese(previous) else ".")

@@ -21,7 +21,7 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -165,6 +165,18 @@ class Utterance:
         return self.position == 0 and bool(_ASKS.search(self.previous))
 
     @property
+    def assents(self) -> bool:
+        """Whether a user briefly says yes to what was proposed just before."""
+        is_brief = self.role == "user" and self.position == 0 and len(self.text) <= SHORT_ANSWER
+        is_yes = is_brief and bool(_ASSENTS.match(self.text))
+        return is_yes and bool(_ASKS.search(self.previous) or _PROPOSES.search(self.previous))
+
+    @property
+    def judged(self) -> Utterance:
+        """What says what it is worth: a yes is worth what it agrees to, as if its user had said that."""
+        return replace(self, text=self.previous.rstrip("?？。. "), previous="") if self.assents else self
+
+    @property
     def embedded_text(self) -> str:
         """The text whose embedding says what it is about: a short answer with its question."""
         return f"{self.previous} {self.text}" if self.answers and len(self.text) <= SHORT_ANSWER else self.text
@@ -176,6 +188,15 @@ class Utterance:
 
 
 _ASKS = bounded(r"[?？]\W*$|(?:吗|呢|么|没有|没)[\s。.!！]*$")
+_ASSENTS = bounded(
+    r"\W*(?:(?:yes|yep|yeah|ok(?:ay)?|sure|agreed|exactly|absolutely|sounds good|go ahead|please do|do (?:it|that)"
+    r"|let['’]s do (?:it|that))(?![a-z])|好|行|可以|对|嗯|没问题|同意|就这么|就这样|就按)",
+    re.I,
+)
+_PROPOSES = bounded(
+    r"(?<![a-z])(?:suggest|propose|recommend|i['’]d|i would|let['’]s|we (?:could|should))(?![a-z])|建议|提议|要不|不如",
+    re.I,
+)
 _WORDS: tuple[re.Pattern[str], ...] = tuple(
     bounded(pattern, re.I)
     for pattern in (

@@ -61,7 +61,7 @@ BUDGETS: dict[str, int] = {
     "recall": 5150,
     "identity": 3750,
     "upkeep": 3060,
-    "ingest": 4085,
+    "ingest": 4135,
     "care": 3660,
     "context": 2338,
     "evaluation": 1821,

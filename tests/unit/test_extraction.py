@@ -462,3 +462,31 @@ def test_what_is_supposed_mocked_or_pasted_is_not_kept(text: str) -> None:
 def test_a_rule_with_a_condition_or_a_name_in_quotation_marks_is_open(text: str) -> None:
     """Rule capture.meant: a stated condition is part of a rule, and a quoted value is no quotation."""
     assert [sentence.open for sentence in sentences_of(said(text))] == [True]
+
+
+AGREED = (
+    ("I propose to keep the retry limit at 5 for every client.", "Agreed."),
+    ("建议以后把依赖版本都锁死，因为每次升级都出问题。", "可以，就这样。"),
+    ("要不以后所有 PR 都必须先 squash 再合并？", "好，就这么办。"),
+)
+NOT_AGREED = (
+    ("Should I run the tests?", "Yes, do that."),
+    ("I can rename the variable now.", "ok do it"),
+    ("要我现在跑一下测试吗？", "好，跑吧。"),
+    ("I suggest that we always pin all dependencies to exact versions.", "No, not now."),
+    ("I have fixed the crash; the cause was a missing index.", "ok thanks"),
+)
+
+
+@pytest.mark.parametrize(("proposal", "reply"), AGREED)
+def test_a_yes_is_kept_with_what_it_agrees_to(proposal: str, reply: str) -> None:
+    """Rule capture.assent: the proposal and the reply, both word for word, as what the user decided."""
+    kept = extract_by_rules(said(("assistant", proposal), ("user", reply)))
+    assert [candidate.content for candidate in kept if candidate.seq == 1] == [f"{proposal} {reply}"]
+    assert kept[-1].quote == reply
+
+
+@pytest.mark.parametrize(("proposal", "reply"), NOT_AGREED)
+def test_a_yes_to_an_order_or_to_a_report_keeps_nothing_of_the_users(proposal: str, reply: str) -> None:
+    """Rule capture.assent: what is agreed to must be worth keeping, and be a proposal."""
+    assert [c for c in extract_by_rules(said(("assistant", proposal), ("user", reply))) if c.seq == 1] == []
