@@ -47,7 +47,8 @@ UNDOES = bounded(either("undoes", edges=LETTERS))
 _TOKEN = re.compile(
     rf"(?P<time>每[天日晚]|凌晨|早上|早晨|上午|中午|下午|傍晚|晚上|夜里|(?:周|星期|礼拜)[一二三四五六日天](?!次))"
     rf"|(?P<count>[零〇一二两三四五六七八九十百千万半]++(?=[点分秒天周月年日号个次条名人台小岁元成]))|(?P<han>[{CJK}])"
-    rf"|(?P<number>\d++(?:[.,:]\d++){{0,8}}(?![.,:]\d)%?(?![A-Za-z_]|-\w))|(?P<word>[./\\@#$~-]*+[^\W{CJK}]++(?:[._/\\:@#+'’-]++[^\W{CJK}]++)*[+#]*+)"
+    rf"|(?P<number>\d++(?:[.,:]\d++){{0,8}}(?![.,:]\d)%?(?![A-Za-z_]|-\w))"
+    rf"|(?P<word>[./\\@#$~-]{{0,8}}+[^\W{CJK}]++(?:[._/\\:@#+'’-]++[^\W{CJK}]++)*[+#]*+)"
 )
 _STOPS = frozenset(listed("left_out", "relations"))
 _TIMES = frozenset(word.lower() for name in ("months", "weekdays") for word in listed("calendar", name))
