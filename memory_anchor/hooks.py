@@ -50,9 +50,9 @@ LOOKED_AT = 40
 """The newest messages with text that are looked at."""
 EMBEDDED_AT_STOP = 4
 """Sentences of the user's that are judged by their embedding too, some 70 ms each."""
-SURE_ENOUGH = 0.8
-"""Chance from which the agent is asked: after 6 of 60 plain orders, and 25 of 40 single statements worth keeping (.7:
-11 and 32; .85: 2 and 20)."""
+SURE_ENOUGH = 0.75
+"""Chance from which the agent is asked: after 2 of 60 plain orders, and 24 of 40 single statements worth keeping (.7: 4
+and 26; .8: 1 and 21)."""
 
 ASK = (
     "[Memory Anchor] While you answer, save with save_memory what was said before this prompt that later sessions must "
