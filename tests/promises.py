@@ -550,6 +550,7 @@ NO_PROMISE: dict[str, tuple[str, ...]] = {
     "docs/team.md": ("If a client cannot send headers",),
     "docs/time.md": ("It says what it cannot reach", "| no model, en; zh |"),
     "docs/write-path.md": (
+        'A brief yes to a proposal ("I suggest that we always',
         "Secrets that cannot be recognised at all",
         "`test` has another style than `dev`",
         "Of 24 written to test it",
