@@ -171,8 +171,10 @@ def test_what_is_counted_names_no_account_and_no_key(served: Served, held: Core)
         assert not any(one in metrics for one in ("acme-corp", "eve-smith", made.id, SECRET))
 
 
-def test_a_conversation_stays_on_its_variant_and_every_citation_names_it(tmp_path: Path, project: Path) -> None:
-    """Issue 17, variants: chosen by X-KM-Variant, kept for a conversation; versions stand in citations and reports."""
+def test_a_conversation_goes_on_with_its_variant_until_it_names_another_and_every_citation_names_it(
+    tmp_path: Path, project: Path
+) -> None:
+    """Variants: chosen by X-KM-Variant, kept while a conversation names none; citations and reports have versions."""
     plain = {"conversation": False, "fold_duplicates": False, "priors": False}
     settings = Settings.model_validate({"project_dir": str(project), "variants": {"plain": {"retrieval": plain}}})
     core = ephemeral_core(tmp_path / "core", settings=settings)
@@ -194,8 +196,9 @@ def test_a_conversation_stays_on_its_variant_and_every_citation_names_it(tmp_pat
             return len(found), {one["variant"] for one in cited}
 
         assert went_by()[1] == {"default"} and went_by("plain")[1] == {"plain"}
-        assert went_by("plain", "t1")[1] == {"plain"} == went_by("default", "t1")[1] == went_by("", "t1")[1]
-        assert went_by("", "t2")[1] == {"default"} == went_by("plain", "t2")[1]
+        assert went_by("plain", "t1")[1] == {"plain"} == went_by("", "t1")[1]
+        assert went_by("default", "t1")[1] == {"default"} == went_by("", "t1")[1]
+        assert went_by("", "t2")[1] == {"default"} and went_by("plain", "t2")[1] == {"plain"} == went_by("", "t2")[1]
         report = ask("context", "plain", "t3", messages=[], task="when do whales sing").json()["report"]
         assert report["variant"] == "plain" and {"index_version", "algo_version"} <= report.keys()
         assert all(one["variant"] == "plain" for one in report["citations"])

@@ -209,14 +209,17 @@ def test_a_waiting_batch_loses_what_was_purged_and_keeps_the_rest(
     assert "Ostrava" not in "".join(path.read_text() for path in (core.data_dir / FOLDER).rglob("*.json"))
     worker.start()
     until = time.monotonic() + 30
-    while (done := worker.batches.report(batch, account="local", user=""))["state"] != "done":
+    while (done := worker.batches.report(batch, account="local", user="", project=""))["state"] != "done":
         assert time.monotonic() < until
         time.sleep(0.02)
     worker.stop()
     assert done["outcomes"][0]["error"]["message"] == "it was purged before its turn came"
     assert done["outcomes"][1]["outcome"] == "added"
     assert [one.content for one in anchor.search_events()] == [texts[1]]
-    assert purge(text="two reviews")["clean"] and worker.batches.report(batch, account="local", user="") == done
+    assert (
+        purge(text="two reviews")["clean"]
+        and worker.batches.report(batch, account="local", user="", project="") == done
+    )
 
 
 class Watched:

@@ -83,7 +83,19 @@ SHOWN = {
 }
 SHOWS_NONE = {
     "variants report",
-    *("init", "demo", "mcp", "serve", "config", "engine status", "engine stop", "install", "uninstall", "hook"),
+    *(
+        "init",
+        "demo",
+        "mcp",
+        "serve",
+        "config",
+        "engine start",
+        "engine status",
+        "engine stop",
+        "install",
+        "uninstall",
+        "hook",
+    ),
     "statusline",
     *("eval", "export", "import", "reindex", "doctor", "backup create", "backup restore", "backup list"),
     *("keys list", "keys create", "keys revoke", "dashboard", "migrate"),

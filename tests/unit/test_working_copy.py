@@ -355,14 +355,14 @@ def test_a_batch_that_one_replica_accepted_is_ended_by_another_and_told_by_both(
     with pytest.raises(BadInput):
         two.accept(owner, "r1", items[:1], NOW)
     with pytest.raises(NotFound):
-        two.report(made["id"], account="other", user="")
+        two.report(made["id"], account="other", user="", project="")
     (waiting,) = two.waiting()
     assert [two.current_item(waiting, place)["content"] for place in (0, 1)] == ["a", "b"]
 
     kept = records.read(records.listed(BATCHES)[0].name)
     assert kept is not None and not two.has_report(waiting)
     two.finish(waiting, [{"outcome": "logged"}, {"outcome": "logged"}])
-    assert one.report(made["id"], account="acme", user="eve")["outcomes"] == [{"outcome": "logged"}] * 2
+    assert one.report(made["id"], account="acme", user="eve", project="")["outcomes"] == [{"outcome": "logged"}] * 2
     assert list(one.waiting()) == [] and records.listed(BATCHES) == []
 
     records.write(kept.name, kept.content, before="")  # as a kill between the report and the end of the batch leaves it
@@ -370,7 +370,7 @@ def test_a_batch_that_one_replica_accepted_is_ended_by_another_and_told_by_both(
     assert one.has_report(again)
     one.finish(again, [])
     assert list(two.waiting()) == []
-    assert two.report(made["id"], account="acme", user="eve")["outcomes"] == [{"outcome": "logged"}] * 2
+    assert two.report(made["id"], account="acme", user="eve", project="")["outcomes"] == [{"outcome": "logged"}] * 2
     assert two.accept(owner, "r1", items, NOW)["state"] == "done"
 
 
