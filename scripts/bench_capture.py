@@ -2,7 +2,7 @@
 # ruff: noqa: E501
 """Score what `remember_conversation` stores of working sessions it was not tuned for, and of MemoryCode's dialogues.
 
-    python scripts/bench_capture.py                       every bundled session (memory_anchor/evaluation/data)
+    python scripts/bench_capture.py                       every bundled session (scripts/evaluation/data)
     python scripts/bench_capture.py --half held           those that train nothing
     python scripts/bench_capture.py --half test -v        the even ones, with what was missed and what was too much
     python scripts/bench_capture.py --memorycode FILE     MemoryCode's dialogues instead, scored as they are from outside
@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from evaluation.runner import in_memory as scratch
+from evaluation.runner import live_memories, sessions
+from evaluation.runner import run_capture as run
 
-from memory_anchor.evaluation.runner import in_memory as scratch
-from memory_anchor.evaluation.runner import live_memories, sessions
-from memory_anchor.evaluation.runner import run_capture as run
 from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.model import Actor, Caller, Memory, Scope
 from memory_anchor.settings import Settings

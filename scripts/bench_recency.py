@@ -16,8 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
+from evaluation import cases as questions
 
-from memory_anchor.evaluation import questions
 from memory_anchor.model import Actor
 from memory_anchor.recall.search import Searcher, SearchRequest
 from memory_anchor.testing import ManualClock

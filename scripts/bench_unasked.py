@@ -22,9 +22,9 @@ from typing import Any
 
 import yaml
 from bench_recall import CachedEmbedder
+from evaluation.cases import bundled
 
 from memory_anchor.core import Core
-from memory_anchor.evaluation.questions import bundled
 from memory_anchor.hooks import Hooks
 from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.model import LAYER_OF_TYPE, Actor, Caller, Layer, MemoryType, Scope

@@ -2,7 +2,7 @@
 # ruff: noqa: E501
 """Train the model of `ingest/worth.py`: is a sentence worth remembering, and as what type.
 
-Sources: our own working sessions (memory_anchor/evaluation/data/sessions_{en,zh}, labels from what a careful reader keeps), our own lines
+Sources: our own working sessions (scripts/evaluation/data/sessions_{en,zh}, labels from what a careful reader keeps), our own lines
 (scripts/data/capture_lines_{en,zh}.txt, capture_chat_lines_{en,zh}.txt), and MemoryCode's dialogues (Apache-2.0, `--memorycode FILE`; a sentence counts
 as a rule where it holds a rule's literal or most of its topic's words). Needs scikit-learn, which nothing else here does.
 
@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 from bench_capture import CachedRows, literal, messages_of, topic_words
+from evaluation.runner import WorkingSession, coverage, holds, nearest, says_item, sessions, words
 
-from memory_anchor.evaluation.runner import WorkingSession, coverage, holds, nearest, says_item, sessions, words
 from memory_anchor.ingest.extraction import memories_of, sentences_of
 from memory_anchor.ingest.messages import conversation
 from memory_anchor.ingest.worth import (

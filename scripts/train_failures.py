@@ -21,9 +21,9 @@ import numpy as np
 import yaml
 from bench_recall import CachedEmbedder
 from bench_unasked import save
+from evaluation.cases import bundled
 from train_moments import logistic
 
-from memory_anchor.evaluation.questions import bundled
 from memory_anchor.language.terms import terms
 from memory_anchor.model import Actor, Caller, MemoryType, Scope
 from memory_anchor.recall import fixes

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
+from evaluation.cases import bundled
 from moments_data import Rule, read
 
-from memory_anchor.evaluation.questions import bundled
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Actor
 from memory_anchor.recall import unprompted as moments

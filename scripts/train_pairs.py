@@ -25,10 +25,10 @@ import numpy as np
 import pair_slots
 import yaml
 from bench_writer import DATA, RememberedEmbedder
+from evaluation.cases import bundled
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from memory_anchor.evaluation.questions import bundled
 from memory_anchor.ingest.reconcile import CLASSES, CONTRADICTS_FROM, NUMBERS, pair_features
 from memory_anchor.language.coverage import alike
 from memory_anchor.recall.centring import Centring, script_of

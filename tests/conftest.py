@@ -29,7 +29,7 @@ from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, ephemeral_core, human_of
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
+sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1] / "scripts")]
 
 if TYPE_CHECKING:
     from pairs import Replicas

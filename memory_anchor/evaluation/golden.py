@@ -1,9 +1,8 @@
 """Golden questions: what a user asks of their own memory, which memories must answer, and under which settings.
 
 The questions are kept beside the store, one JSON line each, and are asked through the same `MemoryAnchor` as an agent's
-searches. Memories merged or superseded since are not followed: the question counts as lost, and the comparison with the
-last run says so. Lines that cannot be read are refused, not skipped: a question that silently vanished would look like
-better recall.
+searches. Memories merged or superseded since are not followed: the question counts as lost. Lines that cannot be read
+are refused, not skipped: a question that silently vanished would look like better recall.
 
 A variant is a settings file (YAML), or `name=value,name=value` with dotted names and YAML values. It is merged last,
 over files and environment, and checked like all settings. An engine uses the settings it started with, so variants are
@@ -33,17 +32,16 @@ from memory_anchor.base.lines import text_lines
 from memory_anchor.care import backup
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
-from memory_anchor.evaluation.questions import Question
-from memory_anchor.evaluation.runner import ASKED_DEPTH, SHOWN, Answered, ranked_names
+from memory_anchor.evaluation.metrics import SHOWN, Answered
 from memory_anchor.files import file_lock, read_bounded, write_atomic
-from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 
 FILE = "golden.jsonl"
-CATEGORY = "golden"
+ASKED_DEPTH = 10
+"""Results that recall is measured on."""
 QUESTIONS_MAX = 2_000
 EXPECTED_MAX = 20
 FILE_BYTES_MAX = 32 << 20
@@ -56,10 +54,10 @@ class GoldenQuestion:
     query: str
     expects: tuple[str, ...]
 
-    def question(self, number: int) -> Question:
-        language = "zh" if is_chinese(self.query) else "en"
-        category = CATEGORY if self.expects else "no answer"
-        return Question(f"golden-{number}", self.query, frozenset(self.expects), category, language)
+
+def folder_of(data_dir: Path) -> Path:
+    """Return where the golden questions are kept."""
+    return data_dir / "evaluations"
 
 
 def load(folder: Path) -> list[GoldenQuestion]:
@@ -120,7 +118,8 @@ def ask(anchor: MemoryAnchor, questions: Json) -> dict[str, Json]:
         as_json = shapes.search_answer(shown, reader=anchor.actor.scope)
         tokens = count_tokens(shapes.lines(as_json, now=anchor.services.clock.now()))
         own = sum(count_tokens(snippet.text) for snippet in shown.snippets)
-        answers.append({"ids": ranked_names(answer.snippets, {}), "ms": ms, "tokens": tokens, "own": own})
+        ids = [snippet.id for snippet in answer.snippets]
+        answers.append({"ids": ids, "ms": ms, "tokens": tokens, "own": own})
     return {"answers": answers}
 
 
@@ -128,7 +127,9 @@ def answered(questions: Sequence[GoldenQuestion], answers: Sequence[Mapping[str,
     """Return the questions with their answers by `ask`, in the same order."""
     return [
         Answered(
-            golden.question(index),
+            f"golden-{index}",
+            golden.query,
+            frozenset(golden.expects),
             tuple(texts(answer["ids"])),
             number(answer["ms"]),
             whole(answer["tokens"]),
@@ -233,11 +234,6 @@ def variant(text: str, env: Mapping[str, str], project_dir: str = "") -> Variant
         return Variant(text, configured.model_copy(update={"retrieval": configured.variants[text].retrieval}))
     changes = _of_file(Path(text)) if "=" not in text else _of_pairs(text)
     return Variant(text[:NAME_CHARS_MAX], loaded_settings(env, project_dir, changes).settings)
-
-
-def chosen_of(texts: Sequence[str] | None, env: Mapping[str, str], project_dir: str = "") -> list[Variant]:
-    """Return the variants of these texts; for none the current settings. Raises BadInput."""
-    return [variant(text, env, project_dir) for text in texts] if texts else [as_set(env, project_dir)]
 
 
 def _of_file(path: Path) -> dict[str, Json]:

@@ -16,8 +16,21 @@ LORE_EFFECTS = (
     "a scan of a lorebook keeps nothing any more, its entries have no effects over messages: `memory-anchor lorebook "
     "scan` says what the messages activate now"
 )
+DEMO = "the demo is started in a checkout of the project: `scripts/demo`"
+SETS = (
+    "`memory-anchor eval` asks your own golden questions; bundled and public sets are measured in a checkout of the "
+    "project: `scripts/evaluate.py`"
+)
+CAPTURE = (
+    "what would be kept of a conversation is shown by `memory-anchor extract FILE`; bundled sessions are scored in a "
+    "checkout of the project: `scripts/evaluate.py capture`"
+)
 COMMANDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("constitution", "review"), "", APPROVALS),
+    (("demo",), "", DEMO),
+    *((("eval",), option, SETS) for option in ("--bundled", "--knowledge", "--locomo", "--longmemeval", "--stores")),
+    (("eval",), "--capture", CAPTURE),
+    (("eval",), "--transcript", CAPTURE),
     (("keys", "create"), "--server", KEYS),
     (("keys", "list"), "--server", KEYS),
     (("keys", "revoke"), "--server", KEYS),

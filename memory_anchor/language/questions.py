@@ -6,7 +6,7 @@
   `glossary.txt` has the words of developers and of people at home.
 - `end_asked`: whether a query asks for the newest or the oldest of what it names ("latest", "现在", "第一次"). These
   words are in no memory, so they are cut from what is searched. A period ("last week", "最近7天") is none of them
-  (`timewords`). Held by `evaluation/data/recency.yaml`: half of its series were never looked at.
+  (`timewords`). Held by `scripts/evaluation/data/recency.yaml`: half of its series were never looked at.
 """
 
 from __future__ import annotations

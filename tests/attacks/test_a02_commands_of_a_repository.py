@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import demo
 import pytest
 from repos import git
 
@@ -15,7 +16,6 @@ from memory_anchor.adapters import git as ours
 from memory_anchor.adapters.git import WorkingTree
 from memory_anchor.adapters.projects import locate
 from memory_anchor.core import Core
-from memory_anchor.evaluation import demo
 from memory_anchor.freshness import FreshnessChecker, with_line_hash
 from memory_anchor.model import Actor, Citation, Locator
 
@@ -235,7 +235,7 @@ def test_looking_at_a_hostile_repository_runs_nothing(trap: Trap, core: Core, ag
 
 
 def test_the_demo_reads_a_hostile_history_and_runs_nothing(trap: Trap) -> None:
-    """Attack A2: `memory-anchor demo` in a repository with signed commits and a pager."""
+    """Attack A2: the demo in a repository with signed commits and a pager."""
     assert [event["content"].split(" (")[0] for event in demo._commits(trap.folder)] == ["first", "second"]
     assert trap.sprung == []
 

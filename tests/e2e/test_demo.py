@@ -11,11 +11,8 @@ import sys
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import demo
 import pytest
-from typer.testing import CliRunner
-
-from memory_anchor.evaluation import demo
-from memory_anchor.front.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,7 +46,7 @@ def test_a_demo_over_midnight_is_run_once_more(
 
 @pytest.mark.parametrize(("missed", "passed"), [(0, True), (1, True), (2, False)])
 def test_the_demo_passes_by_its_answers_and_never_by_its_times(
-    missed: int, passed: bool, monkeypatch: pytest.MonkeyPatch
+    missed: int, passed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Demo: exit code and last line say what was answered, on a machine on which each answer takes a minute."""
     of_l0 = sum("identity_schema" in question.layers for question in demo.QUESTIONS)
@@ -61,15 +58,13 @@ def test_the_demo_passes_by_its_answers_and_never_by_its_times(
     figures = demo.figures_of(answers, [60_000.0] * 100, {"events": 1, "facts": 1}, 60_000.0)
     monkeypatch.setattr(demo, "run", lambda **_: figures)
 
-    shown = CliRunner().invoke(app, ["demo"])
+    assert demo.main([]) == (0 if passed else 1)
 
-    assert shown.exit_code == (0 if passed else 1)
-    last = shown.output.strip().splitlines()[-1]
+    output = capsys.readouterr().out
+    last = output.strip().splitlines()[-1]
     assert last.startswith("passed: " if passed else "failed (recall@5): ")
-    assert f"{len(demo.QUESTIONS) - missed} of {len(demo.QUESTIONS)} questions answered" in shown.output
-    assert all(
-        question.text in shown.output.split("questions answered")[1] for question in demo.QUESTIONS[of_l0:][:missed]
-    )
+    assert f"{len(demo.QUESTIONS) - missed} of {len(demo.QUESTIONS)} questions answered" in output
+    assert all(question.text in last.split("questions answered")[1] for question in demo.QUESTIONS[of_l0:][:missed])
 
 
 @pytest.mark.slow

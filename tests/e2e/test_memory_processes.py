@@ -15,10 +15,10 @@ from typing import Any
 import httpx2
 import pytest
 from agent import Agent
+from demo import approve_in
 from homes import environment
 from labs import until
 
-from memory_anchor.evaluation.demo import approve_in
 from memory_anchor.runtime import engine, handshake, wire
 
 ROOT = Path(__file__).resolve().parents[2]

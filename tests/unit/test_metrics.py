@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.evaluation.metrics import mean, ndcg, percentile, pooled_tokens, question_metrics
+from memory_anchor.evaluation.metrics import Answered, figures, mean_metrics, ndcg, percentile, question_metrics
 
 
 def test_recall_counts_the_share_of_the_wanted_memories() -> None:
@@ -70,11 +70,15 @@ def test_percentiles_are_nearest_ranks() -> None:
 
 
 def test_means_and_token_counts() -> None:
-    """Rule eval.means: plain means, named as in the rows."""
-    assert mean([{"R@5": 1.0}, {"R@5": 0.5}]) == {"R@5": 0.75}
-    assert mean([]) == {}
-    assert pooled_tokens([10, 20, 30]) == {"mean": 20.0, "p95": 30}
-    assert pooled_tokens([]) == {"mean": 0.0, "p95": 0.0}
+    """Rule eval.means: plain means over what has an answer, named as in the rows."""
+    answers = [
+        Answered(name, "?", frozenset(gold), ("a",), 1.0, tokens)
+        for name, gold, tokens in (("1", "a", 10), ("2", "b", 30))
+    ]
+    assert mean_metrics(answers)["R@5"] == 0.5
+    assert mean_metrics([]) == {}
+    assert figures(answers)["answer_tokens"] == {"mean": 20.0, "p95": 30}
+    assert figures([])["answer_tokens"] == {"mean": 0.0, "p95": 0.0}
 
 
 @given(st.lists(st.sampled_from("abcdefghijklmn"), unique=True), st.sets(st.sampled_from("abcdefghijklmn"), min_size=1))

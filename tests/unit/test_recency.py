@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
+import yaml
 from cases import cases
 from searching import Bench
 
-from memory_anchor.evaluation import questions
 from memory_anchor.language.questions import end_asked
 from memory_anchor.recall.mirror import RowTraits
 from memory_anchor.recall.ranking import RankingWeights, SearchOptions
@@ -21,8 +22,11 @@ from memory_anchor.recall.scoring import Scored, newest_of_kind_first
 if TYPE_CHECKING:
     from memory_anchor.recall.mirror import Mirror
 
+ROOT = Path(__file__).resolve().parents[2]
+SERIES = yaml.safe_load((ROOT / "scripts" / "evaluation" / "data" / "recency.yaml").read_text("utf-8"))
 
-@pytest.mark.parametrize(("end", "query"), [pair for one in questions.series() for pair in one.ask])
+
+@pytest.mark.parametrize(("end", "query"), [pair for series in SERIES for pair in series["ask"]])
 def test_the_end_that_a_question_asks_for_is_read(end: str, query: str) -> None:
     """Rule search.recency: forty questions of our own, Chinese and English."""
     assert end_asked(query).end == end

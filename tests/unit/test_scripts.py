@@ -161,7 +161,7 @@ def test_another_environment_is_used_when_it_is_named(tmp_path: Path, script: st
     """Scripts: VENV names the environment for each of them."""
     folder = project(tmp_path, script)
     program(folder / "scripts" / "setup", "")
-    for name in ("ruff", "mypy", "memory-anchor"):
+    for name in ("ruff", "mypy", "python"):
         program(tmp_path / "other" / "bin" / name, 'echo "$0 $1"\n')
     env = {**os.environ, "VENV": str(tmp_path / "other")}
 

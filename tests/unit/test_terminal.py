@@ -85,7 +85,6 @@ SHOWS_NONE = {
     "variants report",
     *(
         "init",
-        "demo",
         "mcp",
         "serve",
         "config",

@@ -63,7 +63,7 @@ TEXTS = {
     "encyclopaedic chinese": ENCYCLOPAEDIC,
     "python": inspect.getsource(json),
     "shell": SHELL,
-    "questions as yaml": (ROOT / "memory_anchor/evaluation/data/questions_zh.yaml").read_text(encoding="utf-8"),
+    "questions as yaml": (ROOT / "scripts/evaluation/data/questions_zh.yaml").read_text(encoding="utf-8"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Commands that set up and run: init, demo, mcp, serve, dashboard, engine, install, uninstall, config."""
+"""Commands that set up and run: init, mcp, serve, dashboard, engine, install, uninstall, config."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from memory_anchor.base.json_values import Json, Record, records, text
+from memory_anchor.base.json_values import Json, Record
 from memory_anchor.errors import BadInput
 from memory_anchor.files import make_private
 from memory_anchor.front.cli import completing, init
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir, preamble
-from memory_anchor.front.cli.output import JsonOption, clipped, handle_errors, out, print_dim, show_json
+from memory_anchor.front.cli.output import JsonOption, handle_errors, out, print_dim, show_json
 from memory_anchor.inputs import project_id as checked_project_id
 from memory_anchor.runtime import wire
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     init.register(app, identity)
-    app.command()(demo)
     app.command()(mcp)
     app.command()(serve)
     app.command()(config)
@@ -99,44 +98,6 @@ ClientArgument = Annotated[
 ScopeOption = Annotated[str, completing.choice("user", "project")]
 PlanOption = Annotated[bool, typer.Option("--dry-run", help="Only show the change.")]
 TRANSPORTS = ("stdio", "sse", "http")
-
-
-@handle_errors
-def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the demo's folder.")] = False, json_: JsonOption = False
-) -> None:
-    """Run the whole loop on real input through a real server, and show what it remembers after a restart."""
-    from memory_anchor.evaluation.demo import run
-
-    def say(line: str) -> None:
-        if not json_:
-            out.print(f"[dim]·[/] {escape(line)}")
-
-    figures = run(say=say, keep=keep)
-    if json_:
-        show_json(figures)
-    else:
-        _show_figures(figures)
-    if not figures["passed"]:
-        raise typer.Exit(1)
-
-
-def _show_figures(figures: Record) -> None:
-    out.print()
-    for question in records(figures["questions"]):
-        mark = "[green]✓[/]" if question["rank"] else "[red]✗[/]"
-        place = f"rank {question['rank']} from {question['layer']}" if question["rank"] else question["expected_layer"]
-        out.print(f"{mark} [bold]{escape(text(question['query']))}[/] [dim]{place}, {question['ms']} ms[/]")
-        out.print(f"    {escape(clipped(text(question['text']), 120))}")
-    out.print()
-    out.print(
-        f"L0 recall {figures['l0_recall']:.0%} (wanted 100 %), recall@5 {figures['recall_at_5']:.0%} (wanted 80 %)"
-    )
-    out.print(
-        f"[dim]{figures['asked']} answers: p95 {figures['p95_ms']:.0f} ms (the strategy wants 500), slowest first one "
-        f"{figures['first_ms']:.0f} ms, restart {figures['restart_ms']} ms; of this load, and no reason to fail[/]"
-    )
-    out.print(f"{'[green]' if figures['passed'] else '[red]'}{escape(text(figures['outcome']))}[/]")
 
 
 @handle_errors

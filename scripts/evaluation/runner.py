@@ -8,15 +8,13 @@ writing into the user's store (an evaluation must leave no trace there).
 
 Knowledge: 60 questions about the project's own `docs/`, half of them in Chinese. Each names the document and the
 heading that must answer. They were written from the headings alone, before any was asked; another place that states the
-same fact is named too, with words that the passage must have. The documents are not in the wheel: this runs in a
-checkout of the project.
+same fact is named too, with words that the passage must have.
 
 Capture: bundled working sessions, each with a list of what a careful reader keeps, go through `remember_conversation`
 into a scratch memory. Recall: wanted items of which one live memory has every literal and half of the words. Precision:
 live memories that share a literal or most of their words with a wanted item; what the session itself replaced is wrong.
 A session file has `U:` and `A:` lines, and under a message `+ type | text | literals` for what a careful reader keeps
-of it, `~` for what a later message replaces. A user's own transcript has no such list: it gets a preview of what would
-be kept.
+of it, `~` for what a later message replaces.
 """
 
 from __future__ import annotations
@@ -27,10 +25,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
+from demo import approve
+
+from evaluation.cases import DATA, Case, Question
 from memory_anchor import shapes
 from memory_anchor.adapters.system import ManualClock
 from memory_anchor.app import build_core
@@ -38,9 +38,8 @@ from memory_anchor.base.json_values import Json, Record
 from memory_anchor.base.lines import text_lines
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
-from memory_anchor.evaluation import metrics
-from memory_anchor.evaluation.demo import approve
-from memory_anchor.evaluation.questions import Case, Question
+from memory_anchor.evaluation.golden import ASKED_DEPTH
+from memory_anchor.evaluation.metrics import SHOWN, Answered, figures, mean_metrics
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor
@@ -49,10 +48,6 @@ from memory_anchor.ports import Embedder, MemoryStore
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 
-ASKED_DEPTH = 10
-"""Results that recall is measured on."""
-SHOWN = 5
-"""The default limit of `search_memory`: for counting tokens, and within which a question counts as found."""
 EMBED_BATCH = 64
 PROGRESS_EVERY = 200
 """Memories embedded between two lines of progress: some 20 s on a laptop."""
@@ -61,39 +56,33 @@ CLIENT = "evaluation"
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """One question and its answer. ranked: names, best first. tokens: of the answer as a tool gives it; beyond: those
-    that are not the memories' own text; structured: the same of the JSON beside it."""
-
-    question: Question
-    ranked: tuple[str, ...]
-    ms: float
-    tokens: int = 0
-    beyond: int = 0
-    structured: int = 0
-
-    @property
-    def rank(self) -> int | None:
-        """Rank of the first wanted memory, from 1; None where none came."""
-        return next((rank for rank, name in enumerate(self.ranked, 1) if name in self.question.gold), None)
-
-    @property
-    def found(self) -> bool:
-        """Whether the default answer has one of the wanted memories, or is empty where there are none."""
-        return not self.ranked if not self.question.answerable else (self.rank or SHOWN + 1) <= SHOWN
-
-
 @dataclass(slots=True)
 class Tally:
-    """The results of a run so far. writes: outcome -> count."""
+    """The results of a run so far. structured: tokens of each answer as JSON that are not the memories' own text.
+    writes: outcome -> count."""
 
+    questions: list[Question] = field(default_factory=list)
     answers: list[Answered] = field(default_factory=list)
+    structured: list[int] = field(default_factory=list)
     writes: Counter[str] = field(default_factory=Counter)
     stores: int = 0
 
     def figures(self) -> dict[str, Json]:
-        return {"stores": self.stores, "writes": dict(self.writes), **figures(self.answers)}
+        return {
+            "stores": self.stores,
+            "writes": dict(self.writes),
+            **figures(self.answers),
+            "structured_tokens_beyond_text": round(sum(self.structured) / max(1, len(self.structured)), 1),
+            "by_language": self._split(lambda question: question.language),
+            "by_category": self._split(lambda question: question.category),
+        }
+
+    def _split(self, part: Callable[[Question], str]) -> dict[str, Json]:
+        groups: dict[str, list[Answered]] = {}
+        for question, answer in zip(self.questions, self.answers, strict=True):
+            if question.gold:
+                groups.setdefault(part(question), []).append(answer)
+        return {name: {"questions": len(group), **mean_metrics(group)} for name, group in sorted(groups.items())}
 
 
 def run(
@@ -138,7 +127,7 @@ def run_case(
                 for question in case.questions:
                     asker = core.anchor(_actor(project, question.id))
                     core.services.recent_prompts.note(asker.actor.scope, question.before)
-                    tally.answers.append(_ask(asker, question, names))
+                    _ask(asker, question, names, tally)
             finally:
                 core.close()
     tally.stores += 1
@@ -150,48 +139,6 @@ def scratch(settings: Settings) -> Settings:
     plain |= {"data_dir": "", "project_dir": "", "paused": False, "read_only": False, "scope": {}, "store": {}}
     plain["retrieval"] = {**plain["retrieval"], "cache_ttl_s": 0}
     return Settings.model_validate(plain)
-
-
-def figures(answers: Sequence[Answered]) -> dict[str, Json]:
-    """Return metrics over all, by language and by category, times and tokens, and the rank of each question."""
-    with_gold = [answer for answer in answers if answer.question.answerable]
-    without = [answer for answer in answers if not answer.question.answerable]
-    counted = [answer for answer in answers if answer.tokens]
-    tokens = [answer.tokens for answer in counted]
-    times = [answer.ms for answer in answers]
-    found = metrics.share_interval(sum(answer.found for answer in answers), len(answers))
-    return {
-        "questions": len(answers),
-        "overall": _metrics(with_gold),
-        "by_language": _split(with_gold, lambda answer: answer.question.language),
-        "by_category": _split(with_gold, lambda answer: answer.question.category),
-        "unanswerable": {"questions": len(without), "empty": sum(answer.found for answer in without)},
-        "ms": {"p50": round(metrics.percentile(times, 0.5), 2), "p95": round(metrics.percentile(times, 0.95), 2)},
-        "intervals": {
-            "found": [round(share, 4) for share in found],
-            "ms": [round(ms, 2) for ms in metrics.median_interval(times)],
-            "tokens": [round(count, 1) for count in metrics.median_interval(tokens)],
-        },
-        "answer_tokens": metrics.pooled_tokens(tokens),
-        "answer_tokens_beyond_text": metrics.pooled_tokens([answer.beyond for answer in counted]),
-        "structured_tokens_beyond_text": metrics.pooled_tokens([answer.structured for answer in counted]),
-        "results": [
-            {"id": answer.question.id, "query": answer.question.text, "rank": answer.rank, "found": answer.found}
-            for answer in answers
-        ],
-    }
-
-
-def _metrics(answers: Sequence[Answered]) -> dict[str, float]:
-    rows = [metrics.question_metrics(answer.ranked, answer.question.gold) for answer in answers]
-    return {name: round(value, 4) for name, value in metrics.mean(rows).items()}
-
-
-def _split(answers: Sequence[Answered], part: Callable[[Answered], str]) -> dict[str, Json]:
-    groups: dict[str, list[Answered]] = {}
-    for answer in answers:
-        groups.setdefault(part(answer), []).append(answer)
-    return {name: {"questions": len(group), **_metrics(group)} for name, group in sorted(groups.items())}
 
 
 def _actor(project: Path, conversation: str) -> Actor:
@@ -244,17 +191,19 @@ def _warm_up(core: Core, reader: MemoryAnchor, case: Case) -> None:
         pass
 
 
-def _ask(reader: MemoryAnchor, question: Question, names: Mapping[str, tuple[str, ...]]) -> Answered:
+def _ask(reader: MemoryAnchor, question: Question, names: Mapping[str, tuple[str, ...]], tally: Tally) -> None:
     started = time.perf_counter()
     answer = reader.search(question.text, limit=ASKED_DEPTH)
     ms = (time.perf_counter() - started) * 1000
     shown = reader.search(question.text, limit=SHOWN)
     as_json = shapes.search_answer(shown, reader=reader.actor.scope)
     tokens = count_tokens(shapes.lines(as_json, now=reader.services.clock.now()))
-    structured = count_tokens(shapes.compact(shapes.lean(as_json)))
     own = sum(count_tokens(snippet.text) for snippet in shown.snippets)
     counted = [snippet for snippet in answer.snippets if question.answerable or not snippet.weak]
-    return Answered(question, ranked_names(counted, names), ms, tokens, max(0, tokens - own), max(0, structured - own))
+    ranked, beyond = ranked_names(counted, names), max(0, tokens - own)
+    tally.questions.append(question)
+    tally.answers.append(Answered(question.id, question.text, question.gold, ranked, ms, tokens, beyond))
+    tally.structured.append(max(0, count_tokens(shapes.compact(shapes.lean(as_json))) - own))
 
 
 def ranked_names(snippets: Sequence[RetrievedSnippet], names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -289,7 +238,7 @@ class DocsQuestion(NamedTuple):
 
 def questions() -> list[DocsQuestion]:
     """Return the bundled questions. A line: the question, its document and heading, then other places and words."""
-    text = files("memory_anchor.evaluation").joinpath(QUESTIONS).read_text(encoding="utf-8")
+    text = (DATA / QUESTIONS).read_text(encoding="utf-8")
     questions_read = []
     for line in filter(None, text_lines(text)):
         query, document, heading, *more = line.split("\t")
@@ -306,7 +255,9 @@ def run_knowledge(docs: Path, settings: Settings, embedder: Embedder | None) -> 
     docs_questions = questions()
     documents = {place.document for question in docs_questions for place in question.places}
     if missing := sorted(name for name in documents if not (docs / name).is_file()):
-        raise BadInput(f"{docs} lacks {', '.join(missing)}; run this in a checkout of the project")
+        raise BadInput(f"{docs} lacks {', '.join(missing)}; mend {QUESTIONS}")
+    if unknown := [place for question in docs_questions for place in question.places if not _is_there(docs, place)]:
+        raise BadInput(f"{docs} has no {unknown[0]}; mend {QUESTIONS}")
     with tempfile.TemporaryDirectory(prefix="memory-anchor-eval-") as folder:
         core = in_memory(Path(folder), settings, embedder)
         try:
@@ -320,6 +271,13 @@ def run_knowledge(docs: Path, settings: Settings, embedder: Embedder | None) -> 
             return _knowledge_figures(anchor, docs_questions)
         finally:
             core.close()
+
+
+def _is_there(docs: Path, place: AnswerPlace) -> bool:
+    """Return whether a document still has the heading, with the words below it."""
+    text = (docs / place.document).read_text(encoding="utf-8")
+    titled = any(line.lstrip("# ") == place.heading for line in text.splitlines() if line.startswith("#"))
+    return titled and place.words in text.partition(f"# {place.heading}\n")[2].partition("\n## ")[0]
 
 
 def _knowledge_figures(anchor: MemoryAnchor, docs_questions: list[DocsQuestion]) -> list[dict[str, Json]]:
@@ -347,7 +305,6 @@ def _knowledge_figures(anchor: MemoryAnchor, docs_questions: list[DocsQuestion])
     ]
 
 
-SESSIONS = Path(__file__).with_name("data")
 COVERS, IS_ABOUT = 0.5, 0.5
 LITERAL_COUNTS = 0.2
 LIVE = ("active", "pending", "disputed")
@@ -409,7 +366,7 @@ def read_session(path: Path) -> WorkingSession:
 
 def sessions(half: str = "") -> list[WorkingSession]:
     """Return the bundled sessions, or one half: the shipped model was trained on `dev` and `test`, not on `held`."""
-    all_sessions = map(read_session, sorted(SESSIONS.glob("sessions_*/*.txt")))
+    all_sessions = map(read_session, sorted(DATA.glob("sessions_*/*.txt")))
     return [session for session in all_sessions if half in ("", session.half)]
 
 
@@ -481,19 +438,6 @@ def run_capture(
             }
         )
     return {"by_language": {name: _shares(total) for name, total in totals.items()}, "sessions": reports}
-
-
-def would_keep(messages: Sequence[Record], name: str, settings: Settings, embedder: Embedder | None) -> dict[str, Json]:
-    """Return what would be kept of a user's transcript, by type and status; nothing is stored."""
-    memories = _captured(messages, name, settings, embedder)
-    return {
-        "transcript": name,
-        "messages": len(messages),
-        "kept": len(memories),
-        "by_type": dict(Counter(memory.type.value for memory in memories).most_common()),
-        "by_status": dict(Counter(memory.status.value for memory in memories).most_common()),
-        "memories": [_line(memory) for memory in memories],
-    }
 
 
 def _line(memory: Memory) -> dict[str, str]:

@@ -1,9 +1,10 @@
-"""The demo: the main job as an MCP client does it: write, end the session, restart the server, ask.
+"""Run the main job as an MCP client does it: write, end the session, restart the server, ask. `scripts/demo` starts it.
 
-Runs the real server over stdio in a new project folder with its own data directory, on real input: the Git history and
-`.ai/operations/` of a repository, and the sample memories of the strategy document in Chinese and English. Prints for
-each question what came back, from which layer and how fast, and the recall figures against the strategy, 7.2.
-Whether it passes is for the answers alone: how fast they come depends on what else the machine does, so times are told.
+    python scripts/demo.py [--keep] [--json]
+
+Its input is real: this repository's constitution, procedures and newest commits, and the sample memories of the
+strategy document in Chinese and English. Printed for each question: what came back, from which layer and how fast, and
+the recall figures against the strategy, 7.2. Whether it passes depends on the answers alone, never on times.
 
 Also the approval that demo and evaluations need: L0 is only served when sealed with a human's key, and a check without
 that would check another product. So the project's file is approved as `init` does, under a throwaway passphrase.
@@ -11,7 +12,9 @@ that would check another product. So the project's file is approved as `init` do
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -33,11 +36,11 @@ from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.evaluation.metrics import percentile
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.layers.operational_knowledge import DEPTH_MAX, FILE_BYTES_MAX, FILES_MAX, FOLDER
-from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
     from mcp import Client
 
+ROOT = Path(__file__).resolve().parents[1]
 APPROVER = "demo"
 
 
@@ -130,16 +133,16 @@ class DemoAnswer:
     ms: float
 
 
-def run(*, say: Say, repository: Path | None = None, keep: bool = False) -> dict[str, Json]:
+def run(*, say: Say, repository: Path = ROOT, keep: bool = False) -> dict[str, Json]:
     """Run the demo; return its figures as JSON. Raises Unavailable: the server did not start.
 
     Its questions speak of today and of last week: when midnight passes meanwhile, it is run once more.
     """
     began = _today()
-    figures = _once(say, repository or _repository(), keep)
+    figures = _once(say, repository, keep)
     if _today() != began:
         say("midnight passed meanwhile, so what was done today was done yesterday; once more")
-        figures = _once(say, repository or _repository(), keep)
+        figures = _once(say, repository, keep)
     return figures
 
 
@@ -294,12 +297,6 @@ async def _call(client: Client, tool: str, **arguments: Json) -> Record:
     return record(result.structured_content or parsed(content))
 
 
-def _repository() -> Path:
-    """Return the checkout this package runs from, else the current folder."""
-    root = Path(__file__).resolve().parents[2]
-    return root if (root / "constitution.yaml").is_file() else Path(wire.working_folder())
-
-
 def _new_project(source: Path, project: Path) -> Path:
     project.mkdir(parents=True)
     files = [nofollow.FoundFile("constitution.yaml", 0, 0, 0)]
@@ -342,3 +339,34 @@ def _stop_engine(data: Path) -> None:
 
 def _ms_since(started: float) -> float:
     return (time.perf_counter() - started) * 1000
+
+
+def shown(figures: Record) -> str:
+    """Return the figures as lines; the last says whether the demo passed."""
+    lines = []
+    for question in records(figures["questions"]):
+        place = f"rank {question['rank']} from {question['layer']}" if question["rank"] else question["expected_layer"]
+        lines.append(f"{'✓' if question['rank'] else '✗'} {question['query']}  ({place}, {question['ms']} ms)")
+        lines.append(f"    {text(question['text'])[:120]}")
+    lines += [
+        "",
+        f"L0 recall {figures['l0_recall']:.0%} (wanted 100 %), recall@5 {figures['recall_at_5']:.0%} (wanted 80 %)",
+        f"{figures['asked']} answers: p95 {figures['p95_ms']:.0f} ms (the strategy wants 500), slowest first one "
+        f"{figures['first_ms']:.0f} ms, restart {figures['restart_ms']} ms; of this load, and no reason to fail",
+        text(figures["outcome"]),
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--keep", action="store_true", help="keep the demo's folder")
+    options.add_argument("--json", action="store_true")
+    chosen = options.parse_args(arguments)
+    figures = run(say=(lambda _: None) if chosen.json else lambda line: print(f"· {line}"), keep=chosen.keep)
+    print(json.dumps(figures, ensure_ascii=False, indent=2) if chosen.json else shown(figures))
+    return 0 if figures["passed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
