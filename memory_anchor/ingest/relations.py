@@ -180,22 +180,19 @@ def opposed(one: str, other: str) -> bool:
 def may_repeat(one: str, other: str) -> bool:
     """Return whether nothing in their words speaks against two statements being the same in other words.
 
-    Not where a number, a denial or an opposite differs, each names what the other does not, or one word is exchanged.
+    Not where a denial or an opposite differs, each has a number or a name that the other lacks, or the subjects differ.
     """
     left, right = wording(one), wording(other)
-    if left.numbers != right.numbers or left.passing != right.passing:
+    if left.passing != right.passing or (left.numbers - right.numbers and right.numbers - left.numbers):
         return False
-    is_crossed = _is_chinese(left.words) != _is_chinese(right.words)
-    if not is_crossed:
-        if _denies(left.words) != _denies(right.words) or contrast(read(one), read(other)).opposites:
-            return False
-        names, others = ({word.base for word in side.words if word.kind == "name"} for side in (left, right))
-        if names - right.bases and others - left.bases:
-            return False
-    mine, theirs = ([word.base for word in side.words if word.base not in _STOPS] for side in (left, right))
-    ours = set(mine) & set(theirs)
-    is_parallel = len(ours) > 1 and [base for base in mine if base in ours] == [base for base in theirs if base in ours]
-    return not (is_parallel and set(mine) - ours and set(theirs) - ours)
+    difference = contrast(read(one), read(other))
+    if difference.other_subject or opposed(one, other):
+        return False
+    if _is_chinese(left.words) != _is_chinese(right.words):
+        return True
+    names, others = ({word.base for word in side.words if word.kind == "name"} for side in (left, right))
+    are_named_apart = names - right.bases and others - left.bases
+    return not (are_named_apart or difference.opposites or _denies(left.words) != _denies(right.words))
 
 
 def shares_words(one: str, other: str) -> bool:

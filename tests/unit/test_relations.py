@@ -69,6 +69,24 @@ def test_a_day_is_the_same_with_and_without_its_ordinal() -> None:
     assert compare("I finished the 1st task", "I finished the 2nd task") is Kind.NONE
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "may"),
+    [
+        ("Kim has two cats", "Kim owns two cats", True),
+        ("Python code is indented by four spaces", "We indent Python with four spaces", True),
+        ("测试数据每周重置", "每周会把测试数据重置一次", True),
+        ("The read timeout is 30 seconds", "The write timeout is 30 seconds", False),
+        ("日备份保留 30 天", "周备份保留 30 天", False),
+        ("The retry limit is 5 attempts", "The limit of retries is 7", False),
+        ("Uploads are logged", "Uploads are not logged", False),
+        ("Errors go to Sentry", "Traces go to Tempo", False),
+    ],
+)
+def test_words_speak_against_a_repeat(one: str, other: str, may: bool) -> None:
+    """Rule: another subject, denial, name or number on each side; not one word that another one stands for."""
+    assert may_repeat(one, other) is may
+
+
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_any_two_texts_are_compared_alike_in_both_orders(one: str, other: str) -> None:
     """Rule: the decision is symmetric, whatever the texts, and a text contradicts itself never."""
