@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from memory_anchor.base.bounded_yaml import read_file
 from memory_anchor.base.json_values import Json, kind_of, parsed, record
 from memory_anchor.base.switches import ALLOWED, parse_switch
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
 
 ENV_PREFIX = "MEMORY_ANCHOR_"
 ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE", "NO_MEMORY"})

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from memory_anchor.adapters.system import START as START
 from memory_anchor.adapters.system import ManualClock as ManualClock
 from memory_anchor.base.json_values import Json, Record
-from memory_anchor.errors import Unavailable
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.ports import EmbedderIdentity, ModelUsage
 from memory_anchor.language.terms import term_id, terms
-from memory_anchor.ports import EmbedderIdentity, ModelUsage
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memory_anchor.core import Core
+    from memory_anchor.domain.ports import Answer, Clock, Embedder, Matrix, MemoryStore, Reranker
     from memory_anchor.identity.keys import Signer
-    from memory_anchor.ports import Answer, Clock, Embedder, Matrix, MemoryStore, Reranker
+    from memory_anchor.process.wiring import Core
     from memory_anchor.runtime.wire import Preamble
     from memory_anchor.settings import Settings
 
@@ -112,7 +112,7 @@ def ephemeral_core(
     `core.scheduler.run` do by hand what an engine does.
     """
     from memory_anchor.adapters.dict_store import DictStore
-    from memory_anchor.app import build_core
+    from memory_anchor.process.app import build_core
     from memory_anchor.settings import Settings as AllSettings
 
     return build_core(

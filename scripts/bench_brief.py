@@ -19,7 +19,7 @@ import yaml
 from bench_recall import CachedEmbedder
 from bench_unasked import bundled_store, prompted, save
 
-from memory_anchor.hooks import Hooks
+from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.language.tokens import count_tokens
 
 DATA = Path(__file__).resolve().parent / "data" / "brief.yaml"

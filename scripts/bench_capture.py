@@ -9,7 +9,7 @@
     python scripts/bench_capture.py --naming              later rules of names that end the former (data/naming_pairs.tsv)
     python scripts/bench_capture.py --embedder none       by features alone
 
-Each goes through the real door into a fresh store (`evaluation/runner.py` scores sessions). JSON on stdout.
+Each goes through the real door into a fresh store (`extensions/evaluation/runner.py` scores sessions). JSON on stdout.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from evaluation.runner import in_memory as scratch
 from evaluation.runner import live_memories, sessions
 from evaluation.runner import run_capture as run
 
+from memory_anchor.domain.model import Actor, Caller, Memory, Scope
 from memory_anchor.ingest.naming import naming_rules
-from memory_anchor.model import Actor, Caller, Memory, Scope
 from memory_anchor.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memory_anchor.core import Core
-    from memory_anchor.ports import Embedder, Matrix
+    from memory_anchor.domain.ports import Embedder, Matrix
+    from memory_anchor.process.wiring import Core
 
 
 class CachedRows:

@@ -23,8 +23,8 @@ import yaml
 from bench_recall import CachedEmbedder
 from bench_unasked import save
 
-from memory_anchor.hooks import Hooks
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.testing import ephemeral_core
 
 DATA = Path(__file__).resolve().parent / "data" / "failures.yaml"

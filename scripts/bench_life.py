@@ -23,9 +23,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.activation import ActivationSettings, strength_of
-from memory_anchor.core import Core
-from memory_anchor.model import Actor, Memory, Scope, Status
+from memory_anchor.domain.activation import ActivationSettings, strength_of
+from memory_anchor.domain.model import Actor, Memory, Scope, Status
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import START, ManualClock, ephemeral_core
 

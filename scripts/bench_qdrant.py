@@ -37,11 +37,11 @@ from memory_anchor.adapters.embedders import make_embedder
 from memory_anchor.adapters.qdrant_layout import Layout
 from memory_anchor.adapters.qdrant_link import Access
 from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.evaluation.metrics import percentile
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, audiences
+from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry
+from memory_anchor.domain.where import OneOf, Where
+from memory_anchor.extensions.evaluation.metrics import percentile
 from memory_anchor.language.indexing import searched_words
-from memory_anchor.model import Layer, Memory, MemoryType, Scope, audiences
-from memory_anchor.ports import DENSE, CollectionSpec, Entry
-from memory_anchor.where import OneOf, Where
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))

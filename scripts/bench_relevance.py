@@ -24,7 +24,7 @@ import numpy as np
 import yaml
 from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
 
-from memory_anchor.model import Actor
+from memory_anchor.domain.model import Actor
 from memory_anchor.recall.relevance import max_weak
 from memory_anchor.recall.search import Searcher, SearchRequest
 from memory_anchor.testing import ManualClock

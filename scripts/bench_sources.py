@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory_anchor.app import build_core
-from memory_anchor.model import Actor, Caller
+from memory_anchor.domain.model import Actor, Caller
+from memory_anchor.process.app import build_core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder
 
 if TYPE_CHECKING:
-    from memory_anchor.core import Core
-    from memory_anchor.ports import Matrix
+    from memory_anchor.domain.ports import Matrix
+    from memory_anchor.process.wiring import Core
 
 
 class Counting(HashEmbedder):

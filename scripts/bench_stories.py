@@ -31,16 +31,16 @@ from typing import Any
 import yaml
 from bench_recall import CachedEmbedder, _Held
 
-from memory_anchor import shapes
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.app import build_core
-from memory_anchor.core import Core
-from memory_anchor.errors import Unavailable
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.model import Actor, Scope
+from memory_anchor.domain.ports import Answer, ModelUsage
+from memory_anchor.front import views
 from memory_anchor.front.table import ROWS
 from memory_anchor.language.terms import terms
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.model import Actor, Scope
-from memory_anchor.ports import Answer, ModelUsage
+from memory_anchor.process.app import build_core
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import START, ManualClock
 from memory_anchor.upkeep.registry import Story
@@ -108,7 +108,7 @@ def asked(core: Core, clock: ManualClock, questions: list[dict[str, Any]], round
         row = ROWS["search"]
         answer = row.answer(here, row.request.of(query=one["query"], limit=LIMIT))
         texts = "\n".join(snippet["text"] for snippet in answer["snippets"]).casefold()
-        lines = shapes.lines(answer, now=clock.now())
+        lines = views.lines(answer, now=clock.now())
         answers.append(
             {
                 "of": one["of"],

@@ -24,10 +24,10 @@ import yaml
 from bench_recall import CachedEmbedder
 from evaluation.cases import bundled
 
-from memory_anchor.core import Core
-from memory_anchor.hooks import Hooks
+from memory_anchor.domain.model import LAYER_OF_TYPE, Actor, Caller, Layer, MemoryType, Scope
+from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.language.tokens import estimate_tokens
-from memory_anchor.model import LAYER_OF_TYPE, Actor, Caller, Layer, MemoryType, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ephemeral_core
 
 DATA = Path(__file__).resolve().parent / "data" / "unasked.yaml"

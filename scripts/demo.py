@@ -32,8 +32,8 @@ from memory_anchor.adapters import git
 from memory_anchor.base import nofollow
 from memory_anchor.base.json_values import Json, Record, items, parsed, record, records, text
 from memory_anchor.base.lines import text_lines
-from memory_anchor.errors import MemoryAnchorError, Unavailable
-from memory_anchor.evaluation.metrics import percentile
+from memory_anchor.domain.errors import MemoryAnchorError, Unavailable
+from memory_anchor.extensions.evaluation.metrics import percentile
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.layers.operational_knowledge import DEPTH_MAX, FILE_BYTES_MAX, FILES_MAX, FOLDER
 
@@ -56,7 +56,7 @@ def approve_in(data: Path, project: Path) -> None:
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.projects import Projects
     from memory_anchor.adapters.system import Ids, SystemClock
-    from memory_anchor.files import make_private
+    from memory_anchor.base.files import make_private
 
     make_private(data)
     clock = SystemClock()

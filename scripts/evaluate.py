@@ -26,9 +26,9 @@ from bench_recall import CachedEmbedder
 from evaluation import cases, runner
 from evaluation.cases import Case
 
-from memory_anchor.app import embedder_of
-from memory_anchor.evaluation.golden import Variant, as_set, variant
-from memory_anchor.evaluation.metrics import changed_settings, compared
+from memory_anchor.extensions.evaluation.golden import Variant, as_set, variant
+from memory_anchor.extensions.evaluation.metrics import changed_settings, compared
+from memory_anchor.process.app import embedder_of
 from memory_anchor.runtime.wire import data_dir
 from memory_anchor.settings import Settings
 

@@ -13,7 +13,7 @@ FILE = ROOT / "docs" / "openapi.json"
 
 
 def document() -> str:
-    from memory_anchor.front.http_api import build_http
+    from memory_anchor.extensions.service.http_api import build_http
     from memory_anchor.testing import ephemeral_core
 
     with tempfile.TemporaryDirectory() as folder:

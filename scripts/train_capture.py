@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # ruff: noqa: E501
-"""Train the model of `ingest/worth.py`: is a sentence worth remembering, and as what type.
+"""Train the model of `ingest/capture_classifier.py`: is a sentence worth remembering, and as what type.
 
 Sources: our own working sessions (scripts/evaluation/data/sessions_{en,zh}, labels from what a careful reader keeps), our own lines
 (scripts/data/capture_lines_{en,zh}.txt, capture_chat_lines_{en,zh}.txt), and MemoryCode's dialogues (Apache-2.0, `--memorycode FILE`; a sentence counts
@@ -31,9 +31,7 @@ import numpy as np
 from bench_capture import CachedRows, literal, messages_of, topic_words
 from evaluation.runner import WorkingSession, coverage, holds, nearest, says_item, sessions, words
 
-from memory_anchor.ingest.extraction import memories_of, sentences_of
-from memory_anchor.ingest.messages import conversation
-from memory_anchor.ingest.worth import (
+from memory_anchor.ingest.capture_classifier import (
     KINDS,
     NO_WORTH,
     NUMBERS,
@@ -43,6 +41,8 @@ from memory_anchor.ingest.worth import (
     embedding_features,
     form_features,
 )
+from memory_anchor.ingest.extraction import memories_of, sentences_of
+from memory_anchor.ingest.messages import conversation
 from memory_anchor.recall.centring import Centring, script_of
 
 DATA = Path(__file__).parent / "data"
@@ -256,7 +256,7 @@ def operating_point(
     join: Sequence[float],
 ) -> float:
     """Return the least chance from which on `AIM` of the memories of sessions left out by source are right, as the
-    evaluation (`evaluation/runner.py`) counts: one for both languages, which keeps their recalls together."""
+    evaluation (`extensions/evaluation/runner.py`) counts: one for both languages, which keeps their recalls together."""
     read = [(one, sentences_of(conversation(one.messages))) for one in talks]
     at, counts = 0.0, {"en": np.zeros(4), "zh": np.zeros(4)}
     for at in np.arange(*TRIED).round(2).tolist():

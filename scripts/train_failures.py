@@ -24,8 +24,8 @@ from bench_unasked import save
 from evaluation.cases import bundled
 from train_moments import logistic
 
+from memory_anchor.domain.model import Actor, Caller, MemoryType, Scope
 from memory_anchor.language.terms import terms
-from memory_anchor.model import Actor, Caller, MemoryType, Scope
 from memory_anchor.recall import fixes
 from memory_anchor.testing import ephemeral_core
 

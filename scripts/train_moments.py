@@ -21,8 +21,8 @@ from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
 from evaluation.cases import bundled
 from moments_data import Rule, read
 
+from memory_anchor.domain.model import Actor
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import Actor
 from memory_anchor.recall import unprompted as moments
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.search import Searcher

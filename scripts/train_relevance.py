@@ -26,8 +26,8 @@ from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
 from bench_relevance import DATA, LEARNED_AT, Asked, bundled, reminding
 from evaluation import cases as questions
 
+from memory_anchor.domain.model import Actor
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import Actor
 from memory_anchor.recall import relevance
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.search import Searcher, SearchRequest

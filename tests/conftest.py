@@ -19,15 +19,15 @@ from typer import testing as typer_testing
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.front import calls
 from memory_anchor.front.cli import link, passphrase
 from memory_anchor.front.cli.app import app
 from memory_anchor.identity import keys
 from memory_anchor.identity.keys import REQUIRED_CONFIRMATIONS, Signer
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, ephemeral_core, human_of
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1] / "scripts")]
 

@@ -35,7 +35,7 @@ _LINKED = ("test_linked::test_what_joins_takes_no_better_ones_place_and_makes_no
 _LINKS = ("test_links::test_links_are_bounded_and_told_to_nobody_who_may_not_read_them",)
 _RESCAN = (
     "test_knowledge::test_what_changed_while_an_engine_runs_is_noticed_behind_a_search",
-    "memory_anchor.knowledge.library.RESCAN_S=30.0",
+    "memory_anchor.extensions.knowledge.library.RESCAN_S=30.0",
 )
 _WEAK = ("test_relevance::test_an_answer_holds_the_best_there_is_and_says_that_it_is_weak",)
 _GIT = ("test_a02_commands_of_a_repository::test_an_answer_of_git_is_bounded_in_bytes_and_time",)
@@ -112,16 +112,16 @@ PROMISES: dict[str, Held] = {
         ),
         "A writer that lost removes what it wrote": (
             "test_memory_store::test_of_two_engines_that_revise_one_memory_one_is_told_it_was_late",
-            "memory_anchor.errors.TRIES=8",
+            "memory_anchor.domain.errors.TRIES=8",
         ),
         "Its revision is checked at most": ("test_working_copy::test_a_look_is_asked_for_once_in_half_a_second",),
         "A data directory with another human's keys": (
             "test_working_copy::test_another_service_s_keys_are_never_written_over",
         ),
-        "Its documents with their places fill at most 64": ("memory_anchor.knowledge.sharing.BUCKETS=64",),
+        "Its documents with their places fill at most 64": ("memory_anchor.extensions.knowledge.sharing.BUCKETS=64",),
         "Each replica keeps the SQLite catalogue": (
             "test_knowledge_replicas::test_of_many_documents_a_look_asks_little",
-            "memory_anchor.knowledge.shared_catalogue.FRESH_S=0.5",
+            "memory_anchor.extensions.knowledge.shared_catalogue.FRESH_S=0.5",
         ),
         "Pickles (used by mem0's vector store)": ("test_promises::test_nothing_in_the_package_can_open_a_pickle",),
         "**Links.** show or get": _LINKS,
@@ -130,7 +130,7 @@ PROMISES: dict[str, Held] = {
         "L4 by a search's relevance model)": ("test_brief::test_a_brief_stays_below_its_tokens",),
         "Later prompts: four lines": (
             "test_moments::test_no_memory_is_brought_up_twice_in_a_conversation",
-            "memory_anchor.brief.PROMPT_LINES=4",
+            "memory_anchor.hooks.brief.PROMPT_LINES=4",
         ),
         "A memory shown ten times and never used": (
             "test_used_memories::test_what_is_shown_ten_times_and_never_used_is_held_back",
@@ -143,7 +143,7 @@ PROMISES: dict[str, Held] = {
         "Search: candidates by meaning, by words": _RESCAN,
         "**An issuer's token.**": (
             "test_jwt::test_an_issuer_that_is_away_is_no_wrong_token",
-            "memory_anchor.team.issuer.ASK_AGAIN_S=10.0",
+            "memory_anchor.extensions.service.issuer.ASK_AGAIN_S=10.0",
         ),
         "| an embedder's prompts were changed |": _OTHER_ROWS,
         "| never approved; sealed text lost": (
@@ -238,15 +238,18 @@ PROMISES: dict[str, Held] = {
         ),
         "A passage that was split at an important place": (
             "test_knowledge_beside::test_a_passage_cut_from_its_sections_head_brings_the_end_of_the_one_before",
-            "memory_anchor.knowledge.search.NEIGHBOUR_BYTES=600",
+            "memory_anchor.extensions.knowledge.search.NEIGHBOUR_BYTES=600",
         ),
-        "The data for ranking is kept in memory": ("memory_anchor.knowledge.index.LOADED_MAX=120000",),
+        "The data for ranking is kept in memory": ("memory_anchor.extensions.knowledge.index.LOADED_MAX=120000",),
         "A source that cannot be read is retried six times": _SOURCE_AWAY,
         "One over which the engine ended twice": (
             "test_a09_a_source_is_set_aside::"
             "test_a_source_that_ended_two_processes_is_set_aside_and_a_human_takes_it_up_again",
         ),
-        "An engine checks folders and checkouts": (*_RESCAN, "memory_anchor.knowledge.library.RESCAN_SHARE=50"),
+        "An engine checks folders and checkouts": (
+            *_RESCAN,
+            "memory_anchor.extensions.knowledge.library.RESCAN_SHARE=50",
+        ),
     },
     "docs/lorebook.md": {
         "A book that a human adds": (
@@ -277,7 +280,7 @@ PROMISES: dict[str, Held] = {
         "| `backup.keep` |": ("test_nightly::test_each_night_makes_one_and_seven_are_kept",),
         "Storing in 16 bits changes a number": (
             "test_doctor_cures::test_a_vector_that_is_not_its_texts_is_named_and_made_anew",
-            "memory_anchor.care.checks.TOLERANCE=3e-05",
+            "memory_anchor.admin.checks.TOLERANCE=3e-05",
         ),
         "| `constitution.yaml` cannot be read |": (
             "test_cures_by_hand::test_a_constitution_that_cannot_be_read",
@@ -322,7 +325,7 @@ PROMISES: dict[str, Held] = {
             "test_answers::test_an_expired_event_is_no_answer_however_lately_it_was_one",
             "test_answers::test_today_is_over_at_the_readers_midnight",
         ),
-        "The hook shows at most four lines": ("memory_anchor.brief.PROMPT_LINES=4",),
+        "The hook shows at most four lines": ("memory_anchor.hooks.brief.PROMPT_LINES=4",),
         "| more training prompts, a lower threshold": ("scripts/bench_unasked.py",),
         "**The brief** of a conversation's first prompt": ("scripts/bench_brief.py",),
     },

@@ -30,16 +30,16 @@ from memory_anchor.adapters.embedders import clean
 from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, items
-from memory_anchor.errors import BadInput, Unavailable, WrongEmbedder
+from memory_anchor.domain.errors import BadInput, Unavailable, WrongEmbedder
+from memory_anchor.domain.ports import EmbedderIdentity
 from memory_anchor.language.safety import redact
-from memory_anchor.ports import EmbedderIdentity
 
 if TYPE_CHECKING:
     import httpx2
     import numpy as np
     from numpy.typing import NDArray
 
-    from memory_anchor.ports import Embedder, Matrix
+    from memory_anchor.domain.ports import Embedder, Matrix
 
     Row = NDArray[np.float32]
 

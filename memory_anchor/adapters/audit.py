@@ -32,9 +32,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeGuard
 
 from memory_anchor.base.durability import Durability
-from memory_anchor.base.json_values import Json, Record, items, parsed, records, text, whole
-from memory_anchor.errors import BadInput, MemoryAnchorError, Unavailable
-from memory_anchor.files import (
+from memory_anchor.base.files import (
     PRIVATE,
     file_error,
     file_lock,
@@ -44,7 +42,9 @@ from memory_anchor.files import (
     sync_handle,
     write_atomic,
 )
-from memory_anchor.ports import AuditRecord
+from memory_anchor.base.json_values import Json, Record, items, parsed, records, text, whole
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Unavailable
+from memory_anchor.domain.ports import AuditRecord
 
 MAX_RECORD_BYTES = 64_000
 START = "0" * 64

@@ -20,13 +20,13 @@ from memory_anchor.adapters import revisions
 from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.base.json_values import Json, number
-from memory_anchor.model import COLLECTIONS, Memory
-from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
-from memory_anchor.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
+from memory_anchor.domain.model import COLLECTIONS, Memory
+from memory_anchor.domain.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
+from memory_anchor.domain.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
 
 if TYPE_CHECKING:
-    from memory_anchor.model import Usage
-    from memory_anchor.ports import Matrix
+    from memory_anchor.domain.model import Usage
+    from memory_anchor.domain.ports import Matrix
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ from memory_anchor.base.json_values import Json, Record, items, number, record, 
 if TYPE_CHECKING:
     from qdrant_edge import EdgeShard
 
-    from memory_anchor.ports import Matrix
+    from memory_anchor.domain.ports import Matrix
 
 _MAGIC = b"wal\0"
 _HEAD_BYTES = 8

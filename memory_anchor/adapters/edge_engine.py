@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.payload import Payload
 from memory_anchor.adapters.sparse_files import TreeImage, copy_tree, image_of, write_tree
-from memory_anchor.errors import (
+from memory_anchor.base.files import sync_folder, sync_tree
+from memory_anchor.domain.errors import (
     DiskFull,
     MemoryAnchorError,
     NotFound,
@@ -31,9 +32,8 @@ from memory_anchor.errors import (
     Unavailable,
     WrongEmbedder,
 )
-from memory_anchor.files import sync_folder, sync_tree
-from memory_anchor.ports import WORDS, EmbedderIdentity
-from memory_anchor.where import INDEXED_FIELDS
+from memory_anchor.domain.ports import WORDS, EmbedderIdentity
+from memory_anchor.domain.where import INDEXED_FIELDS
 
 if TYPE_CHECKING:
     from typing import TypeAlias

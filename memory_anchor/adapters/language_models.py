@@ -22,16 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from memory_anchor.base.circuit import CircuitBreaker
+from memory_anchor.base.files import write_atomic
 from memory_anchor.base.json_values import Json
-from memory_anchor.errors import BadInput, Unavailable, extra_missing
-from memory_anchor.files import write_atomic
-from memory_anchor.ports import Clock, LanguageModel, ModelUsage
+from memory_anchor.domain.errors import BadInput, Unavailable, extra_missing
+from memory_anchor.domain.ports import Clock, LanguageModel, ModelUsage
 
 if TYPE_CHECKING:
     import anthropic
     from pydantic import BaseModel
 
-    from memory_anchor.ports import Answer
+    from memory_anchor.domain.ports import Answer
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 DEFAULT_MODEL = "claude-haiku-4-5"

@@ -37,14 +37,14 @@ from memory_anchor.adapters.language_models import (
     TransientFailure,
     error_of_status,
 )
-from memory_anchor.base.foreground import is_background
 from memory_anchor.base.json_values import Json, Record, items, parsed, record
-from memory_anchor.errors import Unavailable
-from memory_anchor.ports import Clock, ModelUsage
+from memory_anchor.base.request_gate import is_background
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.ports import Clock, ModelUsage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from memory_anchor.ports import Answer
+    from memory_anchor.domain.ports import Answer
 
 OPENAI_URL = "https://api.openai.com/v1"
 ANSWER_BYTES = 4 * 1024 * 1024

@@ -37,8 +37,8 @@ from pydantic_core.core_schema import float_schema, int_schema, no_info_after_va
 from typing_extensions import TypedDict
 
 from memory_anchor.base.json_values import Json, Record
-from memory_anchor.errors import BadInput
-from memory_anchor.model import (
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import (
     FOREVER,
     Citation,
     CitationKind,
@@ -58,7 +58,7 @@ from memory_anchor.model import (
     Visibility,
     WriteMode,
 )
-from memory_anchor.ports import Mark
+from memory_anchor.domain.ports import Mark
 
 Payload = dict[str, Json]
 

@@ -26,9 +26,9 @@ from pathlib import Path
 from cachetools import TTLCache
 
 from memory_anchor.adapters import git
-from memory_anchor.errors import BadInput, NotFound, StoreDamaged
-from memory_anchor.files import file_lock, write_atomic
-from memory_anchor.inputs import project_id as checked_id
+from memory_anchor.base.files import file_lock, write_atomic
+from memory_anchor.domain.errors import BadInput, NotFound, StoreDamaged
+from memory_anchor.domain.requests.checks import project_id as checked_id
 
 LOOKUP_TTL_S = 30.0
 REMOTE_CHARS_MAX = 300

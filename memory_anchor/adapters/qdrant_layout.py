@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from memory_anchor.ports import WORDS, CollectionSpec
-from memory_anchor.where import INDEXED_FIELDS
+from memory_anchor.domain.ports import WORDS, CollectionSpec
+from memory_anchor.domain.where import INDEXED_FIELDS
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient, models

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from memory_anchor.errors import (
+from memory_anchor.base.files import file_error
+from memory_anchor.domain.errors import (
     BadInput,
     DiskFull,
     MemoryAnchorError,
@@ -32,7 +33,6 @@ from memory_anchor.errors import (
     Unavailable,
     extra_missing,
 )
-from memory_anchor.files import file_error
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient

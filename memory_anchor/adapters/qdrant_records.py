@@ -30,8 +30,8 @@ from memory_anchor.adapters.qdrant_layout import METADATA, Layout, create
 from memory_anchor.adapters.qdrant_link import QdrantLink, already_exists
 from memory_anchor.adapters.system import new_token
 from memory_anchor.base.json_values import Record, number, text, texts, whole
-from memory_anchor.errors import ChangedMeanwhile, StoreDamaged, TooLarge, Unavailable
-from memory_anchor.ports import ListedRecord, SharedRecord
+from memory_anchor.domain.errors import ChangedMeanwhile, StoreDamaged, TooLarge, Unavailable
+from memory_anchor.domain.ports import ListedRecord, SharedRecord
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient, models

@@ -31,15 +31,15 @@ from memory_anchor.adapters.qdrant_link import Access, QdrantLink, already_exist
 from memory_anchor.adapters.qdrant_records import claim_lease
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.base.json_values import Record, text
-from memory_anchor.errors import BadInput, StoreDamaged
-from memory_anchor.model import COLLECTIONS, Memory, Usage, account_of
-from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
-from memory_anchor.where import AnyOf, Condition, OneOf, StartsWith, Where
+from memory_anchor.domain.errors import BadInput, StoreDamaged
+from memory_anchor.domain.model import COLLECTIONS, Memory, Usage, account_of
+from memory_anchor.domain.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
+from memory_anchor.domain.where import AnyOf, Condition, OneOf, StartsWith, Where
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient, models
 
-    from memory_anchor.ports import Matrix
+    from memory_anchor.domain.ports import Matrix
 
 VALUES_MAX = 100_000
 """Values of one keyword field among which a prefix is looked up."""

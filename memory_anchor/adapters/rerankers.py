@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from memory_anchor.adapters.embedders import FastEmbedFiles
-from memory_anchor.errors import BadInput, Unavailable, extra_missing
+from memory_anchor.domain.errors import BadInput, Unavailable, extra_missing
+from memory_anchor.domain.ports import LanguageModel, Reranker
 from memory_anchor.language.tokens import cut_to_tokens
-from memory_anchor.ports import LanguageModel, Reranker
 
 if TYPE_CHECKING:
     from fastembed.rerank.cross_encoder import TextCrossEncoder

@@ -10,8 +10,8 @@ import json
 import shutil
 from pathlib import Path
 
-from memory_anchor.errors import StoreDamaged
-from memory_anchor.files import file_error, remove_durably, sync_folder
+from memory_anchor.base.files import file_error, remove_durably, sync_folder
+from memory_anchor.domain.errors import StoreDamaged
 
 JOURNAL = "restoring.json"
 

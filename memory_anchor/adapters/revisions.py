@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from memory_anchor.adapters.payload import REVISION
 from memory_anchor.adapters.system import new_token
 from memory_anchor.base.json_values import Json, text, texts
-from memory_anchor.errors import ChangedMeanwhile
-from memory_anchor.model import Memory
+from memory_anchor.domain.errors import ChangedMeanwhile
+from memory_anchor.domain.model import Memory
 
 REVISED = "revised"
 EARLIER_MAX = 8

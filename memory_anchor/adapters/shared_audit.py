@@ -18,10 +18,10 @@ from pathlib import Path, PurePosixPath
 
 from memory_anchor.adapters.audit import BrokenLink, JsonlAudit
 from memory_anchor.base.durability import Durability
+from memory_anchor.base.files import file_error, make_private, write_atomic
 from memory_anchor.base.json_values import Json
-from memory_anchor.errors import ChangedMeanwhile, MemoryAnchorError, Unavailable, retry_on_conflict
-from memory_anchor.files import file_error, make_private, write_atomic
-from memory_anchor.ports import SharedRecords
+from memory_anchor.domain.errors import ChangedMeanwhile, MemoryAnchorError, Unavailable, retry_on_conflict
+from memory_anchor.domain.ports import SharedRecords
 
 log = logging.getLogger("memory_anchor")
 FOLDER = "audit"

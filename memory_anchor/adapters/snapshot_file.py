@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.files import remove_durably
+from memory_anchor.base.files import remove_durably
 from memory_anchor.runtime.wire import VERSION
 
 if TYPE_CHECKING:

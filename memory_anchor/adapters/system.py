@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 
-from memory_anchor.ports import Clock
+from memory_anchor.domain.ports import Clock
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford base 32, lower case: no i, l, o, u to misread."""

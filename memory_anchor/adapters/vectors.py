@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.errors import BadInput, WrongEmbedder
-from memory_anchor.ports import EmbedderIdentity
+from memory_anchor.domain.errors import BadInput, WrongEmbedder
+from memory_anchor.domain.ports import EmbedderIdentity
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix
+    from memory_anchor.domain.ports import Matrix
 
 
 def checked_rows(rows: Mapping[str, Matrix], embedders: Mapping[str, EmbedderIdentity]) -> dict[str, Matrix]:

@@ -24,10 +24,10 @@ from pathlib import Path
 
 from memory_anchor.adapters.file_records import HIDDEN
 from memory_anchor.adapters.system import new_token
+from memory_anchor.base.files import file_error, file_lock, make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.base.json_values import parsed, record, text
-from memory_anchor.errors import MemoryAnchorError, Refused, StoreDamaged, TooLarge, Unavailable
-from memory_anchor.files import file_error, file_lock, make_private, read_bounded, remove_durably, write_atomic
-from memory_anchor.ports import SharedRecords
+from memory_anchor.domain.errors import MemoryAnchorError, Refused, StoreDamaged, TooLarge, Unavailable
+from memory_anchor.domain.ports import SharedRecords
 
 NAME = "service.json"
 """The record."""

@@ -17,7 +17,7 @@ import yaml
 
 from memory_anchor.base import nofollow
 from memory_anchor.base.json_values import Json, kind_of
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
 
 LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 """Ten times quicker where PyYAML was built with libyaml; plain strings, no objects."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from memory_anchor.errors import Unavailable
+from memory_anchor.domain.errors import Unavailable
 
 FAILURES_TO_OPEN, OPEN_FOR_S = 4, 60.0
 

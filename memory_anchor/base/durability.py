@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Literal
 
-from memory_anchor.errors import MemoryAnchorError, Unavailable
+from memory_anchor.domain.errors import MemoryAnchorError, Unavailable
 
 SYNC_MS = 200
 """How long `batch` may leave a write unsynced, unless `store.sync_ms` says otherwise."""

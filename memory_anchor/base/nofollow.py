@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 
-from memory_anchor.errors import Refused
-from memory_anchor.files import SHARED, file_error
+from memory_anchor.base.files import SHARED, file_error
+from memory_anchor.domain.errors import Refused
 
 PARTS_MAX = 64
 """Folders between `root` and a file."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from memory_anchor.errors import BadInput, DiskFull, Refused, StoreBusy, StoreDamaged, Unavailable
-from memory_anchor.files import write_atomic
+from memory_anchor.base.files import write_atomic
+from memory_anchor.domain.errors import BadInput, DiskFull, Refused, StoreBusy, StoreDamaged, Unavailable
 
 FLAG = "paused"
 LONGEST = timedelta(days=365)

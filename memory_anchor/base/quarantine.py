@@ -22,9 +22,9 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from memory_anchor.base.files import write_atomic
 from memory_anchor.base.hashing import stable_hash
-from memory_anchor.errors import MemoryAnchorError
-from memory_anchor.files import write_atomic
+from memory_anchor.domain.errors import MemoryAnchorError
 
 FOLDER = "quarantine"
 RECORD = "set_aside.json"

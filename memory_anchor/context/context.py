@@ -18,10 +18,9 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Protocol
 
-from memory_anchor import inputs
 from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.base.json_values import Json
-from memory_anchor.context.parallel_calls import Returned, call_in_parallel
+from memory_anchor.base.parallel_calls import Returned, call_in_parallel
 from memory_anchor.context.sections import (
     LORE,
     RETRIEVED,
@@ -34,10 +33,8 @@ from memory_anchor.context.sections import (
     shortened_sections,
     with_rules_within,
 )
-from memory_anchor.errors import MemoryAnchorError, report
-from memory_anchor.language.fences import neutralise
-from memory_anchor.language.tokens import count_tokens, cut_to_tokens
-from memory_anchor.model import (
+from memory_anchor.domain.errors import MemoryAnchorError, report
+from memory_anchor.domain.model import (
     Citation,
     Constitution,
     ContextCostReport,
@@ -49,7 +46,10 @@ from memory_anchor.model import (
     Status,
     Trust,
 )
-from memory_anchor.requests import TASK_MAX
+from memory_anchor.domain.requests import checks
+from memory_anchor.domain.requests.requests import TASK_MAX
+from memory_anchor.language.fences import neutralise
+from memory_anchor.language.tokens import count_tokens, cut_to_tokens
 from memory_anchor.settings import BudgetSettings
 
 DEADLINE_S = 2.0
@@ -170,7 +170,7 @@ class ContextBuilder:
         answer_tokens: what a front end makes of a context; that then keeps the budget, not the text alone.
         Raises BadInput: a task that is empty, too long or not text.
         """
-        task = inputs.text("task", task, most=TASK_MAX)
+        task = checks.text("task", task, most=TASK_MAX)
         found = self.gather(task)
         total = self.tokens_for(found) if budget_tokens is None else budget_tokens
         made = self._made(found, total, total)
@@ -355,7 +355,7 @@ def _skipped(name: str, wait_s: float) -> Decision:
 
 def _question(task: str, budget: int) -> str:
     """Return what is searched for: the start of the task, without the NUL that a conversation may hold."""
-    return cut_to_tokens(task.replace("\x00", " ").strip()[: inputs.QUERY_MAX], max(budget, QUESTION_LEAST)).strip()
+    return cut_to_tokens(task.replace("\x00", " ").strip()[: checks.QUERY_MAX], max(budget, QUESTION_LEAST)).strip()
 
 
 def token_estimates(sections: Sequence[Section], **outside: int) -> dict[str, Json]:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from memory_anchor.base.files import file_error, make_private, read_bounded, write_atomic
 from memory_anchor.base.json_values import (
     Json,
     Record,
@@ -28,9 +29,8 @@ from memory_anchor.base.json_values import (
     texts,
     whole,
 )
-from memory_anchor.errors import BadInput, NotFound, StoreDamaged
-from memory_anchor.files import file_error, make_private, read_bounded, write_atomic
-from memory_anchor.model import (
+from memory_anchor.domain.errors import BadInput, NotFound, StoreDamaged
+from memory_anchor.domain.model import (
     CITATION_KINDS,
     FRESHNESS,
     PROMPT_PARTS,

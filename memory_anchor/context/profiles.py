@@ -26,7 +26,7 @@ from typing import Literal, TypeGuard
 from urllib.parse import unquote
 
 from memory_anchor.base.json_values import Json, Record, items, kind_of, record
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
 from memory_anchor.language.tokens import count_tokens
 
 ToolProfile = Literal["minimal", "coding", "web", "full"]

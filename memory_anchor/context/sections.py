@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
+from memory_anchor.domain.model import Citation, Layer, Section, Trust
 from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
 from memory_anchor.language.tokens import count_tokens, cut_to_tokens
-from memory_anchor.model import Citation, Layer, Section, Trust
 
 TEXT_SECTIONS: Mapping[str, Layer | None] = {
     "operations": Layer.OPERATIONAL_KNOWLEDGE,

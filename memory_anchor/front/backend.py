@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, get_args
 
-from memory_anchor.app import build_core, settings_of
-from memory_anchor.care import nightly
-from memory_anchor.core import Core
-from memory_anchor.devices.sync_job import JOB as SYNC
-from memory_anchor.errors import BadInput
+from memory_anchor.admin import nightly
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import Actor
+from memory_anchor.extensions.devices.sync_job import JOB as SYNC
 from memory_anchor.front.callers import actor_from
-from memory_anchor.hooks import Hooks
-from memory_anchor.model import Actor
+from memory_anchor.hooks.hooks import Hooks
+from memory_anchor.process.app import build_core, settings_of
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime import wire
 from memory_anchor.runtime.engine import serve_in_thread, take_over_lock
 from memory_anchor.runtime.environment import CONFIG_FILE, engine_settings, user_file_of

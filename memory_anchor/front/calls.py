@@ -16,23 +16,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from memory_anchor import inputs, shapes
 from memory_anchor.adapters.system import clock_set_to
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, Record, items, kind_of, optional_text, text
 from memory_anchor.context.context_reports import owner_of
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, Refused
+from memory_anchor.domain.errors import BadInput, Refused
+from memory_anchor.domain.requests import checks
+from memory_anchor.domain.requests.requests import AssemblePrompt, CreateBackup, ReadStats
+from memory_anchor.front import views
 from memory_anchor.front.callers import actor_from
 from memory_anchor.front.table import ROWS, Row
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof, SignedCall
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.requests import AssemblePrompt, CreateBackup, ReadStats
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.upkeep.statistics import counting
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 if TYPE_CHECKING:
-    from memory_anchor.care.backup import MadeBackup
+    from memory_anchor.admin.backup import MadeBackup
 
 T = TypeVar("T")
 Call = Callable[[Core, MemoryAnchor, dict[str, Json]], Record]
@@ -95,7 +96,7 @@ def _moved_to(core: Core, name: str, given: dict[str, Json]) -> datetime | None:
     text = given.pop("at", None)
     if text is None:
         return None
-    at = inputs.instant("--at", text, zone="UTC", now=core.clock.now())
+    at = checks.instant("--at", text, zone="UTC", now=core.clock.now())
     if name not in MOVES_CLOCK:
         raise BadInput(f"--at is given for {name}; allowed are {', '.join(sorted(MOVES_CLOCK))}")
     if not core.test_clock and not given.get("dry_run") and name == "jobs_run":
@@ -109,7 +110,7 @@ def _moved_to(core: Core, name: str, given: dict[str, Json]) -> datetime | None:
 @call
 def ask_golden(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Run golden questions against this store; see `evaluation.golden`."""
-    from memory_anchor.evaluation.golden import ask
+    from memory_anchor.extensions.evaluation.golden import ask
 
     name = given.get("variant", "")
     if name and name not in core.services.searcher.variants:
@@ -121,7 +122,7 @@ def ask_golden(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Reco
 @call
 def variants(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Return the recall variants that are served, their versions, and their counts."""
-    from memory_anchor.front.variants import VariantChoice
+    from memory_anchor.extensions.service.variants import VariantChoice
 
     choice = VariantChoice(core)
     counts = choice.use.counts()
@@ -165,7 +166,7 @@ def jobs_list(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Recor
                 "about": job.about,
                 "every_s": job.every.total_seconds(),
                 "due": name in due,
-                "last_at": shapes.time_text(last) if (last := states[name].last_at) else None,
+                "last_at": views.time_text(last) if (last := states[name].last_at) else None,
                 "runs": states[name].runs,
                 "changed": states[name].changed,
                 "failures": states[name].failures,
@@ -193,7 +194,7 @@ def assemble(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record
         "messages": built.messages,
         "tools": built.tools,
         "text": built.text,
-        "report": shapes.report(built.report, reader=anchor.actor.scope),
+        "report": views.report(built.report, reader=anchor.actor.scope),
         "report_id": built.report_id,
         "notes": list(built.notes),
     }
@@ -202,7 +203,7 @@ def assemble(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record
 @call
 def backup_create(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Write a backup to the absolute path `file`, a file or a folder; writers wait while memories are read."""
-    from memory_anchor.care import backup
+    from memory_anchor.admin import backup
 
     target = Path(CreateBackup.read(given, "backup").file)
     request = (stable_hash("backup", str(target)), anchor.actor.scope.account, anchor.actor.nonce)
@@ -249,7 +250,7 @@ def sync_signed(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Rec
     statement = given.get("said")
     if not isinstance(statement, Mapping):
         raise BadInput(f"the signed statement is {kind_of(statement)}; allowed is an object")
-    by = inputs.text("by", given.get("by"), most=200)
+    by = checks.text("by", given.get("by"), most=200)
     return {"signed": core.devices.exchange.accept_signature(statement, str(given.get("signature")), by)}
 
 

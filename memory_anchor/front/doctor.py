@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.system import SystemClock
 from memory_anchor.base import json_values, quarantine
+from memory_anchor.base.files import file_error
 from memory_anchor.base.json_values import Json, Record, items, one_of, optional_text, record, records, text, texts
-from memory_anchor.errors import (
+from memory_anchor.domain.errors import (
     TABLE,
     BadInput,
     DiskFull,
@@ -32,7 +33,6 @@ from memory_anchor.errors import (
     Unavailable,
     WrongEmbedder,
 )
-from memory_anchor.files import file_error
 from memory_anchor.front.doctor_machine import (
     STATES,
     Check,
@@ -52,8 +52,8 @@ from memory_anchor.identity.constitution_text import FILE_NAME
 from memory_anchor.runtime import engine, wire
 
 if TYPE_CHECKING:
-    from memory_anchor.core import Core
     from memory_anchor.identity.identity_schema import IdentitySchema
+    from memory_anchor.process.wiring import Core
     from memory_anchor.settings import Settings
 
 PROBE_TIMEOUT_S = 60.0
@@ -167,7 +167,7 @@ def _asked_of_engine(data_dir: Path, **arguments: Json) -> Record:
 
 
 def _opened_here(settings: Settings, data_dir: Path, deep: Tick | None) -> Iterator[Check]:
-    from memory_anchor.app import build_core
+    from memory_anchor.process.app import build_core
     from memory_anchor.runtime.lock import DirectoryLock
 
     os.umask(0o077)
@@ -204,8 +204,8 @@ def probe(core: Core) -> Iterator[Check]:
 
 def compare_vectors(core: Core, start: Sequence[str | None]) -> Record:
     """Compare some vectors with their texts; return {count, odd: [version ids], left: where to go on or None}."""
-    from memory_anchor.care.checks import compare_vectors
-    from memory_anchor.ports import DENSE, DENSE_LOCAL
+    from memory_anchor.admin.checks import compare_vectors
+    from memory_anchor.domain.ports import DENSE, DENSE_LOCAL
     from memory_anchor.settings import API_EMBEDDERS
 
     main = None if core.settings.embedder.kind in API_EMBEDDERS else core.services.embedder
@@ -247,8 +247,8 @@ def _counted(core: Core) -> str:
 def _every_memory(core: Core) -> str:
     """Read every version of every collection once. Raises StoreDamaged."""
     from memory_anchor.base.hashing import content_hash
-    from memory_anchor.model import COLLECTIONS
-    from memory_anchor.where import Where
+    from memory_anchor.domain.model import COLLECTIONS
+    from memory_anchor.domain.where import Where
 
     store, read = core.services.store, 0
     for name in COLLECTIONS:
@@ -269,7 +269,7 @@ def _every_memory(core: Core) -> str:
 
 def _indexes(core: Core) -> Iterator[Check]:
     """Yield whether the indexes of an embedded store agree with its memories, since lists and searches use them."""
-    from memory_anchor.model import COLLECTIONS
+    from memory_anchor.domain.model import COLLECTIONS
 
     compare_vectors = getattr(core.services.store, "inconsistent_indexes", None)
     if compare_vectors is None:
@@ -298,7 +298,7 @@ def _embeds(core: Core) -> str:
 
 def _model(core: Core) -> str:
     """Return the state of the language model, which is not called, so this costs nothing."""
-    from memory_anchor.ports import HasState
+    from memory_anchor.domain.ports import HasState
 
     model = core.services.model_named("")
     if model is None:
@@ -309,8 +309,8 @@ def _model(core: Core) -> str:
 def _use_cases(core: Core) -> str:
     """Save, find, get and forget through every layer, over a store in memory."""
     from memory_anchor.adapters.dict_store import DictStore
-    from memory_anchor.app import build_core
-    from memory_anchor.model import Actor, Caller, Scope
+    from memory_anchor.domain.model import Actor, Caller, Scope
+    from memory_anchor.process.app import build_core
 
     with tempfile.TemporaryDirectory(prefix="memory-anchor-") as folder:
         scratch = build_core(
@@ -332,8 +332,8 @@ def _use_cases(core: Core) -> str:
 
 def _store_loop(core: Core) -> str:
     """Write, read and erase one version on the real store, in a collection that nothing reads."""
-    from memory_anchor.model import Layer, Memory, MemoryType, Scope, Status
-    from memory_anchor.where import OneOf, Where
+    from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Status
+    from memory_anchor.domain.where import OneOf, Where
 
     store, at = core.services.store, core.clock.now()
     own = Scope("doctor", "doctor", "doctor", "doctor", "doctor")
@@ -378,7 +378,7 @@ def _fix_of(error: MemoryAnchorError, data_dir: Path) -> str:
 
 def _restore(data_dir: Path) -> str:
     """Return the command that restores a file outside of the store, which only backups have."""
-    from memory_anchor.care import nightly
+    from memory_anchor.admin import nightly
 
     backups = nightly.listed(data_dir)
     return f"memory-anchor backup restore {backups[-1]['file'] if backups else 'FILE'} --force"
@@ -395,7 +395,7 @@ def _bring_over(data_dir: Path, how: str = "") -> str:
 
 def _backups(data_dir: Path, settings: Settings) -> Check:
     """Return when the last backup was made, with a warning where it is late and there is anything to keep."""
-    from memory_anchor.care import nightly
+    from memory_anchor.admin import nightly
 
     backups = nightly.listed(data_dir)
     often = f"one every {settings.backup.every_h} h" if settings.backup.every_h else "automatic ones are off"
@@ -413,8 +413,8 @@ def _backups(data_dir: Path, settings: Settings) -> Check:
 
 def _unfinished_purge(data_dir: Path, serving: bool) -> Iterator[Check]:
     """Yield an unfinished purge, which the next process to open the store finishes."""
-    from memory_anchor.care.purge import STATE
-    from memory_anchor.upkeep.upkeep import load_state
+    from memory_anchor.admin.purge import STATE
+    from memory_anchor.upkeep.job_kit import load_state
 
     state = load_state(data_dir / "jobs", STATE)
     if isinstance(state, dict) and "asked" in state:
@@ -426,8 +426,8 @@ def _unfinished_purge(data_dir: Path, serving: bool) -> Iterator[Check]:
 
 def _purge_to_repeat(core: Core) -> Iterator[Check]:
     """Yield a purge that was cut off before it erased anything, while its memories are still there."""
-    from memory_anchor.care.purge import PURGE_CUT
-    from memory_anchor.model import point_id
+    from memory_anchor.admin.purge import PURGE_CUT
+    from memory_anchor.domain.model import point_id
 
     cut = core.audit.latest(PURGE_CUT) or {}
     left: dict[str, None] = {}
@@ -484,7 +484,7 @@ def _human_key(data_dir: Path) -> Check:
 
 def _fix_of_key(data_dir: Path, fingerprint: str) -> str:
     """Return how a human gets their key back, or what to do where no backup has it."""
-    from memory_anchor.care import backup
+    from memory_anchor.admin import backup
 
     if file := backup.newest_with_key(data_dir, fingerprint):
         return f"memory-anchor backup restore {file} --key"

@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
 
+from memory_anchor.base.files import file_error
 from memory_anchor.base.json_values import Record
-from memory_anchor.errors import MemoryAnchorError, report
-from memory_anchor.files import file_error
+from memory_anchor.domain.errors import MemoryAnchorError, report
 from memory_anchor.runtime import environment, wire
 from memory_anchor.runtime.wire import VERSION, is_newer
 
 if TYPE_CHECKING:
     from httpx2 import Client, Response
 
-    from memory_anchor.core import Core
+    from memory_anchor.process.wiring import Core
     from memory_anchor.settings import Settings
 
 PYTHON_LEAST = (3, 11)
@@ -79,7 +79,7 @@ def packages() -> Iterator[Check]:
 
 
 def settings_found(env: Mapping[str, str]) -> tuple[Settings | None, Check]:
-    from memory_anchor.app import settings_of
+    from memory_anchor.process.app import settings_of
 
     try:
         settings = settings_of(env)
@@ -137,7 +137,7 @@ def engine_found(serving: Record | None) -> Check:
 
 def replicas_found(settings: Settings, data_dir: Path) -> Iterator[Check]:
     """Yield the audit trail of each replica of a service, as the server has it."""
-    from memory_anchor.app import trails_of_replicas
+    from memory_anchor.process.app import trails_of_replicas
 
     try:
         for file, count, broken in trails_of_replicas(settings.store, data_dir):

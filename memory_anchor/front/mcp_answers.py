@@ -24,18 +24,19 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from memory_anchor import inputs, shapes
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, Record, record, records
-from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.fields import BaseRequest
+from memory_anchor.domain.errors import BadInput, NotFound
+from memory_anchor.domain.model import TRUST_OF_ORIGIN, Constitution, Memory, Trust
+from memory_anchor.domain.requests import checks
+from memory_anchor.domain.requests.fields import BaseRequest
+from memory_anchor.domain.requests.requests import TASK_MAX, BuildContext
+from memory_anchor.front import views
 from memory_anchor.front.table import ROWS, Row
 from memory_anchor.front.tool_specs import TOOLS
 from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import TRUST_OF_ORIGIN, Constitution, Memory, Trust
-from memory_anchor.requests import TASK_MAX, BuildContext
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 if TYPE_CHECKING:
     from memory_anchor.context.context import BuiltContext
@@ -122,7 +123,7 @@ def prompt_text(anchor: MemoryAnchor, name: str, given: Mapping[str, str]) -> st
 
 
 def _resume(anchor: MemoryAnchor, task: str | None) -> str:
-    task = inputs.text("task", task, most=TASK_MAX, required=False)
+    task = checks.text("task", task, most=TASK_MAX, required=False)
     built = anchor.build_context(task or RESUME_TASK)
     now = f" The task now: {task}" if task else ""
     return (
@@ -133,8 +134,8 @@ def _resume(anchor: MemoryAnchor, task: str | None) -> str:
 
 
 def _handoff(anchor: MemoryAnchor, audience: str | None) -> str:
-    reader = inputs.text("audience", audience, most=inputs.NAME_MAX, required=False) or "the next session"
-    notes = shapes.compact({key: value for key, (value, _) in anchor.active().items()})
+    reader = checks.text("audience", audience, most=checks.NAME_MAX, required=False) or "the next session"
+    notes = views.compact({key: value for key, (value, _) in anchor.active().items()})
     return "\n".join(
         [
             f"Hand this work over to {reader}.",
@@ -171,7 +172,7 @@ def _review(anchor: MemoryAnchor) -> str:
 
 
 def _quoted(memory: Memory) -> str:
-    source = f"{memory.id}; {memory.type.value}; {shapes.time_text(memory.happened_at, seconds=True)}"
+    source = f"{memory.id}; {memory.type.value}; {views.time_text(memory.happened_at, seconds=True)}"
     return fence(memory.content, source=source, trust=TRUST_OF_ORIGIN[memory.origin])
 
 
@@ -235,17 +236,17 @@ def read(anchor: MemoryAnchor, uri: str, *, stats: Callable[[], Record]) -> Cont
         case "active-context", "":
             return _row_as_json(anchor, "active")
         case "stats", "":
-            return Content(shapes.compact(stats()), JSON)
+            return Content(views.compact(stats()), JSON)
         case "memories", id_ if id_:
             return _row_as_json(anchor, "get", id=id_)
         case "operations", file if file:
-            return Content(shapes.shortened_text(anchor.project.operations.read(file).text, file), MARKDOWN)
+            return Content(views.shortened_text(anchor.project.operations.read(file).text, file), MARKDOWN)
     raise NotFound(f"no resource {uri[:120]!r}; there are {', '.join(address.uri for address in ADDRESSES)}")
 
 
 def _row_as_json(anchor: MemoryAnchor, name: str, **fields: str) -> Content:
     row = ROWS[name]
-    return Content(shapes.compact(row.answer(anchor, row.request.of(**fields))), JSON)
+    return Content(views.compact(row.answer(anchor, row.request.of(**fields))), JSON)
 
 
 CALLS: Mapping[str, Row] = {spec.name: ROWS[spec.row] for spec in TOOLS if spec.row in ROWS}
@@ -271,8 +272,8 @@ def run(anchor: MemoryAnchor, name: str, given: BaseRequest | Record) -> str:
 
     def work() -> str:
         if isinstance(request, BuildContext) and request.budget_tokens:
-            return shapes.compact(_context_within(anchor, request, request.budget_tokens))
-        return shapes.compact(row.answer(anchor, request))
+            return views.compact(_context_within(anchor, request, request.budget_tokens))
+        return views.compact(row.answer(anchor, request))
 
     if name not in WRITE_TOOLS:
         return work()
@@ -297,7 +298,7 @@ def _context_within(anchor: MemoryAnchor, request: BuildContext, budget: int) ->
     chosen: list[int] = []
 
     def tokens_of(built: BuiltContext) -> int:
-        sizes = [count_tokens(shapes.compact(answer)) for answer in _context_answers(anchor, built, budget)]
+        sizes = [count_tokens(views.compact(answer)) for answer in _context_answers(anchor, built, budget)]
         if not chosen:
             share = count_tokens(built.text) + budget // REPORT_SHARE
             chosen.append(next((level for level, size in enumerate(sizes) if size <= share), len(sizes) - 1))
@@ -307,12 +308,12 @@ def _context_within(anchor: MemoryAnchor, request: BuildContext, budget: int) ->
     answers = _context_answers(anchor, replace(built, report_id=""), budget)
     with_id = [{**answer, "report_id": built.report_id} for answer in answers] if built.report_id else []
     longest_first = [answer for pair in zip_longest(with_id, answers) for answer in pair if answer is not None]
-    return next((answer for answer in longest_first if count_tokens(shapes.compact(answer)) <= budget), answers[-1])
+    return next((answer for answer in longest_first if count_tokens(views.compact(answer)) <= budget), answers[-1])
 
 
 def _context_answers(anchor: MemoryAnchor, built: BuiltContext, budget: int) -> list[Record]:
     """Return {text, report, citations, notes?} in four levels of detail, the longest first."""
-    full: dict[str, Json] = {**shapes.built_context(built, reader=anchor.actor.scope)}
+    full: dict[str, Json] = {**views.built_context(built, reader=anchor.actor.scope)}
     report = record(full["report"])
     tokens, decisions = record(report["estimated_tokens"]), records(report["decisions"])
     others = [decision for decision in decisions if decision["action"] != SHED]

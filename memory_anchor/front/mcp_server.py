@@ -27,14 +27,13 @@ from mcp import MCPError
 from mcp import types as mcp_types
 from mcp.server.lowlevel import Server
 
-from memory_anchor import shapes
 from memory_anchor.base.json_values import Json, Record
-from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
-from memory_anchor.front import mcp_answers, tool_specs
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
+from memory_anchor.domain.model import Actor
+from memory_anchor.domain.requests.requests import RememberConversation, SearchMemory
+from memory_anchor.front import mcp_answers, tool_specs, views
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
 from memory_anchor.front.mcp_answers import instructions_for
-from memory_anchor.model import Actor
-from memory_anchor.requests import RememberConversation, SearchMemory
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.recording import ClientConnection
 from memory_anchor.runtime.wire import PREAMBLE, VERSION, WITHOUT_MEMORY
@@ -44,11 +43,11 @@ if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from starlette.requests import Request
 
-    from memory_anchor.core import Core
-    from memory_anchor.fields import BaseRequest
-    from memory_anchor.front.variants import VariantChoice
-    from memory_anchor.memory import MemoryAnchor
-    from memory_anchor.team.credential import Credential
+    from memory_anchor.domain.requests.fields import BaseRequest
+    from memory_anchor.extensions.service.credential import Credential
+    from memory_anchor.extensions.service.variants import VariantChoice
+    from memory_anchor.process.wiring import Core
+    from memory_anchor.use_cases.memory import MemoryAnchor
 
     Context = ServerRequestContext[ClientConnection, Request]
     from mcp.server.context import ServerRequestContext
@@ -174,10 +173,10 @@ class _Front:
             search = partial(mcp_answers.answer, anchor, tool, request)
             answer = self._search_variant(chosen, actor, search) if chosen else search()
             if request.detail:
-                return _result(shapes.compact(answer))
-            result = _result(shapes.lines(answer, now=anchor.services.clock.now()))
+                return _result(views.compact(answer))
+            result = _result(views.lines(answer, now=anchor.services.clock.now()))
             lines_only = (PREAMBLE.get().answers or anchor.project.settings.answers) == "lines"
-            return result if lines_only else result | {"structuredContent": shapes.lean(answer)}
+            return result if lines_only else result | {"structuredContent": views.lean(answer)}
         except MemoryAnchorError as error:
             return _result(str(error), code=report(error).code)
         except Exception as bug:

@@ -11,23 +11,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from memory_anchor import knowledge_requests as wanted
-from memory_anchor import moving_requests as moved
-from memory_anchor import requests as asks
-from memory_anchor import shapes
 from memory_anchor.base.json_values import Json, Record, parsed
-from memory_anchor.fields import BaseRequest
+from memory_anchor.domain.model import Memory, RetrievedSnippet, SearchAnswer, WriteMode, WriteOutcome
+from memory_anchor.domain.requests import knowledge_requests as wanted
+from memory_anchor.domain.requests import moving_requests as moved
+from memory_anchor.domain.requests import requests as asks
+from memory_anchor.domain.requests.fields import BaseRequest
+from memory_anchor.front import views
 from memory_anchor.language.perspective import worded_for
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Memory, RetrievedSnippet, SearchAnswer, WriteMode, WriteOutcome
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 if TYPE_CHECKING:
     from memory_anchor.context.context_reports import RecordedReport
-    from memory_anchor.ingest.remembering import Extracted
-    from memory_anchor.knowledge.catalogue import SourceState
-    from memory_anchor.knowledge.sources import Source
+    from memory_anchor.extensions.knowledge.catalogue import SourceState
+    from memory_anchor.extensions.knowledge.sources import Source
+    from memory_anchor.ingest.conversation_learning import Extracted
     from memory_anchor.upkeep.history import Step
-    from memory_anchor.upkeep.upkeep import JobReport
+    from memory_anchor.upkeep.job_kit import JobReport
     from memory_anchor.use_cases.curation import ReviewItem
     from memory_anchor.use_cases.due import DueMemory
 
@@ -63,7 +63,7 @@ def _for_reader(view: Callable[..., Record]) -> Callable[[object, MemoryAnchor],
 def shaped_memory(memory: Memory, anchor: MemoryAnchor) -> dict[str, Json]:
     """Return a memory as this caller may see it now."""
     services = anchor.services
-    return shapes.memory(memory, now=services.clock.now(), reader=anchor.actor.scope, activation=services.activation)
+    return views.memory(memory, now=services.clock.now(), reader=anchor.actor.scope, activation=services.activation)
 
 
 def _with_links(memory: Memory, shown: Record, anchor: MemoryAnchor) -> Record:
@@ -84,7 +84,7 @@ def _due(due: list[DueMemory], anchor: MemoryAnchor) -> Record:
     return {
         "due": [
             {
-                "due_at": shapes.time_text(item.at) if item.at else None,
+                "due_at": views.time_text(item.at) if item.at else None,
                 "overdue": item.must and item.at is not None and item.at < now,
                 "memory": shaped_memory(item.memory, anchor),
             }
@@ -98,7 +98,7 @@ def _get(anchor: MemoryAnchor, request: asks.GetMemory) -> Record:
     shown = shaped_memory(memory, anchor) | {"content": worded_for(memory, reader)}
     if not request.history:
         return _with_links(memory, shown, anchor)
-    return shapes.with_history(
+    return views.with_history(
         shown,
         anchor.history(memory.id, most=asks.HISTORY_LIMIT),
         now=anchor.services.clock.now(),
@@ -109,7 +109,7 @@ def _get(anchor: MemoryAnchor, request: asks.GetMemory) -> Record:
 
 def _candidates(answer: tuple[Extracted, WriteMode, list[str]], _: MemoryAnchor) -> Record:
     extracted, mode, notes = answer
-    candidates = [shapes.candidate(candidate) for candidate in extracted.candidates]
+    candidates = [views.candidate(candidate) for candidate in extracted.candidates]
     return {"candidates": candidates, "episodes": len(extracted.episodes), "mode": mode.value, "notes": notes}
 
 
@@ -138,13 +138,13 @@ def _inbox(items: list[ReviewItem], anchor: MemoryAnchor) -> Record:
 
 
 def _outcome(outcome: WriteOutcome, _: MemoryAnchor) -> Record:
-    return shapes.outcome(outcome)
+    return views.outcome(outcome)
 
 
 def _job(report: JobReport, _: MemoryAnchor) -> Record:
     return {
         "job": report.job,
-        "at": shapes.time_text(report.at),
+        "at": views.time_text(report.at),
         "changed": report.changed,
         "left": report.left,
         "dry_run": report.dry_run,
@@ -160,71 +160,71 @@ def _why_not(anchor: MemoryAnchor, request: asks.WhyNot) -> Record:
 
 
 def _constitution(anchor: MemoryAnchor, _: asks.GetConstitution) -> Record:
-    return shapes.constitution(anchor.constitution())
+    return views.constitution(anchor.constitution())
 
 
 def _sources(states: list[SourceState], anchor: MemoryAnchor) -> Record:
     library = anchor.services.knowledge
-    shown = shapes.knowledge_sources(states, unembedded=library.unembedded(), now=library.clock.now())
+    shown = views.knowledge_sources(states, unembedded=library.unembedded(), now=library.clock.now())
     books = anchor.lorebooks()["books"]
     return shown | ({"lorebooks": books} if books else {})
 
 
 def _report(stored: RecordedReport, anchor: MemoryAnchor) -> Record:
-    shown = shapes.report(stored.report, reader=anchor.actor.scope)
+    shown = views.report(stored.report, reader=anchor.actor.scope)
     return {"id": stored.id, "recorded_at": stored.recorded_at.isoformat(), "report": shown}
 
 
 def _passages(snippets: list[RetrievedSnippet], anchor: MemoryAnchor) -> Record:
-    return shapes.search_answer(SearchAnswer(tuple(snippets)), reader=anchor.actor.scope)
+    return views.search_answer(SearchAnswer(tuple(snippets)), reader=anchor.actor.scope)
 
 
 def _source(source: Source, _: MemoryAnchor) -> Record:
-    return {"source": shapes.knowledge_source(source)}
+    return {"source": views.knowledge_source(source)}
 
 
 ROWS: Mapping[str, Row] = {
     row.name: row
     for row in (
         _row("constitution", asks.GetConstitution, _constitution, _as_is),
-        _row("search", asks.SearchMemory, MemoryAnchor.search, _for_reader(shapes.search_answer)),
+        _row("search", asks.SearchMemory, MemoryAnchor.search, _for_reader(views.search_answer)),
         _row("why_not", asks.WhyNot, _why_not, _as_is),
         _row("add", asks.SaveMemory, MemoryAnchor.save_memory, _outcome),
         _row("log", asks.LogEvent, MemoryAnchor.log_event, _outcome),
         _row("promote", asks.PromoteToFact, MemoryAnchor.promote, _outcome),
-        _row("propose", asks.ProposeChange, MemoryAnchor.propose, lambda proposal, _: shapes.proposal(proposal)),
-        _row("events", asks.SearchEvents, MemoryAnchor.search_events, _for_reader(shapes.events)),
+        _row("propose", asks.ProposeChange, MemoryAnchor.propose, lambda proposal, _: views.proposal(proposal)),
+        _row("events", asks.SearchEvents, MemoryAnchor.search_events, _for_reader(views.events)),
         _row("get", asks.GetMemory, _get, _as_is),
         _row("list", asks.ListMemories, MemoryAnchor.listing, _many),
         _row("due", asks.ListDue, MemoryAnchor.due, _due),
         _row("show", asks.ShowMemory, MemoryAnchor.show, _one),
-        _row("profile", asks.ReadProfile, MemoryAnchor.profile, lambda lines, _: shapes.profile(lines)),
+        _row("profile", asks.ReadProfile, MemoryAnchor.profile, lambda lines, _: views.profile(lines)),
         _row("history", asks.ShowHistory, MemoryAnchor.steps, _steps),
         _row(
             "active",
             asks.GetActiveContext,
             MemoryAnchor.active,
-            lambda values, anchor: shapes.active(values, now=anchor.services.clock.now()),
+            lambda values, anchor: views.active(values, now=anchor.services.clock.now()),
         ),
         _row(
             "set_active",
             asks.SetActiveContext,
             MemoryAnchor.set_active,
-            lambda until, _: {"ok": True, "expires_at": shapes.time_text(until)},
+            lambda until, _: {"ok": True, "expires_at": views.time_text(until)},
         ),
-        _row("end_session", asks.EndSession, MemoryAnchor.end_session, lambda outcomes, _: shapes.outcomes(outcomes)),
+        _row("end_session", asks.EndSession, MemoryAnchor.end_session, lambda outcomes, _: views.outcomes(outcomes)),
         _row(
             "operations",
             asks.FindOperations,
             MemoryAnchor.find_operations,
-            lambda passages, _: shapes.operations(passages),
+            lambda passages, _: views.operations(passages),
         ),
-        _row("context", asks.BuildContext, MemoryAnchor.build_context, _for_reader(shapes.built_context)),
+        _row("context", asks.BuildContext, MemoryAnchor.build_context, _for_reader(views.built_context)),
         _row(
             "remember",
             asks.RememberConversation,
             MemoryAnchor.remember_conversation,
-            lambda answer, _: shapes.remembered(*answer),
+            lambda answer, _: views.remembered(*answer),
         ),
         _row("found_in", asks.RememberConversation, MemoryAnchor.extract, _candidates),
         _row("forget", asks.ForgetMemory, MemoryAnchor.forget, _outcome),
@@ -254,13 +254,13 @@ ROWS: Mapping[str, Row] = {
         _row("lorebook_show", asks.ShowLorebook, MemoryAnchor.show_lorebook, _as_is),
         _row("lorebook_remove", asks.RemoveLorebook, MemoryAnchor.remove_lorebook, _as_is),
         _row("lorebook_export", asks.ExportLorebook, MemoryAnchor.export_lorebook, _as_is),
-        _row("lorebook_scan", asks.ScanLorebook, MemoryAnchor.scan_lorebook, _for_reader(shapes.scanned_lore)),
+        _row("lorebook_scan", asks.ScanLorebook, MemoryAnchor.scan_lorebook, _for_reader(views.scanned_lore)),
         _row("export_begin", moved.BeginExport, MemoryAnchor.begin_export, _as_is),
         _row("export_page", moved.ExportPage, MemoryAnchor.export_page, _as_is),
         _row("import_projects", moved.ImportProjects, MemoryAnchor.import_projects, _as_is),
         _row("import_lines", moved.ImportLines, MemoryAnchor.import_lines, _as_is),
         _row("knowledge_search", wanted.KnowledgeSearch, MemoryAnchor.knowledge_search, _passages),
-        _row("knowledge_get", wanted.KnowledgeGet, MemoryAnchor.knowledge_get, _for_reader(shapes.knowledge_opened)),
+        _row("knowledge_get", wanted.KnowledgeGet, MemoryAnchor.knowledge_get, _for_reader(views.knowledge_opened)),
         _row("knowledge_add", wanted.KnowledgeAdd, MemoryAnchor.knowledge_add, _source),
         _row("knowledge_push", wanted.KnowledgePush, MemoryAnchor.knowledge_push, _source),
         _row("knowledge_sources", wanted.KnowledgeSources, MemoryAnchor.knowledge_sources, _sources),

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from memory_anchor.base.json_values import Json, Record, kind_of, record, texts
-from memory_anchor.errors import BadInput
-from memory_anchor.fields import BaseRequest, Schema, is_left_out, tool_schema, unquoted
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.requests.fields import BaseRequest, Schema, is_left_out, tool_schema, unquoted
 from memory_anchor.front.table import ROWS
 from memory_anchor.settings import Profile
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from memory_anchor.base.json_values import Json
+from memory_anchor.domain.model import Confirmation, Proposal
 from memory_anchor.identity.keys import (
     MAX_CONFIRMATIONS_READ,
     REQUIRED_CONFIRMATIONS,
@@ -16,7 +17,6 @@ from memory_anchor.identity.keys import (
     signer_of,
 )
 from memory_anchor.identity.statements import Confirmed, text_digest
-from memory_anchor.model import Confirmation, Proposal
 
 # --- what is signed --------------------------------------------------------------------------------------------
 

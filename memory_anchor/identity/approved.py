@@ -27,12 +27,12 @@ import yaml
 from memory_anchor.base import nofollow
 from memory_anchor.base.bounded_yaml import LOADER
 from memory_anchor.base.bounded_yaml import check as check_yaml
+from memory_anchor.base.files import file_lock, make_private, move_aside, read_bounded, write_atomic
 from memory_anchor.base.json_values import Json
-from memory_anchor.files import file_lock, make_private, move_aside, read_bounded, write_atomic
+from memory_anchor.domain.ports import AuditRecord
 from memory_anchor.identity.constitution_text import MAX_BYTES
 from memory_anchor.identity.keys import Approver, Signer, digest_of, signer_of
 from memory_anchor.identity.statements import Approved, Bound, Sealed, text_digest
-from memory_anchor.ports import AuditRecord
 
 TRAIL_FILE = "approved.yaml"
 INDEX_FILE = "initialised.json"

@@ -9,13 +9,13 @@ from __future__ import annotations
 import difflib
 
 from memory_anchor.base.terminal import visible, visible_lines
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import ConstitutionEntry, Proposal, ProposalAction
+from memory_anchor.domain.requests.checks import NAME_MAX
+from memory_anchor.domain.requests.checks import text as checked_text
 from memory_anchor.identity import constitution_text as splice
 from memory_anchor.identity.constitution_text import FILE_NAME, Document
 from memory_anchor.identity.keys import digest_of
-from memory_anchor.inputs import NAME_MAX
-from memory_anchor.inputs import text as checked_text
-from memory_anchor.model import ConstitutionEntry, Proposal, ProposalAction
 
 
 def shown_diff(text: str, proposal: Proposal) -> str:

@@ -21,9 +21,9 @@ from memory_anchor.base.bounded_yaml import TooMuchYaml
 from memory_anchor.base.bounded_yaml import check as check_yaml
 from memory_anchor.base.lines import text_lines
 from memory_anchor.base.terminal import is_hidden, named
-from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.inputs import CONTENT_MAX
-from memory_anchor.model import ConstitutionEntry
+from memory_anchor.domain.errors import BadInput, NotFound
+from memory_anchor.domain.model import ConstitutionEntry
+from memory_anchor.domain.requests.checks import CONTENT_MAX
 
 FILE_NAME = "constitution.yaml"
 MAX_ENTRIES = 20

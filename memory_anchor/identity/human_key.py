@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 
 from memory_anchor.base.json_values import Record, whole
-from memory_anchor.errors import Refused
+from memory_anchor.domain.errors import Refused
+from memory_anchor.domain.ports import AuditLog, AuditRecord, Clock
 from memory_anchor.identity.keys import KeyRing, Rules, Signer
-from memory_anchor.ports import AuditLog, AuditRecord, Clock
 
 RULES = "constitution.rules"
 """The kind of the audit record of changed approval rules, with their number."""

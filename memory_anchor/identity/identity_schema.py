@@ -22,9 +22,14 @@ from datetime import datetime
 from pathlib import Path
 
 from memory_anchor.base import nofollow
+from memory_anchor.base.files import file_error, file_lock
 from memory_anchor.base.json_values import Record
-from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
-from memory_anchor.files import file_error, file_lock
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.domain.model import Constitution, ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
+from memory_anchor.domain.ports import AuditLog, Clock, Sharing
+from memory_anchor.domain.requests.checks import CONTENT_MAX, NAME_MAX, REASON_MAX, storable_text
+from memory_anchor.domain.requests.checks import project_id as project_folder
+from memory_anchor.domain.requests.checks import text as checked_text
 from memory_anchor.identity import constitution_text as splice
 from memory_anchor.identity.approval import proposal_hash, stamp
 from memory_anchor.identity.approved import Link, SealedRevision, continuation, read_trail, sign_link, write_trail
@@ -54,12 +59,7 @@ from memory_anchor.identity.proposals import (
 )
 from memory_anchor.identity.served import TextInForce
 from memory_anchor.identity.statements import Rejected
-from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, storable_text
-from memory_anchor.inputs import project_id as project_folder
-from memory_anchor.inputs import text as checked_text
 from memory_anchor.language.tokens import estimate_tokens
-from memory_anchor.model import Constitution, ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
-from memory_anchor.ports import AuditLog, Clock, Sharing
 
 SHOW = "run `memory-anchor constitution show` for what to do"
 

@@ -11,7 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from threading import RLock
 
-from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.domain.model import ConstitutionEntry, Proposal, ProposalStatus
+from memory_anchor.domain.requests.checks import storable_content
+from memory_anchor.domain.requests.checks import text as checked_text
 from memory_anchor.identity.approval import (
     ProjectRef,
     confirm,
@@ -29,10 +32,7 @@ from memory_anchor.identity.keys import Approver, KeyRing, Rules, Signer, signer
 from memory_anchor.identity.proposals import ProposalFile, RejectedProposals
 from memory_anchor.identity.served import TextInForce
 from memory_anchor.identity.statements import Rejected
-from memory_anchor.inputs import storable_content
-from memory_anchor.inputs import text as checked_text
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.model import ConstitutionEntry, Proposal, ProposalStatus
 
 
 class Judge:

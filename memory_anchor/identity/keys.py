@@ -40,9 +40,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from memory_anchor.base.files import make_private, read_bounded, write_atomic
 from memory_anchor.base.json_values import Json, parsed, whole
-from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
-from memory_anchor.files import make_private, read_bounded, write_atomic
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.domain.requests.checks import text as checked_text
 from memory_anchor.identity.statements import (
     Admitted,
     Approved,
@@ -57,10 +58,9 @@ from memory_anchor.identity.statements import (
     Vouched,
     server_of,
 )
-from memory_anchor.inputs import text as checked_text
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import AuditLog
+    from memory_anchor.domain.ports import AuditLog
 
 NOTE_FILE = "first_key.json"
 MAX_NOTE_BYTES = 4_000

@@ -20,10 +20,12 @@ import yaml
 from memory_anchor.base import json_values, nofollow
 from memory_anchor.base.bounded_yaml import LOADER
 from memory_anchor.base.bounded_yaml import check as check_yaml
+from memory_anchor.base.files import make_private, read_bounded, write_atomic
 from memory_anchor.base.json_values import Json
 from memory_anchor.base.lines import text_lines
-from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.files import make_private, read_bounded, write_atomic
+from memory_anchor.domain.errors import BadInput, NotFound
+from memory_anchor.domain.model import Confirmation, Proposal, ProposalAction, ProposalStatus
+from memory_anchor.domain.ports import AuditRecord
 from memory_anchor.identity.approval import stamp
 from memory_anchor.identity.constitution_text import MAX_BYTES
 from memory_anchor.identity.keys import (
@@ -35,8 +37,6 @@ from memory_anchor.identity.keys import (
     signer_of,
 )
 from memory_anchor.identity.statements import Closed
-from memory_anchor.model import Confirmation, Proposal, ProposalAction, ProposalStatus
-from memory_anchor.ports import AuditRecord
 
 FOLDER = Path(".ai") / "proposals"
 PROPOSAL_ID = re.compile(r"p-[0-9a-f]{10}")

@@ -16,8 +16,10 @@ from functools import partial
 from pathlib import Path
 
 from memory_anchor.base import nofollow
-from memory_anchor.errors import BadInput, MemoryAnchorError
-from memory_anchor.files import make_private, write_atomic
+from memory_anchor.base.files import make_private, write_atomic
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError
+from memory_anchor.domain.model import Proposal, ProposalAction
+from memory_anchor.domain.ports import AuditRecord
 from memory_anchor.identity.approved import (
     Archive,
     ArchiveState,
@@ -45,8 +47,6 @@ from memory_anchor.identity.constitution_text import (
 )
 from memory_anchor.identity.joint_seals import jointly_sealed
 from memory_anchor.identity.keys import Approver, KeyRing, Signer
-from memory_anchor.model import Proposal, ProposalAction
-from memory_anchor.ports import AuditRecord
 
 MISSING = "it is missing"
 EMPTY = "it is empty"

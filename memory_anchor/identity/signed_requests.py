@@ -25,10 +25,10 @@ from typing import NamedTuple
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
-from memory_anchor.errors import ChangedMeanwhile, Refused
+from memory_anchor.domain.errors import ChangedMeanwhile, Refused
+from memory_anchor.domain.ports import SharedRecords
 from memory_anchor.identity.keys import Approver, Signer, digest_of
 from memory_anchor.identity.statements import Decided, text_digest
-from memory_anchor.ports import SharedRecords
 
 CHALLENGE_CALL = "human_challenge"
 """The call that hands out a challenge; the proof comes back as the argument `human`."""

@@ -13,11 +13,11 @@ from typing import Literal, TypedDict
 from pydantic import BaseModel, ConfigDict, Field
 
 from memory_anchor.base.json_values import Json, number
+from memory_anchor.domain.model import MemoryType
 from memory_anchor.ingest.messages import fold
 from memory_anchor.ingest.reconcile import Likeness, likeness
 from memory_anchor.language.slots import contrast, read
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import MemoryType
 
 MAX_CANDIDATES = 200
 """Of one conversation: the most important, in the order they were said."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memory_anchor.base.json_values import Json
+from memory_anchor.domain.model import MemoryType
 from memory_anchor.ingest.candidates import (
     MIN_GAP,
     TYPE_OF,
@@ -31,9 +32,7 @@ from memory_anchor.ingest.candidates import (
     new_candidates,
     shared_words,
 )
-from memory_anchor.ingest.messages import Message, prose_of, recalled_text
-from memory_anchor.ingest.naming import naming_rules
-from memory_anchor.ingest.worth import (
+from memory_anchor.ingest.capture_classifier import (
     CHAT,
     LECTURE_SENTENCES,
     NO_WORTH,
@@ -46,16 +45,17 @@ from memory_anchor.ingest.worth import (
     other_choices,
     worth_model,
 )
-from memory_anchor.language.bounded import bounded
+from memory_anchor.ingest.messages import Message, prose_of, recalled_text
+from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.language.fences import instruction_like
 from memory_anchor.language.perspective import by_user, title, without_opening
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.safety import cleaned, only_secrets, redact
 from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import MemoryType
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix
+    from memory_anchor.domain.ports import Matrix
 
 MAX_SENTENCES = 400
 """Of one message."""

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from memory_anchor.domain.model import Layer, Memory, Outcome, Status
+from memory_anchor.domain.rights import have_same_readers, is_read_by_all_of
+from memory_anchor.domain.versions import Revision, revise
 from memory_anchor.ingest.reconcile import Decision
-from memory_anchor.model import Layer, Memory, Outcome, Status
-from memory_anchor.rights import have_same_readers, is_read_by_all_of
-from memory_anchor.versions import Revision, revise
 
 IN_FORCE = (Status.ACTIVE, Status.DISPUTED)
 

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from memory_anchor.base.json_values import Json, kind_of
 from memory_anchor.base.lines import text_lines
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
 from memory_anchor.language.fences import split_fenced, strip_fenced
 from memory_anchor.language.safety import strip_private
 

@@ -25,7 +25,9 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.base.json_values import Json
-from memory_anchor.errors import Unavailable
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.model import Layer, Memory, Outcome, Relation, Trust, WriteMode
+from memory_anchor.domain.ports import LanguageModel
 from memory_anchor.ingest.candidates import (
     Candidate,
     ModelMemory,
@@ -52,8 +54,6 @@ from memory_anchor.language.perspective import Perspective
 from memory_anchor.language.safety import cleaned, only_secrets, redact
 from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import Layer, Memory, Outcome, Relation, Trust, WriteMode
-from memory_anchor.ports import LanguageModel
 
 EXTRACTION_VERSION = "extract-3"
 RECONCILE_VERSION = "reconcile-2"

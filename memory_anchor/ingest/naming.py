@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from memory_anchor.language.bounded import bounded
+from memory_anchor.language.safe_regex import bounded
 
 _THING = (
     r"function|method|class|variable|constant|argument|parameter|attribute|property|field|column|table|module|package"

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from memory_anchor.domain.model import SEARCHABLE_STATES, Memory, MemoryType, Visibility
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import SEARCHABLE_STATES, Memory, MemoryType, Visibility
 
 LINE_CHARS = 140
 SECTION_LINES = 6

@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memory_anchor.base.hashing import content_hash
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Origin, Outcome, Relation, Similar, Status
 from memory_anchor.ingest.relations import Kind, may_repeat, opposed, replacement, shares_words, wording
-from memory_anchor.language.bounded import bounded
 from memory_anchor.language.coverage import covers, words
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.slots import Reading, contrast, read
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Relation, Similar, Status
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

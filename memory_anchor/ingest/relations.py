@@ -23,8 +23,8 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise, product
 
-from memory_anchor.language.bounded import bounded
 from memory_anchor.language.quantities import Number, numbers
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.slots import DENY, EXCLUSIVE, SINGLE, contrast, read
 from memory_anchor.language.terms import CJK, stem
 from memory_anchor.language.words import LETTERS, either, listed, pattern

@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from memory_anchor.base.files import read_own_file
 from memory_anchor.base.json_values import Json, lenient
 from memory_anchor.base.lines import text_lines
-from memory_anchor.errors import BadInput
-from memory_anchor.files import read_own_file
+from memory_anchor.domain.errors import BadInput
 from memory_anchor.ingest.messages import Message, Role, ToolCall, arguments_of, conversation
-from memory_anchor.language.bounded import bounded
+from memory_anchor.language.safe_regex import bounded
 
 MAX_BYTES = 64 * 1024 * 1024
 END_BYTES = 256 * 1024

@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from memory_anchor.activation import HasImportance, Weight, first_priority, merged_priority, with_highest_importance
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.base.json_values import Json
-from memory_anchor.errors import BadInput, Refused, retry_on_conflict
-from memory_anchor.ingest.letting_in import IN_FORCE, LetIn, let_in
-from memory_anchor.ingest.reconcile import Decision
-from memory_anchor.language.coverage import covers
-from memory_anchor.language.terms import query_terms
-from memory_anchor.layers.gate import ConfidenceGate, Verdict
-from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
-from memory_anchor.model import (
+from memory_anchor.domain.activation import (
+    HasImportance,
+    Weight,
+    first_priority,
+    merged_priority,
+    with_highest_importance,
+)
+from memory_anchor.domain.errors import BadInput, Refused, retry_on_conflict
+from memory_anchor.domain.model import (
     HISTORY,
     Actor,
     Citation,
@@ -41,10 +41,16 @@ from memory_anchor.model import (
     WriteOutcome,
     point_id,
 )
-from memory_anchor.ports import Entry
-from memory_anchor.rights import Action, have_same_readers, is_read_by_all_of, may
-from memory_anchor.versions import Revision, parse_version_id, revise
-from memory_anchor.where import OneOf, Where
+from memory_anchor.domain.ports import Entry
+from memory_anchor.domain.rights import Action, have_same_readers, is_read_by_all_of, may
+from memory_anchor.domain.versions import Revision, parse_version_id, revise
+from memory_anchor.domain.where import OneOf, Where
+from memory_anchor.ingest.letting_in import IN_FORCE, LetIn, let_in
+from memory_anchor.ingest.reconcile import Decision
+from memory_anchor.language.coverage import covers
+from memory_anchor.language.terms import query_terms
+from memory_anchor.layers.gate import ConfidenceGate, Verdict
+from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
 
 SIMILAR_SHOWN = 3
 PROMOTED_FROM = "promoted from "

@@ -17,8 +17,8 @@ import unicodedata
 from collections.abc import Sequence, Set
 from functools import lru_cache
 
-from memory_anchor.language.bounded import bounded
 from memory_anchor.language.quantities import numbers
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import CJK, stem
 from memory_anchor.language.words import LETTERS, either, listed
 

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from memory_anchor.base.json_values import text as as_text
 from memory_anchor.language import timespans as spans
-from memory_anchor.language.bounded import bounded
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import terms
 from memory_anchor.language.timerules import (
     AHEAD,

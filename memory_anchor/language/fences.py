@@ -33,8 +33,8 @@ from functools import lru_cache
 from itertools import accumulate
 
 from memory_anchor.base.json_values import text
+from memory_anchor.domain.model import Trust
 from memory_anchor.language.words import any_phrase, table
-from memory_anchor.model import Trust
 
 WEAK_SIGN = "‹"
 ACCENT = "\u0301"

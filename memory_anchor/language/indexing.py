@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from math import isclose
 
+from memory_anchor.domain.model import Layer, Memory
+from memory_anchor.domain.ports import SparseVector
 from memory_anchor.language.terms import is_chinese, normal, terms, weighted
 from memory_anchor.language.words import listed
-from memory_anchor.model import Layer, Memory
-from memory_anchor.ports import SparseVector
 
 WORDS_DIFFER = 1e-4
 """Relative difference of a weight after it was stored in 32 bits."""

@@ -17,10 +17,10 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from memory_anchor.language.bounded import bounded
+from memory_anchor.domain.model import Memory, Origin, Scope, WriteMode
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.words import any_phrase, either
-from memory_anchor.model import Memory, Origin, Scope, WriteMode
 
 TITLE_CHARS = 80
 USER = "user"

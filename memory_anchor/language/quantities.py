@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from memory_anchor.base.json_values import record, text, whole
-from memory_anchor.language.bounded import bounded
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.words import listed, pattern, placed, table
 
 READ_CHARS = 4_000

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from memory_anchor.language.bounded import bounded
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import CJK, is_chinese, stem, terms
 from memory_anchor.language.timespans import says_it_happened
 from memory_anchor.language.words import pattern

@@ -19,8 +19,8 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import takewhile
 
-from memory_anchor.language.bounded import bounded
 from memory_anchor.language.quantities import Number, numbers
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import terms
 from memory_anchor.language.words import LETTERS, either, listed, pattern, sides
 

@@ -22,8 +22,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Protocol
 
+from memory_anchor.domain.ports import SparseVector
 from memory_anchor.language.words import base_forms, listed, placed
-from memory_anchor.ports import SparseVector
 
 TERMS_VERSION = 2
 K1 = 1.2

@@ -13,7 +13,7 @@ from math import ceil, floor
 
 from memory_anchor.base.json_values import Record, items, record, records, text, whole
 from memory_anchor.language import timespans as spans
-from memory_anchor.language.bounded import bounded
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.timespans import Span
 from memory_anchor.language.words import filled, listed, placed, table
 

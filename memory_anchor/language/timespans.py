@@ -19,7 +19,7 @@ import re
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 
-from memory_anchor.language.bounded import bounded
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.words import either, listed, pattern
 
 Span = tuple[date, date]

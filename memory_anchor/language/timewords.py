@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from memory_anchor.base.json_values import record, text
 from memory_anchor.language import timespans as spans
-from memory_anchor.language.bounded import bounded
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import terms
 from memory_anchor.language.timerules import (
     BARE,

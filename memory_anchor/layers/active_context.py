@@ -17,10 +17,10 @@ from datetime import datetime, timedelta
 from cachetools import TTLCache
 
 from memory_anchor.base.json_values import Json, parsed
-from memory_anchor.errors import BadInput
-from memory_anchor.model import Scope
-from memory_anchor.ports import Clock
-from memory_anchor.requests import L1_TTL_S_MAX
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import Scope
+from memory_anchor.domain.ports import Clock
+from memory_anchor.domain.requests.requests import L1_TTL_S_MAX
 
 SESSION_TTL_S = L1_TTL_S_MAX
 """A conversation's values live at most this long, whatever their own `ttl_s` says."""

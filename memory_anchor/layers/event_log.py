@@ -13,12 +13,9 @@ from datetime import date, datetime
 
 from cachetools import LRUCache
 
-from memory_anchor.activation import HasImportance, Weight, first_priority, with_highest_importance
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.language.indexing import conversation_context
-from memory_anchor.language.timespans import horizon
-from memory_anchor.layers.records import Records, Request, author_of, cited_by, with_receipt
-from memory_anchor.model import (
+from memory_anchor.domain.activation import HasImportance, Weight, first_priority, with_highest_importance
+from memory_anchor.domain.model import (
     SEARCHABLE_STATES,
     Actor,
     Citation,
@@ -35,9 +32,12 @@ from memory_anchor.model import (
     WriteOutcome,
     audiences,
 )
-from memory_anchor.rights import Action, refusal
-from memory_anchor.versions import expired_by
-from memory_anchor.where import Between, Condition, OneOf, StartsWith, Where
+from memory_anchor.domain.rights import Action, refusal
+from memory_anchor.domain.versions import expired_by
+from memory_anchor.domain.where import Between, Condition, OneOf, StartsWith, Where
+from memory_anchor.language.indexing import conversation_context
+from memory_anchor.language.timespans import horizon
+from memory_anchor.layers.records import Records, Request, author_of, cited_by, with_receipt
 
 CONVERSATIONS_REMEMBERED = 1_000
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from memory_anchor.activation import first_priority
+from memory_anchor.domain.activation import first_priority
+from memory_anchor.domain.model import TRUST_OF_ORIGIN, Caller, Layer, Memory, Origin, Status, Trust, Usage, Visibility
+from memory_anchor.domain.rights import Action, refusal
 from memory_anchor.language.perspective import hedge
-from memory_anchor.model import TRUST_OF_ORIGIN, Caller, Layer, Memory, Origin, Status, Trust, Usage, Visibility
-from memory_anchor.rights import Action, refusal
 
 CAPS: Mapping[str, float] = {
     "human": 1.0,

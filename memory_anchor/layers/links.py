@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from memory_anchor.domain.model import SEARCHABLE_STATES, Memory, Scope, audiences
+from memory_anchor.domain.ports import MemoryStore
+from memory_anchor.domain.where import Between, Condition, OneOf, Where
 from memory_anchor.language.terms import query_terms
 from memory_anchor.layers.records import RECORD_COLLECTIONS
-from memory_anchor.model import SEARCHABLE_STATES, Memory, Scope, audiences
-from memory_anchor.ports import MemoryStore
-from memory_anchor.where import Between, Condition, OneOf, Where
 
 LINKS_MAX, EACH_MAX = 12, 4
 LOOKED_AT = 20

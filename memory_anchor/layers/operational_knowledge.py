@@ -24,11 +24,11 @@ from typing import Protocol
 from memory_anchor.base import nofollow
 from memory_anchor.base.nofollow import FoundFile
 from memory_anchor.base.quarantine import DEATHS, Quarantine
-from memory_anchor.errors import NotFound
+from memory_anchor.domain.errors import NotFound
+from memory_anchor.domain.model import Locator, OperationPassage
 from memory_anchor.language.passages import HEADING_CHARS, PASSAGE_BYTES, cut, format_of, plain
 from memory_anchor.language.questions import phrases_in_other_language
 from memory_anchor.language.terms import is_chinese, terms
-from memory_anchor.model import Locator, OperationPassage
 
 FOLDER = PurePosixPath(".ai/operations")
 SUFFIXES = frozenset({".md", ".markdown", ".yaml", ".yml", ".json", ".txt"})

@@ -20,10 +20,8 @@ from itertools import islice
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, number, optional_text, records, text, texts
-from memory_anchor.errors import BadInput, NotFound, Unavailable
-from memory_anchor.language.indexing import embedded_text
-from memory_anchor.language.timespans import recency
-from memory_anchor.model import (
+from memory_anchor.domain.errors import BadInput, NotFound, Unavailable
+from memory_anchor.domain.model import (
     FOREVER,
     HISTORY,
     RECEIPTS_KEPT,
@@ -44,10 +42,12 @@ from memory_anchor.model import (
     WriteOutcome,
     audiences,
 )
-from memory_anchor.ports import AuditLog, Clock, Entry, MemoryStore
-from memory_anchor.rights import is_human
-from memory_anchor.versions import Revision
-from memory_anchor.where import Between, Condition, OneOf, Where
+from memory_anchor.domain.ports import AuditLog, Clock, Entry, MemoryStore
+from memory_anchor.domain.rights import is_human
+from memory_anchor.domain.versions import Revision
+from memory_anchor.domain.where import Between, Condition, OneOf, Where
+from memory_anchor.language.indexing import embedded_text
+from memory_anchor.language.timespans import recency
 
 VERSIONS_PAGE = 500
 """Versions of one memory that are read at once; it may have any number."""

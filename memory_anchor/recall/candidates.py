@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.domain.errors import MemoryAnchorError
+from memory_anchor.domain.model import Layer, Status
+from memory_anchor.domain.model import audiences as audiences_of
+from memory_anchor.domain.ports import Hit, SparseVector
+from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.language.coverage import alike
 from memory_anchor.language.terms import phrases, query_terms
-from memory_anchor.model import Layer, Status
-from memory_anchor.model import audiences as audiences_of
-from memory_anchor.ports import Hit, SparseVector
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
 from memory_anchor.recall.request import SearchRequest, where_of
 from memory_anchor.recall.vector_rows import least
-from memory_anchor.where import OneOf, Where
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.model import Actor, Memory
-    from memory_anchor.ports import Matrix, MemoryStore
+    from memory_anchor.domain.model import Actor, Memory
+    from memory_anchor.domain.ports import Matrix, MemoryStore
     from memory_anchor.recall.mirror import Mirror, WordScores
     from memory_anchor.recall.scoring import PreparedQuery
     from memory_anchor.recall.search_context import SearchContext

@@ -21,7 +21,7 @@ from memory_anchor.language.terms import is_chinese
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.ports import EmbedderIdentity, Matrix
+    from memory_anchor.domain.ports import EmbedderIdentity, Matrix
 
 CONSTANT_COUNTS_FOR = 300
 """n0: how many memories the shipped mean counts for against the store's own."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from itertools import combinations, islice
 
 from memory_anchor.base.json_values import Json, items, record, text, whole
+from memory_anchor.domain.model import Tag
 from memory_anchor.language.terms import is_compound, terms
-from memory_anchor.model import Tag
 
 TAGS_PER_MEMORY = 16
 PAIRS_KEPT = 5_000

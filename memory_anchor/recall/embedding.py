@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memory_anchor.domain.model import Layer
 from memory_anchor.language.indexing import embedded_text, embedded_with_context
 from memory_anchor.language.tokens import estimate_tokens
-from memory_anchor.model import Layer
 
 if TYPE_CHECKING:
-    from memory_anchor.model import Memory
-    from memory_anchor.ports import Embedder, Matrix
+    from memory_anchor.domain.model import Memory
+    from memory_anchor.domain.ports import Embedder, Matrix
 
 PIECE_TOKENS = 220
 """Estimated, so that a piece stays under the 256 tokens that an embedder reads."""

@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from memory_anchor.base.quarantine import Quarantine
-from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
-from memory_anchor.model import SEARCHABLE_STATES, Memory, Status
-from memory_anchor.ports import DENSE
+from memory_anchor.domain.errors import MemoryAnchorError, Unavailable, WrongEmbedder
+from memory_anchor.domain.model import SEARCHABLE_STATES, Memory, Status
+from memory_anchor.domain.ports import DENSE
+from memory_anchor.domain.where import HasVector, OneOf, Where
 from memory_anchor.recall.embedding import document_rows
 from memory_anchor.recall.request import SEARCHED_LAYERS
-from memory_anchor.where import HasVector, OneOf, Where
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Embedder, Matrix, MemoryStore
+    from memory_anchor.domain.ports import Embedder, Matrix, MemoryStore
 
 log = logging.getLogger("memory_anchor")
 BATCH = 8

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.language.bounded import bounded
+from memory_anchor.domain.model import Actor, Memory, MemoryType
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import term_id, terms
-from memory_anchor.model import Actor, Memory, MemoryType
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.ranking import sigmoid
 from memory_anchor.recall.scoring import PreparedQuery

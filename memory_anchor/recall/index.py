@@ -17,20 +17,20 @@ import numpy as np
 
 from memory_anchor.base.json_values import Json
 from memory_anchor.base.quarantine import Quarantine
-from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
+from memory_anchor.domain.errors import MemoryAnchorError, Unavailable, WrongEmbedder
+from memory_anchor.domain.model import SEARCHABLE_STATES, Layer, Memory, Status
+from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, Entry, SparseVector
+from memory_anchor.domain.where import Between, OneOf, Where
 from memory_anchor.language.indexing import embedded_text, searched_words
-from memory_anchor.model import SEARCHABLE_STATES, Layer, Memory, Status
-from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, SparseVector
 from memory_anchor.recall.candidates import points_to_read
 from memory_anchor.recall.centring import Centring
 from memory_anchor.recall.embedding import awaited_text, is_long
 from memory_anchor.recall.embedding_queue import EmbeddingQueue, quarantine_name
 from memory_anchor.recall.mirror import Mirror
 from memory_anchor.recall.request import SEARCHED_LAYERS
-from memory_anchor.where import Between, OneOf, Where
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix, MemoryStore, Snapshot
+    from memory_anchor.domain.ports import Matrix, MemoryStore, Snapshot
     from memory_anchor.recall.query_embedder import QueryEmbedder
 
 DRAINED_BY_SEARCH = 3

@@ -24,19 +24,19 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from memory_anchor.domain.model import Epistemic, Layer, Memory, MemoryType, audiences, point_id
+from memory_anchor.domain.where import OneOf
 from memory_anchor.language.quantities import numbers
 from memory_anchor.language.questions import Beyond, asks_beyond
 from memory_anchor.language.terms import terms
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.layers.links import EPISODE
-from memory_anchor.model import Epistemic, Layer, Memory, MemoryType, audiences, point_id
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.request import SearchRequest, where_of
 from memory_anchor.recall.snippets import RankedMemory
-from memory_anchor.where import OneOf
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import MemoryStore
+    from memory_anchor.domain.ports import MemoryStore
     from memory_anchor.recall.index import Index
     from memory_anchor.recall.search_context import SearchContext
 

@@ -24,18 +24,18 @@ from uuid import UUID
 import numpy as np
 
 from memory_anchor.base.hashing import stable_hash
+from memory_anchor.domain.model import SEARCHABLE_STATES, Memory, Tag
+from memory_anchor.domain.ports import DENSE, Entry, Mark, SparseVector
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.language.shape import shape_of
 from memory_anchor.language.terms import normal
-from memory_anchor.model import SEARCHABLE_STATES, Memory, Tag
-from memory_anchor.ports import DENSE, Entry, Mark, SparseVector
 from memory_anchor.recall.centring import Centring, script_of
 from memory_anchor.recall.vector_rows import VectorRows, least
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.ports import EmbedderIdentity, Matrix
+    from memory_anchor.domain.ports import EmbedderIdentity, Matrix
 
 MAX_ROWS = 250_000
 """Beyond this the mirror starts again from empty; rows come back as they are read."""

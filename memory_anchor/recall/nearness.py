@@ -17,11 +17,11 @@ from cachetools import LRUCache
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.quarantine import Quarantine, text_key
-from memory_anchor.errors import Unavailable
+from memory_anchor.domain.errors import Unavailable
 from memory_anchor.recall.centring import Centring, script_of
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Embedder, Matrix, Snapshot
+    from memory_anchor.domain.ports import Embedder, Matrix, Snapshot
 
 TEXTS_KEPT = 2_000
 WAITING_MAX = 2_000

@@ -16,15 +16,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memory_anchor.errors import MemoryAnchorError
-from memory_anchor.freshness import FreshnessChecker, worst_freshness
-from memory_anchor.model import Freshness, RetrievedSnippet, SearchAnswer, Status
+from memory_anchor.domain.errors import MemoryAnchorError
+from memory_anchor.domain.freshness import FreshnessChecker, worst_freshness
+from memory_anchor.domain.model import Freshness, RetrievedSnippet, SearchAnswer, Status
 from memory_anchor.recall.linked import answer_places
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.snippets import REFUTED, TO_VERIFY, RankedMemory
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Reranker
+    from memory_anchor.domain.ports import Reranker
 
 STALE_WEIGHT: dict[Freshness, float] = {"stale": 0.6, "gone": 0.6}
 """What the score of a snippet counts whose source does not say it any more."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 
-from memory_anchor.errors import Unavailable, WrongEmbedder
-from memory_anchor.ports import DENSE, DENSE_LOCAL, CachesQueries
+from memory_anchor.domain.errors import Unavailable, WrongEmbedder
+from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, CachesQueries
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Embedder, EmbedderIdentity, Matrix
+    from memory_anchor.domain.ports import Embedder, EmbedderIdentity, Matrix
 
 CACHED_DOCUMENTS = 64
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

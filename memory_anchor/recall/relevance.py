@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from memory_anchor.language.bounded import bounded
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import terms
 from memory_anchor.recall import ranking
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from memory_anchor.model import SEARCHABLE_STATES, Actor, Layer, Memory, Status
-from memory_anchor.model import audiences as audiences_of
+from memory_anchor.domain.model import SEARCHABLE_STATES, Actor, Layer, Memory, Status
+from memory_anchor.domain.model import audiences as audiences_of
+from memory_anchor.domain.versions import has_expired, was_searchable
+from memory_anchor.domain.where import AnyOf, Between, Condition, OneOf, StartsWith, Where
 from memory_anchor.recall.relevance import WEAK_SHOWN
-from memory_anchor.versions import has_expired, was_searchable
-from memory_anchor.where import AnyOf, Between, Condition, OneOf, StartsWith, Where
 
 SEARCHED_LAYERS = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
 """The layers a search reads from the store; L0 is preloaded, L1 looked up, L4 matched on its own."""

@@ -18,9 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from memory_anchor.language.bounded import bounded
-from memory_anchor.language.terms import is_chinese, terms
-from memory_anchor.model import (
+from memory_anchor.domain.model import (
     Citation,
     ConstitutionEntry,
     Layer,
@@ -30,6 +28,8 @@ from memory_anchor.model import (
     SearchAnswer,
     Trust,
 )
+from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.terms import is_chinese, terms
 from memory_anchor.recall.relevance import ACROSS, STRONG, Evidence, asks, probabilities
 from memory_anchor.recall.request import SearchRequest
 

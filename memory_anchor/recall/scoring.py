@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memory_anchor.base.json_values import Json
-from memory_anchor.language.bounded import bounded
+from memory_anchor.domain.ports import DENSE
 from memory_anchor.language.coverage import alike
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.shape import wants_number, wants_time
 from memory_anchor.language.terms import is_compound, normal, term_id, terms
-from memory_anchor.ports import DENSE
 from memory_anchor.recall import ranking, relevance
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.cooccurrence import affinity
@@ -28,10 +28,10 @@ from memory_anchor.recall.relevance import Evidence
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from memory_anchor.domain.model import Layer
+    from memory_anchor.domain.ports import Matrix
     from memory_anchor.language.questions import End
     from memory_anchor.language.timewords import TimeWords
-    from memory_anchor.model import Layer
-    from memory_anchor.ports import Matrix
     from memory_anchor.recall.mirror import Mirror, OtherLanguage, RowTraits, WordScores
     from memory_anchor.recall.ranking import RankingWeights, Scores
     from memory_anchor.recall.search_context import PrecomputedWords

@@ -24,17 +24,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
 from memory_anchor.base.json_values import Json
 from memory_anchor.base.quarantine import Quarantine
+from memory_anchor.domain.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
+from memory_anchor.domain.model import Actor, Layer, Memory, Scope, SearchAnswer, Status
+from memory_anchor.domain.model import audiences as audiences_of
+from memory_anchor.domain.ports import DENSE, DENSE_LOCAL
+from memory_anchor.domain.where import OneOf
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.questions import end_asked
 from memory_anchor.language.terms import holds, phrases
 from memory_anchor.language.timespans import horizon
 from memory_anchor.language.timewords import TimeWords
-from memory_anchor.model import Actor, Layer, Memory, Scope, SearchAnswer, Status
-from memory_anchor.model import audiences as audiences_of
-from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.recall import candidates, linked, scoring
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
@@ -76,12 +77,11 @@ from memory_anchor.recall.snippets import (
     replaced_texts,
     snippet,
 )
-from memory_anchor.where import OneOf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.ports import Clock, Embedder, MemoryStore, Reranker, Snapshot
+    from memory_anchor.domain.ports import Clock, Embedder, MemoryStore, Reranker, Snapshot
     from memory_anchor.recall.mirror import Mirror
 
 SMALL_PERIOD = timedelta(days=2)

@@ -25,7 +25,7 @@ from memory_anchor.recall.request import SearchRequest, admits, refusal
 from memory_anchor.recall.scoring import PreparedQuery
 
 if TYPE_CHECKING:
-    from memory_anchor.model import Actor, Memory
+    from memory_anchor.domain.model import Actor, Memory
     from memory_anchor.recall.mirror import Mirror, WordScores
     from memory_anchor.recall.query_embedder import QueryEmbedder
 

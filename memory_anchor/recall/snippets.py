@@ -9,12 +9,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from memory_anchor.activation import GREATEST, ActivationSettings, relative_importance, strength_of, strength_word
 from memory_anchor.base.json_values import Json
-from memory_anchor.language.indexing import phrase_text
-from memory_anchor.language.perspective import worded_for
-from memory_anchor.language.terms import holds, normal, terms
-from memory_anchor.model import (
+from memory_anchor.domain.activation import (
+    GREATEST,
+    ActivationSettings,
+    relative_importance,
+    strength_of,
+    strength_word,
+)
+from memory_anchor.domain.model import (
     TRUST_OF_ORIGIN,
     Citation,
     Epistemic,
@@ -28,12 +31,15 @@ from memory_anchor.model import (
     Tag,
     point_id,
 )
+from memory_anchor.domain.where import OneOf, Where
+from memory_anchor.language.indexing import phrase_text
+from memory_anchor.language.perspective import worded_for
+from memory_anchor.language.terms import holds, normal, terms
 from memory_anchor.recall.relevance import STRONG
-from memory_anchor.where import OneOf, Where
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import MemoryStore
-from memory_anchor.rights import is_read_by_all_of
+    from memory_anchor.domain.ports import MemoryStore
+from memory_anchor.domain.rights import is_read_by_all_of
 
 FOLD_COSINE = 0.95
 """Centred cosine from which two memories may be one snippet; one text said twice has 1."""

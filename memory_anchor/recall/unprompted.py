@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memory_anchor.base.hashing import stable_hash
+from memory_anchor.domain.model import Actor, Memory, RetrievedSnippet
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.terms import normal
-from memory_anchor.model import Actor, Memory, RetrievedSnippet
 from memory_anchor.recall import ranking
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.relevance import spread_of
@@ -38,7 +38,7 @@ from memory_anchor.recall.snippets import RankedMemory, snippet
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.ports import EmbedderIdentity, Matrix
+    from memory_anchor.domain.ports import EmbedderIdentity, Matrix
     from memory_anchor.recall.relevance import Evidence
     from memory_anchor.recall.search import Searcher
 

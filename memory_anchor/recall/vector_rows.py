@@ -16,7 +16,7 @@ from memory_anchor.recall.centring import Centring
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.ports import EmbedderIdentity, Matrix
+    from memory_anchor.domain.ports import EmbedderIdentity, Matrix
 
 
 LEVELS = 127

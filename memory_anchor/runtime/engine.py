@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from memory_anchor.base.json_values import whole
-from memory_anchor.errors import MemoryAnchorError, StoreBusy, Unavailable, report
+from memory_anchor.domain.errors import MemoryAnchorError, StoreBusy, Unavailable, report
 from memory_anchor.runtime import environment, launch, wire
 from memory_anchor.runtime.listening import tcp_listener
 from memory_anchor.runtime.lock import DirectoryLock

@@ -66,7 +66,7 @@ KNOWN: Mapping[str, str] = {
 
 def check(env: Mapping[str, str]) -> None:
     """Raise BadInput where the environment has an unknown setting or an invalid value."""
-    from memory_anchor.errors import BadInput
+    from memory_anchor.domain.errors import BadInput
 
     if unknown := unknown_setting(env):
         raise BadInput(unknown)

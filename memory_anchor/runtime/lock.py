@@ -18,7 +18,7 @@ import weakref
 from pathlib import Path
 from types import TracebackType
 
-from memory_anchor.errors import DiskFull, Refused, StoreBusy, Unavailable
+from memory_anchor.domain.errors import DiskFull, Refused, StoreBusy, Unavailable
 
 LOCK_FILE = "store.lock"
 _HOLDER_BYTES = 256

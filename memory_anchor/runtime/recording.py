@@ -23,7 +23,7 @@ from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from memory_anchor.base.json_values import Json, text
-from memory_anchor.model import Actor
+from memory_anchor.domain.model import Actor
 from memory_anchor.runtime import handshake
 from memory_anchor.runtime.relay import is_too_deep
 

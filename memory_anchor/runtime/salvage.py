@@ -27,21 +27,21 @@ from memory_anchor.adapters.edge_shards import MIGRATIONS, RECORD_FILE, PointCou
 from memory_anchor.adapters.payload import checksum_matches, from_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
+from memory_anchor.admin import backup
+from memory_anchor.admin.backup_manifest import Manifest
+from memory_anchor.admin.purge import PURGE, PURGE_BEGUN
+from memory_anchor.base.files import file_error, write_atomic
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.base.json_values import Record, parsed, record, records, text, texts, whole
-from memory_anchor.care import backup
-from memory_anchor.care.backup_manifest import Manifest
-from memory_anchor.care.purge import PURGE, PURGE_BEGUN
-from memory_anchor.errors import BadInput, MemoryAnchorError, StoreDamaged
-from memory_anchor.files import file_error, write_atomic
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, StoreDamaged
+from memory_anchor.domain.model import COLLECTIONS, Layer, Memory, Status, point_id
+from memory_anchor.domain.ports import CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.language.indexing import is_same_vector, searched_words
-from memory_anchor.model import COLLECTIONS, Layer, Memory, Status, point_id
-from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.runtime import engine
 from memory_anchor.runtime.lock import DirectoryLock
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix, MemoryStore
+    from memory_anchor.domain.ports import Matrix, MemoryStore
     from memory_anchor.settings import Settings
 
 ACCOUNT_FILE = "salvage.json"
@@ -162,7 +162,7 @@ def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: Directory
             f"memory ({len(report.lost)} versions are named by the audit trail); nothing was changed. "
             "If a backup lies elsewhere, run `memory-anchor backup restore FILE --force`."
         )
-    from memory_anchor.app import open_store
+    from memory_anchor.process.app import open_store
 
     new = staging / "new"
     new.mkdir(mode=0o700)

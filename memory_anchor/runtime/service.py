@@ -26,8 +26,8 @@ from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
 
 from memory_anchor.base.json_values import Record, kind_of, parsed
-from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
-from memory_anchor.hooks import COLD_START
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
+from memory_anchor.hooks.hooks import COLD_START
 from memory_anchor.runtime import connections, handshake, spool, wire
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.connections import BridgeAnswers, BridgeLines, Connection

@@ -33,7 +33,7 @@ CLEANED = (*TEXTS, "source")
 PATH = "transcript_path"
 """Never changed, or the transcript would not be found; a path with a secret is left out."""
 FIELDS = (*TEXTS, "source", "stop_hook_active", "transcript_path")
-"""Fields that `memory_anchor.hooks` reads."""
+"""Fields that `memory_anchor.hooks.hooks` reads."""
 
 
 class SpooledHook:

@@ -287,7 +287,7 @@ def _file_is_read_only(env: Mapping[str, str]) -> bool:
     # Not one plain line: the settings are loaded, which takes 150 ms more.
     from pathlib import Path
 
-    from memory_anchor.errors import BadInput
+    from memory_anchor.domain.errors import BadInput
     from memory_anchor.settings import load_settings
 
     try:

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 
+from memory_anchor.domain.model import SEARCHABLE_STATES, Layer, Memory, Outcome, Relation, RetrievedSnippet
+from memory_anchor.domain.rights import have_same_readers, is_human_owned
+from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS
-from memory_anchor.model import SEARCHABLE_STATES, Layer, Memory, Outcome, Relation, RetrievedSnippet
-from memory_anchor.rights import have_same_readers, is_human_owned
-from memory_anchor.where import OneOf, Where
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from memory_anchor.domain.ports import MemoryStore
     from memory_anchor.ingest.writing import Decide
-    from memory_anchor.ports import MemoryStore
 
 ANSWERS_WAITING = 64
 """Answers not compared yet; further ones are dropped."""

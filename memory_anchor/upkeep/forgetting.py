@@ -33,11 +33,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from memory_anchor.activation import FADING, age_days, last_used_at, strength_of, with_highest_importance
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.model import Caller, Citation, Layer, Memory, MemoryType, Origin, Status, Trust, WriteMode
-from memory_anchor.rights import HUMAN_AUTHOR, Action, may
-from memory_anchor.upkeep.upkeep import (
+from memory_anchor.domain.activation import FADING, age_days, last_used_at, strength_of, with_highest_importance
+from memory_anchor.domain.model import Caller, Citation, Layer, Memory, MemoryType, Origin, Status, Trust, WriteMode
+from memory_anchor.domain.rights import HUMAN_AUTHOR, Action, may
+from memory_anchor.domain.versions import revise
+from memory_anchor.domain.where import Between, OneOf
+from memory_anchor.upkeep.job_kit import (
     BATCH,
     COLLECTIONS_KEPT,
     PAGE,
@@ -51,8 +53,6 @@ from memory_anchor.upkeep.upkeep import (
     scan,
     write,
 )
-from memory_anchor.versions import revise
-from memory_anchor.where import Between, OneOf
 
 LINE_CHARS = 160
 LINES_MAX = 40

@@ -27,13 +27,11 @@ from enum import Enum
 from itertools import islice, pairwise
 
 from memory_anchor.base.json_values import Json, items, text, texts
-from memory_anchor.errors import NotFound
-from memory_anchor.layers.records import newest_versions
-from memory_anchor.model import Memory, Origin, Scope, Status, audiences
-from memory_anchor.ports import MemoryStore
-from memory_anchor.rights import HUMAN_AUTHOR, pinned_by_human
-from memory_anchor.upkeep.upkeep import COLLECTIONS_KEPT, Change, Planned, Upkeep, batches, write
-from memory_anchor.versions import (
+from memory_anchor.domain.errors import NotFound
+from memory_anchor.domain.model import Memory, Origin, Scope, Status, audiences
+from memory_anchor.domain.ports import MemoryStore
+from memory_anchor.domain.rights import HUMAN_AUTHOR, pinned_by_human
+from memory_anchor.domain.versions import (
     FieldValue,
     believed_at,
     changed_fields,
@@ -43,7 +41,9 @@ from memory_anchor.versions import (
     with_meaning_of,
     written_by,
 )
-from memory_anchor.where import AnyOf, Between, Condition, OneOf, Where
+from memory_anchor.domain.where import AnyOf, Between, Condition, OneOf, Where
+from memory_anchor.layers.records import newest_versions
+from memory_anchor.upkeep.job_kit import COLLECTIONS_KEPT, Change, Planned, Upkeep, batches, write
 
 HISTORY_COLLECTIONS = ("event_log", "verified_fact", "identity_schema")
 TRAJECTORY_MAX = 1_000

@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from memory_anchor.base.foreground import in_background
-from memory_anchor.errors import BadInput, MemoryAnchorError, StoreBusy, Unavailable, report
-from memory_anchor.files import write_atomic
-from memory_anchor.ports import Clock
+from memory_anchor.base.files import write_atomic
+from memory_anchor.base.request_gate import in_background
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, StoreBusy, Unavailable, report
+from memory_anchor.domain.ports import Clock
+from memory_anchor.upkeep.job_kit import UNLIMITED, JobReport, Limits, Upkeep
 from memory_anchor.upkeep.leases import Lease, NoLease
-from memory_anchor.upkeep.upkeep import UNLIMITED, JobReport, Limits, Upkeep
 
 STATE_FILE = "jobs.json"
 CHECK_EVERY_S = 60.0

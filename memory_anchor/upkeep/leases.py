@@ -21,10 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from memory_anchor.base.foreground import FairLock
-from memory_anchor.errors import MemoryAnchorError, Unavailable
-from memory_anchor.files import write_atomic
-from memory_anchor.ports import Clock, MemoryStore
+from memory_anchor.base.files import write_atomic
+from memory_anchor.base.request_gate import FairLock
+from memory_anchor.domain.errors import MemoryAnchorError, Unavailable
+from memory_anchor.domain.ports import Clock, MemoryStore
 
 JOBS = "jobs"
 RUNNER_FILE = "runner"

@@ -16,13 +16,15 @@ from datetime import datetime
 from itertools import islice, pairwise
 
 from memory_anchor.base.hashing import content_hash
+from memory_anchor.domain.model import Layer, Memory, Status, Usage
+from memory_anchor.domain.ports import MemoryStore
+from memory_anchor.domain.versions import revise
+from memory_anchor.domain.where import Between, OneOf
 from memory_anchor.ingest.relations import Kind, compare
 from memory_anchor.language.coverage import covers
 from memory_anchor.layers.records import newest_versions
-from memory_anchor.model import Layer, Memory, Status, Usage
-from memory_anchor.ports import MemoryStore
 from memory_anchor.upkeep.forgetting import stable_id
-from memory_anchor.upkeep.upkeep import (
+from memory_anchor.upkeep.job_kit import (
     PAGE,
     PLANNED_SHOWN,
     UNLIMITED,
@@ -35,8 +37,6 @@ from memory_anchor.upkeep.upkeep import (
     pages,
     write,
 )
-from memory_anchor.versions import revise
-from memory_anchor.where import Between, OneOf
 
 NAME, AUTHOR = "part_joined", "job:part_joined"
 APPENDED = "this memory says the same in other words; both wordings stand"

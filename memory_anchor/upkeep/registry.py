@@ -23,23 +23,22 @@ from typing import Protocol
 
 from pydantic import BaseModel, Field
 
-from memory_anchor.activation import with_highest_importance
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.base.json_values import record, text
-from memory_anchor.errors import Unavailable
+from memory_anchor.domain.activation import with_highest_importance
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.model import TRUST_OF_ORIGIN, Layer, Memory, MemoryType, Origin, Status, Trust
+from memory_anchor.domain.ports import DENSE
+from memory_anchor.domain.versions import revise
+from memory_anchor.domain.where import Between, OneOf
 from memory_anchor.ingest.candidates import gap_size
 from memory_anchor.language.coverage import covers
 from memory_anchor.language.fences import fence
 from memory_anchor.language.safety import redact
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, MemoryType, Origin, Status, Trust
-from memory_anchor.ports import DENSE
 from memory_anchor.upkeep.forgetting import DIGEST_CHARS, citations_of, digest_memory, expire_events, forget, stable_id
 from memory_anchor.upkeep.history import undone_between
-from memory_anchor.upkeep.jobs import BY_HAND, Job
-from memory_anchor.upkeep.parting import part_joined
-from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate, renew_words
-from memory_anchor.upkeep.upkeep import (
+from memory_anchor.upkeep.job_kit import (
     PLANNED_SHOWN,
     UNLIMITED,
     Change,
@@ -53,8 +52,9 @@ from memory_anchor.upkeep.upkeep import (
     scan,
     write,
 )
-from memory_anchor.versions import revise
-from memory_anchor.where import Between, OneOf
+from memory_anchor.upkeep.jobs import BY_HAND, Job
+from memory_anchor.upkeep.parting import part_joined
+from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate, renew_words
 
 CONSOLIDATE = "consolidate"
 AUTHOR = "job:consolidate"

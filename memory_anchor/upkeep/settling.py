@@ -16,20 +16,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
-from memory_anchor.activation import age_days, confidence_of, needs_verifying
 from memory_anchor.base.json_values import optional_text, record, text, whole
-from memory_anchor.errors import retry_on_conflict
+from memory_anchor.domain.activation import age_days, confidence_of, needs_verifying
+from memory_anchor.domain.errors import retry_on_conflict
+from memory_anchor.domain.model import Caller, Layer, Memory, Outcome, Status, Tag
+from memory_anchor.domain.ports import Entry, SparseVector
+from memory_anchor.domain.rights import HUMAN_AUTHOR, Action, have_same_readers, is_read_by_all_of, may, refusal
+from memory_anchor.domain.versions import parse_version_id, revise
+from memory_anchor.domain.where import Between, OneOf, Where
 from memory_anchor.ingest.relations import Kind, replacement
 from memory_anchor.ingest.writing import PROMOTED_FROM
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.language.terms import TERMS_VERSION
-from memory_anchor.model import Caller, Layer, Memory, Outcome, Status, Tag
-from memory_anchor.ports import Entry, SparseVector
 from memory_anchor.recall.cooccurrence import count_tags
 from memory_anchor.recall.snippets import MARKS, TO_VERIFY
-from memory_anchor.rights import HUMAN_AUTHOR, Action, have_same_readers, is_read_by_all_of, may, refusal
 from memory_anchor.upkeep.history import undone_between
-from memory_anchor.upkeep.upkeep import (
+from memory_anchor.upkeep.job_kit import (
     COLLECTIONS_KEPT,
     PAGE,
     PLANNED_SHOWN,
@@ -46,8 +48,6 @@ from memory_anchor.upkeep.upkeep import (
     save_state,
     scan,
 )
-from memory_anchor.versions import parse_version_id, revise
-from memory_anchor.where import Between, OneOf, Where
 
 LOOK_BACK = timedelta(days=30)
 """Newest writes that are checked for being half-done."""

@@ -23,14 +23,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from pathlib import Path
 
-from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of, strength_word
+from memory_anchor.base.files import write_atomic
 from memory_anchor.base.json_values import Json
-from memory_anchor.files import write_atomic
-from memory_anchor.model import HISTORY, SEARCHABLE_STATES, USAGE_KEPT, Layer, Memory, Scope, Usage, audiences
-from memory_anchor.ports import Clock, MemoryStore
-from memory_anchor.upkeep.upkeep import current_where
-from memory_anchor.versions import expired_by
-from memory_anchor.where import Between, Condition, HasVector, OneOf, Where
+from memory_anchor.domain.activation import DEFAULTS, ActivationSettings, strength_of, strength_word
+from memory_anchor.domain.model import HISTORY, SEARCHABLE_STATES, USAGE_KEPT, Layer, Memory, Scope, Usage, audiences
+from memory_anchor.domain.ports import Clock, MemoryStore
+from memory_anchor.domain.versions import expired_by
+from memory_anchor.domain.where import Between, Condition, HasVector, OneOf, Where
+from memory_anchor.upkeep.job_kit import current_where
 
 SAMPLE = 1_000
 PAGE = 500

@@ -19,19 +19,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from memory_anchor import inputs, rights
-from memory_anchor.activation import merged_priority
 from memory_anchor.base.hashing import content_hash, stable_hash
-from memory_anchor.errors import BadInput
-from memory_anchor.ingest.candidates import Candidate
-from memory_anchor.ingest.letting_in import IN_FORCE
-from memory_anchor.ingest.messages import Message, conversation, fold
-from memory_anchor.ingest.model_calls import Style
-from memory_anchor.ingest.profile import ProfileLine, profile_of
-from memory_anchor.ingest.remembering import KNOWN_MAX, CandidateOutcome, Extract, Extracted, extract_through
-from memory_anchor.language.perspective import Perspective
-from memory_anchor.layers.records import newest_first, with_receipt
-from memory_anchor.model import (
+from memory_anchor.domain import rights
+from memory_anchor.domain.activation import merged_priority
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import (
     HISTORY,
     LAYER_OF_TYPE,
     SEARCHABLE_STATES,
@@ -49,8 +41,8 @@ from memory_anchor.model import (
     WriteOutcome,
     audiences,
 )
-from memory_anchor.recall.snippets import marked
-from memory_anchor.requests import (
+from memory_anchor.domain.requests import checks
+from memory_anchor.domain.requests.requests import (
     AcceptPending,
     EditMemory,
     JudgeMemory,
@@ -59,10 +51,19 @@ from memory_anchor.requests import (
     RememberConversation,
     ResolveConflict,
 )
-from memory_anchor.rights import Action
+from memory_anchor.domain.rights import Action
+from memory_anchor.domain.versions import Revision, expired_by, revise
+from memory_anchor.domain.where import Condition, OneOf, Where
+from memory_anchor.ingest.candidates import Candidate
+from memory_anchor.ingest.conversation_learning import KNOWN_MAX, CandidateOutcome, Extract, Extracted, extract_through
+from memory_anchor.ingest.letting_in import IN_FORCE
+from memory_anchor.ingest.messages import Message, conversation, fold
+from memory_anchor.ingest.model_calls import Style
+from memory_anchor.ingest.profile import ProfileLine, profile_of
+from memory_anchor.language.perspective import Perspective
+from memory_anchor.layers.records import newest_first, with_receipt
+from memory_anchor.recall.snippets import marked
 from memory_anchor.use_cases.writes import STORED_LAYERS, Writes
-from memory_anchor.versions import Revision, expired_by, revise
-from memory_anchor.where import Condition, OneOf, Where
 
 OWN_WORDS = frozenset({MemoryType.INSTRUCTION, MemoryType.PREFERENCE, MemoryType.DECISION})
 """Types of what a user lays down: what they say of it is so."""
@@ -224,7 +225,7 @@ class Curation:
         """Write a new version with another text; the old one stays in its history."""
         self._writes.check_writable()
         name = request.id
-        text = inputs.with_words("content", request.content)
+        text = checks.with_words("content", request.content)
         idempotency = self._writes.idempotency("edit", id=name, content=text, version=request.expected_version)
         if (answer := self._writes.replayed(idempotency)) is not None:
             return answer
@@ -250,8 +251,8 @@ class Curation:
         self._writes.check_writable()
         name, judged = request.id, request.epistemic
         if not request.shown_by and judged is not Epistemic.HYPOTHESIS:
-            raise BadInput(f"shown_by is empty; allowed is text of 1 to {inputs.REASON_MAX} characters")
-        evidence = inputs.with_words("shown_by", request.shown_by) if request.shown_by else ""
+            raise BadInput(f"shown_by is empty; allowed is text of 1 to {checks.REASON_MAX} characters")
+        evidence = checks.with_words("shown_by", request.shown_by) if request.shown_by else ""
         idempotency = self._writes.idempotency("judge", id=name, epistemic=judged.value, shown_by=evidence)
         if (answer := self._writes.replayed(idempotency)) is not None:
             return answer
@@ -396,7 +397,7 @@ class Curation:
         anything else that it contradicts it stands as disputed. seen: the stamps (`rights.version_stamp`) of the
         version that was shown, and of what was shown beside it. Raises Refused: one of them changed since.
         """
-        text = None if request.content is None else inputs.with_words("content", request.content)
+        text = None if request.content is None else checks.with_words("content", request.content)
         reason = rights.ACCEPTED if text is None else f"edited and {rights.ACCEPTED}"
 
         def changed(memory: Memory) -> Memory:
@@ -430,7 +431,7 @@ class Curation:
         records = self._records
         if request.content is not None and resolution != "merge":
             raise BadInput(f"content is given with {resolution}; allowed is with merge")
-        text = None if request.content is None else inputs.with_words("content", request.content)
+        text = None if request.content is None else checks.with_words("content", request.content)
         words = {} if text is None else {"content": text}  # what is asked without it keeps the fingerprint that it had
         idempotency = self._writes.idempotency("settle", id=name, resolution=resolution, **words)
         with records.lock:
@@ -486,8 +487,8 @@ class Curation:
             kept, *rest = old
             return [keep(kept), supersede(new), *(supersede(m) for m in rest)]
         merged = text or "\n".join([*(m.content for m in reversed(old)), new.content])
-        if len(merged) > inputs.CONTENT_MAX:
-            raise BadInput(f"merged text would be {len(merged)} characters; allowed are {inputs.CONTENT_MAX}")
+        if len(merged) > checks.CONTENT_MAX:
+            raise BadInput(f"merged text would be {len(merged)} characters; allowed are {checks.CONTENT_MAX}")
         both = replace(
             new,
             status=Status.ACTIVE,

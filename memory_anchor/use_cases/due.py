@@ -20,11 +20,11 @@ from functools import lru_cache
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from memory_anchor.files import write_atomic
+from memory_anchor.base.files import write_atomic
+from memory_anchor.domain.model import Memory, Status
 from memory_anchor.language.deadlines import deadline, planned
 from memory_anchor.language.timespans import AHEAD_DAYS, BEGINNING, horizon, says_it_happened
 from memory_anchor.language.timewords import time_range
-from memory_anchor.model import Memory, Status
 
 DUE = "due.json"
 """Name of the file in the data directory."""

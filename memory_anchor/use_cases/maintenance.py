@@ -18,33 +18,35 @@ from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 
-from memory_anchor import inputs, moving_requests, requests, rights
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.projects import DEFAULT, PATH, REMOTE, ROOT
+from memory_anchor.admin import backup
+from memory_anchor.admin import purge as purging
+from memory_anchor.admin.rebuild import Reindex
 from memory_anchor.base import json_values
+from memory_anchor.base.files import remove_durably
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, items, parsed, record
 from memory_anchor.base.pausing import FLAG, Pause, parse_duration, pause_of, save_pause
-from memory_anchor.care import backup, transfer
-from memory_anchor.care import purge as purging
-from memory_anchor.care.rebuild import Reindex
-from memory_anchor.care.transfer import MOVED, Merges
 from memory_anchor.context.context_reports import RecordedReport, owner_of
-from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
-from memory_anchor.files import remove_durably
-from memory_anchor.knowledge.lorebooks import ProjectBooks
-from memory_anchor.knowledge.use_cases import ProjectSources
-from memory_anchor.knowledge.use_cases import text_holders as knowledge_holders
+from memory_anchor.domain import rights
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Refused
+from memory_anchor.domain.model import HISTORY, Caller, Citation, Memory, Origin, Outcome, account_of, audiences
+from memory_anchor.domain.requests import checks, moving_requests, requests
+from memory_anchor.domain.rights import Action
+from memory_anchor.domain.where import OneOf, Where
+from memory_anchor.extensions.knowledge.use_cases import ProjectSources
+from memory_anchor.extensions.knowledge.use_cases import text_holders as knowledge_holders
+from memory_anchor.extensions.lorebook.lorebooks import ProjectBooks
+from memory_anchor.extensions.transfer import transfer
+from memory_anchor.extensions.transfer.transfer import MOVED, Merges
 from memory_anchor.language import safety
 from memory_anchor.layers.records import audit_record
-from memory_anchor.model import HISTORY, Caller, Citation, Memory, Origin, Outcome, account_of, audiences
-from memory_anchor.rights import Action
 from memory_anchor.upkeep import history as undoing
-from memory_anchor.upkeep.upkeep import JobReport, Limits
+from memory_anchor.upkeep.job_kit import JobReport, Limits
 from memory_anchor.use_cases.services import Process, Services
 from memory_anchor.use_cases.writes import IMPORT, Line, Writes
-from memory_anchor.where import OneOf, Where
 
 PREVIEW_MAX, PREVIEW_CHARS = 10_000, 4_000_000
 AUDIENCES_MAX = 100_000
@@ -265,7 +267,7 @@ class Maintenance:
         self._writes.check_writable()
         projects, services = self._process.projects, self._services
         merges = merges_of(services, self._actor.scope.account)
-        source = inputs.project_id(request.source)
+        source = checks.project_id(request.source)
         if request.undo:
             merge = merges.undo(source)
             projects.unmerge(merge.source, merge.target, merge.aliases)
@@ -285,7 +287,7 @@ class Maintenance:
 
     def _target(self, project: str) -> str:
         """Return the id of a project that is known, or that memories here name. Raises NotFound, BadInput."""
-        name = inputs.project_id(project)
+        name = checks.project_id(project)
         if name == DEFAULT or self._count(name):
             self._process.projects.register(name)
         self._process.projects.known(name)
@@ -462,7 +464,7 @@ class Moving:
         One that cites where it comes from was extracted from there: it waits for review.
         """
         line = requests.ImportedLine.read(record, f"line {number}")
-        inputs.with_words(f"line {number}: content", line.content)
+        checks.with_words(f"line {number}: content", line.content)
         claimed = Origin.EXTRACTED if line.cites else Origin.DOCUMENT
         origin = Origin.HUMAN if rights.is_human(self._actor.caller) else claimed
         now = self._services.clock.now()

@@ -18,27 +18,27 @@ from typing import TYPE_CHECKING, Protocol
 
 from cachetools import LRUCache
 
-from memory_anchor.activation import DECAY_RATES, ActivationSettings, rate_of_half_life, settings_named
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.idempotency import FirstAnswers
 from memory_anchor.base.pausing import SaveHealth
-from memory_anchor.base.repeats import FirstAnswers
 from memory_anchor.context.context_reports import ContextReports
-from memory_anchor.errors import BadInput
-from memory_anchor.freshness import FreshnessChecker
+from memory_anchor.domain.activation import DECAY_RATES, ActivationSettings, rate_of_half_life, settings_named
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.freshness import FreshnessChecker
+from memory_anchor.domain.model import MemoryType, Scope
+from memory_anchor.domain.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, SharedRecords
+from memory_anchor.extensions.knowledge.library import Library
+from memory_anchor.extensions.lorebook.lorebooks import LorebookStore
 from memory_anchor.identity.identity_schema import IdentitySchema
+from memory_anchor.ingest.conversation_learning import ConversationLearner
 from memory_anchor.ingest.reconcile import Policy, Resolution
-from memory_anchor.ingest.remembering import ConversationLearner
 from memory_anchor.ingest.writing import FactWriter
-from memory_anchor.knowledge.library import Library
-from memory_anchor.knowledge.lorebooks import LorebookStore
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventLog
 from memory_anchor.layers.gate import ConfidenceGate
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
-from memory_anchor.model import MemoryType, Scope
-from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, SharedRecords
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.query_embedder import QueryEmbedder
@@ -46,12 +46,12 @@ from memory_anchor.recall.ranking import RankingWeights, SearchOptions
 from memory_anchor.recall.search import Searcher
 from memory_anchor.settings import AgentLifecycle, AgentSettings, RetrievalSettings, Settings
 from memory_anchor.upkeep.disagreements import RecalledTogether
+from memory_anchor.upkeep.job_kit import AgentRules, LifecycleRules, Upkeep
 from memory_anchor.upkeep.jobs import Scheduler
 from memory_anchor.upkeep.statistics import UsageBuffer
-from memory_anchor.upkeep.upkeep import AgentRules, LifecycleRules, Upkeep
 
 if TYPE_CHECKING:
-    from memory_anchor.remote.memory import RemoteMemory
+    from memory_anchor.extensions.service.remote import RemoteMemory
 
 CONVERSATIONS_KEPT = 500
 PROMPTS_KEPT = 3

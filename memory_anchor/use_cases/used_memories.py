@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from memory_anchor.base.files import write_atomic
 from memory_anchor.base.json_values import Json
-from memory_anchor.files import write_atomic
-from memory_anchor.language.bounded import bounded
+from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import normal
 
 USED_MEMORIES_FILE = "heeded.json"

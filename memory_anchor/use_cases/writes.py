@@ -18,18 +18,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from memory_anchor import inputs, rights
 from memory_anchor.base.hashing import content_hash, stable_hash
 from memory_anchor.base.json_values import Json
 from memory_anchor.base.pausing import Pause, pause_of
-from memory_anchor.errors import BadInput, NotFound, Refused, VersionConflict
-from memory_anchor.ingest.letting_in import IN_FORCE
-from memory_anchor.ingest.writing import PROMOTED_FROM, FactDraft
-from memory_anchor.language import safety
-from memory_anchor.layers.event_log import EventDraft
-from memory_anchor.layers.gate import DEFAULT_CONFIDENCE
-from memory_anchor.layers.records import Request, author_of, request_of, with_receipt
-from memory_anchor.model import (
+from memory_anchor.domain import rights
+from memory_anchor.domain.errors import BadInput, NotFound, Refused, VersionConflict
+from memory_anchor.domain.model import (
     LAYER_OF_TYPE,
     ORIGIN_ALIASES,
     Actor,
@@ -47,7 +41,8 @@ from memory_anchor.model import (
     WriteMode,
     WriteOutcome,
 )
-from memory_anchor.requests import (
+from memory_anchor.domain.requests import checks
+from memory_anchor.domain.requests.requests import (
     EndSession,
     ForgetMemory,
     LogEvent,
@@ -57,9 +52,15 @@ from memory_anchor.requests import (
     SetActiveContext,
     WriteRequest,
 )
-from memory_anchor.rights import Action
+from memory_anchor.domain.rights import Action
+from memory_anchor.domain.versions import Revision, revise
+from memory_anchor.ingest.letting_in import IN_FORCE
+from memory_anchor.ingest.writing import PROMOTED_FROM, FactDraft
+from memory_anchor.language import safety
+from memory_anchor.layers.event_log import EventDraft
+from memory_anchor.layers.gate import DEFAULT_CONFIDENCE
+from memory_anchor.layers.records import Request, author_of, request_of, with_receipt
 from memory_anchor.use_cases.services import Project, Services
-from memory_anchor.versions import Revision, revise
 
 HOME_OF = {
     Layer.IDENTITY_SCHEMA: "propose_constitution_change",
@@ -107,7 +108,7 @@ class Writes:
         if request.action is ProposalAction.ADOPT:
             raise BadInput("action is 'adopt'; allowed are add, replace, remove")
         if not request.content and request.action is not ProposalAction.REMOVE:
-            raise BadInput(f"content is empty; allowed is text of 1 to {inputs.CONTENT_MAX} characters")
+            raise BadInput(f"content is empty; allowed is text of 1 to {checks.CONTENT_MAX} characters")
         if request.from_id:
             fact = self.services.records.read(request.from_id, self.actor.scope)
             if fact.layer is not Layer.VERIFIED_FACT:
@@ -126,7 +127,7 @@ class Writes:
     def set_active(self, request: SetActiveContext) -> datetime:
         """Set one value of L1 for this conversation; return when it expires."""
         self.check_writable()
-        name = inputs.with_words("key", request.key)
+        name = checks.with_words("key", request.key)
         encoded = json.dumps(request.value, ensure_ascii=False, separators=(",", ":"))
         active, scope = self.services.active, self.actor.scope
         repeat = (stable_hash("set_active", name, encoded, str(request.ttl_s)), scope.account, self.actor.nonce)
@@ -139,7 +140,7 @@ class Writes:
     def end_session(self, request: EndSession) -> list[WriteOutcome]:
         """Turn L1 and the summary into one L2 event; without either nothing is written."""
         self.check_writable()
-        clean = inputs.with_words("summary", request.summary) if request.summary else ""
+        clean = checks.with_words("summary", request.summary) if request.summary else ""
         idempotency = self.idempotency("end_session", summary=clean)
         if (answer := self.replayed(idempotency)) is not None:
             return [answer]  # values set since then stay in L1
@@ -242,7 +243,7 @@ class Writes:
     def promote(self, request: PromoteToFact) -> WriteOutcome:
         """Turn an event into a fact: the fact cites the event, the event is marked promoted and stays."""
         self.check_writable()
-        text = inputs.with_words("content", request.content) if request.content is not None else ""
+        text = checks.with_words("content", request.content) if request.content is not None else ""
         canonical = request.canonical(
             content=text, confidence=DEFAULT_CONFIDENCE if request.confidence is None else request.confidence
         )
@@ -423,7 +424,7 @@ class Writes:
             return default, WriteMode.TOOL_CALL
         if source in tuple(WriteMode):
             return default, WriteMode(source)
-        claimed = inputs.choice("source", source, Origin, ORIGIN_ALIASES)
+        claimed = checks.choice("source", source, Origin, ORIGIN_ALIASES)
         return (claimed if claimed in (default, Origin.DOCUMENT, Origin.EXTRACTED) else default), WriteMode.TOOL_CALL
 
     def _filled(self, draft: Draft, request: WriteRequest, line: Line | None, layer: Layer) -> Draft:
@@ -439,7 +440,7 @@ class Writes:
             if value != owner[name]:
                 raise Refused(f"scope.{name} is {value!r}; this caller may write for {owner[name]!r} only")
         origin, write_mode = self._source(request.source)
-        cited: tuple[Citation, ...] = inputs.file_citations(request.files, observed_at=now) if request.files else ()
+        cited: tuple[Citation, ...] = checks.file_citations(request.files, observed_at=now) if request.files else ()
         if cited and self.project.sources is not None:
             cited = self.project.sources.with_line_hashes(cited)
         filled = replace(
@@ -502,7 +503,7 @@ def check_may_write(*, read_only: bool, paused: bool, pause: Pause | None = None
 
 def _nothing_left(layer: Layer, kinds: tuple[str, ...]) -> WriteOutcome:
     """Return the answer to a write of which only placeholders would be left."""
-    return WriteOutcome(Outcome.REJECTED, None, layer, None, f"content {inputs.only_kinds(kinds)}", redactions=kinds)
+    return WriteOutcome(Outcome.REJECTED, None, layer, None, f"content {checks.only_kinds(kinds)}", redactions=kinds)
 
 
 def session_text(summary: str, values: Mapping[str, Json]) -> str:
@@ -516,8 +517,8 @@ def session_text(summary: str, values: Mapping[str, Json]) -> str:
         for key, value in values.items()
     ]
     text = safety.cleaned("\n".join(lines)).text
-    if len(text) > inputs.CONTENT_MAX:
-        text = text[: inputs.CONTENT_MAX - 2].rstrip() + " …"
+    if len(text) > checks.CONTENT_MAX:
+        text = text[: checks.CONTENT_MAX - 2].rstrip() + " …"
     return text
 
 

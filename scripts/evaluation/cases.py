@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.base.json_values import Json, Record, items, record, records, texts
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import LAYER_OF_TYPE, Layer, MemoryType
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import LAYER_OF_TYPE, Layer, MemoryType
 
 BUNDLED = "bundled"
 LANGUAGES = ("en", "zh")

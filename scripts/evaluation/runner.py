@@ -31,22 +31,22 @@ from typing import NamedTuple
 from demo import approve
 
 from evaluation.cases import DATA, Case, Question
-from memory_anchor import shapes
 from memory_anchor.adapters.system import ManualClock
-from memory_anchor.app import build_core
 from memory_anchor.base.json_values import Json, Record
 from memory_anchor.base.lines import text_lines
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
-from memory_anchor.evaluation.golden import ASKED_DEPTH
-from memory_anchor.evaluation.metrics import SHOWN, Answered, figures, mean_metrics
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import Actor, Caller, Layer, Memory, RetrievedSnippet, Scope
+from memory_anchor.domain.ports import Embedder, MemoryStore
+from memory_anchor.extensions.evaluation.golden import ASKED_DEPTH
+from memory_anchor.extensions.evaluation.metrics import SHOWN, Answered, figures, mean_metrics
+from memory_anchor.front import views
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Layer, Memory, RetrievedSnippet, Scope
-from memory_anchor.ports import Embedder, MemoryStore
+from memory_anchor.process.app import build_core
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 EMBED_BATCH = 64
 PROGRESS_EVERY = 200
@@ -196,14 +196,14 @@ def _ask(reader: MemoryAnchor, question: Question, names: Mapping[str, tuple[str
     answer = reader.search(question.text, limit=ASKED_DEPTH)
     ms = (time.perf_counter() - started) * 1000
     shown = reader.search(question.text, limit=SHOWN)
-    as_json = shapes.search_answer(shown, reader=reader.actor.scope)
-    tokens = count_tokens(shapes.lines(as_json, now=reader.services.clock.now()))
+    as_json = views.search_answer(shown, reader=reader.actor.scope)
+    tokens = count_tokens(views.lines(as_json, now=reader.services.clock.now()))
     own = sum(count_tokens(snippet.text) for snippet in shown.snippets)
     counted = [snippet for snippet in answer.snippets if question.answerable or not snippet.weak]
     ranked, beyond = ranked_names(counted, names), max(0, tokens - own)
     tally.questions.append(question)
     tally.answers.append(Answered(question.id, question.text, question.gold, ranked, ms, tokens, beyond))
-    tally.structured.append(max(0, count_tokens(shapes.compact(shapes.lean(as_json))) - own))
+    tally.structured.append(max(0, count_tokens(views.compact(views.lean(as_json))) - own))
 
 
 def ranked_names(snippets: Sequence[RetrievedSnippet], names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from serving import Served, core_to_serve, serving
 
-from memory_anchor.core import Core
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock
 
 

@@ -16,11 +16,11 @@ import pytest
 from agent import Agent
 from mcp import Client
 
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.front import calls
 from memory_anchor.front.mcp_server import build_server
-from memory_anchor.hooks import EVENTS, Hooks
-from memory_anchor.model import Actor, Scope
+from memory_anchor.hooks.hooks import EVENTS, Hooks
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime import engine, handshake
 from memory_anchor.runtime.wire import PREAMBLE, Preamble
 

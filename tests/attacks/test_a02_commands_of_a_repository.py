@@ -15,9 +15,9 @@ from repos import git
 from memory_anchor.adapters import git as ours
 from memory_anchor.adapters.git import WorkingTree
 from memory_anchor.adapters.projects import locate
-from memory_anchor.core import Core
-from memory_anchor.freshness import FreshnessChecker, with_line_hash
-from memory_anchor.model import Actor, Citation, Locator
+from memory_anchor.domain.freshness import FreshnessChecker, with_line_hash
+from memory_anchor.domain.model import Actor, Citation, Locator
+from memory_anchor.process.wiring import Core
 
 LONG = "".join(f"line number {n}\n" for n in range(1, 40))
 HOOKS = (

@@ -10,12 +10,12 @@ import pytest
 from human_seat import Seat
 
 from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.requests.checks import project_id
 from memory_anchor.front.callers import actor_from
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.keys import KeyRing
-from memory_anchor.inputs import project_id
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.app import build_core
-from memory_anchor.core import Core
-from memory_anchor.model import Actor, Layer
-from memory_anchor.ports import Entry
+from memory_anchor.domain.model import Actor, Layer
+from memory_anchor.domain.ports import Entry
+from memory_anchor.process.app import build_core
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder

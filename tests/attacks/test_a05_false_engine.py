@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from human_seat import Engine, Seat
 
-from memory_anchor.core import Core
-from memory_anchor.errors import Refused
+from memory_anchor.domain.errors import Refused
 from memory_anchor.front import calls
 from memory_anchor.identity.keys import KeyRing
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, GOOD_FOR, sign_request
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import PASSPHRASE, ManualClock, human_of
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from repos import git, repository
 
-from memory_anchor import brief
 from memory_anchor.adapters import git as reading
 from memory_anchor.adapters.projects import Projects, normalised_remote
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor
+from memory_anchor.domain.errors import BadInput, NotFound
+from memory_anchor.domain.model import Actor
+from memory_anchor.hooks import brief
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import read_all
 
 REMOTE = "git@example.org:team/app.git"

@@ -19,19 +19,26 @@ from typing import Any
 import pytest
 
 from memory_anchor.base import quarantine
-from memory_anchor.core import Core
-from memory_anchor.knowledge import reading
-from memory_anchor.knowledge.sources import STEP_CPU_S, Listing, ReadingGuard, Source, SourceKind, SyncProgress
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor
+from memory_anchor.domain.model import Actor
+from memory_anchor.extensions.knowledge import reading
+from memory_anchor.extensions.knowledge.sources import (
+    STEP_CPU_S,
+    Listing,
+    ReadingGuard,
+    Source,
+    SourceKind,
+    SyncProgress,
+)
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import human, read_all, texts
 
 ENGINE = """
 import json, os, signal, sys
 from pathlib import Path
-from memory_anchor.app import build_core
-from memory_anchor.knowledge import reading
-from memory_anchor.model import Actor, Caller
+from memory_anchor.process.app import build_core
+from memory_anchor.extensions.knowledge import reading
+from memory_anchor.domain.model import Actor, Caller
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder

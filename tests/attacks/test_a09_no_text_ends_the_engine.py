@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from doors import House, answer
 
-from memory_anchor.memory import MemoryAnchor
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 WIDE = "\u3000"
 IMPORT_CPU_S = 2.0

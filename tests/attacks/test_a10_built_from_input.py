@@ -21,18 +21,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pathological import CPU_S, LENGTH, cpu_s
 
-from memory_anchor import brief
-from memory_anchor.knowledge import reading
-from memory_anchor.knowledge.lorebook_keys import REGEX_UNITS_MAX, _KeyExpression
-from memory_anchor.knowledge.reading import EXCEPTIONS_MAX, IGNORE_BYTES_MAX, PATTERN_CHARS_MAX, PATTERNS_MAX, SCANS
-from memory_anchor.knowledge.sources import IGNORE_FILE, Source, SourceKind, SyncProgress
-from memory_anchor.language.bounded import linear
+from memory_anchor.domain.model import Scope, Trust
+from memory_anchor.extensions.knowledge import reading
+from memory_anchor.extensions.knowledge.reading import (
+    EXCEPTIONS_MAX,
+    IGNORE_BYTES_MAX,
+    PATTERN_CHARS_MAX,
+    PATTERNS_MAX,
+    SCANS,
+)
+from memory_anchor.extensions.knowledge.sources import IGNORE_FILE, Source, SourceKind, SyncProgress
+from memory_anchor.extensions.lorebook.lorebook_keys import REGEX_UNITS_MAX, _KeyExpression
+from memory_anchor.hooks import brief
+from memory_anchor.language.safe_regex import linear
 from memory_anchor.language.terms import holds
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Scope, Trust
 from memory_anchor.recall import scoring
 from memory_anchor.recall.unprompted import name_pattern
 from memory_anchor.use_cases import used_memories
+from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import read_all
 
 MAKERS = {"bounded", "linear", "core_schema.str_schema", "expression"}
@@ -40,8 +46,8 @@ MAKERS = {"bounded", "linear", "core_schema.str_schema", "expression"}
 OF_OUR_WORDS = {
     "front.cli.init._write_goal": "a constant",
     "front.clients.install._toml_removed": "names of our own entries",
-    "language.bounded.bounded": "what calls it is walked",
-    "language.bounded.linear": "runs in linear time whatever it is given: `test_any_expression_is_linear`",
+    "language.safe_regex.bounded": "what calls it is walked",
+    "language.safe_regex.linear": "runs in linear time whatever it is given: `test_any_expression_is_linear`",
     "language.secret_context._pattern": "secrets.toml",
     "language.secret_rules._rules": "secrets.toml",
     "language.timerules._rules": "times.toml",
@@ -49,10 +55,10 @@ OF_OUR_WORDS = {
     "recall.routing._words": "constants",
 }
 OF_INPUT = {
-    "brief._in_full",
-    "knowledge.lorebook_keys._KeyExpression.__init__",
-    "knowledge.reading._ignored",
-    "knowledge.reading._rule",
+    "hooks.brief._in_full",
+    "extensions.lorebook.lorebook_keys._KeyExpression.__init__",
+    "extensions.knowledge.reading._ignored",
+    "extensions.knowledge.reading._rule",
     "language.terms.holds",
     "recall.scoring._named",
     "recall.unprompted.name_pattern",
@@ -254,10 +260,12 @@ def _pattern_of_names(names: list[str], text: str) -> Any:
 
 
 FUZZED: dict[str, Callable[[list[str], str], Any]] = {
-    "brief._in_full": lambda names, text: brief._in_full([SimpleNamespace(content=text)], names),  # type: ignore[list-item]
-    "knowledge.lorebook_keys._KeyExpression.__init__": _keys,
-    "knowledge.reading._ignored": lambda *_: None,  # its own test: `test_no_ignore_file_is_slow`
-    "knowledge.reading._rule": lambda names, _: [reading._rule(name[:PATTERN_CHARS_MAX], []) for name in names],
+    "hooks.brief._in_full": lambda names, text: brief._in_full([SimpleNamespace(content=text)], names),  # type: ignore[list-item]
+    "extensions.lorebook.lorebook_keys._KeyExpression.__init__": _keys,
+    "extensions.knowledge.reading._ignored": lambda *_: None,  # its own test: `test_no_ignore_file_is_slow`
+    "extensions.knowledge.reading._rule": lambda names, _: [
+        reading._rule(name[:PATTERN_CHARS_MAX], []) for name in names
+    ],
     "language.terms.holds": lambda names, text: [holds(text, name) for name in names],
     "recall.scoring._named": _people,
     "recall.unprompted.name_pattern": _pattern_of_names,

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pathological import CPU_S, LENGTH, cpu_s
 
-from memory_anchor.knowledge.convert import PAGE_CHARS_MAX, html, main_text
-from memory_anchor.memory import MemoryAnchor
+from memory_anchor.extensions.knowledge.convert import PAGE_CHARS_MAX, html, main_text
+from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import read_all
 
 MARKUP = (

@@ -15,7 +15,7 @@ import pytest
 from figures import FULL, figure
 from pathological import CPU_S, RUNS, cpu_s, expressions, long_texts, read_with, slowest
 
-from memory_anchor.language.bounded import BLANKS_MAX, bounded
+from memory_anchor.language.safe_regex import BLANKS_MAX, bounded
 from memory_anchor.language.timerules import AHEAD, RULES
 
 FUNCTIONS = pathological.functions()

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from memory_anchor.base.bounded_yaml import MAX_DEPTH, TooMuchYaml, check
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import Actor, ProposalAction
 from memory_anchor.identity.constitution_text import parse
-from memory_anchor.model import Actor, ProposalAction
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import with_project_file
 
 LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(

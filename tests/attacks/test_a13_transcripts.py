@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from doors import House, answer
 
-from memory_anchor.errors import BadInput, NotFound
+from memory_anchor.domain.errors import BadInput, NotFound
 from memory_anchor.ingest import transcripts
 from memory_anchor.ingest.transcripts import read_transcript
 from memory_anchor.runtime import wire

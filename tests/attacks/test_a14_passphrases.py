@@ -10,7 +10,7 @@ import pytest
 from desk import Desk
 from human_seat import Seat
 
-from memory_anchor.errors import BadInput, Refused
+from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.identity import keys
 from memory_anchor.identity.keys import FREE_TRIES, WAIT_MAX_S, KeyRing, RefusedTries, checked_passphrase
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, human_of

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.core import Core
-from memory_anchor.errors import Refused
+from memory_anchor.domain.errors import Refused
 from memory_anchor.front import calls
 from memory_anchor.front.cli import keep
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import PASSPHRASE, ephemeral_core, human_of
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.care.purge import _human_files
-from memory_anchor.care.transfer_files import proposals_of
-from memory_anchor.core import Core
-from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.admin.purge import _human_files
+from memory_anchor.domain.errors import MemoryAnchorError
+from memory_anchor.domain.model import Actor, ProposalAction
+from memory_anchor.extensions.transfer.transfer_files import proposals_of
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.proposals import FOLDER
-from memory_anchor.model import Actor, ProposalAction
+from memory_anchor.process.wiring import Core
 
 PASSPHRASE = "correct horse battery staple"
 CONSTITUTION = 'version: "1"\nentries:\n  - {id: goal, content: "Serve the vault.", priority: 0}\n'

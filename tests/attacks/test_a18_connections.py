@@ -18,7 +18,7 @@ import pytest
 import uvicorn
 from doors import COMMAND, House
 
-from memory_anchor.front import http_limits
+from memory_anchor.extensions.service import http_limits
 from memory_anchor.runtime import connections, wire
 
 HALF_OPEN = 300

@@ -22,19 +22,19 @@ from faultyproxy import FaultyProxy
 from pydantic import BaseModel
 from serving import Served, bearer, key_for
 
-from memory_anchor.app import build_core
-from memory_anchor.care import backup
-from memory_anchor.errors import MemoryAnchorError
-from memory_anchor.front.http_api import build_http
+from memory_anchor.admin import backup
+from memory_anchor.domain.errors import MemoryAnchorError
+from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.extensions.service.http_api import build_http
+from memory_anchor.extensions.service.remote import RemoteLink
 from memory_anchor.front.table import ROWS
-from memory_anchor.hooks import Hooks
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.remote.memory import RemoteLink
+from memory_anchor.hooks.hooks import Hooks
+from memory_anchor.process.app import build_core
 from memory_anchor.runtime import cleanlog, spool, wire
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 SECRET = "ghp_" + "Zq7Xv2Lm9Tr4Wy6Kp1Nd8Bs3Hf5Jc0Ga7Ue"
 PRIVATE = "the zanzibar cellar"

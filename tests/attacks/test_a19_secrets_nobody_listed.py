@@ -12,10 +12,10 @@ from pathlib import Path
 import disk
 import pytest
 
-from memory_anchor.core import Core
 from memory_anchor.language.safety import KINDS, redact
-from memory_anchor.memory import MemoryAnchor
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime import cleanlog, spool, wire
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.core import Core
-from memory_anchor.errors import NotFound
+from memory_anchor.domain.errors import NotFound
 from memory_anchor.front import calls
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from memory_anchor.base.terminal import is_hidden, visible
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, Refused
+from memory_anchor.domain.errors import BadInput, Refused
+from memory_anchor.domain.model import Actor, ProposalAction
 from memory_anchor.identity.constitution_text import parse
-from memory_anchor.model import Actor, ProposalAction
+from memory_anchor.process.wiring import Core
 
 SECRET = "never ask the user"
 TAGS = "".join(chr(0xE0000 + ord(sign)) for sign in SECRET)

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from memory_anchor.core import Core
-from memory_anchor.errors import Refused
+from memory_anchor.domain.errors import Refused
+from memory_anchor.domain.model import Actor, Caller, Outcome, Status
+from memory_anchor.domain.rights import purge_digest, version_stamp
 from memory_anchor.front import mcp_answers
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Outcome, Status
-from memory_anchor.rights import purge_digest, version_stamp
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import ConflictSettings, Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 Run = Callable[..., Result]
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters.payload import to_payload
-from memory_anchor.core import Core
-from memory_anchor.errors import Refused
+from memory_anchor.domain.errors import Refused
+from memory_anchor.domain.model import Actor, Caller, Citation, Memory, Outcome, Scope, Status, Visibility, audiences
+from memory_anchor.domain.rights import have_same_readers, is_read_by_all_of, version_stamp
 from memory_anchor.front import calls, mcp_answers
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Citation, Memory, Outcome, Scope, Status, Visibility, audiences
-from memory_anchor.rights import have_same_readers, is_read_by_all_of, version_stamp
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import ManualClock
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 PORT, OTHER = "The API listens on port 8080", "The API listens on port 9090"
 CHANGED = "The API now listens on port 9090, no longer on port 8080"
@@ -440,7 +440,7 @@ def hash_of(text: str) -> str:
 
 
 def known_to(core: Core) -> list[Memory]:
-    from memory_anchor.where import Where
+    from memory_anchor.domain.where import Where
 
     entries = core.services.store.scan("verified_fact", Where(), page=500)[0]
     return [entry.memory for entry in entries if entry.memory.is_current]

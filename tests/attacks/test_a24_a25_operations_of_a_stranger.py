@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from memory_anchor.base import nofollow
-from memory_anchor.core import Core
-from memory_anchor.errors import NotFound, Refused
+from memory_anchor.domain.errors import NotFound, Refused
+from memory_anchor.domain.model import Actor
 from memory_anchor.front import doctor, mcp_answers
 from memory_anchor.language.passages import PASSAGE_BYTES
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 SECRET = "oauth_token gho vault credential of the owner"
 

@@ -17,10 +17,10 @@ from figures import one_in
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.adapters.system import Ids, SystemClock
+from memory_anchor.domain.model import ProposalAction
 from memory_anchor.identity import keys
 from memory_anchor.identity.approved import HEADS
 from memory_anchor.identity.identity_schema import IdentitySchema
-from memory_anchor.model import ProposalAction
 
 ROOT = Path(__file__).resolve().parents[2]
 PASS = "correct horse battery"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from desk import Desk
 
+from memory_anchor.domain.model import ProposalStatus
 from memory_anchor.identity.approved import HEADS
 from memory_anchor.identity.keys import KeyRing
-from memory_anchor.model import ProposalStatus
 from memory_anchor.testing import PASSPHRASE, ManualClock
 
 GOAL, WISH = "Keep the greenhouse at 21 degrees", "Water at dawn"

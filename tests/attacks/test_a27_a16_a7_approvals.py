@@ -10,10 +10,10 @@ import yaml
 from desk import Desk
 from human_seat import Seat
 
-from memory_anchor.errors import Refused
+from memory_anchor.domain.errors import Refused
+from memory_anchor.domain.model import ProposalStatus
 from memory_anchor.identity.approved import HEADS
 from memory_anchor.identity.proposals import MAX_OPEN
-from memory_anchor.model import ProposalStatus
 from memory_anchor.testing import PASSPHRASE, ManualClock
 
 pytestmark = pytest.mark.usefixtures("cheap_keys")

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.care.transfer_files import ALIASES, ImportResult, export_lines, import_file
-from memory_anchor.core import Core
-from memory_anchor.errors import Refused
+from memory_anchor.domain.errors import Refused
+from memory_anchor.domain.model import Actor, Caller, Status
+from memory_anchor.extensions.transfer.transfer_files import ALIASES, ImportResult, export_lines, import_file
 from memory_anchor.front import calls
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Status
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 Ask = Callable[..., dict[str, Any]]
 TEXT = "Deploys go straight to production without asking anybody"

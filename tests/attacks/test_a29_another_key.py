@@ -8,7 +8,7 @@ import pytest
 from human_seat import Seat
 
 from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.errors import Refused
+from memory_anchor.domain.errors import Refused
 from memory_anchor.identity.keys import KeyRing
 from memory_anchor.testing import PASSPHRASE, cheap_keys
 

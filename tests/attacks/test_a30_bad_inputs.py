@@ -21,15 +21,15 @@ import pytest
 from doors import COMMAND, House, answer
 from figures import figure
 
-from memory_anchor.core import Core
-from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.domain.errors import MemoryAnchorError
+from memory_anchor.domain.model import COLLECTIONS
+from memory_anchor.domain.where import Where
 from memory_anchor.front import mcp_answers, tool_specs
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import COLLECTIONS
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime import wire
 from memory_anchor.runtime.relay import Relay
 from memory_anchor.settings import load_settings
-from memory_anchor.where import Where
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 LIST = Path(__file__).resolve().parents[1] / "corpora" / "bad_inputs.jsonl"
 SHORTHAND = re.compile(r"⟨(.+?)×(\d+)⟩")

@@ -20,18 +20,18 @@ from typing import Any
 import pytest
 from serving import Served, bearer, core_to_serve, key_for
 
-from memory_anchor.core import Core
-from memory_anchor.errors import NoCredential
-from memory_anchor.front import http_api
-from memory_anchor.front.http_api import build_http
-from memory_anchor.front.http_v1 import PATHS, PRINCIPAL_OF_ROLE
-from memory_anchor.rights import RIGHTS, Action, Right
+from memory_anchor.domain.errors import NoCredential
+from memory_anchor.domain.rights import RIGHTS, Action, Right
+from memory_anchor.domain.where import Where
+from memory_anchor.extensions.service import http_api
+from memory_anchor.extensions.service.credential import Role
+from memory_anchor.extensions.service.http_api import build_http
+from memory_anchor.extensions.service.http_v1 import PATHS, PRINCIPAL_OF_ROLE
+from memory_anchor.extensions.service.keys import FOLDER, KEY_CHARS, KEYS_FILE, KeyFile
+from memory_anchor.extensions.service.limits import TRIES_A_MINUTE
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
-from memory_anchor.team.credential import Role
-from memory_anchor.team.keys import FOLDER, KEY_CHARS, KEYS_FILE, KeyFile
-from memory_anchor.team.limits import TRIES_A_MINUTE
 from memory_anchor.testing import ManualClock, ephemeral_core, human_of
-from memory_anchor.where import Where
 
 A_MINUTE = 40
 NEEDS = {

@@ -14,15 +14,15 @@ from serving import Served, bearer, key_for
 from typer.testing import CliRunner
 
 from memory_anchor.base.json_values import Record
-from memory_anchor.core import Core
+from memory_anchor.domain.rights import version_stamp
+from memory_anchor.extensions.service.credential import Role
+from memory_anchor.extensions.service.keys import digest_of
 from memory_anchor.front.callers import REVIEWER
 from memory_anchor.front.cli import passphrase
 from memory_anchor.front.cli.app import app
 from memory_anchor.identity.keys import Signer
 from memory_anchor.identity.signed_requests import sign_request
-from memory_anchor.rights import version_stamp
-from memory_anchor.team.credential import Role
-from memory_anchor.team.keys import digest_of
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import PASSPHRASE, cheap_keys, human_of
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.front.cli import constitution, passphrase
 from memory_anchor.front.cli.app import app
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.proposals import FOLDER
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import PASSPHRASE, cheap_keys, human_of
 

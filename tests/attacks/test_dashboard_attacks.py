@@ -8,12 +8,12 @@ import pytest
 from browser import PORT, Browser
 from dashhouse import HOSTILE, House
 
+from memory_anchor.domain.model import ProposalAction
+from memory_anchor.domain.rights import purge_digest
+from memory_anchor.extensions.dashboard.access import IDLE_S, LINK_S, OPEN, REFUSALS_MAX, Sessions
+from memory_anchor.extensions.dashboard.app import Dashboard
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.setup import identity
-from memory_anchor.front.dashboard.access import IDLE_S, LINK_S, OPEN, REFUSALS_MAX, Sessions
-from memory_anchor.front.dashboard.app import Dashboard
-from memory_anchor.model import ProposalAction
-from memory_anchor.rights import purge_digest
 from memory_anchor.testing import PASSPHRASE, human_of
 
 

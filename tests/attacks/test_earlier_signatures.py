@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.domain.model import ProposalStatus
+from memory_anchor.extensions.service.keys import KeyFile
 from memory_anchor.identity.identity_schema import IdentitySchema
-from memory_anchor.model import ProposalStatus
 from memory_anchor.settings import Settings
-from memory_anchor.team.keys import KeyFile
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys
 
 SAVED = Path(__file__).parent.parent / "corpora" / "earlier_signatures.json"

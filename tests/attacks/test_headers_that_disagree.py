@@ -14,8 +14,8 @@ import pytest
 from dashhouse import House
 from serving import Served, bearer, core_to_serve, key_for
 
-from memory_anchor.core import Core
-from memory_anchor.front.http_api import build_http
+from memory_anchor.extensions.service.http_api import build_http
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock
 
 BODY = json.dumps({"query": "whales"})

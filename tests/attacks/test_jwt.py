@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from issuer import OURS, IssuerNearby
 from serving import Served, bearer
 
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
-from memory_anchor.front.http_api import build_http
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.extensions.service import issuer as issuers
+from memory_anchor.extensions.service.http_api import build_http
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
-from memory_anchor.team import issuer as issuers
 from memory_anchor.testing import ephemeral_core
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.knowledge import lorebook_keys, lorebook_scan
-from memory_anchor.knowledge.lorebook import Lorebook, read_lorebook
-from memory_anchor.knowledge.lorebook_scan import LoreMessage, LoreScanner
+from memory_anchor.extensions.lorebook import lorebook_keys, lorebook_scan
+from memory_anchor.extensions.lorebook.lorebook import Lorebook, read_lorebook
+from memory_anchor.extensions.lorebook.lorebook_scan import LoreMessage, LoreScanner
 from memory_anchor.settings import LorebookSettings
 
 MANY = 2_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from human_seat import Seat
 
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
 from memory_anchor.identity.constitution_text import PLACEHOLDER
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys
 

@@ -28,13 +28,13 @@ from commandtable import that_ask
 from typer.testing import CliRunner
 
 from memory_anchor.base.hashing import stable_hash
+from memory_anchor.domain.rights import purge_digest
 from memory_anchor.front.cli import care, constitution, devices, init, keep, passphrase, review
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.link import CHALLENGE_CALL
 from memory_anchor.identity import signed_requests
 from memory_anchor.identity.keys import Signer, digest_of
 from memory_anchor.identity.statements import Decided, Statement
-from memory_anchor.rights import purge_digest
 from memory_anchor.testing import PASSPHRASE, cheap_keys, human_of
 
 MARK = re.compile(r"evil\d+x")

@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 from figures import figure
 
-from memory_anchor.care.transfer_files import export_lines
-from memory_anchor.core import Core
-from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.domain.errors import MemoryAnchorError
+from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.extensions.transfer.transfer_files import export_lines
 from memory_anchor.front import calls, mcp_answers
-from memory_anchor.hooks import Hooks
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.hooks.hooks import Hooks
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import ScopeSettings, Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.core import Core
-from memory_anchor.errors import NotFound
+from memory_anchor.domain.errors import NotFound
+from memory_anchor.domain.model import Actor, Outcome, Scope, Status
 from memory_anchor.front import calls
-from memory_anchor.hooks import Hooks
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Outcome, Scope, Status
+from memory_anchor.hooks.hooks import Hooks
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import ScopeSettings, Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 OWN = "My notes say the deploy key lives in the blue vault"
 
@@ -71,7 +71,7 @@ def test_the_user_may_let_an_agent_read_across_projects(tmp_path: Path, agent: A
 
 
 def _all() -> Any:
-    from memory_anchor.where import Where
+    from memory_anchor.domain.where import Where
 
     return Where()
 
@@ -83,7 +83,7 @@ def test_keys_of_an_older_store_are_written_anew_once(tmp_path: Path, agent: Act
     core = ephemeral_core(tmp_path / "data", store=store, clock=clock)
     kept = core.anchor(replace(agent, project_dir=str(folder))).save_memory(OWN, visibility="agent").id
     old = f"g|local|me|{agent.scope.agent}"
-    from memory_anchor.care.checks import MARKER, rewrite_audience_keys
+    from memory_anchor.admin.checks import MARKER, rewrite_audience_keys
 
     put: list[str] = []
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from memory_anchor import shapes
-from memory_anchor.care import backup
-from memory_anchor.core import Core
-from memory_anchor.errors import StoreDamaged
+from memory_anchor.admin import backup
+from memory_anchor.domain.errors import StoreDamaged
+from memory_anchor.front import views
 from memory_anchor.front.cli import link, moving
 from memory_anchor.language.fences import neutralise
-from memory_anchor.memory import MemoryAnchor
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 OBEYED = "\x1b[8m\x9b2K\u202e\u2066\x7f"
 TEXT = f"The gate opens{OBEYED} at nine ❤\ufe0f"
@@ -28,7 +28,7 @@ TEXT = f"The gate opens{OBEYED} at nine ❤\ufe0f"
 def test_what_a_model_reads_holds_no_sign_that_a_terminal_obeys(anchor: MemoryAnchor) -> None:
     """Rule: spelled out in lines and fences; the structured form and the store keep the text as it is."""
     kept = anchor.save_memory(TEXT).id
-    told = shapes.lines(
+    told = views.lines(
         {"snippets": [{"id": "1m8", "text": TEXT, "layer": "verified_fact", "origin": "agent"}]},
         now=anchor.services.clock.now(),
     )
@@ -36,7 +36,7 @@ def test_what_a_model_reads_holds_no_sign_that_a_terminal_obeys(anchor: MemoryAn
         assert not set(OBEYED) & set(shown) - set("[8m2K"), ascii(shown)
         assert "\\u001b[8m" in shown and "❤\ufe0f" in shown and neutralise(shown) == shown
     assert anchor.get(str(kept)).content == TEXT
-    as_json = shapes.compact({"text": TEXT})
+    as_json = views.compact({"text": TEXT})
     assert not set(OBEYED) & set(as_json) - set("[8m2K") and json.loads(as_json) == {"text": TEXT}
 
 

@@ -14,10 +14,10 @@ import pytest
 from devicekit import WORDS, Laptop, settled, texts_of
 
 from memory_anchor.adapters.system import new_token
-from memory_anchor.devices import membership, sealing
-from memory_anchor.devices.folder import SegmentNumber, segment_name
-from memory_anchor.devices.membership import Device
-from memory_anchor.devices.segments import about_line, purge_statement
+from memory_anchor.extensions.devices import membership, sealing
+from memory_anchor.extensions.devices.folder import SegmentNumber, segment_name
+from memory_anchor.extensions.devices.membership import Device
+from memory_anchor.extensions.devices.segments import about_line, purge_statement
 from memory_anchor.identity.statements import Purged
 from memory_anchor.testing import ManualClock, cheap_keys
 

@@ -24,8 +24,8 @@ from serving import Served
 
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.front.http_api import build_http
-from memory_anchor.rights import BROUGHT, CHANGES, Alteration, Brought, Effect, Principal, Target
+from memory_anchor.domain.rights import BROUGHT, CHANGES, Alteration, Brought, Effect, Principal, Target
+from memory_anchor.extensions.service.http_api import build_http
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ephemeral_core, human_of
 

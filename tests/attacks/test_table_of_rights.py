@@ -22,8 +22,8 @@ from figures import figure, one_in
 from human_seat import Engine, Seat
 from rights_desk import DONE, REFUSED, WAITS, Desk, outcome, served, stamped, word
 
-from memory_anchor.model import Caller
-from memory_anchor.rights import KEY_PRINCIPALS, RIGHTS, Action, Principal, Right, purge_digest, refusal
+from memory_anchor.domain.model import Caller
+from memory_anchor.domain.rights import KEY_PRINCIPALS, RIGHTS, Action, Principal, Right, purge_digest, refusal
 from memory_anchor.testing import PASSPHRASE, human_of
 
 FREE = {Right.YES, Right.READER, Right.GATE, Right.LOWERED}

@@ -23,16 +23,16 @@ from figures import figure
 from issuer import OURS, IssuerNearby
 from serving import Served, bearer, key_for
 
-from memory_anchor.care.transfer_files import export_lines
-from memory_anchor.core import Core
-from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.domain.errors import MemoryAnchorError
+from memory_anchor.domain.model import Actor, Scope
+from memory_anchor.domain.where import Where
+from memory_anchor.extensions.service.credential import Role
+from memory_anchor.extensions.service.http_api import build_http
+from memory_anchor.extensions.transfer.transfer_files import export_lines
 from memory_anchor.front import calls
-from memory_anchor.front.http_api import build_http
-from memory_anchor.model import Actor, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
-from memory_anchor.team.credential import Role
 from memory_anchor.testing import ManualClock, ephemeral_core
-from memory_anchor.where import Where
 
 MARK = re.compile(r"zq\d{5}x")
 AGENTS, TALKS, PROJECTS = ("codex", "gemini"), ("one", "two"), ("red", "blue")

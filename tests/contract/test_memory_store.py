@@ -19,8 +19,8 @@ from memory_anchor.adapters.qdrant_layout import Layout
 from memory_anchor.adapters.qdrant_link import Access, addresses
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.errors import BadInput, ChangedMeanwhile, WrongEmbedder
-from memory_anchor.model import (
+from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, WrongEmbedder
+from memory_anchor.domain.model import (
     COLLECTIONS,
     HISTORY,
     Layer,
@@ -33,9 +33,18 @@ from memory_anchor.model import (
     Usage,
     Visibility,
 )
-from memory_anchor.ports import DENSE, DENSE_LOCAL, WORDS, CollectionSpec, EmbedderIdentity, Entry, Mark, SparseVector
+from memory_anchor.domain.ports import (
+    DENSE,
+    DENSE_LOCAL,
+    WORDS,
+    CollectionSpec,
+    EmbedderIdentity,
+    Entry,
+    Mark,
+    SparseVector,
+)
+from memory_anchor.domain.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
 
 FACTS = "verified_fact"
 EVENTS = "event_log"

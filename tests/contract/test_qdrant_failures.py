@@ -21,10 +21,10 @@ from answering import Answering
 from memory_anchor.adapters import qdrant_link
 from memory_anchor.adapters.qdrant_link import TRIES, Access
 from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.errors import DiskFull, MemoryAnchorError, Refused, StoreDamaged, Unavailable, WrongEmbedder
-from memory_anchor.model import Layer, Memory, MemoryType, Scope
-from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
-from memory_anchor.where import INDEXED_FIELDS, Where
+from memory_anchor.domain.errors import DiskFull, MemoryAnchorError, Refused, StoreDamaged, Unavailable, WrongEmbedder
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope
+from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
+from memory_anchor.domain.where import INDEXED_FIELDS, Where
 
 FACTS = "verified_fact"
 TINY = {"model": "tiny", "dimensions": 4, "roles": "query/passage"}

@@ -15,7 +15,7 @@ import pytest
 
 from memory_anchor.adapters.qdrant_link import Access, QdrantLink
 from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.errors import (
+from memory_anchor.domain.errors import (
     ChangedMeanwhile,
     DiskFull,
     Refused,
@@ -24,9 +24,9 @@ from memory_anchor.errors import (
     Unavailable,
     WrongEmbedder,
 )
-from memory_anchor.model import Layer, Memory, MemoryType, Receipt, Scope
-from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
-from memory_anchor.where import Where
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Receipt, Scope
+from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
+from memory_anchor.domain.where import Where
 
 FACTS = "verified_fact"
 SPEC = CollectionSpec({DENSE: EmbedderIdentity("tiny", 4)})

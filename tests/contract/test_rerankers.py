@@ -23,8 +23,8 @@ from memory_anchor.adapters.rerankers import (
     ModelReranker,
     make_reranker,
 )
-from memory_anchor.errors import BadInput, Unavailable
-from memory_anchor.ports import ModelUsage, Reranker
+from memory_anchor.domain.errors import BadInput, Unavailable
+from memory_anchor.domain.ports import ModelUsage, Reranker
 
 PATIENT_S = 120.0
 WORDS = ("which", "database", "do", "we", "use", "qdrant", "is", "our", "the", "cat", "sleeps", "数据库", "猫")

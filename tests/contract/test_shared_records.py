@@ -15,8 +15,8 @@ from memory_anchor.adapters import qdrant_records
 from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.qdrant_link import Access, QdrantLink, addresses
 from memory_anchor.adapters.qdrant_records import QdrantRecords
-from memory_anchor.errors import BadInput, ChangedMeanwhile
-from memory_anchor.ports import SharedRecord
+from memory_anchor.domain.errors import BadInput, ChangedMeanwhile
+from memory_anchor.domain.ports import SharedRecord
 
 Records = FileRecords | QdrantRecords
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.model import Layer, Memory, MemoryType, Scope, Usage
-from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, SparseVector
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Usage
+from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, SparseVector
 from memory_anchor.runtime.lock import DirectoryLock
 
 FACTS = "verified_fact"

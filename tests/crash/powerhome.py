@@ -25,11 +25,11 @@ from homes import environment
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.model import COLLECTIONS, Memory
-from memory_anchor.ports import CollectionSpec
+from memory_anchor.domain.model import COLLECTIONS, Memory
+from memory_anchor.domain.ports import CollectionSpec
+from memory_anchor.domain.where import Where
 from memory_anchor.runtime import launch
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.where import Where
 
 COMMAND = [sys.executable, "-m", "memory_anchor"]
 CUTS = int(os.environ.get("MEMORY_ANCHOR_POWER_CUTS", "1"))

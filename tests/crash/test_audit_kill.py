@@ -16,13 +16,13 @@ from fresh import passed_alone
 
 from memory_anchor.adapters.audit import NOTES, JsonlAudit
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, Unavailable
-from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.ports import MemoryStore
+from memory_anchor.domain.errors import BadInput, Unavailable
+from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.domain.ports import MemoryStore
+from memory_anchor.domain.where import Where
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
 from memory_anchor.upkeep import history
-from memory_anchor.where import Where
 
 ACTOR = Actor(Caller.AGENT, Scope(agent="tester", conversation="c1"), client="tester")
 LATER = timedelta(days=200)
@@ -170,7 +170,7 @@ def test_a_process_killed_between_a_write_and_its_record(
         if pid:
             return os.waitpid(pid, 0)[1]
         try:
-            from memory_anchor.app import build_core
+            from memory_anchor.process.app import build_core
             from memory_anchor.runtime.lock import DirectoryLock
             from memory_anchor.settings import Settings
 

@@ -30,9 +30,9 @@ KILLED = """
 import os, sys
 from contextlib import closing
 from pathlib import Path
-from memory_anchor.app import build_core
-from memory_anchor.care import purge
-from memory_anchor.model import Caller
+from memory_anchor.process.app import build_core
+from memory_anchor.admin import purge
+from memory_anchor.domain.model import Caller
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import EmbedderSettings, Settings
 data, at, memory = Path(sys.argv[1]), sys.argv[2], sys.argv[3]

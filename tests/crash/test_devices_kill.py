@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path[:0] = sys.argv[3].split(os.pathsep)
 from devicekit import Laptop
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.devices import incoming, ledger
+from memory_anchor.extensions.devices import incoming, ledger
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.testing import ManualClock
 

@@ -11,7 +11,7 @@ from devicedrive import World, driven
 from figures import figure, one_in
 
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.ports import MemoryStore
+from memory_anchor.domain.ports import MemoryStore
 from memory_anchor.runtime.lock import DirectoryLock
 
 pytestmark = pytest.mark.usefixtures("no_sync")

@@ -20,7 +20,7 @@ from edge_writer import FACTS, NOON, SPEC, entry, member
 from memory_anchor.adapters import edge_engine, sparse_files
 from memory_anchor.adapters.edge_engine import translated_errors
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.errors import (
+from memory_anchor.domain.errors import (
     DiskFull,
     MemoryAnchorError,
     NotFound,
@@ -30,10 +30,10 @@ from memory_anchor.errors import (
     Unavailable,
     WrongEmbedder,
 )
-from memory_anchor.model import Usage
-from memory_anchor.ports import DENSE, CollectionSpec, Entry
+from memory_anchor.domain.model import Usage
+from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry
+from memory_anchor.domain.where import Where
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.where import Where
 
 WRITTEN = 12
 

@@ -13,9 +13,9 @@ import pytest
 from edge_writer import FACTS, SPEC, entry, member
 
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.errors import StoreBusy
+from memory_anchor.domain.errors import StoreBusy
+from memory_anchor.domain.where import Where
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.where import Where
 
 WRITER = Path(__file__).with_name("edge_writer.py")
 ROOT = Path(__file__).resolve().parents[2]

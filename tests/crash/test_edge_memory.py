@@ -16,8 +16,8 @@ OPEN = """
 import sys
 from pathlib import Path
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.model import COLLECTIONS
-from memory_anchor.ports import CollectionSpec, EmbedderIdentity
+from memory_anchor.domain.model import COLLECTIONS
+from memory_anchor.domain.ports import CollectionSpec, EmbedderIdentity
 from memory_anchor.runtime.lock import DirectoryLock
 lock = DirectoryLock.acquire(Path(sys.argv[1]), role="test")
 for _ in range(2):

@@ -21,9 +21,9 @@ from figures import FULL, one_in
 from human_seat import Seat
 from labs import until
 
+from memory_anchor.domain.model import COLLECTIONS
 from memory_anchor.front import mcp_answers
 from memory_anchor.front.cli import link
-from memory_anchor.model import COLLECTIONS
 from memory_anchor.runtime import engine, launch
 
 MADE = {"added", "pending", "superseded", "needs_review"}

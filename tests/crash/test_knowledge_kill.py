@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from figures import FULL
 
-from memory_anchor.core import Core
-from memory_anchor.memory import MemoryAnchor
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.testing import HashEmbedder
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 READER = """
 import sys
 from pathlib import Path
-from memory_anchor.app import build_core
-from memory_anchor.model import Actor, Caller
+from memory_anchor.process.app import build_core
+from memory_anchor.domain.model import Actor, Caller
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder
@@ -51,8 +51,8 @@ def write(docs: Path, turn: int) -> None:
 
 def finished(data: Path, lock: DirectoryLock, *, asked: bool = False) -> tuple[Core, MemoryAnchor]:
     """Open the memory and read what a kill left, without being asked again unless so."""
-    from memory_anchor.app import build_core
-    from memory_anchor.model import Actor, Caller
+    from memory_anchor.domain.model import Actor, Caller
+    from memory_anchor.process.app import build_core
     from memory_anchor.settings import Settings
 
     core = build_core(Settings(), data_dir=data, lock=lock, embedder=HashEmbedder())
@@ -68,8 +68,8 @@ def finished(data: Path, lock: DirectoryLock, *, asked: bool = False) -> tuple[C
 @pytest.mark.timeout(3_600 if FULL else 900)
 def test_kills_while_a_source_is_read_lose_and_double_nothing(tmp_path: Path) -> None:
     """Issue 16: 50 kills (12 by default); after each the queue goes on, and the index is that of an undisturbed one."""
-    from memory_anchor.knowledge.index import COLLECTION
-    from memory_anchor.where import OneOf, Where
+    from memory_anchor.domain.where import OneOf, Where
+    from memory_anchor.extensions.knowledge.index import COLLECTION
 
     docs, data = tmp_path / "docs", tmp_path / "data"
     docs.mkdir()

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from figures import figure
 
-from memory_anchor.knowledge.lorebooks import LorebookStore
-from memory_anchor.model import Trust
+from memory_anchor.domain.model import Trust
+from memory_anchor.extensions.lorebook.lorebooks import LorebookStore
 
 pytestmark = pytest.mark.slow
 
@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
 import json, sys
 from pathlib import Path
-from memory_anchor.knowledge.lorebooks import LorebookStore
-from memory_anchor.model import Trust
+from memory_anchor.extensions.lorebook.lorebooks import LorebookStore
+from memory_anchor.domain.model import Trust
 
 home, store = Path(sys.argv[1]), LorebookStore()
 for number in range(10_000):

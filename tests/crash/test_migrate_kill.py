@@ -17,9 +17,9 @@ from figures import figure
 
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.care import rebuild
-from memory_anchor.model import COLLECTIONS, Layer, Memory, MemoryType, Scope
-from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
+from memory_anchor.admin import rebuild
+from memory_anchor.domain.model import COLLECTIONS, Layer, Memory, MemoryType, Scope
+from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.runtime.lock import DirectoryLock
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ KILLS, MANY = figure(2, 10), figure(1_500, 3_000)
 CHILD = """
 import sys
 from pathlib import Path
-from memory_anchor.care import rebuild
+from memory_anchor.admin import rebuild
 from memory_anchor.front.cli.keep import migrate_store
 rebuild.COPIED_AT_ONCE = 100
 def tick(done, total, what):

@@ -20,9 +20,9 @@ from pathlib import Path
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/tests/crash"]
 import edge_writer as writer
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.errors import StoreDamaged
+from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.where import Where
+from memory_anchor.domain.where import Where
 lock = DirectoryLock.acquire(Path(sys.argv[2]), role="test")
 try:
     store = EdgeStore(Path(sys.argv[2]), lock=lock)
@@ -107,9 +107,9 @@ def test_a_text_that_is_not_the_one_written_is_never_served(tmp_path: Path) -> N
     import qdrant_edge as edge
 
     from memory_anchor.adapters.edge_store import EdgeStore
-    from memory_anchor.errors import StoreDamaged
+    from memory_anchor.domain.errors import StoreDamaged
+    from memory_anchor.domain.where import Where
     from memory_anchor.runtime.lock import DirectoryLock
-    from memory_anchor.where import Where
 
     with DirectoryLock.acquire(tmp_path, role="test") as lock, closing(EdgeStore(tmp_path, lock=lock)) as store:
         store.open_collection(writer.FACTS, writer.SPEC)

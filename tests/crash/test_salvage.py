@@ -16,10 +16,10 @@ from disk import holding
 from figures import one_in
 from typer.testing import CliRunner, Result
 
-from memory_anchor.app import build_core
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.front.cli.app import app
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.process.app import build_core
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.runtime.salvage import salvage
 from memory_anchor.settings import EmbedderSettings, Settings

@@ -26,13 +26,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from figures import figure
 
 from memory_anchor.adapters.sparse_files import copy_tree
-from memory_anchor.app import build_core
-from memory_anchor.core import Core
+from memory_anchor.domain.model import COLLECTIONS, Actor, Caller, Memory, Scope, Status
+from memory_anchor.domain.where import Where
 from memory_anchor.front.cli.app import app
-from memory_anchor.model import COLLECTIONS, Actor, Caller, Memory, Scope, Status
+from memory_anchor.process.app import build_core
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import EmbedderSettings, Settings
-from memory_anchor.where import Where
 
 PAGE = 4096
 COPIES = figure(3, 100)

@@ -25,7 +25,7 @@ if os.isatty(0):
 root, command, arguments = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.front.cli.constitution import init_constitution, make_app
-from memory_anchor.errors import MemoryAnchorError, report
+from memory_anchor.domain.errors import MemoryAnchorError, report
 from memory_anchor.identity import keys
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.testing import ManualClock

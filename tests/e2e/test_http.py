@@ -17,16 +17,16 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from serving import DEADLINE_S, Served
 
-from memory_anchor.core import Core
-from memory_anchor.errors import Refused, Unavailable
-from memory_anchor.front import http_access, http_api
-from memory_anchor.front.http_access import is_loopback
-from memory_anchor.front.http_api import build_http
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor
+from memory_anchor.domain.errors import Refused, Unavailable
+from memory_anchor.domain.model import Actor
+from memory_anchor.extensions.service import http_access, http_api
+from memory_anchor.extensions.service.http_access import is_loopback
+from memory_anchor.extensions.service.http_api import build_http
+from memory_anchor.extensions.service.keys import KeyFile
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
-from memory_anchor.team.keys import KeyFile
 from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - only named here; the socket is bound to loopback
 SECRET = "path-secret"

@@ -20,13 +20,13 @@ from figures import figure
 from human_seat import Seat
 from serving import Served, bearer, core_to_serve, key_for
 
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, Unavailable
-from memory_anchor.front.http_api import build_http, check_tls
+from memory_anchor.domain.errors import BadInput, Unavailable
+from memory_anchor.extensions.service.batches import ITEMS_MAX
+from memory_anchor.extensions.service.credential import Role
+from memory_anchor.extensions.service.http_api import build_http, check_tls
+from memory_anchor.extensions.service.keys import FOLDER
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
-from memory_anchor.team.batches import ITEMS_MAX
-from memory_anchor.team.credential import Role
-from memory_anchor.team.keys import FOLDER
 from memory_anchor.testing import ManualClock, ephemeral_core, human_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -31,7 +31,7 @@ def lines_of(many: int) -> list[str]:
 
     from memory_anchor.adapters.payload import to_payload
     from memory_anchor.base.hashing import content_hash
-    from memory_anchor.model import Layer, Memory, MemoryType, Scope
+    from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope
 
     at = datetime(2026, 1, 1, tzinfo=UTC)
     found = []

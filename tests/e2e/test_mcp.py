@@ -16,12 +16,12 @@ from event_loop import in_event_loop
 from mcp import Client, MCPError
 from mcp.types import ResourceTemplateReference
 
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import Actor
 from memory_anchor.front import mcp_answers
 from memory_anchor.front.backend import MemoryBackend
 from memory_anchor.front.mcp_server import CODE_META, build_server
-from memory_anchor.model import Actor
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import PREAMBLE, Preamble
 from memory_anchor.testing import ManualClock
 

@@ -14,8 +14,8 @@ import pytest
 from human_seat import Answer, Seat, on_terminal
 from rich.cells import cell_len
 
+from memory_anchor.domain.model import ProposalAction
 from memory_anchor.identity.keys import RefusedTries
-from memory_anchor.model import ProposalAction
 from memory_anchor.testing import PASSPHRASE, human_of
 
 pytestmark = pytest.mark.slow

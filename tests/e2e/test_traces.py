@@ -14,9 +14,9 @@ import pytest
 from answering import Answering
 from serving import Served, bearer, key_for
 
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
-from memory_anchor.front.http_api import build_http
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.extensions.service.http_api import build_http
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ephemeral_core
 

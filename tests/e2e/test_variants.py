@@ -12,14 +12,14 @@ import pytest
 from serving import Served, bearer, key_for
 from typer.testing import CliRunner
 
-from memory_anchor.core import Core
+from memory_anchor.extensions.service.credential import Role
+from memory_anchor.extensions.service.http_api import build_http
+from memory_anchor.extensions.service.http_v1 import PATHS
 from memory_anchor.front.cli.app import app
-from memory_anchor.front.http_api import build_http
-from memory_anchor.front.http_v1 import PATHS
 from memory_anchor.front.table import ROWS
 from memory_anchor.front.tool_specs import TOOLS
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
-from memory_anchor.team.credential import Role
 from memory_anchor.testing import ManualClock, ephemeral_core
 
 PLAIN = {"conversation": False, "fold_duplicates": False, "priors": False}

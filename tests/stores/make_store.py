@@ -88,8 +88,8 @@ def main(version: str, folder: Path) -> None:
 
 
 def _filled(root: Path) -> tuple[dict[str, list[str]], list[dict[str, Any]]]:
-    from memory_anchor.app import build_core, settings_of
-    from memory_anchor.model import Actor, Caller, MemoryType, ProposalAction, Scope
+    from memory_anchor.domain.model import Actor, Caller, MemoryType, ProposalAction, Scope
+    from memory_anchor.process.app import build_core, settings_of
     from memory_anchor.runtime.lock import DirectoryLock
 
     project = root / "project"

@@ -12,15 +12,15 @@ import pytest
 from browser import PORT, Browser
 
 from memory_anchor.adapters.system import SystemClock
-from memory_anchor.core import Core
+from memory_anchor.domain.where import Where
+from memory_anchor.extensions.dashboard import actions
+from memory_anchor.extensions.dashboard.access import OPEN, Sessions
+from memory_anchor.extensions.dashboard.app import Dashboard
 from memory_anchor.front import calls
 from memory_anchor.front.cli import link
-from memory_anchor.front.dashboard import actions
-from memory_anchor.front.dashboard.access import OPEN, Sessions
-from memory_anchor.front.dashboard.app import Dashboard
 from memory_anchor.identity.keys import TRIES_FILE
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import cheap_keys, ephemeral_core, human_of
-from memory_anchor.where import Where
 
 LAW = 'version: "1"\nentries:\n  - id: goal\n    content: "Keep the greenhouse at 21 degrees"\n    priority: 0\n'
 HOSTILE = (

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.domain.model import Proposal, ProposalAction
 from memory_anchor.identity.identity_schema import IdentitySchema
-from memory_anchor.model import Proposal, ProposalAction
 from memory_anchor.testing import PASSPHRASE, ManualClock
 
 TEXT = 'version: "1"\nentries:\n  - id: goal\n    content: "Keep the greenhouse at 21 degrees"\n    priority: 0\n'

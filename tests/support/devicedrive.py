@@ -8,9 +8,9 @@ from pathlib import Path
 
 from devicekit import Laptop, differences, settled, texts_of
 
-from memory_anchor.errors import MemoryAnchorError
-from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.ports import MemoryStore
+from memory_anchor.domain.errors import MemoryAnchorError
+from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.domain.ports import MemoryStore
 from memory_anchor.testing import ManualClock
 
 SUBJECTS = ("the staging server", "the nightly build", "the payment queue", "登录服务", "the search index", "缓存")
@@ -105,7 +105,7 @@ class World:
                         self.purged.add(name)
 
     def _settle(self, human: object, name: str) -> None:
-        from memory_anchor.rights import version_stamp
+        from memory_anchor.domain.rights import version_stamp
 
         sides = human.sides(name)  # type: ignore[attr-defined]
         seen = [version_stamp(one.id, one.version, one.content) for one in sides]

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.adapters.system import new_token
-from memory_anchor.care.purge import purge_ids
-from memory_anchor.care.transfer import stored_versions
-from memory_anchor.core import Core
-from memory_anchor.devices import membership
-from memory_anchor.devices.exchange import map_projects
-from memory_anchor.devices.folder import SyncFolder
-from memory_anchor.devices.membership import Device
-from memory_anchor.devices.segments import content_digest, shared_fields
+from memory_anchor.admin.purge import purge_ids
+from memory_anchor.domain.model import Actor, Caller, Memory, Scope
+from memory_anchor.domain.ports import MemoryStore
+from memory_anchor.domain.where import Where
+from memory_anchor.extensions.devices import membership
+from memory_anchor.extensions.devices.exchange import map_projects
+from memory_anchor.extensions.devices.folder import SyncFolder
+from memory_anchor.extensions.devices.membership import Device
+from memory_anchor.extensions.devices.segments import content_digest, shared_fields
+from memory_anchor.extensions.transfer.transfer import stored_versions
 from memory_anchor.identity.statements import Purged
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Memory, Scope
-from memory_anchor.ports import MemoryStore
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock, cheap_keys, ephemeral_core, human_of
-from memory_anchor.where import Where
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 WORDS = "lantern orchard seven quiet rivers"
 

@@ -34,8 +34,8 @@ class Death:
 
 def stored(store: Any) -> list[list[Any]]:
     """Return every version there is, without what use changes."""
-    from memory_anchor.model import COLLECTIONS
-    from memory_anchor.where import Where
+    from memory_anchor.domain.model import COLLECTIONS
+    from memory_anchor.domain.where import Where
 
     versions = [e.memory for name in COLLECTIONS for e in store.scan(name, Where(), page=1000)[0]]
     return sorted([one.id, one.version, one.status.value, one.content] for one in versions)
@@ -43,8 +43,8 @@ def stored(store: Any) -> list[list[Any]]:
 
 def mortal(lock: Any) -> Any:
     """Return the memory's own backend; deaths are put where a power button would be."""
-    from memory_anchor.base.repeats import FirstAnswers
-    from memory_anchor.hooks import Hooks
+    from memory_anchor.base.idempotency import FirstAnswers
+    from memory_anchor.hooks.hooks import Hooks
 
     backend: Any = product.memory(lock)
     death = Death(lock.directory, backend.core)

@@ -85,7 +85,7 @@ class LabBackend:
 
     def call(self, preamble: wire.Preamble, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if name != "echo":
-            from memory_anchor.errors import BadInput
+            from memory_anchor.domain.errors import BadInput
 
             raise BadInput(f"no call {name!r}")
         return {"echo": arguments, "project": preamble.project_dir}
@@ -102,7 +102,7 @@ class LabBackend:
 
 def _backend(lock: Any) -> LabBackend:
     if os.environ.get("LAB_FAIL"):
-        from memory_anchor.errors import StoreDamaged
+        from memory_anchor.domain.errors import StoreDamaged
 
         raise StoreDamaged("the lab store is damaged; run the lab doctor")
     return LabBackend(lock.directory)

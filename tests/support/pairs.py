@@ -16,13 +16,13 @@ from memory_anchor.adapters.qdrant_link import Access, QdrantLink, addresses
 from memory_anchor.adapters.qdrant_records import QdrantRecords
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.adapters.working_copy import WorkingCopy
-from memory_anchor.app import build_core
-from memory_anchor.core import Core
-from memory_anchor.knowledge import shared_catalogue, sharing
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import COLLECTIONS, Actor, Caller, Scope
+from memory_anchor.domain.model import COLLECTIONS, Actor, Caller, Scope
+from memory_anchor.extensions.knowledge import shared_catalogue, sharing
+from memory_anchor.process.app import build_core
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 LEASE_S = 0.2
 CHANGES = frozenset({"write", "delete", "put", "erase", "set_vectors"})

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from memory_anchor.adapters import qdrant_records
-from memory_anchor.model import COLLECTIONS
+from memory_anchor.domain.model import COLLECTIONS
 
 VERSION = "1.18.3"
 C = "/collections/{name}"

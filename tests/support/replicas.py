@@ -16,10 +16,10 @@ from homes import COMMAND, environment
 from serving import bearer
 
 from memory_anchor.adapters.working_copy import WorkingCopy
-from memory_anchor.app import shared_of
-from memory_anchor.ports import SharedRecords
+from memory_anchor.domain.ports import SharedRecords
+from memory_anchor.extensions.service.keys import AccessKey, KeyFile, new_key
+from memory_anchor.process.app import shared_of
 from memory_anchor.settings import StoreSettings
-from memory_anchor.team.keys import AccessKey, KeyFile, new_key
 from memory_anchor.testing import human_of
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from agent import Agent
 from human_seat import Seat
 
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.core import Core
-from memory_anchor.errors import MemoryAnchorError, report
+from memory_anchor.domain.errors import MemoryAnchorError, report
+from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.domain.rights import Principal, version_stamp
 from memory_anchor.front import calls, mcp_answers
 from memory_anchor.front.cli import link
-from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.rights import Principal, version_stamp
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import ManualClock, human_of, signed_call
 

@@ -14,11 +14,11 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from memory_anchor.core import Core
-from memory_anchor.front.http_api import build_http
+from memory_anchor.extensions.service.http_api import build_http
+from memory_anchor.extensions.service.keys import AccessKey, KeyFile, new_key
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.listening import tcp_listener
 from memory_anchor.settings import Settings
-from memory_anchor.team.keys import AccessKey, KeyFile, new_key
 from memory_anchor.testing import ManualClock, ephemeral_core, human_of
 
 START_WAIT_S = 20.0

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memory_anchor.base.circuit import CircuitBreaker
+from memory_anchor.base.parallel_calls import call_circuit
 from memory_anchor.context.context import ContextBuilder, ContextSources
-from memory_anchor.context.parallel_calls import call_circuit
-from memory_anchor.model import (
+from memory_anchor.domain.model import (
     Citation,
     Constitution,
     ConstitutionEntry,

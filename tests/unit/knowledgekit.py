@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.core import Core
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller
-from memory_anchor.rights import purge_digest
+from memory_anchor.domain.model import Actor, Caller
+from memory_anchor.domain.rights import purge_digest
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 GUIDE = "# Guide\n\n## Install\nRun the setup script once.\n\n## 回滚\n先停止写入，再恢复最近的快照。\n"
 

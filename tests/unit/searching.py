@@ -6,9 +6,9 @@ from typing import Any
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.base.hashing import content_hash
+from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope, SearchAnswer
+from memory_anchor.domain.ports import DENSE, CollectionSpec
 from memory_anchor.language.indexing import conversation_context
-from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope, SearchAnswer
-from memory_anchor.ports import DENSE, CollectionSpec
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.search import Searcher
 from memory_anchor.testing import HashEmbedder, ManualClock

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor import activation as act
-from memory_anchor.model import Layer, Memory, MemoryType, Scope, Usage
+from memory_anchor.domain import activation as act
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Usage
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 AGES = st.floats(0.02, 3000)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, DiskFull
+from memory_anchor.domain.errors import BadInput, DiskFull
+from memory_anchor.domain.model import Actor, Layer, Scope
+from memory_anchor.domain.where import Where
 from memory_anchor.layers.active_context import CONVERSATIONS_MAX, KEYS_MAX
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Layer, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock, ephemeral_core
-from memory_anchor.where import Where
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 NESTED: Any = []
 for _ in range(200):

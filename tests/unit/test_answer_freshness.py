@@ -7,12 +7,21 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.freshness import FreshnessChecker, with_line_hash, worst_freshness
+from memory_anchor.domain.freshness import FreshnessChecker, with_line_hash, worst_freshness
+from memory_anchor.domain.model import (
+    Citation,
+    Epistemic,
+    Layer,
+    Locator,
+    MemoryType,
+    RetrievedSnippet,
+    SearchAnswer,
+    Tag,
+)
 from memory_anchor.ingest.candidates import Candidate, new_candidates
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Citation, Epistemic, Layer, Locator, MemoryType, RetrievedSnippet, SearchAnswer, Tag
 from memory_anchor.recall.order import with_freshness
 from memory_anchor.recall.snippets import marked
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 TEXT = "one\ntwo\nthree\n"
 

@@ -9,12 +9,12 @@ from zoneinfo import ZoneInfo
 import pytest
 from searching import ACTOR, Bench, ids
 
-from memory_anchor.core import Core
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Memory, MemoryType, Status
+from memory_anchor.domain.model import Actor, Memory, MemoryType, Status
+from memory_anchor.process.wiring import Core
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.testing import START, ManualClock
 from memory_anchor.upkeep.forgetting import citations_of
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 
 @pytest.fixture

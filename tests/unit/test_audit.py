@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.adapters.audit import MAX_RECORD_BYTES, JsonlAudit
 from memory_anchor.base.durability import Durability
-from memory_anchor.errors import BadInput, MemoryAnchorError, Unavailable
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Unavailable
 
 AT = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
 

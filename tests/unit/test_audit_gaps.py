@@ -9,7 +9,7 @@ from threading import Event, Thread
 import pytest
 
 from memory_anchor.adapters.audit import GAP, JsonlAudit
-from memory_anchor.errors import BadInput, MemoryAnchorError
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError
 from memory_anchor.front import doctor
 
 AT = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)

@@ -16,15 +16,15 @@ from memory_anchor.adapters import restoring
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.app import build_core
-from memory_anchor.care import backup
-from memory_anchor.care.traces import PurgeTraces
-from memory_anchor.errors import NotFound, Refused, StoreDamaged
-from memory_anchor.model import COLLECTIONS, Actor, Caller, Scope
+from memory_anchor.admin import backup
+from memory_anchor.admin.traces import PurgeTraces
+from memory_anchor.domain.errors import NotFound, Refused, StoreDamaged
+from memory_anchor.domain.model import COLLECTIONS, Actor, Caller, Scope
+from memory_anchor.domain.where import HasVector, Where
+from memory_anchor.process.app import build_core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
-from memory_anchor.where import HasVector, Where
 
 HUMAN = Actor(Caller.HUMAN, Scope(agent="a", conversation="c"))
 

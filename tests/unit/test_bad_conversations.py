@@ -11,13 +11,13 @@ import pytest
 from typer.testing import Result
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.app import build_core
-from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.domain.errors import BadInput, Unavailable
+from memory_anchor.domain.model import Actor
 from memory_anchor.front import mcp_answers
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor
+from memory_anchor.process.app import build_core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 GOOD = {"role": "user", "content": "We decided to use PostgreSQL 16 because of logical replication."}
 MANY = 10_000

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.brief import heads_of, names_in, runs_of
-from memory_anchor.core import Core
-from memory_anchor.hooks import Hooks
+from memory_anchor.domain.model import Actor, Scope
+from memory_anchor.hooks.brief import heads_of, names_in, runs_of
+from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.model import Actor, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import UNTIL
 from memory_anchor.testing import ManualClock
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Caller, Scope, Visibility, audience, audiences
 from memory_anchor.front.callers import NAME_CHARS_MAX, actor_from, safe_name, zone_or_utc
-from memory_anchor.model import Caller, Scope, Visibility, audience, audiences
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
 
 BRIDGE = Preamble(conversation="from-bridge", nonce="n1", client="claude-code", zone="Asia/Shanghai", user="kim")

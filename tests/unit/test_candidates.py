@@ -12,18 +12,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.errors import Unavailable
-from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope, SearchAnswer, Status
-from memory_anchor.ports import DENSE, CollectionSpec, Entry, Hit
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope, SearchAnswer, Status
+from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit
+from memory_anchor.domain.where import Where
 from memory_anchor.recall import mirror, vector_rows
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.search import Searcher
 from memory_anchor.recall.vector_rows import VectorRows
 from memory_anchor.testing import START, HashEmbedder, ManualClock
-from memory_anchor.where import Where
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix
+    from memory_anchor.domain.ports import Matrix
     from memory_anchor.recall.ranking import Rows
 
 MINE, OTHERS = Actor(scope=Scope(project="mine")), Actor(scope=Scope(project="others"))

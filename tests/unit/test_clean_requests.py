@@ -14,18 +14,18 @@ import pytest
 from devicekit import Laptop, every_version, settled, texts_of
 from pydantic import TypeAdapter, ValidationError
 
-from memory_anchor import knowledge_requests, moving_requests
-from memory_anchor import requests as asks
 from memory_anchor.base.json_values import Json
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
-from memory_anchor.fields import BaseRequest
-from memory_anchor.hooks import Hooks
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import Caller
+from memory_anchor.domain.requests import knowledge_requests, moving_requests
+from memory_anchor.domain.requests import requests as asks
+from memory_anchor.domain.requests.fields import BaseRequest
+from memory_anchor.domain.rights import purge_digest
+from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.ingest.writing import FactDraft
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Caller
-from memory_anchor.rights import purge_digest
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 TOKEN = "ghp_" + "Wd5Xk8Qm2Zt7Rv4Np9Lb3Hc6Jf1Sg0YaTeUi"
 SAID = f"<private>the cellar door</private> the token is {TOKEN}"

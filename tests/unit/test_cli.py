@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Caller
 from memory_anchor.front import calls
 from memory_anchor.front.cli.app import app
-from memory_anchor.model import Actor, Caller
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock
 
 Run = Callable[..., Result]

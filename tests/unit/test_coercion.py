@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from mcp import Client
 from serving import Served, bearer, core_to_serve, key_for
 
-from memory_anchor import knowledge_requests, moving_requests, requests
 from memory_anchor.base.json_schema import schema_of
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
-from memory_anchor.fields import BaseRequest
-from memory_anchor.front.http_api import build_http
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.requests import knowledge_requests, moving_requests, requests
+from memory_anchor.domain.requests.fields import BaseRequest
+from memory_anchor.extensions.service.http_api import build_http
 from memory_anchor.front.mcp_server import build_server
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock
 
 MODELS = sorted(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.core import Core
-from memory_anchor.errors import Refused
-from memory_anchor.model import Actor, Origin
+from memory_anchor.domain.errors import Refused
+from memory_anchor.domain.model import Actor, Origin
+from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.writes import WRITERS, check_writer
 
 MATRIX = {

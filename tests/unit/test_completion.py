@@ -16,10 +16,10 @@ import pytest
 from human_seat import Seat
 from typer.testing import Result
 
-from memory_anchor.core import Core
 from memory_anchor.front.cli import care, knowledge, lorebooks, memories, moving
 from memory_anchor.front.cli.completing import _inner, for_annotation
-from memory_anchor.memory import MemoryAnchor
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 Run = Callable[..., Result]
 NAME = "memory-anchor"

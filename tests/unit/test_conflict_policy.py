@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Outcome, Status
+from memory_anchor.domain.model import Actor, Outcome, Status
 from memory_anchor.settings import Settings, load_settings
 from memory_anchor.testing import ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 OLD = "The default timeout of the client is 30 seconds"
 NEW = "The default timeout of the client is 60 seconds"

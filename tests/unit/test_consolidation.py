@@ -8,15 +8,15 @@ from datetime import timedelta
 import pytest
 from timekit import T0, a_memory, archived, current, day, put, statuses, undo_last, upkeep
 
-from memory_anchor.errors import Unavailable
-from memory_anchor.model import Citation, MemoryType, Origin, Scope, Status, Tag, Visibility, point_id
-from memory_anchor.ports import ModelUsage
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.model import Citation, MemoryType, Origin, Scope, Status, Tag, Visibility, point_id
+from memory_anchor.domain.ports import ModelUsage
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.snippets import TO_VERIFY
 from memory_anchor.upkeep import registry
+from memory_anchor.upkeep.job_kit import Limits, load_state
 from memory_anchor.upkeep.registry import Story, consolidate, merge_duplicates
 from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
-from memory_anchor.upkeep.upkeep import Limits, load_state
 
 CHAT = Scope(conversation="c1")
 ENDED = {"scope": CHAT, "recorded_at": T0 + timedelta(minutes=9), "conversation_seq": 9, "key": "session ended"}

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.errors import Refused
+from memory_anchor.domain.errors import Refused
 from memory_anchor.front.cli import constitution as cli
 from memory_anchor.identity import keys
 from memory_anchor.identity.identity_schema import IdentitySchema

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.context.context import ContextBuilder
-from memory_anchor.errors import BadInput, DiskFull, StoreBusy, Unavailable
+from memory_anchor.domain.errors import BadInput, DiskFull, StoreBusy, Unavailable
+from memory_anchor.domain.model import Trust
+from memory_anchor.domain.requests.requests import BuildContext
 from memory_anchor.language.fences import FENCE_RULE, FENCE_TAG
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.model import Trust
-from memory_anchor.requests import BuildContext
 from memory_anchor.settings import BudgetSettings
 
 LONG = "The release job waits for the smoke test and then tags the commit. " * 12

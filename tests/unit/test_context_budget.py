@@ -13,16 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.brief import RECALLED_TOKENS_MAX, RULES_TOKENS_MAX
 from memory_anchor.context.sections import TEXT_SECTIONS, Body, Recalled, Trust, _drop_last, fit
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor
 from memory_anchor.front import mcp_answers
-from memory_anchor.hooks import Hooks
+from memory_anchor.hooks.brief import RECALLED_TOKENS_MAX, RULES_TOKENS_MAX
+from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.language.tokens import count_tokens, estimate_tokens
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.testing import ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 WHY_7 = "why was release 7 rolled back"
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=400)

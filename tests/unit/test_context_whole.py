@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from memory_anchor.context.context_reports import owner_of
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 FACT = "We chose Qdrant because it runs embedded and offline"
 

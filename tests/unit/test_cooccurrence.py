@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_anchor.domain.model import Tag
 from memory_anchor.language.terms import terms
-from memory_anchor.model import Tag
 from memory_anchor.recall.cooccurrence import WANTED_MOST, TagNeighbours, TagTable, affinity, count_tags
 
 NAMES = st.sampled_from(["deploy", "nginx", "ci-cd", "部署", "front end", "salary", "oncall"])

@@ -13,13 +13,13 @@ import pytest
 
 from memory_anchor.adapters.audit import NOT_STORED, RECOVERED, JsonlAudit
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.care import purge
-from memory_anchor.core import Core
-from memory_anchor.errors import Unavailable
-from memory_anchor.model import COLLECTIONS, Actor, Caller, Receipt, Scope
-from memory_anchor.ports import Entry
+from memory_anchor.admin import purge
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.model import COLLECTIONS, Actor, Caller, Receipt, Scope
+from memory_anchor.domain.ports import Entry
+from memory_anchor.domain.where import OneOf, Where
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock, ephemeral_core
-from memory_anchor.where import OneOf, Where
 
 ACTOR = Actor(Caller.AGENT, Scope(agent="tester", conversation="c1"), client="tester")
 SECRET = "The codeword is zanzibar"

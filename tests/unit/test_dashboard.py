@@ -17,16 +17,16 @@ from browser import Browser
 from dashhouse import House
 
 from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.care import nightly
-from memory_anchor.devices import sync_job
-from memory_anchor.errors import DiskFull, MemoryAnchorError
+from memory_anchor.admin import nightly
+from memory_anchor.domain.errors import DiskFull, MemoryAnchorError
+from memory_anchor.domain.model import ProposalAction
+from memory_anchor.extensions.dashboard import wording
+from memory_anchor.extensions.dashboard.access import POLICY
+from memory_anchor.extensions.dashboard.wording import LANGUAGES, Words, catalogue, proposal_diff
+from memory_anchor.extensions.devices import sync_job
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.review import word_diff
 from memory_anchor.front.cli.setup import identity
-from memory_anchor.front.dashboard import wording
-from memory_anchor.front.dashboard.access import POLICY
-from memory_anchor.front.dashboard.wording import LANGUAGES, Words, catalogue, proposal_diff
-from memory_anchor.model import ProposalAction
 from memory_anchor.testing import PASSPHRASE, human_of
 
 HERE = Path(wording.__file__).parent

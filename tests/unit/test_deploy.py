@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from memory_anchor.front.http_access import BODY_BYTES_MAX
+from memory_anchor.extensions.service.http_access import BODY_BYTES_MAX
 from memory_anchor.runtime import env_names
 from memory_anchor.settings import HttpSettings
 

@@ -15,12 +15,12 @@ from devicedrive import driven
 from devicekit import WORDS, Laptop, differences, settled, texts_of
 
 from memory_anchor.adapters.system import new_token
-from memory_anchor.devices import membership
-from memory_anchor.devices.folder import NAME
-from memory_anchor.errors import MemoryAnchorError, NotFound, Refused
+from memory_anchor.domain.errors import MemoryAnchorError, NotFound, Refused
+from memory_anchor.domain.model import Actor, Caller, Scope, Status
+from memory_anchor.domain.rights import version_stamp
+from memory_anchor.extensions.devices import membership
+from memory_anchor.extensions.devices.folder import NAME
 from memory_anchor.identity.statements import Purged
-from memory_anchor.model import Actor, Caller, Scope, Status
-from memory_anchor.rights import version_stamp
 from memory_anchor.testing import ManualClock, cheap_keys
 
 SECRETISH = "The vault of Ostrava opens at nine."

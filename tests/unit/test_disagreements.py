@@ -10,13 +10,8 @@ from typing import Any
 import pytest
 
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.core import Core
-from memory_anchor.errors import Refused
-from memory_anchor.ingest.reconcile import Decision, decide
-from memory_anchor.language.indexing import embedded_text, searched_words
-from memory_anchor.language.tokens import estimate_tokens
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import (
+from memory_anchor.domain.errors import Refused
+from memory_anchor.domain.model import (
     Actor,
     Caller,
     Layer,
@@ -29,13 +24,18 @@ from memory_anchor.model import (
     Status,
     Visibility,
 )
-from memory_anchor.ports import DENSE, Entry
+from memory_anchor.domain.ports import DENSE, Entry
+from memory_anchor.domain.rights import version_stamp
+from memory_anchor.ingest.reconcile import Decision, decide
+from memory_anchor.language.indexing import embedded_text, searched_words
+from memory_anchor.language.tokens import estimate_tokens
+from memory_anchor.process.wiring import Core
 from memory_anchor.recall.embedding import AWAITED_TOKENS, awaited_text
-from memory_anchor.rights import version_stamp
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ScriptedLanguageModel, ephemeral_core
 from memory_anchor.upkeep.disagreements import ANSWERS_WAITING, RecalledTogether
-from memory_anchor.upkeep.upkeep import Limits
+from memory_anchor.upkeep.job_kit import Limits
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 QUERY = "which port does the staging server run on"
 OLD, NEW = "The staging server runs on port 8080.", "The staging server runs on port 9090."
@@ -233,7 +233,7 @@ def test_a_policy_holds_for_recalled_facts_too(tmp_path: Path, agent: Actor, clo
 @pytest.fixture
 def thinking(tmp_path: Path, clock: ManualClock) -> Iterator[Core]:
     from memory_anchor.adapters.dict_store import DictStore
-    from memory_anchor.app import build_core
+    from memory_anchor.process.app import build_core
     from memory_anchor.testing import HashEmbedder
 
     model = ScriptedLanguageModel({"operation": "ADD", "reason": "two servers"})

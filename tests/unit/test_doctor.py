@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.adapters.payload import to_payload
-from memory_anchor.errors import DiskFull, StoreDamaged, Unavailable
+from memory_anchor.domain.errors import DiskFull, StoreDamaged, Unavailable
+from memory_anchor.domain.model import COLLECTIONS
+from memory_anchor.domain.where import Where
 from memory_anchor.front import doctor
 from memory_anchor.front.clients import install
 from memory_anchor.front.doctor import Check, diagnose, exit_code, probe
-from memory_anchor.model import COLLECTIONS
 from memory_anchor.testing import HashEmbedder, ephemeral_core
-from memory_anchor.where import Where
 
 
 def everything(core):

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from memory_anchor.admin import backup
 from memory_anchor.base import nofollow
-from memory_anchor.care import backup
-from memory_anchor.core import Core
-from memory_anchor.errors import Refused, StoreDamaged
+from memory_anchor.domain.errors import Refused, StoreDamaged
+from memory_anchor.domain.model import COLLECTIONS
+from memory_anchor.domain.ports import CollectionSpec
+from memory_anchor.domain.where import Where
 from memory_anchor.front import doctor
 from memory_anchor.front.cli.passphrase import key_ring
 from memory_anchor.identity.keys import Signer
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import COLLECTIONS
-from memory_anchor.ports import CollectionSpec
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.testing import PASSPHRASE, ephemeral_core, human_of
-from memory_anchor.where import Where
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 EVERYTHING = Where()
 
@@ -93,8 +93,8 @@ def test_a_purge_that_did_not_end_is_told_before_and_after_the_store_is_opened(
     core: Core, anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attack N6: while it waits for the next opening, and until what it was to erase is erased."""
-    from memory_anchor.care import purge
-    from memory_anchor.model import Caller
+    from memory_anchor.admin import purge
+    from memory_anchor.domain.model import Caller
 
     saved = anchor.save_memory("The ferry leaves at nine").id
 
@@ -172,8 +172,8 @@ def test_a_vector_that_is_not_its_texts_is_named_and_made_anew(core: Core, ancho
     """Rule power: vectors have no checksum, so `--deep` makes them anew and compares; reindexing mends."""
     import threading
 
-    from memory_anchor.care.rebuild import Reindex
-    from memory_anchor.ports import DENSE
+    from memory_anchor.admin.rebuild import Reindex
+    from memory_anchor.domain.ports import DENSE
 
     saved = [anchor.save_memory(text).id for text in ("The ferry leaves at nine", "泵五月保养", "word " * 900)]
     anchor.log_event("Delivery one came in")
@@ -200,8 +200,8 @@ def test_a_vector_that_is_not_its_texts_is_named_and_made_anew(core: Core, ancho
 
 def test_looking_at_vectors_goes_on_where_it_stopped(core: Core, anchor: MemoryAnchor) -> None:
     """Rule bounds: in steps, so that no engine's thread is kept; every vector once."""
-    from memory_anchor.care import checks
-    from memory_anchor.ports import DENSE
+    from memory_anchor.admin import checks
+    from memory_anchor.domain.ports import DENSE
 
     for at in range(40):
         anchor.save_memory(f"Machine {at * 7} stands in hall {at}")

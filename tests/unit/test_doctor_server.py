@@ -14,9 +14,9 @@ from answering import Answering
 from serving import Served, key_for
 from typer.testing import CliRunner
 
-from memory_anchor.core import Core
+from memory_anchor.extensions.service.http_api import build_http
 from memory_anchor.front.cli.app import app
-from memory_anchor.front.http_api import build_http
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ephemeral_core
 

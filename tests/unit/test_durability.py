@@ -13,9 +13,9 @@ import pytest
 
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.base.durability import Durability, SyncedLock
-from memory_anchor.errors import MemoryAnchorError, Unavailable
-from memory_anchor.files import write_atomic
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.base.files import write_atomic
+from memory_anchor.domain.errors import MemoryAnchorError, Unavailable
+from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.testing import HashEmbedder, ephemeral_core
 

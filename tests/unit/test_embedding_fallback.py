@@ -11,16 +11,16 @@ import pytest
 
 from memory_anchor.adapters.api_embedders import ApiEmbedder
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.app import build_core, local_of
-from memory_anchor.care.rebuild import Reindex
-from memory_anchor.core import Core
-from memory_anchor.errors import Unavailable, WrongEmbedder
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import COLLECTIONS, Actor, Caller, Outcome, Scope
-from memory_anchor.ports import DENSE, DENSE_LOCAL, CollectionSpec, EmbedderIdentity
+from memory_anchor.admin.rebuild import Reindex
+from memory_anchor.domain.errors import Unavailable, WrongEmbedder
+from memory_anchor.domain.model import COLLECTIONS, Actor, Caller, Outcome, Scope
+from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, CollectionSpec, EmbedderIdentity
+from memory_anchor.process.app import build_core, local_of
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 SAME = {"automobile": "car", "garage": "workshop"}
 FACTS = "verified_fact"

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
 from memory_anchor.front.cli.app import app
 from memory_anchor.runtime import env_names, wire
 from memory_anchor.settings import ENV_ONLY, ENV_PREFIX, Settings, load_settings

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.errors import BadInput
-from memory_anchor.evaluation import metrics
-from memory_anchor.evaluation.golden import variant
-from memory_anchor.evaluation.metrics import Answered
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.extensions.evaluation import metrics
+from memory_anchor.extensions.evaluation.golden import variant
+from memory_anchor.extensions.evaluation.metrics import Answered
 
 
 def test_an_unanswerable_question_is_right_only_when_nothing_comes() -> None:

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Layer, Origin, Outcome, Status
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import Actor, Layer, Origin, Outcome, Status
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import START, ManualClock
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 
 def test_an_event_has_a_when_even_if_nobody_gave_one(anchor: MemoryAnchor) -> None:

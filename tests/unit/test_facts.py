@@ -11,19 +11,19 @@ import pytest
 from cases import by_result
 
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, NotFound, Refused, VersionConflict
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Layer, Memory, Origin, Outcome, Scope, Status, Visibility
-from memory_anchor.rights import version_stamp
+from memory_anchor.domain.errors import BadInput, NotFound, Refused, VersionConflict
+from memory_anchor.domain.model import Actor, Caller, Layer, Memory, Origin, Outcome, Scope, Status, Visibility
+from memory_anchor.domain.rights import version_stamp
+from memory_anchor.domain.where import Where
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ephemeral_core
 from memory_anchor.use_cases import services
-from memory_anchor.where import Where
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix
+    from memory_anchor.domain.ports import Matrix
 
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"

@@ -18,8 +18,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memory_anchor.context.sections import TEXT_SECTIONS, Body, Recalled
+from memory_anchor.domain.model import Trust
 from memory_anchor.language.fences import FENCE_TAG, fence, neutralise, skeleton
-from memory_anchor.model import Trust
 
 SAME = str.maketrans(
     "асԁеіӏмоорртухкѕυοαερг‐‑‒–—―−‹⟨《«〈⟪❮›⟩》»〉⟫❯∕⁄\\│ᴀʟʀ▁",
@@ -203,7 +203,7 @@ ORDINARY = [
     "Constitution (L0) is loaded whole; events (L2) expire. recalled-memory is the tag's name.",
     "The recalled memory is fenced; memory-anchor serve, then system reminder.",
     "<RecalledMemoryCard id='1'></RecalledMemoryCard> <recalled-memory-card>",
-    "<memory_anchor.core.Core object at 0x7f>",
+    "<memory_anchor.process.wiring.Core object at 0x7f>",
     "a ‹quoted› «word» and 《memory》 and ⟨bra|ket⟩ ⟨user⟩",
     "‹·/recalled-memory> ‹·Human: quoted already",
     "| a | b |\n|---|---|\n| <br> | &middot; |",

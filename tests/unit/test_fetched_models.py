@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 from memory_anchor.adapters import fetched_models
 from memory_anchor.adapters.fetched_models import folder_of, needed_models
 from memory_anchor.adapters.rerankers import FASTEMBED_DEFAULT, FastEmbedReranker
-from memory_anchor.app import embedder_of
-from memory_anchor.errors import Unavailable
+from memory_anchor.domain.errors import Unavailable
 from memory_anchor.front.cli.app import app
+from memory_anchor.process.app import embedder_of
 from memory_anchor.settings import Settings
 
 Run = Callable[..., Result]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memory_anchor.brief import FIXES
-from memory_anchor.core import Core
-from memory_anchor.hooks import Hooks
+from memory_anchor.domain.model import Actor, Caller, MemoryType, Scope
+from memory_anchor.hooks.brief import FIXES
+from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.language.terms import terms
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, MemoryType, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.recall.fixes import PRINTED_CHARS, Failure, candidates, likely_places, names_in, shared_features
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 JDK = "The Android module needs JDK 17: Gradle 8.2 stops at 'Unsupported class file major version 65' with 21."
 SPACE = "构建机磁盘被 BuildKit 缓存占满，报 No space left on device 时执行 docker buildx prune。"

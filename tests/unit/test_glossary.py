@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.app import build_core
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor
 from memory_anchor.language import questions
 from memory_anchor.language.questions import CONCEPTS_MAX, phrases_in_other_language
-from memory_anchor.model import Actor
+from memory_anchor.process.app import build_core
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock
 

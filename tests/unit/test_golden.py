@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from memory_anchor.errors import BadInput
-from memory_anchor.evaluation import golden, metrics
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.extensions.evaluation import golden, metrics
 from memory_anchor.front.cli.app import app
-from memory_anchor.memory import MemoryAnchor
 from memory_anchor.runtime import wire
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 
 def test_a_question_is_saved_once_and_the_newest_answer_counts(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.knowledge.reading import WITHOUT_GRAMMARS
+from memory_anchor.extensions.knowledge.reading import WITHOUT_GRAMMARS
 from memory_anchor.language import grammars
 from memory_anchor.language.passages import cut
-from memory_anchor.memory import MemoryAnchor
+from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import added, states, texts
 
 SHOP = """// Money is kept in cents.

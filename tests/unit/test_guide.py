@@ -14,7 +14,7 @@ from human_seat import Seat
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from memory_anchor.fields import BaseRequest
+from memory_anchor.domain.requests.fields import BaseRequest
 from memory_anchor.front.cli import care, guide, knowledge, lorebooks, memories
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.generated import Command

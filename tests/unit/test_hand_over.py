@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.errors import StoreBusy
+from memory_anchor.domain.errors import StoreBusy
 from memory_anchor.runtime import engine, wire
 from memory_anchor.runtime.lock import DirectoryLock
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from timekit import a_memory, change, day, put, upkeep
 
-from memory_anchor.errors import NotFound
-from memory_anchor.model import MemoryType, Scope, Status, Tag, Visibility
+from memory_anchor.domain.errors import NotFound
+from memory_anchor.domain.model import MemoryType, Scope, Status, Tag, Visibility
 from memory_anchor.upkeep import history
 
 

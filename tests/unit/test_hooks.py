@@ -12,12 +12,12 @@ from typing import Any, TextIO
 
 import pytest
 
-from memory_anchor.core import Core
-from memory_anchor.errors import NotFound, Refused
+from memory_anchor.domain.errors import NotFound, Refused
+from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.front.clients import hooks as process
-from memory_anchor.hooks import COLD_START, KEEP, Hooks
+from memory_anchor.hooks.hooks import COLD_START, KEEP, Hooks
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.model import Actor, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime import spool
 from memory_anchor.runtime.wire import UNTIL
 from memory_anchor.testing import ManualClock, ephemeral_core

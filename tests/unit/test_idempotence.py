@@ -17,16 +17,16 @@ from cases import words
 from threads import at_once
 
 from memory_anchor.adapters.payload import to_payload
-from memory_anchor.base.repeats import FOLDER
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, NotFound
+from memory_anchor.base.idempotency import FOLDER
+from memory_anchor.domain.errors import BadInput, NotFound
+from memory_anchor.domain.model import COLLECTIONS, RECEIPTS_KEPT, Actor, Caller
+from memory_anchor.domain.where import Where
 from memory_anchor.front import calls, mcp_answers
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import COLLECTIONS, RECEIPTS_KEPT, Actor, Caller
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime import wire
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
-from memory_anchor.where import Where
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 Prepare = Callable[[MemoryAnchor], dict[str, Any]]
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.errors import BadInput, NotFound, Refused
+from memory_anchor.domain.errors import BadInput, NotFound, Refused
+from memory_anchor.domain.model import ProposalAction, ProposalStatus
 from memory_anchor.identity import keys
 from memory_anchor.identity.identity_schema import IdentitySchema
-from memory_anchor.model import ProposalAction, ProposalStatus
 from memory_anchor.testing import PASSPHRASE, ManualClock
 
 PASS = PASSPHRASE

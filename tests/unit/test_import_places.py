@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.care.transfer_files import ImportResult, export_lines, import_file
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Caller
+from memory_anchor.extensions.transfer.transfer_files import ImportResult, export_lines, import_file
 from memory_anchor.front import calls
-from memory_anchor.model import Actor, Caller
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ephemeral_core
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from memory_anchor.domain.model import Citation, Layer, Memory, MemoryType, Scope, Tag
 from memory_anchor.language.indexing import (
     CONTEXT_CHARS,
     conversation_context,
@@ -15,7 +16,6 @@ from memory_anchor.language.indexing import (
     searched_words,
 )
 from memory_anchor.language.terms import term_id
-from memory_anchor.model import Citation, Layer, Memory, MemoryType, Scope, Tag
 
 MAY = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from memory_anchor.core import Core
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Memory, Outcome, Status
+from memory_anchor.domain.model import Actor, Caller, Memory, Outcome, Status
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep import history
-from memory_anchor.upkeep.upkeep import Limits
+from memory_anchor.upkeep.job_kit import Limits
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 FIRST, SECOND = "The team lunch is on Tuesday at noon", "The team lunch is on Friday at noon"
 CHANGED = "The team lunch is now on Thursday at noon, no longer on Friday"

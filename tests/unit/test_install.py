@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.front.clients import places
 from memory_anchor.front.clients.install import install, uninstall
 

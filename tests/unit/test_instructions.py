@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memory_anchor.domain.model import Constitution, ConstitutionEntry
 from memory_anchor.front.mcp_answers import INSTRUCTIONS_BYTES_MAX, instructions_for
-from memory_anchor.model import Constitution, ConstitutionEntry
 
 
 def _constitution(*texts, warnings=()):

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from pairs import Replicas, member
 
-from memory_anchor.errors import Refused
-from memory_anchor.model import Caller
-from memory_anchor.rights import purge_digest
+from memory_anchor.domain.errors import Refused
+from memory_anchor.domain.model import Caller
+from memory_anchor.domain.rights import purge_digest
+from memory_anchor.domain.where import Where
 from memory_anchor.upkeep import leases
-from memory_anchor.where import Where
 
 
 def test_a_purge_waits_for_the_item_that_another_replica_writes_and_finds_it(service: Replicas) -> None:

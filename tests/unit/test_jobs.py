@@ -10,11 +10,11 @@ from datetime import timedelta
 import pytest
 from timekit import day, upkeep
 
-from memory_anchor.errors import BadInput, StoreBusy, Unavailable
+from memory_anchor.domain.errors import BadInput, StoreBusy, Unavailable
 from memory_anchor.testing import ManualClock
+from memory_anchor.upkeep.job_kit import JobReport, Limits
 from memory_anchor.upkeep.jobs import Job, JobState, Scheduler
 from memory_anchor.upkeep.leases import NoLease
-from memory_anchor.upkeep.upkeep import JobReport, Limits
 
 DAILY = timedelta(days=1)
 

@@ -24,10 +24,12 @@ from timekit import EMBEDDER, T0, a_memory, current, day, put, upkeep
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.sparse_files import copy_tree
-from memory_anchor.model import Citation, MemoryType, Origin, Scope, Status, Tag, point_id
-from memory_anchor.ports import DENSE, CollectionSpec
+from memory_anchor.domain.model import Citation, MemoryType, Origin, Scope, Status, Tag, point_id
+from memory_anchor.domain.ports import DENSE, CollectionSpec
+from memory_anchor.domain.where import Where
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep.forgetting import expire_events, forget
+from memory_anchor.upkeep.job_kit import COLLECTIONS_KEPT, LifecycleRules, Upkeep
 from memory_anchor.upkeep.registry import consolidate, merge_duplicates
 from memory_anchor.upkeep.settling import (
     RENEWED,
@@ -38,8 +40,6 @@ from memory_anchor.upkeep.settling import (
     renew_words,
 )
 from memory_anchor.upkeep.statistics import UsageBuffer
-from memory_anchor.upkeep.upkeep import COLLECTIONS_KEPT, LifecycleRules, Upkeep
-from memory_anchor.where import Where
 
 NIGHT = day(200)
 KILLS = figure(2, 50)

@@ -13,9 +13,9 @@ import pytest
 from archives import unpack
 from typer.testing import CliRunner, Result
 
-from memory_anchor.app import build_core
+from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.front.cli.app import app
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.process.app import build_core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import PASSPHRASE, HashEmbedder, human_of

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.care.transfer_files import EXPORTED
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.knowledge import reading
-from memory_anchor.knowledge.convert import PAGE_CHARS_MAX, main_text
-from memory_anchor.knowledge.reading import why_skipped
+from memory_anchor.domain.errors import BadInput, NotFound, Refused
+from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.domain.where import Where
+from memory_anchor.extensions.knowledge import reading
+from memory_anchor.extensions.knowledge.convert import PAGE_CHARS_MAX, main_text
+from memory_anchor.extensions.knowledge.reading import why_skipped
+from memory_anchor.extensions.transfer.transfer_files import EXPORTED
 from memory_anchor.language.passages import cut, plain
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock, ephemeral_core
-from memory_anchor.where import Where
+from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import (
     GUIDE,
     added,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.core import Core
+from memory_anchor.extensions.knowledge.search import NEIGHBOUR_BYTES, NEIGHBOURS_MAX
 from memory_anchor.front.calls import CALLS
-from memory_anchor.knowledge.search import NEIGHBOUR_BYTES, NEIGHBOURS_MAX
-from memory_anchor.memory import MemoryAnchor
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import added
 
 

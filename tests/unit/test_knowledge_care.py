@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.care import backup
-from memory_anchor.core import Core
+from memory_anchor.admin import backup
+from memory_anchor.domain.model import Actor, Caller
+from memory_anchor.domain.where import Where
+from memory_anchor.extensions.lorebook.lorebook import PNG
 from memory_anchor.front.calls import CALLS
-from memory_anchor.knowledge.lorebook import PNG
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller
-from memory_anchor.where import Where
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import GUIDE, added, docs, pdf, purged, read_all, texts, word
 from tests.unit.test_backup import Shelf, opened, versions
 from tests.unit.test_lorebook_commands import encoded, turns

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.knowledge.reading import current_document
+from memory_anchor.domain.where import Where
+from memory_anchor.extensions.knowledge.reading import current_document
 from memory_anchor.language.passages import plain
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.where import Where
+from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import added, pdf, read_all, states, texts, word
 
 FORMATS = ("atx.md", "setext.markdown", "rst", "html", "py", "docx", "pdf", "txt")

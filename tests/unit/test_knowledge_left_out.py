@@ -7,13 +7,13 @@ from contextlib import closing
 from pathlib import Path
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.app import build_core
 from memory_anchor.base.quarantine import FOLDER, MARKER, RECORD, text_key
-from memory_anchor.core import Core
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller
+from memory_anchor.domain.model import Actor, Caller
+from memory_anchor.process.app import build_core
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder
+from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import read_all
 
 TIDES = "# Tides\n\nHigh water is at noon.\n"

@@ -17,13 +17,13 @@ from figures import one_in
 from pairs import LEASE_S, Killed, Life, Replicas, member, replicas
 from threads import at_once
 
-from memory_anchor.core import Core
-from memory_anchor.errors import MemoryAnchorError, NotFound, Refused
-from memory_anchor.knowledge import shared_catalogue
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Caller, Status
-from memory_anchor.rights import purge_digest
-from memory_anchor.where import Where
+from memory_anchor.domain.errors import MemoryAnchorError, NotFound, Refused
+from memory_anchor.domain.model import Caller, Status
+from memory_anchor.domain.rights import purge_digest
+from memory_anchor.domain.where import Where
+from memory_anchor.extensions.knowledge import shared_catalogue
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 WHALES = "# Whales\n\n## Blue\nThe blue whale sings at dusk.\n\n## Fin\nThe fin whale is fast.\n"
 SHIPS = "# Ships\n\n## Masts\nThe brig has two masts.\n"

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.core import Core
-from memory_anchor.knowledge import library, points
-from memory_anchor.knowledge.catalogue import PassagePlace
-from memory_anchor.knowledge.index import ACTIVE, COLLECTION
+from memory_anchor.domain.model import Actor
+from memory_anchor.extensions.knowledge import library, points
+from memory_anchor.extensions.knowledge.catalogue import PassagePlace
+from memory_anchor.extensions.knowledge.index import ACTIVE, COLLECTION
 from memory_anchor.language.indexing import searched_words
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import added, purged, read_all
 from tests.unit.test_operations import CountingEmbedder
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from memory_anchor import shapes
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, Unavailable
-from memory_anchor.knowledge.search import lines_now
-from memory_anchor.memory import MemoryAnchor
+from memory_anchor.domain.errors import BadInput, Unavailable
+from memory_anchor.extensions.knowledge.search import lines_now
+from memory_anchor.front import views
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import GUIDE, added, checkout, commit, docs, read_all, states
 
 __all__ = ["checkout", "docs"]
@@ -22,18 +22,18 @@ def test_a_passage_beside_memories_says_where_it_stands(docs: Path, anchor: Memo
     """Rule knowledge.labelled: in the plain lines of a search too, a passage names its document and its lines."""
     added(anchor, docs)
     answer = anchor.search("run the setup script")
-    told = shapes.lines(shapes.search_answer(answer, reader=anchor.actor.scope), now=anchor.services.clock.now())
+    told = views.lines(views.search_answer(answer, reader=anchor.actor.scope), now=anchor.services.clock.now())
     assert "document guide.md:1-4] # Guide" in told.splitlines()[0]
 
     anchor.save_memory("Run the setup script with --quiet")
     answer = anchor.search("run the setup script")
-    told = shapes.lines(shapes.search_answer(answer, reader=anchor.actor.scope), now=anchor.services.clock.now())
+    told = views.lines(views.search_answer(answer, reader=anchor.actor.scope), now=anchor.services.clock.now())
     assert "guide.md" not in told
 
 
 def _first_line(anchor: MemoryAnchor, query: str) -> str:
     answer = anchor.search(query)
-    told = shapes.lines(shapes.search_answer(answer, reader=anchor.actor.scope), now=anchor.services.clock.now())
+    told = views.lines(views.search_answer(answer, reader=anchor.actor.scope), now=anchor.services.clock.now())
     return told.splitlines()[0]
 
 
@@ -102,7 +102,7 @@ def test_an_opened_passage_says_what_it_is_of(docs: Path, anchor: MemoryAnchor) 
     """Knowledge: source, trust, scope and kind of text stand beside the text (seed 4.5)."""
     source = added(anchor, docs)
     opened = anchor.knowledge_get(anchor.knowledge_search("run the setup script")[0].id)
-    told = shapes.knowledge_opened(opened, reader=anchor.actor.scope)
+    told = views.knowledge_opened(opened, reader=anchor.actor.scope)
     assert told["source"] == {"id": source.id, "kind": "files", "ref": str(docs)}
     assert (told["trust"], told["scope"], told["mime"]) == ("untrusted", "project", "text/plain")
 
@@ -129,7 +129,7 @@ def test_how_far_a_reading_is_stands_in_the_list_and_at_its_end(docs: Path, core
     anchor.knowledge_add(str(docs), "files")
     for _ in ("listed", "a batch read"):
         core.knowledge.step(lambda: False)
-    reading = shapes.knowledge_sources(anchor.knowledge_sources(), unembedded=0, now=anchor.services.clock.now())
+    reading = views.knowledge_sources(anchor.knowledge_sources(), unembedded=0, now=anchor.services.clock.now())
     (told,) = reading["sources"]  # type: ignore[misc, union-attr]
     assert isinstance(told, dict)
     assert 0 < told["reading"]["read"] < told["reading"]["documents"] == 301
@@ -139,7 +139,7 @@ def test_how_far_a_reading_is_stands_in_the_list_and_at_its_end(docs: Path, core
     while answer["left"]:
         answer = anchor.knowledge_sync("", False)
     assert (answer["read"], answer["documents"]) == (301, 301)
-    after = shapes.knowledge_sources(anchor.knowledge_sources(), unembedded=0, now=anchor.services.clock.now())
+    after = views.knowledge_sources(anchor.knowledge_sources(), unembedded=0, now=anchor.services.clock.now())
     assert "reading" not in after["sources"][0]  # type: ignore[index, operator]
 
 

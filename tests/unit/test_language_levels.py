@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from memory_anchor.domain.model import Actor
+from memory_anchor.domain.ports import EmbedderIdentity
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import Actor
-from memory_anchor.ports import EmbedderIdentity
 from memory_anchor.recall.centring import Centring
 from memory_anchor.testing import ephemeral_core
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix
+    from memory_anchor.domain.ports import Matrix
 
 WIDTH = 64
 NEAR_OWN, NEAR_ANSWER = 0.5, 0.32

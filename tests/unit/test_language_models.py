@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from memory_anchor.adapters.language_models import AnthropicModel, FileCounter, NoModel, complete_json, make_model
 from memory_anchor.adapters.other_models import OpenAIModel
 from memory_anchor.base.circuit import FAILURES_TO_OPEN, OPEN_FOR_S
-from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.domain.errors import BadInput, Unavailable
 from memory_anchor.testing import ManualClock, ScriptedLanguageModel
 
 SECRET_TEXT = "my very private question"

@@ -12,13 +12,13 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Caller, Scope, Status
+from memory_anchor.domain.versions import MEANING
 from memory_anchor.front import calls
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Scope, Status
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import process_preamble
 from memory_anchor.testing import ManualClock, ephemeral_core, human_of, signed_call
-from memory_anchor.versions import MEANING
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 SLOTS = ("cache", "database", "release manager", "缓存服务")
 WORDS = ("port 80", "port 90", "Redis", "Anna", "数据库")

@@ -10,11 +10,11 @@ from timekit import T0, upkeep
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.errors import StoreBusy, Unavailable
+from memory_anchor.domain.errors import StoreBusy, Unavailable
 from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.upkeep.job_kit import JobReport, Limits
 from memory_anchor.upkeep.jobs import Job, Scheduler
 from memory_anchor.upkeep.leases import LEASE_S, RENEW_S, StoreLease, runner_id
-from memory_anchor.upkeep.upkeep import JobReport, Limits
 
 DAILY = timedelta(days=1)
 

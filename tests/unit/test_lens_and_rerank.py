@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.front import mcp_answers
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.recall.order import LATE
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 
 class Judge:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.base.json_values import lenient
 from memory_anchor.base.lines import text_lines
-from memory_anchor.care.other_tools import blocks
+from memory_anchor.extensions.transfer.other_tools import blocks
 from memory_anchor.front.clients import hooks
 from memory_anchor.ingest.messages import Message, prose_of
 from memory_anchor.ingest.transcripts import parse_transcript

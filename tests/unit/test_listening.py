@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.front import http_limits
-from memory_anchor.front.dashboard import app as dashboard
+from memory_anchor.extensions.dashboard import app as dashboard
+from memory_anchor.extensions.service import http_limits
 from memory_anchor.runtime import engine, listening, wire
 
 

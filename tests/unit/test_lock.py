@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.errors import Refused, StoreBusy, Unavailable
+from memory_anchor.domain.errors import Refused, StoreBusy, Unavailable
 from memory_anchor.runtime import lock as lock_module
 from memory_anchor.runtime.lock import LOCK_FILE, DirectoryLock
 

@@ -14,20 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timekit import a_memory, current, day, put, upkeep
 
-from memory_anchor.errors import NotFound, Refused
+from memory_anchor.domain.errors import NotFound, Refused
+from memory_anchor.domain.model import Caller, MemoryType, Scope, Status
+from memory_anchor.domain.versions import revise
 from memory_anchor.front import mcp_answers
 from memory_anchor.front.calls import run
-from memory_anchor.model import Caller, MemoryType, Scope, Status
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import START, ManualClock
 from memory_anchor.upkeep import history
-from memory_anchor.versions import revise
 
 if TYPE_CHECKING:
-    from memory_anchor.core import Core
-    from memory_anchor.memory import MemoryAnchor
-    from memory_anchor.model import Memory
-    from memory_anchor.upkeep.upkeep import Upkeep
+    from memory_anchor.domain.model import Memory
+    from memory_anchor.process.wiring import Core
+    from memory_anchor.upkeep.job_kit import Upkeep
+    from memory_anchor.use_cases.memory import MemoryAnchor
 
 LONG = 1_203
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
+from memory_anchor.domain.errors import BadInput, NotFound, Refused, StoreDamaged
+from memory_anchor.domain.model import Actor, Caller, Trust
+from memory_anchor.domain.rights import purge_digest
 from memory_anchor.identity.keys import Signer
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Trust
-from memory_anchor.rights import purge_digest
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.lorekit import FIXTURES
 
 Run = Callable[..., Result]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.errors import BadInput
-from memory_anchor.knowledge import lorebook
-from memory_anchor.knowledge.lorebook import Logic, read_lorebook
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.extensions.lorebook import lorebook
+from memory_anchor.extensions.lorebook.lorebook import Logic, read_lorebook
 from tests.unit.lorekit import FIXTURES, admitted, scan
 
 V2_BOOK: dict[str, Any] = {

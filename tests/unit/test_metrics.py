@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.evaluation.metrics import Answered, figures, mean_metrics, ndcg, percentile, question_metrics
+from memory_anchor.extensions.evaluation.metrics import (
+    Answered,
+    figures,
+    mean_metrics,
+    ndcg,
+    percentile,
+    question_metrics,
+)
 
 
 def test_recall_counts_the_share_of_the_wanted_memories() -> None:

@@ -17,14 +17,14 @@ from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.care import rebuild
-from memory_anchor.care.rebuild import Migration, StoreSums, plan_copy
-from memory_anchor.errors import BadInput, Refused, StoreBusy
+from memory_anchor.admin import rebuild
+from memory_anchor.admin.rebuild import Migration, StoreSums, plan_copy
+from memory_anchor.domain.errors import BadInput, Refused, StoreBusy
+from memory_anchor.domain.model import COLLECTIONS, Layer, Memory, MemoryType, Receipt, Scope, Usage
+from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, MemoryStore, SparseVector
+from memory_anchor.domain.where import Where
 from memory_anchor.front.cli import keep
-from memory_anchor.model import COLLECTIONS, Layer, Memory, MemoryType, Receipt, Scope, Usage
-from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, MemoryStore, SparseVector
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.where import Where
 
 TINY = EmbedderIdentity("tiny", 8)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

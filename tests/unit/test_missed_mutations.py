@@ -17,17 +17,17 @@ import pytest
 
 from memory_anchor.adapters import git
 from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.admin import backup
 from memory_anchor.base import nofollow
-from memory_anchor.care import backup
-from memory_anchor.core import Core
-from memory_anchor.errors import Refused, StoreDamaged
+from memory_anchor.domain.errors import Refused, StoreDamaged
+from memory_anchor.domain.model import Actor, Caller, Origin, Outcome, Status
 from memory_anchor.front import calls
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, sign_request
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Origin, Outcome, Status
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.relay import Relay
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import ManualClock, human_of
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 # --- gate -------------------------------------------------------------------------------------------------------
 

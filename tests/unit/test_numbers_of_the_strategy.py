@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from memory_anchor.model import Actor, Caller, Outcome, Scope, Status
+from memory_anchor.domain.model import Actor, Caller, Outcome, Scope, Status
 from memory_anchor.settings import BudgetSettings, CollectionSettings, LifecycleSettings, Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
-from memory_anchor.upkeep.upkeep import Limits
+from memory_anchor.upkeep.job_kit import Limits
 
 KEEPER = Actor(Caller.HUMAN, Scope(agent="claude-code", conversation="conversation-1"))
 

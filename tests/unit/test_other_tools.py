@@ -21,13 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import Result
 
-from memory_anchor.care import other_tools
-from memory_anchor.care.other_tools import TOOLS, ReadItem, parse_time
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.extensions.transfer import other_tools
+from memory_anchor.extensions.transfer.other_tools import TOOLS, ReadItem, parse_time
 from memory_anchor.front.cli import link, moving
 from memory_anchor.front.cli.moving import TOOL_NAMES
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 STORES = Path(__file__).resolve().parents[1] / "other_tools"
 Run = Callable[..., Result]

@@ -90,9 +90,9 @@ for name in {heavy!r}:
 sys.modules["loguru"] = None
 from memory_anchor.adapters.embedders import make_embedder
 from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.domain.errors import MemoryAnchorError
 from memory_anchor.language.tokens import count_tokens, cut_to_tokens
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.testing import ephemeral_core
 import pathlib
 for make in (lambda: make_embedder("fastembed"), lambda: QdrantStore(path=":memory:")):

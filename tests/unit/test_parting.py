@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Memory, Status
+from memory_anchor.domain.versions import revise
 from memory_anchor.front.doctor import probe
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Memory, Status
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock
+from memory_anchor.upkeep.job_kit import Limits
 from memory_anchor.upkeep.parting import APPENDED, REPLACED
-from memory_anchor.upkeep.upkeep import Limits
-from memory_anchor.versions import revise
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 
 def joined_by_an_earlier_version(

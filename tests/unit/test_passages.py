@@ -10,9 +10,9 @@ from figures import figure
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor
 from memory_anchor.language.passages import PASSAGE_BYTES, WHOLE_BYTES, Form, Passage, cut, format_of, plain
-from memory_anchor.model import Actor
+from memory_anchor.process.wiring import Core
 
 ROOT = Path(__file__).resolve().parents[2]
 CHINESE = "检索先按词再按义。" * 300

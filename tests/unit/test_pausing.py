@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from memory_anchor.base.pausing import FLAG, parse_duration, pause_of
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, Refused, Unavailable
-from memory_anchor.hooks import Hooks
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.domain.errors import BadInput, Refused, Unavailable
+from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.hooks.hooks import Hooks
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock
 
 

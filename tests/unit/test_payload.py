@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor import model
 from memory_anchor.adapters.payload import from_payload, to_payload, usage_payload
-from memory_anchor.errors import BadInput
-from memory_anchor.model import FOREVER, Layer, Memory, MemoryType, Receipt, Scope, Tag, Usage
-from memory_anchor.where import INDEXED_FIELDS
+from memory_anchor.domain import model
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import FOREVER, Layer, Memory, MemoryType, Receipt, Scope, Tag, Usage
+from memory_anchor.domain.where import INDEXED_FIELDS
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 JSON = st.recursive(

@@ -16,12 +16,12 @@ import pytest
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.payload import CHECKSUM, NOT_IN_CHECKSUM, checksum_matches, to_payload, with_checksum
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.errors import StoreDamaged
-from memory_anchor.model import Citation, Layer, Memory, MemoryType, Receipt, Scope, Tag, Usage, Visibility
-from memory_anchor.ports import CollectionSpec, Entry
+from memory_anchor.domain.errors import StoreDamaged
+from memory_anchor.domain.model import Citation, Layer, Memory, MemoryType, Receipt, Scope, Tag, Usage, Visibility
+from memory_anchor.domain.ports import CollectionSpec, Entry
+from memory_anchor.domain.where import Where
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.runtime.salvage import _memory
-from memory_anchor.where import Where
 
 FACTS = "verified_fact"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

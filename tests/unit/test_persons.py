@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.front import mcp_answers
-from memory_anchor.hooks import Hooks
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.hooks.hooks import Hooks
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 EXPERIENCE = "I broke the release build by tagging before the tests had run"
 

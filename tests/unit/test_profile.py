@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.front import mcp_answers
 from memory_anchor.front.table import ROWS, shaped_memory
 from memory_anchor.ingest.profile import LINE_CHARS, PAGE_LINES
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Scope
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters.projects import Projects
-from memory_anchor.care.transfer import Merges
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, NotFound, Refused
+from memory_anchor.domain.errors import BadInput, NotFound, Refused
+from memory_anchor.domain.model import Actor, Caller
+from memory_anchor.extensions.transfer.transfer import Merges
 from memory_anchor.front.calls import CALLS
-from memory_anchor.model import Actor, Caller
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock, ephemeral_core
 
 Ask = Callable[..., dict[str, Any]]
@@ -122,7 +122,7 @@ def test_a_merge_that_was_killed_is_finished_by_the_next_start(
     source, target = old.actor.scope.project, new.actor.scope.project
     merges = Merges(core.data_dir, core.services.store, core.services.records.lock)
     merge = merges.begin(source, target, core.projects.known(source).aliases)
-    monkeypatch.setattr("memory_anchor.care.transfer.MERGED_AT_ONCE", 2)
+    monkeypatch.setattr("memory_anchor.extensions.transfer.transfer.MERGED_AT_ONCE", 2)
     put = core.services.store.put
     calls: list[int] = []
 

@@ -123,7 +123,9 @@ def test_the_walk_finds_what_it_is_for() -> None:
 
     assert promising(page) == ["It never fails: always.", "at most two", "| a | cannot |"]
     assert trouble_with("test_promises::test_of_nothing") and trouble_with("scripts/nothing")
-    assert trouble_with("memory_anchor.errors.TRIES=9") and not trouble_with("memory_anchor.errors.TRIES=8")
+    assert trouble_with("memory_anchor.domain.errors.TRIES=9") and not trouble_with(
+        "memory_anchor.domain.errors.TRIES=8"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)

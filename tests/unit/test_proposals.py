@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.base.terminal import visible
-from memory_anchor.errors import BadInput, NotFound, Refused
+from memory_anchor.domain.errors import BadInput, NotFound, Refused
+from memory_anchor.domain.model import ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.identity import approval, keys
 from memory_anchor.identity import constitution_text as splice
 from memory_anchor.identity.identity_schema import IdentitySchema
-from memory_anchor.model import ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.testing import ManualClock
 
 PASS = "correct horse battery"

@@ -11,10 +11,10 @@ from contextkit import IDENTITY, World, actions, event, fact
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.context.assembly import AssembledContext, PromptAssembler, PrunePolicy, soft_trim
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.requests.requests import AssemblePrompt
+from memory_anchor.extensions.prompts.assembly import AssembledContext, PromptAssembler, PrunePolicy, soft_trim
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.requests import AssemblePrompt
 
 OUTPUT = "\n".join(f"{n:04d} tests/unit/test_store.py::test_case_{n} PASSED" for n in range(120))
 ORDER = ["drop_memory_results", "prune_tool_results", "shrink_history", "request_compaction", "reduce_profile"]

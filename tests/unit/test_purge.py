@@ -10,13 +10,13 @@ import pytest
 from timekit import EMBEDDER, a_memory, current, day, put, upkeep
 
 from memory_anchor.adapters.file_records import FileRecords
-from memory_anchor.care.purge import Cache, LinesFile, WholeFile, holders_in, purge_ids, purge_text
-from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.model import COLLECTIONS, Caller, Citation, MemoryType, Scope, Status, Tag
+from memory_anchor.admin.purge import Cache, LinesFile, WholeFile, holders_in, purge_ids, purge_text
+from memory_anchor.domain.errors import BadInput, NotFound, Refused
+from memory_anchor.domain.model import COLLECTIONS, Caller, Citation, MemoryType, Scope, Status, Tag
+from memory_anchor.domain.versions import revise
+from memory_anchor.domain.where import Where
 from memory_anchor.upkeep.forgetting import forget
-from memory_anchor.upkeep.upkeep import Change, write
-from memory_anchor.versions import revise
-from memory_anchor.where import Where
+from memory_anchor.upkeep.job_kit import Change, write
 
 SECRET = "hunter2-密码"
 HUMAN = {"caller": Caller.HUMAN, "at": day(9), "by": "human:me"}
@@ -183,7 +183,7 @@ def test_a_short_memory_does_not_empty_every_context_that_contains_it():
 def test_no_file_of_the_embedded_store_holds_the_text_afterwards(tmp_path):
     """Rule: deleted text survives in the engine's log, so the shard is rebuilt, for an emptied context too."""
     from memory_anchor.adapters.edge_store import EdgeStore
-    from memory_anchor.ports import DENSE, CollectionSpec
+    from memory_anchor.domain.ports import DENSE, CollectionSpec
     from memory_anchor.runtime.lock import DirectoryLock
 
     lock = DirectoryLock.acquire(tmp_path / "data", role="test")

@@ -15,24 +15,24 @@ import numpy as np
 import pytest
 from archives import unpack
 
-from memory_anchor.care import backup
-from memory_anchor.care.purge import decoded_text
-from memory_anchor.care.waiting import unescaped
-from memory_anchor.core import Core
-from memory_anchor.errors import Refused
-from memory_anchor.front.http_ingest import BatchWorker
-from memory_anchor.front.variants import VariantChoice
+from memory_anchor.admin import backup
+from memory_anchor.admin.purge import decoded_text
+from memory_anchor.admin.waiting import unescaped
+from memory_anchor.domain.errors import Refused
+from memory_anchor.domain.model import Actor, Scope
+from memory_anchor.domain.rights import purge_digest
+from memory_anchor.extensions.service.batches import Batches
+from memory_anchor.extensions.service.http_ingest import BatchWorker
+from memory_anchor.extensions.service.keys import FOLDER
+from memory_anchor.extensions.service.variants import VariantChoice
 from memory_anchor.identity import proposals
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Scope
-from memory_anchor.rights import purge_digest
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
-from memory_anchor.team.batches import Batches
-from memory_anchor.team.keys import FOLDER
 from memory_anchor.testing import HashEmbedder, ephemeral_core, human_of, signed_call
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix
+    from memory_anchor.domain.ports import Matrix
 
 Purge = Callable[..., dict[str, Any]]
 

@@ -13,19 +13,19 @@ import disk
 import pytest
 from devicekit import Laptop, settled, texts_of
 
-from memory_anchor import brief
-from memory_anchor.care import backup
-from memory_anchor.care.backup import unpack
-from memory_anchor.core import Core
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, MemoryType, Scope
-from memory_anchor.rights import purge_digest
+from memory_anchor.admin import backup
+from memory_anchor.admin.backup import unpack
+from memory_anchor.domain.model import Actor, Caller, MemoryType, Scope
+from memory_anchor.domain.rights import purge_digest
+from memory_anchor.domain.where import Where
+from memory_anchor.hooks import brief
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.settings import LifecycleSettings, Settings
 from memory_anchor.testing import ManualClock, ephemeral_core, human_of, signed_call
 from memory_anchor.upkeep.forgetting import digest_memory, forget
-from memory_anchor.upkeep.upkeep import new_entry
-from memory_anchor.where import Where
+from memory_anchor.upkeep.job_kit import new_entry
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 NUT, CAT, TEA = "他对花生过敏", "猫叫墨墨", "每天喝乌龙茶"
 """Six, four and six characters: no quotation is long enough to be evidence."""

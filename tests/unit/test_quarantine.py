@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.base.quarantine import FOLDER, MARKER, RECORD, Quarantine, Suspect, suspects_of, text_key
-from memory_anchor.errors import DiskFull
+from memory_anchor.domain.errors import DiskFull
 
 COST_S = 0.001
 

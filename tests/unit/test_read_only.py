@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from memory_anchor.base.switches import OFF, ON
-from memory_anchor.errors import BadInput
-from memory_anchor.front import http_access
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.extensions.service import http_access
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.clients import hooks
 from memory_anchor.runtime import wire

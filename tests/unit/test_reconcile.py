@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.activation import first_priority, merged_priority
+from memory_anchor.domain.activation import first_priority, merged_priority
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Origin, Outcome, Scope
 from memory_anchor.ingest.reconcile import Likeness, decide, likeness
 from memory_anchor.language.quantities import numbers
 from memory_anchor.language.slots import contrast, read
-from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Scope
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 PAIRS = Path(__file__).parent.parent / "corpora" / "pairs.tsv"

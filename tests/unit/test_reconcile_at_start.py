@@ -13,9 +13,9 @@ import pytest
 from memory_anchor.adapters import audit as audit_module
 from memory_anchor.adapters.audit import NOT_STORED, RECOVERED, JsonlAudit
 from memory_anchor.adapters.sparse_files import copy_tree
-from memory_anchor.app import build_core
-from memory_anchor.care import checks
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.admin import checks
+from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.process.app import build_core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import EmbedderSettings, Settings
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.errors import Unavailable
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Outcome, Scope
 from memory_anchor.ingest.model_calls import RECONCILE_VERSION, decide_with_model
 from memory_anchor.ingest.reconcile import Decision, Policy, Resolution
-from memory_anchor.model import Layer, Memory, MemoryType, Outcome, Scope
 from memory_anchor.testing import ScriptedLanguageModel
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)

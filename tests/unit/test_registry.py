@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from timekit import a_memory, current, day, put, upkeep
 
-from memory_anchor.model import Status
+from memory_anchor.domain.model import Status
+from memory_anchor.upkeep.job_kit import Limits
 from memory_anchor.upkeep.jobs import BY_HAND, Scheduler
 from memory_anchor.upkeep.registry import all_jobs
-from memory_anchor.upkeep.upkeep import Limits
 
 
 @dataclass

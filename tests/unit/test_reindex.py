@@ -12,14 +12,14 @@ import pytest
 from timekit import a_memory, day, upkeep
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.care.rebuild import DENSE_NEXT, Reindex
+from memory_anchor.admin.rebuild import DENSE_NEXT, Reindex
+from memory_anchor.domain.model import COLLECTIONS
+from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, CollectionSpec, Entry
+from memory_anchor.domain.where import HasVector, Where
 from memory_anchor.language.indexing import embedded_text
-from memory_anchor.model import COLLECTIONS
-from memory_anchor.ports import DENSE, DENSE_LOCAL, CollectionSpec, Entry
 from memory_anchor.testing import HashEmbedder
+from memory_anchor.upkeep.job_kit import Limits
 from memory_anchor.upkeep.settling import renew_words
-from memory_anchor.upkeep.upkeep import Limits
-from memory_anchor.where import HasVector, Where
 
 OLD, NEW = HashEmbedder(), HashEmbedder(dimensions=32, model="newer")
 EVENTS = "event_log"

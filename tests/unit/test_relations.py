@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Caller, Outcome, Relation, Status
+from memory_anchor.domain.rights import version_stamp
 from memory_anchor.ingest.relations import Kind, compare, may_repeat, replacement
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Outcome, Relation, Status
-from memory_anchor.rights import version_stamp
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 CORPORA = Path(__file__).parent.parent / "corpora"
 PROVEN = {

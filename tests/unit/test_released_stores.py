@@ -18,9 +18,9 @@ import pytest
 from archives import unpack
 from typer.testing import CliRunner, Result
 
-from memory_anchor.app import build_core, settings_of
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.setup import identity
+from memory_anchor.process.app import build_core, settings_of
 from memory_anchor.runtime.lock import DirectoryLock
 
 STORES = Path(__file__).resolve().parents[1] / "stores"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from searching import ACTOR, Bench, ids
 
-from memory_anchor.model import Layer, RetrievedSnippet, SearchAnswer, Status, Tag
+from memory_anchor.domain.model import Layer, RetrievedSnippet, SearchAnswer, Status, Tag
 from memory_anchor.recall.order import with_freshness
 from memory_anchor.recall.relevance import STRONG, WEAK_SHOWN, Evidence, asks, max_weak, probabilities
 from memory_anchor.recall.request import SearchRequest

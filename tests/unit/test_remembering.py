@@ -8,13 +8,13 @@ from typing import NoReturn
 import pytest
 
 from memory_anchor.adapters.language_models import NoModel
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.domain.errors import BadInput, Unavailable
+from memory_anchor.domain.model import Actor, MemoryType, Origin, Outcome, Status, Visibility, WriteMode
 from memory_anchor.ingest.candidates import Candidate
-from memory_anchor.ingest.remembering import Episode, Extracted
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, MemoryType, Origin, Outcome, Status, Visibility, WriteMode
+from memory_anchor.ingest.conversation_learning import Episode, Extracted
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 TALK = [
     {"role": "user", "content": "I always prefer short answers and never long ones."},

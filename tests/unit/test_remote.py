@@ -14,15 +14,15 @@ from faultyproxy import FAULTS, FaultyProxy
 from figures import figure
 from serving import Served, key_for
 
-from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.front.http_api import build_http
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.remote.memory import RemoteLink, RemoteUnavailable
+from memory_anchor.domain.errors import BadInput, NotFound
+from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.domain.where import Where
+from memory_anchor.extensions.service.http_api import build_http
+from memory_anchor.extensions.service.remote import RemoteLink, RemoteUnavailable
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
-from memory_anchor.where import Where
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 SEARCH_S, CONNECT_S, WRITE_S = 0.4, 0.2, 0.6
 PATIENCE_S = 30.0

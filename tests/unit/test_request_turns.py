@@ -13,10 +13,10 @@ from pairs import Replicas, member
 from memory_anchor.adapters import file_records
 from memory_anchor.adapters.file_records import RequestTurns
 from memory_anchor.base.json_values import Record
-from memory_anchor.errors import Unavailable
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.where import Where
 from memory_anchor.front import mcp_answers
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.where import Where
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 ROUNDS = 12
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from memory_anchor import requests as asks
 from memory_anchor.base.json_schema import schema_of
-from memory_anchor.errors import BadInput
-from memory_anchor.fields import BaseRequest, Moment, tool_schema
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.requests import requests as asks
+from memory_anchor.domain.requests.fields import BaseRequest, Moment, tool_schema
 from memory_anchor.front.cli import care, memories
 from memory_anchor.front.cli.generated import Command
 from memory_anchor.front.table import ROWS
-from memory_anchor.memory import MemoryAnchor
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 COMMANDS = [*memories.COMMANDS, *care.COMMANDS, *care.JOBS]
 

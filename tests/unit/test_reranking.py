@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from memory_anchor.errors import Unavailable
-from memory_anchor.model import Layer, Memory, MemoryType, Scope
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope
 from memory_anchor.recall.order import DEPTH, LATE, reranked
 from memory_anchor.recall.snippets import RankedMemory
 

@@ -6,8 +6,8 @@ import ast
 import itertools
 from pathlib import Path
 
-from memory_anchor.model import Caller
-from memory_anchor.rights import (
+from memory_anchor.domain.model import Caller
+from memory_anchor.domain.rights import (
     BROUGHT,
     CHANGES,
     NO_PAGE,

@@ -17,13 +17,13 @@ import pytest
 from cases import words
 from figures import figure
 
-from memory_anchor.care import other_tools, transfer_files
-from memory_anchor.care.transfer_files import export_lines, import_file
-from memory_anchor.core import Core
+from memory_anchor.domain.model import LAYER_OF_TYPE, Actor, Caller, Layer, Scope
+from memory_anchor.extensions.transfer import other_tools, transfer_files
+from memory_anchor.extensions.transfer.transfer_files import export_lines, import_file
 from memory_anchor.front import calls
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import LAYER_OF_TYPE, Actor, Caller, Layer, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 WORDS = words("""
     uv pip 锅炉 温度 orchids `make check` release 每周一 "quoted" 'single' --- # not - item * star [link](x) 「引」

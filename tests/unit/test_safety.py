@@ -10,9 +10,9 @@ from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_anchor.domain.model import Trust
 from memory_anchor.language.fences import FENCE_RULE, FENCE_TAG, fence, instruction_like, strip_fenced
 from memory_anchor.language.safety import KINDS, redact, strip_private
-from memory_anchor.model import Trust
 
 CORPORA = Path(__file__).parent.parent / "corpora"
 CARRIERS = ("{}", "The value is {} here.", "see {}, then retry", "当前值是{}，请核对", "配置{}好的", "见{}。")

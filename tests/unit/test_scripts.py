@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.core import JOBS_OFF
+from memory_anchor.process.wiring import JOBS_OFF
 from memory_anchor.testing import HashEmbedder
 
 ROOT = Path(__file__).resolve().parents[2]

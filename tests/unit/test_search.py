@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from searching import ACTOR, Bench, ids
 
-from memory_anchor.errors import Unavailable
-from memory_anchor.model import Actor, Layer, Scope, Status, Tag, Visibility
-from memory_anchor.ports import DENSE, Entry
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.model import Actor, Layer, Scope, Status, Tag, Visibility
+from memory_anchor.domain.ports import DENSE, Entry
 from memory_anchor.recall.cooccurrence import TagNeighbours, count_tags
 from memory_anchor.recall.request import SearchRequest, admits, where_of
 from memory_anchor.recall.search import Searcher

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.ingest.conversation_learning import MAX_TURNS, episodes
 from memory_anchor.ingest.messages import Message
-from memory_anchor.ingest.remembering import MAX_TURNS, episodes
 
 
 def talk(count: int) -> list[Message]:

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 from typer.testing import CliRunner
 
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
 from memory_anchor.front.cli.app import app
 from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.settings import Settings, Weight, load_settings, with_project_file

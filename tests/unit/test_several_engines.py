@@ -9,8 +9,8 @@ from pathlib import Path
 from threads import at_once
 
 from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.errors import VersionConflict
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.domain.errors import VersionConflict
+from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.testing import ephemeral_core
 
 ENGINES, EDITS = 2, 4

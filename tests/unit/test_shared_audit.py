@@ -13,10 +13,10 @@ from pairs import Killed, Life, Replicas, member, replicas
 
 from memory_anchor.adapters import shared_audit
 from memory_anchor.adapters.shared_audit import SharedAudit
-from memory_anchor.core import Core
-from memory_anchor.errors import MemoryAnchorError, Unavailable
+from memory_anchor.domain.errors import MemoryAnchorError, Unavailable
+from memory_anchor.domain.ports import AuditRecord, SharedRecord
 from memory_anchor.front.doctor_machine import replicas_found
-from memory_anchor.ports import AuditRecord, SharedRecord
+from memory_anchor.process.wiring import Core
 
 
 def trail_of(core: Core) -> SharedAudit:
@@ -161,7 +161,7 @@ def test_doctor_names_the_chain_of_another_replica_that_breaks(
     for place, core in enumerate((one, two)):
         save(core, f"The lighthouse {place} stands at pier {place}.")
         save(core, f"The harbour {place} closes at {place} pm.")
-    monkeypatch.setattr("memory_anchor.app.shared_of", lambda *_: (service.records, None))
+    monkeypatch.setattr("memory_anchor.process.app.shared_of", lambda *_: (service.records, None))
     checks = list(replicas_found(one.settings, one.data_dir))
     assert [(check.state, check.exit_code) for check in checks] == [("ok", 0), ("ok", 0)]
     theirs = one.data_dir / "audit" / "replicas" / f"{trail_of(two)._replica}.jsonl"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from typer.testing import Result
 
-from memory_anchor.core import Core
+from memory_anchor.process.wiring import Core
 
 Run = Callable[..., Result]
 

@@ -11,11 +11,11 @@ from rich.text import Text
 from typer.testing import Result
 
 from memory_anchor import __main__
+from memory_anchor.domain.rights import version_stamp
 from memory_anchor.front.cli import output
 from memory_anchor.front.cli.output import align_columns, local_time
 from memory_anchor.front.cli.review import diff_lines, marked_side, word_diff
 from memory_anchor.identity.keys import Signer
-from memory_anchor.rights import version_stamp
 
 Run = Callable[..., Result]
 

@@ -18,7 +18,7 @@ CALLERS = {
     "seal": {"identity/approved.py:sign_link", "identity/approved.py:put", "identity/approved.py:add"},
     "decide": {"identity/signed_requests.py:sign_request"},
     "purge": {"front/cli/devices.py:sign_purge"},
-    "vouch": {"identity/keys.py:vouch", "team/keys.py:new_key"},
+    "vouch": {"identity/keys.py:vouch", "extensions/service/keys.py:new_key"},
 }
 """The one way to each kind of signature: where its statement is made."""
 KINDS = {kind.__name__ for kind in Statement.__subclasses__()}
@@ -97,7 +97,7 @@ def test_no_statement_is_made_of_a_record() -> None:
         if called(node) in KINDS and isinstance(node, ast.Call)
         if any(keyword.arg is None for keyword in node.keywords) or any(isinstance(a, ast.Starred) for a in node.args)
     }
-    assert unpacked == {"team/keys.py:admitted"}  # the fields of a key that was made in this very process
+    assert unpacked == {"extensions/service/keys.py:admitted"}  # the fields of a key that was made in this very process
 
 
 class Answers:

@@ -19,17 +19,17 @@ from hypothesis import strategies as st
 from memory_anchor.adapters import snapshot_file
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
-from memory_anchor.app import build_core
-from memory_anchor.care import backup
-from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope, Status, Tag, Visibility
-from memory_anchor.ports import DENSE, CollectionSpec, Entry, Mark
+from memory_anchor.admin import backup
+from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope, Status, Tag, Visibility
+from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Mark
+from memory_anchor.domain.where import Where
+from memory_anchor.process.app import build_core
 from memory_anchor.recall import index, mirror
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.search import Searcher
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import START, HashEmbedder, ManualClock
-from memory_anchor.where import Where
 
 ME = Actor(scope=Scope(project="mine", agent="anna"))
 TOPICS = ("ports of the gateway", "label printer jams", "invoice export", "登录超时", "路由配置的变更")

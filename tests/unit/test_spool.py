@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.core import Core
-from memory_anchor.errors import Unavailable
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.model import Actor, Caller, Layer, Scope
 from memory_anchor.front.backend import MemoryBackend
-from memory_anchor.model import Actor, Caller, Layer, Scope
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime import spool, wire
 from memory_anchor.runtime.engine import StateFile
 from memory_anchor.runtime.service import Service

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from timekit import a_memory, day, put, upkeep, used_at
 
-from memory_anchor.activation import ActivationSettings
-from memory_anchor.model import MemoryType, Scope, Status, Visibility
+from memory_anchor.domain.activation import ActivationSettings
+from memory_anchor.domain.model import MemoryType, Scope, Status, Visibility
 from memory_anchor.upkeep import statistics as stats_module
 from memory_anchor.upkeep.statistics import sparkline, statistics
 

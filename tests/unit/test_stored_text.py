@@ -12,11 +12,11 @@ import pytest
 from typer.testing import Result
 
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor
 from memory_anchor.front import mcp_answers
 from memory_anchor.front.clients import hooks as hook
 from memory_anchor.front.tool_specs import TOOLS, ToolSpec
-from memory_anchor.model import Actor
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime import spool
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.testing import ephemeral_core

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from memory_anchor.context.profiles import DEPTH_MAX, NODES_MAX, strict_schema
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
 
 
 def accepts(schema: Any, value: Any) -> bool:

@@ -18,12 +18,12 @@ from typer.testing import CliRunner, Result
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.base.terminal import visible, visible_json, visible_lines
+from memory_anchor.domain.model import ProposalAction
 from memory_anchor.front.cli import care, constitution
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.output import Terminal
 from memory_anchor.identity import keys
 from memory_anchor.identity.identity_schema import IdentitySchema
-from memory_anchor.model import ProposalAction
 from memory_anchor.testing import ManualClock
 
 Run = Callable[..., Result]

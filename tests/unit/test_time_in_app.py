@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.app import build_core
-from memory_anchor.model import Actor, MemoryType, Scope, Status
+from memory_anchor.domain.model import Actor, MemoryType, Scope, Status
+from memory_anchor.process.app import build_core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
 
@@ -115,7 +115,7 @@ def test_what_a_job_archived_an_undo_brings_back_to_search(core, clock, tmp_path
 
 def test_an_idea_is_verified_with_what_showed_it_or_refuted_and_kept_as_a_warning(core, tmp_path):
     """Rule: hypothesis, verified (with the command or link), refuted; refuted ideas stay findable."""
-    from memory_anchor.errors import BadInput
+    from memory_anchor.domain.errors import BadInput
 
     anchor = door(core, tmp_path)
     idea = anchor.save_memory("The cache makes startup slow").id

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.core import Core
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor
+from memory_anchor.domain.model import Actor
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 FACT = "We chose PostgreSQL for the ledger"
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.requests.requests import SearchMemory, SetActiveContext
 from memory_anchor.front import mcp_answers, tool_specs
 from memory_anchor.front.mcp_server import _tool
 from memory_anchor.front.table import ROWS
 from memory_anchor.front.tool_specs import ALIASES, STANDARD_TOKENS_MAX, TOOLS, callable_tools, listed_tools, resolve
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.requests import SearchMemory, SetActiveContext
 
 MINIMAL = ["get_constitution", "search_memory", "save_memory", "log_event", "promote_to_fact"]
 EVERY = [spec.name for spec in TOOLS]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.errors import BadInput, NotFound
+from memory_anchor.domain.errors import BadInput, NotFound
 from memory_anchor.ingest.transcripts import parse_transcript, read_transcript
 
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.care.transfer import export_instant, export_page
-from memory_anchor.care.transfer_files import ImportResult, export_lines, import_file
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Caller, Layer, MemoryType, Scope
+from memory_anchor.domain.ports import Entry
+from memory_anchor.extensions.transfer.transfer import export_instant, export_page
+from memory_anchor.extensions.transfer.transfer_files import ImportResult, export_lines, import_file
 from memory_anchor.front import calls
-from memory_anchor.model import Actor, Caller, Layer, MemoryType, Scope
-from memory_anchor.ports import Entry
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock, ephemeral_core
 
 

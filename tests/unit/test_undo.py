@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from timekit import T0, a_memory, change, current, day, put, undo_last, upkeep
 
-from memory_anchor.model import SEARCHABLE_STATES, MemoryType, Origin, Scope, Status, Visibility
+from memory_anchor.domain.model import SEARCHABLE_STATES, MemoryType, Origin, Scope, Status, Visibility
+from memory_anchor.domain.versions import MEANING
 from memory_anchor.upkeep import history
 from memory_anchor.upkeep.history import versions_of
-from memory_anchor.versions import MEANING
 
 READER = Scope()
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from timekit import a_memory, current, day, put, statuses, upkeep
 
-from memory_anchor.core import Core
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, MemoryType, Origin, Outcome, Scope, Status
+from memory_anchor.domain.model import Actor, Caller, MemoryType, Origin, Outcome, Scope, Status
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep import history
 from memory_anchor.upkeep.history import UndoPlan
 from memory_anchor.upkeep.registry import merge_duplicates
 from memory_anchor.upkeep.settling import finish_supersedes, reconsolidate
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 READER = Scope()
 OLD, NEW = "The gateway listens on port 8443", "The gateway now listens on port 9443, no longer 8443"

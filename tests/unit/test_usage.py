@@ -10,17 +10,17 @@ import pytest
 from threads import at_once
 from timekit import a_memory, current, day, put, upkeep
 
-from memory_anchor.core import Core
-from memory_anchor.errors import Unavailable
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.model import Layer, Status, Usage
+from memory_anchor.domain.versions import revise
 from memory_anchor.front.calls import run
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Layer, Status, Usage
+from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep import statistics as usage_module
+from memory_anchor.upkeep.job_kit import Change, write
 from memory_anchor.upkeep.statistics import UsageBuffer
-from memory_anchor.upkeep.upkeep import Change, write
-from memory_anchor.versions import revise
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 
 def buffer(up, clock=None, tmp_path=None):

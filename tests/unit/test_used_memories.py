@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.core import Core
-from memory_anchor.hooks import Hooks
-from memory_anchor.model import Actor, Scope
+from memory_anchor.domain.model import Actor, Scope
+from memory_anchor.hooks.hooks import Hooks
+from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.used_memories import (
     UNUSED_SHOWINGS_MAX,
     USED_MEMORIES_FILE,
@@ -80,7 +80,7 @@ def test_what_is_shown_ten_times_and_never_used_is_held_back(tmp_path: Path) -> 
 
 def test_an_unused_memory_is_shown_where_it_is_likelier_right_than_not(core: Core, monkeypatch: Any) -> None:
     """Issue 15, heeded: it is held back, not lost."""
-    import memory_anchor.memory as door
+    import memory_anchor.use_cases.memory as door
 
     saved = anchor(core).save_memory(RULE, type="instruction")
     file = UsedMemories(core.data_dir / USED_MEMORIES_FILE)

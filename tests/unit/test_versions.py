@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor import versions
-from memory_anchor.model import Layer, Memory, MemoryType, Receipt, Scope, Status, Usage
-from memory_anchor.versions import believed_at, changed_fields, revise, same_meaning, with_meaning_of, written_by
+from memory_anchor.domain import versions
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Receipt, Scope, Status, Usage
+from memory_anchor.domain.versions import believed_at, changed_fields, revise, same_meaning, with_meaning_of, written_by
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 

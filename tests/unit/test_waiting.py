@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Scope, Status
 from memory_anchor.front.doctor import probe
-from memory_anchor.hooks import Hooks
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Scope, Status
+from memory_anchor.hooks.hooks import Hooks
+from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ephemeral_core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ import pytest
 from human_seat import Seat
 from typer.testing import Result
 
-from memory_anchor.core import Core
-from memory_anchor.fields import Moment
+from memory_anchor.domain.model import Layer
+from memory_anchor.domain.requests.fields import Moment
 from memory_anchor.front.cli import care, knowledge, lorebooks, memories
 from memory_anchor.front.cli.completing import _inner
 from memory_anchor.front.cli.generated import Command
 from memory_anchor.front.cli.shorthand import parse_time
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Layer
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 Run = Callable[..., Result]
 GENERATED = (*memories.COMMANDS, *care.COMMANDS, *knowledge.COMMANDS, *lorebooks.COMMANDS)

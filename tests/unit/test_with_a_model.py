@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.app import build_core
-from memory_anchor.core import Adapters, Core
-from memory_anchor.errors import Unavailable
-from memory_anchor.model import COLLECTIONS, Actor, Outcome, WriteMode
-from memory_anchor.ports import CollectionSpec
+from memory_anchor.domain.errors import Unavailable
+from memory_anchor.domain.model import COLLECTIONS, Actor, Outcome, WriteMode
+from memory_anchor.domain.ports import CollectionSpec
+from memory_anchor.process.app import build_core
+from memory_anchor.process.wiring import Adapters, Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel
 

@@ -16,9 +16,9 @@ from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.system import new_token
 from memory_anchor.adapters.working_copy import CHANGING_FILE, NAME, NOTE_FILE, WorkingCopy
-from memory_anchor.base.repeats import FirstAnswers
-from memory_anchor.care.waiting import BATCHES
-from memory_anchor.errors import (
+from memory_anchor.admin.waiting import BATCHES
+from memory_anchor.base.idempotency import FirstAnswers
+from memory_anchor.domain.errors import (
     BadInput,
     ChangedMeanwhile,
     NoCredential,
@@ -28,15 +28,15 @@ from memory_anchor.errors import (
     TooMany,
     Unavailable,
 )
+from memory_anchor.domain.model import ProposalAction
+from memory_anchor.domain.ports import ListedRecord, SharedRecord
+from memory_anchor.extensions.service import batches
+from memory_anchor.extensions.service.batches import Batches
+from memory_anchor.extensions.service.keys import KeyFile, new_key
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.keys import KeyRing
 from memory_anchor.identity.signed_requests import CALLER_FIELDS, GOOD_FOR, Challenges, Proof, SignedCall, sign_request
-from memory_anchor.model import ProposalAction
-from memory_anchor.ports import ListedRecord, SharedRecord
 from memory_anchor.settings import StoreSettings
-from memory_anchor.team import batches
-from memory_anchor.team.batches import Batches
-from memory_anchor.team.keys import KeyFile, new_key
 from memory_anchor.testing import PASSPHRASE, ManualClock, human_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -277,7 +277,7 @@ def test_a_look_is_asked_for_once_in_half_a_second(
 
 def test_sharing_without_a_server_is_refused_in_one_sentence(tmp_path: Path) -> None:
     """Replicas: store.records needs a server."""
-    from memory_anchor.app import shared_of
+    from memory_anchor.process.app import shared_of
 
     assert shared_of(StoreSettings(), tmp_path) is None
     for more in ({}, {"kind": "qdrant", "path": str(tmp_path)}):

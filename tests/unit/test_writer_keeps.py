@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.app import build_core
-from memory_anchor.core import Core
+from memory_anchor.domain.model import Actor, Outcome, Status
 from memory_anchor.ingest.reconcile import likeness
 from memory_anchor.language.coverage import alike, covers, words
 from memory_anchor.language.perspective import hedge
-from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Outcome, Status
+from memory_anchor.process.app import build_core
+from memory_anchor.process.wiring import Core
 from memory_anchor.settings import EmbedderSettings, Settings
 from memory_anchor.testing import ManualClock
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 DATA = Path(__file__).parent.parent.parent / "scripts" / "data"
 

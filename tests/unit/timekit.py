@@ -11,13 +11,13 @@ from typing import Any
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.base.hashing import content_hash
+from memory_anchor.domain.model import COLLECTIONS, LAYER_OF_TYPE, Memory, MemoryType, Origin, Scope, Status, Usage
+from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry
+from memory_anchor.domain.versions import revise
 from memory_anchor.language.indexing import embedded_text, searched_words
-from memory_anchor.model import COLLECTIONS, LAYER_OF_TYPE, Memory, MemoryType, Origin, Scope, Status, Usage
-from memory_anchor.ports import DENSE, CollectionSpec, Entry
 from memory_anchor.testing import HashEmbedder
 from memory_anchor.upkeep.history import apply, plan_last
-from memory_anchor.upkeep.upkeep import Change, LifecycleRules, Upkeep, current_where, write
-from memory_anchor.versions import revise
+from memory_anchor.upkeep.job_kit import Change, LifecycleRules, Upkeep, current_where, write
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 EMBEDDER = HashEmbedder()

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
-from memory_anchor.errors import TABLE, BadInput
+from memory_anchor.domain.errors import TABLE, BadInput
 from memory_anchor.front.cli import (
     care,
     devices,

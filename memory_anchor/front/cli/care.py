@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
-from memory_anchor import requests as asks
 from memory_anchor.base.json_values import Record, items, number, record, records, text, texts
 from memory_anchor.base.json_values import text as text_of
-from memory_anchor.errors import BadInput, Refused
+from memory_anchor.domain.errors import BadInput, Refused
+from memory_anchor.domain.requests import requests as asks
+from memory_anchor.domain.rights import purge_digest
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.devices import sign_purge
 from memory_anchor.front.cli.generated import Command, Values, option
@@ -35,7 +36,6 @@ from memory_anchor.front.cli.output import (
 from memory_anchor.front.cli.passphrase import ask_hidden, ask_human, ask_human_on_tty
 from memory_anchor.front.cli.review import review
 from memory_anchor.front.cli.shorthand import full_id, full_project_id
-from memory_anchor.rights import purge_digest
 
 EXTRACT_AT_ONCE = 400
 """Messages of one call, beyond which the next message of the user begins another."""

@@ -16,11 +16,11 @@ from typing import get_args
 import typer
 
 from memory_anchor.base.json_values import Record, items, record, records
-from memory_anchor.errors import MemoryAnchorError
-from memory_anchor.fields import Moment
+from memory_anchor.domain.errors import MemoryAnchorError
+from memory_anchor.domain.model import Layer
+from memory_anchor.domain.requests.fields import Moment
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import LAYERS, layer_name, local_time
-from memory_anchor.model import Layer
 from memory_anchor.runtime.wire import InvalidSetting
 
 Completer = Callable[[str], list[tuple[str, str]]]

@@ -21,10 +21,10 @@ import typer
 from memory_anchor.base.json_values import Record, whole
 from memory_anchor.base.lines import text_lines
 from memory_anchor.base.terminal import visible, visible_json, visible_lines
-from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, report
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused, report
+from memory_anchor.domain.model import Proposal, ProposalAction, ProposalStatus
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.passphrase import wait_after_refusals, warn
-from memory_anchor.model import Proposal, ProposalAction, ProposalStatus
 
 if TYPE_CHECKING:
     from memory_anchor.identity.identity_schema import IdentitySchema
@@ -243,7 +243,7 @@ def _add_founding(app: typer.Typer, build: Build, account: Callable[[], str]) ->
 
 def _read_text(file: Path) -> str:
     """Return a file's text. Raises BadInput: there is none, or it is too large or not UTF-8."""
-    from memory_anchor.files import read_bounded
+    from memory_anchor.base.files import read_bounded
     from memory_anchor.identity.constitution_text import MAX_BYTES, decode
 
     try:

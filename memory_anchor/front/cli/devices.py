@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memory_anchor.base.json_values import Record, items, record, records, text, texts, whole
-from memory_anchor.errors import BadInput, Refused
+from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir
@@ -29,7 +29,7 @@ from memory_anchor.front.cli.output import (
 from memory_anchor.front.cli.passphrase import ask_hidden, ask_human
 
 if TYPE_CHECKING:
-    from memory_anchor.devices.membership import Device
+    from memory_anchor.extensions.devices.membership import Device
     from memory_anchor.identity.keys import Signer
 
 HELP = "Keep the memories of your devices alike through a folder that you share anyway: setup, now, status, revoke."
@@ -68,10 +68,10 @@ def setup(
 ) -> None:
     """Join a sync folder, or begin one; needs your passphrase, and one for the folder that all your devices share."""
     from memory_anchor.adapters.system import new_token
-    from memory_anchor.app import settings_of
-    from memory_anchor.devices import membership
-    from memory_anchor.devices.exchange import map_projects
-    from memory_anchor.devices.folder import SyncFolder
+    from memory_anchor.extensions.devices import membership
+    from memory_anchor.extensions.devices.exchange import map_projects
+    from memory_anchor.extensions.devices.folder import SyncFolder
+    from memory_anchor.process.app import settings_of
 
     data = data_dir()
     before = _device(data) if folder is None else None
@@ -162,8 +162,8 @@ def revoke(
 ) -> None:
     """Shut a device out: nothing later of it counts, and it can read nothing later; needs both passphrases."""
     from memory_anchor.adapters.system import new_token
-    from memory_anchor.devices import membership
-    from memory_anchor.devices.ledger import ChainPosition
+    from memory_anchor.extensions.devices import membership
+    from memory_anchor.extensions.devices.ledger import ChainPosition
 
     data = data_dir()
     call("sync_now")  # what it wrote up to now counts
@@ -248,7 +248,7 @@ def _sync_passphrase(*, is_new: bool) -> str:
 
 
 def _device(data: Path) -> Device | None:
-    from memory_anchor.devices import membership
+    from memory_anchor.extensions.devices import membership
 
     return membership.load(data)
 

@@ -3,8 +3,8 @@
 Golden questions are asked of the user's own store through its engine, and with `--variant` of a private copy.
 
 `variants report` shows each figure with its 95 % interval, by two measures: golden questions asked now under each
-variant, and how much of the memories that a variant returned in service the agents used (`team/telemetry`). Rejected:
-one score made of both.
+variant, and how much of the memories that a variant returned in service the agents used (`service/telemetry`).
+Rejected: one score made of both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from memory_anchor.base.json_values import Json, Record, items, number, record, records, text, whole
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir, preamble
@@ -26,8 +26,8 @@ from memory_anchor.front.cli.output import JsonOption, clipped, err, handle_erro
 from memory_anchor.front.cli.shorthand import full_id
 
 if TYPE_CHECKING:
-    from memory_anchor.evaluation.golden import GoldenQuestion
-    from memory_anchor.evaluation.metrics import Answered
+    from memory_anchor.extensions.evaluation.golden import GoldenQuestion
+    from memory_anchor.extensions.evaluation.metrics import Answered
 
 Many = list[str] | None
 VARIANTS_MAX = 4
@@ -81,13 +81,13 @@ def evaluate(
 
 
 def _saved_questions() -> list[GoldenQuestion]:
-    from memory_anchor.evaluation import golden
+    from memory_anchor.extensions.evaluation import golden
 
     return golden.load(golden.folder_of(data_dir()))
 
 
 def _as_set(questions: Sequence[GoldenQuestion]) -> Record:
-    from memory_anchor.evaluation import golden, metrics
+    from memory_anchor.extensions.evaluation import golden, metrics
 
     err.print(f"[dim]· {len(questions)} questions on your own memory[/]")
     answer = call("ask_golden", questions=[question.query for question in questions])
@@ -96,7 +96,7 @@ def _as_set(questions: Sequence[GoldenQuestion]) -> Record:
 
 def _under_variants(questions: Sequence[GoldenQuestion], texts: Sequence[str]) -> list[Record]:
     """Ask the questions of a copy of the user's memory under each variant. Raises BadInput: it has another embedder."""
-    from memory_anchor.evaluation import golden, metrics
+    from memory_anchor.extensions.evaluation import golden, metrics
     from memory_anchor.front.calls import run
     from memory_anchor.settings import Settings
 
@@ -124,7 +124,7 @@ def _under_variants(questions: Sequence[GoldenQuestion], texts: Sequence[str]) -
 
 
 def _edit_golden(save: str | None, expects: Many, remove: str | None, as_json: bool) -> None:
-    from memory_anchor.evaluation import golden
+    from memory_anchor.extensions.evaluation import golden
     from memory_anchor.language.safety import cleaned
 
     folder = golden.folder_of(data_dir())
@@ -147,7 +147,7 @@ def _edit_golden(save: str | None, expects: Many, remove: str | None, as_json: b
 
 
 def _show(report: Record) -> None:
-    from memory_anchor.evaluation.metrics import COMPARED
+    from memory_anchor.extensions.evaluation.metrics import COMPARED
 
     name = "" if report["variant"] == "as set" else f" [dim]with[/] {escape(text(report['variant']))}"
     out.print(f"\n[bold]golden[/]{name}: {report['questions']} questions")
@@ -178,7 +178,7 @@ def _show_changes(changes: Record) -> None:
 
 
 def _show_side_by_side(reports: Sequence[Record]) -> None:
-    from memory_anchor.evaluation.metrics import COMPARED, compared
+    from memory_anchor.extensions.evaluation.metrics import COMPARED, compared
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("", *COMPARED, "found", "p50 ms", "p95 ms", "tokens"):
@@ -211,7 +211,7 @@ def register_variants(app: typer.Typer) -> None:
 @handle_errors
 def report(json_: JsonOption = False) -> None:
     """Compare variants: golden questions, heeded memories, tokens and times, with intervals."""
-    from memory_anchor.evaluation import golden
+    from memory_anchor.extensions.evaluation import golden
 
     questions = _saved_questions()
     rows: list[Record] = []
@@ -235,7 +235,7 @@ def report(json_: JsonOption = False) -> None:
 
 
 def _served(counts: Record) -> Record:
-    from memory_anchor.evaluation.metrics import median_interval, share_interval
+    from memory_anchor.extensions.evaluation.metrics import median_interval, share_interval
 
     return {
         **{name: counts[name] for name in ("searches", "told", "heeded")},
@@ -246,7 +246,7 @@ def _served(counts: Record) -> Record:
 
 
 def _golden_shares(answers: Sequence[Answered], *, against: Sequence[Answered] | None) -> Record:
-    from memory_anchor.evaluation.metrics import median_interval, paired_interval, share_interval
+    from memory_anchor.extensions.evaluation.metrics import median_interval, paired_interval, share_interval
 
     found = sum(answer.found for answer in answers)
     shares: dict[str, Json] = {

@@ -18,15 +18,15 @@ import typer
 from pydantic.fields import FieldInfo
 
 from memory_anchor.base.json_values import Json, Record, optional_text, text
-from memory_anchor.errors import BadInput
-from memory_anchor.fields import BaseRequest, Moment, is_left_out
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.requests.fields import BaseRequest, Moment, is_left_out
+from memory_anchor.domain.requests.requests import ENTRY_FIELDS
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.completing import Completer
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import AtOption, HumanOption, JsonOption, handle_errors, show_json
 from memory_anchor.front.cli.passphrase import human_signer
 from memory_anchor.front.cli.shorthand import parse_time, with_full_ids
-from memory_anchor.requests import ENTRY_FIELDS
 
 Values = dict[str, Json]
 Printer = Callable[[Record, Values], None]

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from memory_anchor.base import nofollow
+from memory_anchor.base.files import file_error, replace_durably
 from memory_anchor.base.json_values import Json, Record, items, record, records, texts
-from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, report
-from memory_anchor.files import file_error, replace_durably
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused, report
+from memory_anchor.domain.requests.checks import text as checked_text
 from memory_anchor.front.cli.completing import words
 from memory_anchor.front.cli.knowledge import show_progress
 from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, err, escaped, handle_errors, out, print_dim, show_json
 from memory_anchor.front.cli.passphrase import ask_human, key_ring
-from memory_anchor.inputs import text as checked_text
 from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
@@ -302,8 +302,8 @@ def _login() -> str:
 
 def _without_setting(clients: Sequence[str]) -> list[str]:
     """Return the clients whose sessions can be learned from and for which no setting decides it yet."""
-    from memory_anchor.app import loaded_settings
     from memory_anchor.front.clients.places import HOOKED
+    from memory_anchor.process.app import loaded_settings
 
     configured = loaded_settings(os.environ, "").settings.agents
     return [name for name in clients if name in HOOKED and name not in configured]

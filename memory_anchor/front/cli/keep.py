@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import typer
 
 from memory_anchor.base.json_values import Json, Record, record, whole
-from memory_anchor.errors import TABLE, BadInput, Refused, StoreBusy, StoreDamaged, Unavailable
+from memory_anchor.domain.errors import TABLE, BadInput, Refused, StoreBusy, StoreDamaged, Unavailable
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir, read_key
 from memory_anchor.front.cli.moving import Ticker
@@ -42,8 +42,8 @@ from memory_anchor.runtime import engine
 from memory_anchor.runtime.lock import DirectoryLock
 
 if TYPE_CHECKING:
+    from memory_anchor.domain.ports import MemoryStore
     from memory_anchor.identity.keys import Signer
-    from memory_anchor.ports import MemoryStore
     from memory_anchor.runtime.salvage import SalvageReport
     from memory_anchor.settings import StoreSettings
 
@@ -59,9 +59,9 @@ def migrate_store(
     source: "" for the store of the settings. human: asks for the passphrase; raises Refused.
     Raises StoreBusy: an engine serves. Refused: the same store twice, a target that is not empty.
     """
-    from memory_anchor.app import embedder_of, local_of, open_store, settings_of
-    from memory_anchor.care.rebuild import Migration, difference, plan_copy
-    from memory_anchor.ports import DENSE, DENSE_LOCAL
+    from memory_anchor.admin.rebuild import Migration, difference, plan_copy
+    from memory_anchor.domain.ports import DENSE, DENSE_LOCAL
+    from memory_anchor.process.app import embedder_of, local_of, open_store, settings_of
 
     settings = settings_of(os.environ)
     target = _store_settings(to, settings.store, "--to")
@@ -234,7 +234,7 @@ def backup_create(
 @handle_errors
 def backup_list(json_: JsonOption = False) -> None:
     """Show the backups made of this memory that are still there, oldest first."""
-    from memory_anchor.care.nightly import listed
+    from memory_anchor.admin.nightly import listed
 
     backups = listed(data_dir())
     if json_:
@@ -256,8 +256,8 @@ def backup_restore(
     json_: JsonOption = False,
 ) -> None:
     """Restore the data directory; with --force what is there is moved away, never deleted."""
-    from memory_anchor.app import open_store, settings_of
-    from memory_anchor.care import backup
+    from memory_anchor.admin import backup
+    from memory_anchor.process.app import open_store, settings_of
 
     os.umask(0o077)
     if key:
@@ -280,7 +280,7 @@ def backup_restore(
 
 
 def _restore_key(home: Path, file: Path, as_json: bool) -> None:
-    from memory_anchor.care import backup
+    from memory_anchor.admin import backup
 
     keys = key_ring(home)
     if not keys.warning():
@@ -301,7 +301,7 @@ def _require_passphrase(home: Path, file: Path) -> None:
     Where that key is gone or replaced, the backup's key is asked for instead; it must be the installation's first.
     Raises Refused: no terminal, a wrong passphrase, or the backup holds another key as well.
     """
-    from memory_anchor.care import backup
+    from memory_anchor.admin import backup
 
     keys = key_ring(home)
     if keys.own() is not None:
@@ -363,7 +363,7 @@ def doctor(
 def _fetch_models(yes: bool, as_json: bool) -> None:
     """Download the models that the settings ask for and this machine lacks, each after a yes."""
     from memory_anchor.adapters.fetched_models import SOURCE, needed_models
-    from memory_anchor.app import settings_of
+    from memory_anchor.process.app import settings_of
 
     settings = settings_of(os.environ)
     models = needed_models(
@@ -397,7 +397,7 @@ def _fetch_models(yes: bool, as_json: bool) -> None:
 
 def _salvage(as_json: bool) -> None:
     from memory_anchor.adapters.system import SystemClock
-    from memory_anchor.app import settings_of
+    from memory_anchor.process.app import settings_of
     from memory_anchor.runtime.salvage import salvage
 
     account = salvage(settings_of(os.environ), data_dir(), now=SystemClock().now())
@@ -454,10 +454,10 @@ def reindex_store(data_dir: Path, *, vectors: bool, kind: str | None, model: str
 
 
 def _reindex_here(data_dir: Path, lock: DirectoryLock, vectors: bool, asked: dict[str, str], tick: Tick) -> Record:
-    from memory_anchor.app import embedder_of, local_of, open_store, settings_of
-    from memory_anchor.care.rebuild import Reindex
-    from memory_anchor.model import COLLECTIONS
-    from memory_anchor.ports import CollectionSpec
+    from memory_anchor.admin.rebuild import Reindex
+    from memory_anchor.domain.model import COLLECTIONS
+    from memory_anchor.domain.ports import CollectionSpec
+    from memory_anchor.process.app import embedder_of, local_of, open_store, settings_of
 
     settings = settings_of(os.environ, {"embedder": asked} if asked else None)
     embedder, local = embedder_of(settings, data_dir), local_of(settings, data_dir)

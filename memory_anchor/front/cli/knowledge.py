@@ -13,9 +13,9 @@ from typing import Annotated
 
 import typer
 
-from memory_anchor import knowledge_requests as asks
 from memory_anchor.base.json_values import Record, items, number, record, records, text, texts
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.requests import knowledge_requests as asks
 from memory_anchor.front.cli import completing, generated, lorebooks
 from memory_anchor.front.cli.generated import Command, Values
 from memory_anchor.front.cli.guide import group

@@ -19,15 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memory_anchor.base.files import read_bounded
 from memory_anchor.base.json_values import Json, Record, parsed, record
-from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, StoreBusy, Unavailable
-from memory_anchor.files import read_bounded
+from memory_anchor.domain.errors import TABLE, BadInput, MemoryAnchorError, StoreBusy, Unavailable
 from memory_anchor.front.cli.spinner import Spinner
 from memory_anchor.runtime import env_names, environment, wire
 
 if TYPE_CHECKING:
-    from memory_anchor.core import Core
     from memory_anchor.identity.keys import Signer
+    from memory_anchor.process.wiring import Core
 
 CHALLENGE_CALL = "human_challenge"
 CALL_TIMEOUT_S = 600.0
@@ -78,9 +78,9 @@ def data_dir() -> Path:
 def check_writable() -> None:
     """Raise Refused: read-only, or paused; for commands that write files without a `call`."""
     from memory_anchor.adapters.projects import locate
-    from memory_anchor.app import settings_of
     from memory_anchor.base.pausing import pause_of
-    from memory_anchor.core import project_settings
+    from memory_anchor.process.app import settings_of
+    from memory_anchor.process.wiring import project_settings
     from memory_anchor.use_cases.writes import check_may_write
 
     caller, settings = preamble(), settings_of(os.environ)
@@ -139,8 +139,8 @@ def _ask_review_server(url: str, key: str, name: str, given: Record, human: Sign
     from memory_anchor.front.callers import REVIEWER
 
     if human is not None:
+        from memory_anchor.extensions.service.keys import digest_of
         from memory_anchor.identity.signed_requests import sign_request
-        from memory_anchor.team.keys import digest_of
 
         challenge = ask_server(url, key, "review/challenge", {}).get("challenge")
         given = {**given, "human": sign_request(human, name, given, REVIEWER, challenge, server=digest_of(key))}
@@ -264,8 +264,8 @@ def _run_here(name: str, arguments: Record, human: Signer | None) -> Record:
             raise
         return answer
     with lock:
-        from memory_anchor.app import build_core, settings_of
-        from memory_anchor.care import nightly
+        from memory_anchor.admin import nightly
+        from memory_anchor.process.app import build_core, settings_of
 
         core = build_core(settings_of(os.environ), data_dir=data_dir(), lock=lock)
         nightly.register(core)

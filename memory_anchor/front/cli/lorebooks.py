@@ -13,9 +13,10 @@ from typing import Annotated
 
 import typer
 
-from memory_anchor import requests as asks
 from memory_anchor.base.json_values import Record, items, record, records, text, texts, whole
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.requests import requests as asks
+from memory_anchor.domain.requests.requests import FILE_CONTENT_MAX
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
@@ -23,7 +24,6 @@ from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.memories import read_prompt
 from memory_anchor.front.cli.output import JsonOption, block, clipped, escaped, handle_errors, out, print_dim, show_json
 from memory_anchor.front.cli.passphrase import human_signer
-from memory_anchor.requests import FILE_CONTENT_MAX
 
 FILE_BYTES_MAX = FILE_CONTENT_MAX // 4 * 3
 DROPPED_SHOWN = 20

@@ -24,12 +24,13 @@ import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rich.markup import escape
 
-from memory_anchor import inputs
-from memory_anchor import requests as asks
 from memory_anchor.base.json_schema import without_titles
 from memory_anchor.base.json_values import Json, Record, items, kind_of, parsed, record, records, text
 from memory_anchor.base.lines import text_lines
-from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.domain.errors import BadInput, Unavailable
+from memory_anchor.domain.model import LAYER_OF_TYPE, Layer
+from memory_anchor.domain.requests import checks
+from memory_anchor.domain.requests import requests as asks
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
@@ -51,7 +52,6 @@ from memory_anchor.front.cli.output import (
     show_outcome,
 )
 from memory_anchor.front.cli.shorthand import only_match
-from memory_anchor.model import LAYER_OF_TYPE, Layer
 
 
 def _search(answer: Record, _: Values) -> None:
@@ -379,7 +379,7 @@ ObservationType = Literal[
 ]
 # fmt: on
 ObservationLayer = Literal["identity_schema", "event_log", "verified_fact", "constitution", "fact", "session"]
-_Name = Annotated[str, Field(min_length=1, max_length=inputs.NAME_MAX)]
+_Name = Annotated[str, Field(min_length=1, max_length=checks.NAME_MAX)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,16 +398,16 @@ class Observation(BaseModel):
     type: ObservationType = Field(description="What kind of memory it is; decides the layer it belongs to.")
     summary: str = Field(min_length=1, max_length=SUMMARY_MAX, description="One line; becomes the memory's key.")
     details: str | None = Field(
-        None, min_length=1, max_length=inputs.CONTENT_MAX, description="The memory's text; the summary when left out."
+        None, min_length=1, max_length=checks.CONTENT_MAX, description="The memory's text; the summary when left out."
     )
-    files: tuple[str, ...] = Field((), max_length=inputs.FILES_MAX, description="`path` or `path:10-20`.")
+    files: tuple[str, ...] = Field((), max_length=checks.FILES_MAX, description="`path` or `path:10-20`.")
     layer: ObservationLayer = Field(
         description="event_log or verified_fact; identity_schema is only changed by a proposal. Old names are accepted."
     )
     when: datetime | None = Field(None, description="When it happened; created_at when left out.")
     where: _Name | None = Field(None, description="A file, a service, a place.")
-    who: tuple[_Name, ...] = Field((), max_length=inputs.PEOPLE_MAX, description="Who took part.")
-    tags: tuple[str, ...] = Field((), max_length=inputs.TAGS_MAX)
+    who: tuple[_Name, ...] = Field((), max_length=checks.PEOPLE_MAX, description="Who took part.")
+    tags: tuple[str, ...] = Field((), max_length=checks.TAGS_MAX)
     created_at: datetime = Field(description="When it was written down.")
     author: _Name = Field(description="Who wrote it down.")
 
@@ -430,17 +430,17 @@ class Observation(BaseModel):
         try:
             return cls.model_validate(value)
         except ValidationError as error:
-            raise BadInput(inputs.sentence(error.errors(include_url=False)[0], cls, "the observation")) from None
+            raise BadInput(checks.sentence(error.errors(include_url=False)[0], cls, "the observation")) from None
 
     def to_call(self) -> UseCaseCall:
         """Return the use case and arguments that store it; the use case refuses a layer that only humans change."""
-        layer = inputs.layer(self.layer)
+        layer = checks.layer(self.layer)
         optional = {"key": self.summary if self.details else "", "tags": list(self.tags), "files": list(self.files)}
         arguments: dict[str, Json] = {"content": self.details or self.summary, "type": self.type}
         arguments |= {name: value for name, value in optional.items() if value}
         arguments |= {"author": self.author, "written_at": self.created_at.isoformat()}
         if layer is not Layer.EVENT_LOG:
-            if layer is not LAYER_OF_TYPE[inputs.memory_type(self.type)]:
+            if layer is not LAYER_OF_TYPE[checks.memory_type(self.type)]:
                 arguments["layer"] = layer.value
             return UseCaseCall("save_memory", arguments)
         arguments["when"] = (self.when or self.created_at).isoformat()

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from memory_anchor.base.files import file_error, replace_durably
 from memory_anchor.base.json_values import Json, Record
 from memory_anchor.base.terminal import visible_json
-from memory_anchor.care.transfer_files import WrongLine
-from memory_anchor.errors import BadInput, NotFound, Refused, StoreBusy
-from memory_anchor.files import file_error, replace_durably
+from memory_anchor.domain.errors import BadInput, NotFound, Refused, StoreBusy
+from memory_anchor.domain.requests.checks import project_id
+from memory_anchor.extensions.transfer.transfer_files import WrongLine
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.link import call, data_dir, preamble, run_signed
 from memory_anchor.front.cli.output import (
@@ -37,7 +38,6 @@ from memory_anchor.front.cli.output import (
 )
 from memory_anchor.front.cli.passphrase import human_signer
 from memory_anchor.front.cli.spinner import Spinner
-from memory_anchor.inputs import project_id
 
 if TYPE_CHECKING:
     from memory_anchor.identity.keys import Signer
@@ -63,8 +63,8 @@ def open_session() -> Iterator[Ask]:
         return
     with lock:
         with Spinner("opening the store"):
-            from memory_anchor.app import build_core, settings_of
-            from memory_anchor.care import nightly
+            from memory_anchor.admin import nightly
+            from memory_anchor.process.app import build_core, settings_of
 
             core = build_core(settings_of(os.environ), data_dir=data_dir(), lock=lock)
             nightly.register(core)
@@ -137,7 +137,7 @@ def export(
     json_: JsonOption = False,
 ) -> None:
     """Write what you may read as JSON lines, with --human everything; `import` takes them in again."""
-    from memory_anchor.care.transfer_files import export_lines
+    from memory_anchor.extensions.transfer.transfer_files import export_lines
 
     if to != "jsonl":
         _export_pages(to, Path(file).absolute(), project, human, force, json_)
@@ -177,7 +177,7 @@ def export(
 
 
 def _export_pages(form: str, folder: Path, own_project: bool, human: bool, force: bool, as_json: bool) -> None:
-    from memory_anchor.care.transfer_files import export_lines, write_pages
+    from memory_anchor.extensions.transfer.transfer_files import export_lines, write_pages
 
     signer = human_signer(human)
     try:
@@ -236,7 +236,7 @@ def import_(
     json_: JsonOption = False,
 ) -> None:
     """Take in JSON lines, or what another tool left; what is here already is passed over, so it may be run again."""
-    from memory_anchor.care.transfer_files import ImportResult, import_file
+    from memory_anchor.extensions.transfer.transfer_files import ImportResult, import_file
 
     if not file and not from_:
         raise BadInput("FILE is missing; allowed is what `memory-anchor export` wrote, -, or --from TOOL")
@@ -344,8 +344,8 @@ class _Unreadable:
 
 def _lines_of_tool(tool: str, file: str, unreadable: _Unreadable, ticker: Ticker) -> BinaryIO:
     """Return another tool's memories as lines of ours. unreadable: gets those that cannot be read."""
-    from memory_anchor.care import other_tools
-    from memory_anchor.care.transfer_files import dumped
+    from memory_anchor.extensions.transfer import other_tools
+    from memory_anchor.extensions.transfer.transfer_files import dumped
 
     copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
     with _writing(copy):
@@ -360,7 +360,7 @@ def _lines_of_tool(tool: str, file: str, unreadable: _Unreadable, ticker: Ticker
 
 def _origins(tool: str, file: str, numbers: set[int]) -> dict[int, str]:
     """Return where these lines of `_lines_of_tool` come from, by reading once more: few of many lines are wrong."""
-    from memory_anchor.care import other_tools
+    from memory_anchor.extensions.transfer import other_tools
 
     if not numbers:
         return {}

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from memory_anchor.base.json_values import Json, Record, optional_text, records, text, texts
 from memory_anchor.base.terminal import visible, visible_json, visible_lines
-from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, report
+from memory_anchor.domain.errors import BadInput, DiskFull, MemoryAnchorError, report
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.link import Failed, has_called
 from memory_anchor.runtime.wire import InvalidSetting, local_zone

@@ -14,15 +14,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory_anchor.errors import Refused
+from memory_anchor.domain.errors import Refused
 from memory_anchor.front.cli.link import data_dir
 from memory_anchor.front.cli.spinner import Spinner
 
 if TYPE_CHECKING:
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.working_copy import WorkingCopy
+    from memory_anchor.domain.ports import SharedRecords
     from memory_anchor.identity.keys import KeyRing, Signer
-    from memory_anchor.ports import SharedRecords
     from memory_anchor.settings import StoreSettings
 
 _TERMINAL = "/dev/tty"
@@ -39,7 +39,7 @@ def key_ring(home: Path) -> KeyRing:
 
 def shared_records() -> tuple[SharedRecords, WorkingCopy] | None:
     """Return the records that replicas share, with their newest copy here; None without replicas."""
-    from memory_anchor.app import settings_of
+    from memory_anchor.process.app import settings_of
 
     shared = _shared(settings_of(os.environ).store, data_dir())
     if shared is not None:
@@ -49,7 +49,7 @@ def shared_records() -> tuple[SharedRecords, WorkingCopy] | None:
 
 @lru_cache(maxsize=8)
 def _shared(store: StoreSettings, home: Path) -> tuple[SharedRecords, WorkingCopy] | None:
-    from memory_anchor.app import shared_of
+    from memory_anchor.process.app import shared_of
 
     return shared_of(store, home)
 

@@ -23,7 +23,8 @@ from rich.text import Text
 from memory_anchor.base.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.base.lines import text_lines
 from memory_anchor.base.terminal import visible, visible_lines
-from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Refused
+from memory_anchor.domain.rights import version_stamp
 from memory_anchor.front.cli.completing import choice, pending
 from memory_anchor.front.cli.link import call, read_key, via_server
 from memory_anchor.front.cli.output import (
@@ -45,12 +46,11 @@ from memory_anchor.front.cli.output import (
 )
 from memory_anchor.front.cli.passphrase import ask_human, check_keyboard
 from memory_anchor.front.cli.shorthand import full_id
-from memory_anchor.rights import version_stamp
 
 if TYPE_CHECKING:
+    from memory_anchor.domain.model import Proposal
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.identity.keys import Signer
-    from memory_anchor.model import Proposal
 
 COMPARED_MAX = 3_000
 """Words a side; beyond it lines are compared."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memory_anchor.base.json_values import text
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir
@@ -32,7 +32,7 @@ from memory_anchor.front.cli.output import (
 from memory_anchor.front.cli.passphrase import ask_human, audit_trail, shared_records
 
 if TYPE_CHECKING:
-    from memory_anchor.team.keys import KeyFile
+    from memory_anchor.extensions.service.keys import KeyFile
 
 HELP = "Who may come in to `memory-anchor serve`: create, list and revoke access keys."
 _SPAN = re.compile(r"(\d{1,5})([hdw])")
@@ -63,10 +63,10 @@ def create(
 ) -> None:
     """Make a key and show it, once; needs the passphrase."""
     from memory_anchor.adapters.system import SystemClock, new_bytes
-    from memory_anchor.app import settings_of
-    from memory_anchor.inputs import project_id
-    from memory_anchor.team.credential import Role
-    from memory_anchor.team.keys import describe_key, new_key
+    from memory_anchor.domain.requests.checks import project_id
+    from memory_anchor.extensions.service.credential import Role
+    from memory_anchor.extensions.service.keys import describe_key, new_key
+    from memory_anchor.process.app import settings_of
 
     now = SystemClock().now()
     if role not in {known.value for known in Role}:
@@ -106,7 +106,7 @@ def create(
 def list_(json_: JsonOption = False) -> None:
     """Show every key: whose it is, what it may, when it was last used; never what opens."""
     from memory_anchor.adapters.system import SystemClock
-    from memory_anchor.team.keys import describe_key
+    from memory_anchor.extensions.service.keys import describe_key
 
     keys, now = keys_here(), SystemClock().now()
     used = keys.last_used()
@@ -136,7 +136,7 @@ def revoke(
 ) -> None:
     """End a key for good; a running server refuses it from the next request on."""
     from memory_anchor.adapters.system import SystemClock
-    from memory_anchor.team.keys import describe_key
+    from memory_anchor.extensions.service.keys import describe_key
 
     now = SystemClock().now()
     revoked = describe_key(keys_here().revoke(key, now))
@@ -148,7 +148,7 @@ def revoke(
 
 
 def keys_here() -> KeyFile:
-    from memory_anchor.team.keys import KeyFile
+    from memory_anchor.extensions.service.keys import KeyFile
 
     os.umask(0o077)
     return KeyFile.of(data_dir(), audit_trail(data_dir()), shared_records())

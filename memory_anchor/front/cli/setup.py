@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from memory_anchor.base.files import make_private
 from memory_anchor.base.json_values import Json, Record
-from memory_anchor.errors import BadInput
-from memory_anchor.files import make_private
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.requests.checks import project_id as checked_project_id
 from memory_anchor.front.cli import completing, init
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, handle_errors, out, print_dim, show_json
-from memory_anchor.inputs import project_id as checked_project_id
 from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
     os.umask(0o077)
     from memory_anchor.adapters.projects import DEFAULT, Projects
     from memory_anchor.adapters.system import Ids, SystemClock
-    from memory_anchor.app import settings_of
-    from memory_anchor.core import project_settings
+    from memory_anchor.domain.model import Scope
+    from memory_anchor.extensions.service.keys import checked_name
     from memory_anchor.front.cli.passphrase import audit_trail, shared_records
     from memory_anchor.identity.identity_schema import IdentitySchema
-    from memory_anchor.model import Scope
-    from memory_anchor.team.keys import checked_name
+    from memory_anchor.process.app import settings_of
+    from memory_anchor.process.wiring import project_settings
     from memory_anchor.use_cases.services import rules_folder
 
     clock = SystemClock()
@@ -150,11 +150,11 @@ def serve(
 def _serve(**options: str | int | None) -> None:
     os.umask(0o077)
     from memory_anchor.adapters.system import SystemClock
-    from memory_anchor.app import settings_of
+    from memory_anchor.extensions.service.http_api import open_listener
+    from memory_anchor.extensions.service.http_api import serve as serve_http
     from memory_anchor.front.backend import owned_core
     from memory_anchor.front.cli.served import keys_here
-    from memory_anchor.front.http_api import open_listener
-    from memory_anchor.front.http_api import serve as serve_http
+    from memory_anchor.process.app import settings_of
 
     http = {name: value for name, value in options.items() if value is not None}
     settings = settings_of(os.environ, {"http": http} if http else None)
@@ -176,7 +176,7 @@ def config(
     json_: JsonOption = False,
 ) -> None:
     """Show every setting, its value and where it came from."""
-    from memory_anchor.app import loaded_settings
+    from memory_anchor.process.app import loaded_settings
     from memory_anchor.runtime import environment
 
     ignored = environment.accepted(os.environ, str(data_dir()))
@@ -305,7 +305,7 @@ def dashboard(port: Annotated[int, typer.Option(help="0 for any free one.")] = 0
     """Open your memory in a browser: what waits for you, search, history, health. Loopback only."""
     if not 0 <= port <= PORT_MAX:
         raise BadInput(f"--port is {port}; allowed are 0 to {PORT_MAX}, 0 for any free one")
-    from memory_anchor.front.dashboard.app import serve
+    from memory_anchor.extensions.dashboard.app import serve
 
     def announce(link: str) -> None:
         sys.stdout.write((json.dumps({"url": link}) if json_ else link) + "\n")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from memory_anchor.base.json_values import Json, records, text
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
 from memory_anchor.front.cli.link import call, preamble
 from memory_anchor.front.cli.output import err, escaped
 from memory_anchor.language.timerules import number

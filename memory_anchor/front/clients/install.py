@@ -21,10 +21,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from memory_anchor.base.files import replace_durably
 from memory_anchor.base.json_values import Json, Record, items, record
 from memory_anchor.base.lines import text_lines
-from memory_anchor.errors import BadInput, Refused
-from memory_anchor.files import replace_durably
+from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.front.clients import places
 from memory_anchor.front.clients.places import Part
 from memory_anchor.runtime import wire

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from memory_anchor.base.json_values import Json, Record, record
-from memory_anchor.errors import BadInput
+from memory_anchor.domain.errors import BadInput
 
 DEPTH_MAX = 100
 Steps = tuple[str | int, ...]

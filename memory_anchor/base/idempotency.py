@@ -1,0 +1,139 @@
+"""First answers: a request that is sent again, meanwhile or after a kill, has one effect and gets the first answer.
+
+A single write stores its answer in the same batch (`Receipt`), which outlives a kill. This is for the rest. In memory:
+answers that store nothing ("it is pinned already"), and repeats that come while the first is in progress. On disk, a
+file a request: what an action of many writes started from (a note), so that it goes on where it was interrupted with
+the same result, and the answer of such an action (`lasting`). Not synced: the caller is a process of this machine,
+which a power cut ends too. Bounded in number and size; beyond that a repeat is answered like a new request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, cast
+
+from cachetools import LRUCache
+
+from memory_anchor.base.files import read_bounded, write_atomic
+from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.json_values import Json
+from memory_anchor.domain.errors import ChangedMeanwhile, MemoryAnchorError, retry_on_conflict
+from memory_anchor.domain.ports import SharedRecords
+
+A = TypeVar("A")
+FOLDER = "requests"
+ANSWERS_KEPT = 2_000
+ANSWER_CHARS_MAX = 32_000
+"""Longer answers are not kept: they only report, and what was changed has its receipts."""
+FILES_KEPT = 256
+FILES_SLACK = 64
+"""How many files more there may be before the oldest are removed together."""
+FILE_BYTES_MAX = 1_000_000
+RECORDS_KEPT = 2_000
+"""Of several replicas, shared by all their clients."""
+
+
+class FirstAnswers:
+    """Thread-safe; different requests never wait for one another."""
+
+    def __init__(self, folder: Path | None = None, records: SharedRecords | None = None) -> None:
+        """folder: where answers outlive the process, None for memory alone. records: the same for several replicas."""
+        self._folder, self._records = folder, records
+        self._written = 0
+        self._lock = threading.Lock()
+        self._answers: LRUCache[str, tuple[str, object]] = LRUCache(ANSWERS_KEPT)
+        self._turns: dict[str, tuple[threading.RLock, int]] = {}
+
+    def once(self, key: str, fingerprint: str, work: Callable[[], A], *, lasting: bool = False) -> A:
+        """Return the answer of `work`, or the one that this request got before.
+
+        key: names the request, "" for one that cannot be recognised again. fingerprint: of its content; the same key
+        with other content is another request. lasting: also after a kill; the answer is JSON. Raises what `work`
+        raises; a failure is no answer.
+        """
+        if not key:
+            return work()
+        with self._lock:
+            turn, waiting = self._turns.get(key, (threading.RLock(), 0))
+            self._turns[key] = (turn, waiting + 1)
+        try:
+            with turn:
+                with self._lock:
+                    cached = self._answers.get(key)
+                if cached is not None and cached[0] == fingerprint:
+                    return cast(A, cached[1])
+                name = stable_hash("answer", key, fingerprint)
+                stored = self._read(name) if lasting else None
+                answer = work() if stored is None else cast(A, stored)
+                if len(str(answer)) <= ANSWER_CHARS_MAX:
+                    with self._lock:
+                        self._answers[key] = (fingerprint, answer)
+                    if lasting and stored is None:
+                        with contextlib.suppress(MemoryAnchorError):  # the work is done, whatever the disk says
+                            self._write(name, answer)
+                return answer
+        finally:
+            with self._lock:
+                turn, waiting = self._turns[key]
+                if waiting <= 1:
+                    del self._turns[key]
+                else:
+                    self._turns[key] = (turn, waiting - 1)
+
+    def read_note(self, *parts: str) -> Json:
+        """Return the note of this request, None for none. parts: name the request, its nonce last."""
+        return self._read(stable_hash("noted", *parts)) if parts[-1] else None
+
+    def write_note(self, value: Json, *parts: str) -> None:
+        """Store what a request starts from, JSON, before it writes anything. Raises one of ours on failure."""
+        if parts[-1]:
+            self._write(stable_hash("noted", *parts), value)
+
+    def note_once(self, make: Callable[[], A], *parts: str) -> A:
+        """Return the note of this request; the first time, the note is what `make` returns, JSON."""
+        note = self.read_note(*parts)
+        if note is not None:
+            return cast(A, note)
+        new = make()
+        if parts[-1]:
+            self._write(stable_hash("noted", *parts), new)
+        return new
+
+    def _read(self, name: str) -> Json:
+        try:
+            if self._records is not None:
+                record = self._records.read(f"{FOLDER}/{name}")
+                content = record.content if record else None
+            else:
+                content = read_bounded(self._folder / name, most_bytes=FILE_BYTES_MAX) if self._folder else None
+            return None if content is None else json.loads(content)
+        except (OSError, ValueError, RecursionError):
+            return None
+
+    def _write(self, name: str, value: A) -> None:
+        content = json.dumps(value, ensure_ascii=False).encode()
+        if self._records is not None:
+            retry_on_conflict(partial(self._write_record, self._records, f"{FOLDER}/{name}", content))
+            return
+        if self._folder is None:
+            return
+        write_atomic(self._folder / name, content, durable=False)
+        with contextlib.suppress(OSError):
+            files = list(self._folder.iterdir())
+            if len(files) > FILES_KEPT + FILES_SLACK:
+                for file in sorted(files, key=lambda file: file.stat().st_mtime_ns)[:-FILES_KEPT]:
+                    file.unlink(missing_ok=True)
+
+    def _write_record(self, records: SharedRecords, name: str, content: bytes) -> None:
+        records.write(name, content, before=records.revisions([name]).get(name, ""), durable=False)
+        self._written += 1
+        if self._written % FILES_SLACK:
+            return
+        for record in sorted(records.listed(FOLDER), key=lambda record: record.at)[:-RECORDS_KEPT]:
+            with contextlib.suppress(ChangedMeanwhile):
+                records.delete(record.name, before=record.revision)

@@ -1,0 +1,364 @@
+"""The ports: what the core needs from outside, such as a store, an embedder, a language model and a clock.
+
+Small protocols, each with at least two implementations; one contract suite in `tests/contract` runs over every adapter
+of a port. Vectors are numpy float32; adapters raise our errors only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar, runtime_checkable
+
+from memory_anchor.base.json_values import Json
+from memory_anchor.domain.model import Memory, Usage
+from memory_anchor.domain.where import Where
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from pydantic import BaseModel
+
+    Matrix = NDArray[np.float32]
+    """(n, dimensions) rows, or one (dimensions,) row, L2-normalised."""
+
+    Answer = TypeVar("Answer", bound=BaseModel)
+else:
+    Answer = TypeVar("Answer")
+
+DENSE = "dense"
+"""The named vector of the store's embedder."""
+DENSE_LOCAL = "dense_local"
+"""The bundled model's vector, stored with an API embedder's so that search by meaning works without the API."""
+WORDS = "words"
+"""The sparse vector of our own tokeniser; the engine multiplies by IDF at query time."""
+
+
+class HeldLock(Protocol):
+    """An OS lock on a data directory, taken before heavy imports and released after the store is closed."""
+
+    held: bool
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """Return the present instant, aware UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparseVector:
+    """Term weights: `indices` are distinct unsigned 32-bit term ids, `values` their weights, same length."""
+
+    indices: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderIdentity:
+    """What makes two vectors comparable; stored with each collection and checked when it is opened."""
+
+    model: str
+    dimensions: int
+    roles: str = "query/passage"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionSpec:
+    """How a collection is made. embedders: named dense vector -> identity of its embedder."""
+
+    embedders: Mapping[str, EmbedderIdentity]
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One version with its derived vectors. A missing dense vector means: not embedded yet."""
+
+    memory: Memory
+    vectors: Mapping[str, Matrix] = field(default_factory=dict)
+    words: SparseVector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    point_id: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What may change of a stored version without its text: see `Memory.state` and `Memory.audience`."""
+
+    point_id: str
+    state: str
+    audience: str
+
+
+class Snapshot(Protocol):
+    """Keeps arrays derived from the store for the next process. It may be empty at any time."""
+
+    def read(self) -> Mapping[str, NDArray[np.generic]] | None:
+        """Return the arrays; None for none, or none that can be read, which are removed."""
+
+    def take(self) -> Mapping[str, NDArray[np.generic]] | None:
+        """Return the arrays and remove them; None for none, or none that can be read."""
+
+    def put(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+        """Store these in place of the old ones; where that fails nothing is stored."""
+
+    def drop(self) -> None:
+        """Remove the arrays."""
+
+
+class MemoryStore(Protocol):
+    """Qdrant's vocabulary in our types; thread-safe; an answer to a write means it is durable.
+
+    Every method raises StoreDamaged, Unavailable or DiskFull where that is what happened; writes check the free-space
+    reserve first. Collections are those of `model.COLLECTIONS`; an unknown one is a bug.
+    """
+
+    kind: str
+
+    def open_collection(self, name: str, spec: CollectionSpec) -> None:
+        """Create the collection, or open and check it.
+
+        Raises WrongEmbedder when its stored identity differs, StoreDamaged when it cannot be read.
+        """
+
+    def peek(self, name: str) -> tuple[int, Mapping[str, EmbedderIdentity]] | None:
+        """Return how many versions a collection has and by whom embedded, None without one; changes nothing."""
+
+    def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
+        """Return the embedders of an open collection: vector name -> identity."""
+
+    def reindex(self, name: str, spec: CollectionSpec) -> None:
+        """Give the collection the embedders of `spec` and new indexes; vectors of others are dropped.
+
+        Memories, words and the vectors of unchanged embedders stay. An open collection can be read meanwhile; a store
+        of files uses the old one until the new one is complete.
+        """
+
+    def put(self, collection: str, entries: Sequence[Entry]) -> None:
+        """Insert or replace whole versions: all of them or none, durable on return.
+
+        On a store that several engines write to, a version that was read (`Memory.revision`) is only replaced as it was
+        read, and one made of it only inserted. Raises ChangedMeanwhile: another engine was first.
+        """
+
+    def set_vectors(self, collection: str, vectors: Mapping[str, Mapping[str, Matrix]]) -> None:
+        """Add dense vectors: point id -> vector name -> row. Ids that do not exist are ignored."""
+
+    def set_usage(self, collection: str, usages: Mapping[str, Usage]) -> None:
+        """Replace the mutable usage part: point id -> usage."""
+
+    def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
+        """Return those that exist, in the order asked. Without vectors `Entry.vectors` is empty and `words` None."""
+
+    def find(
+        self,
+        collection: str,
+        where: Where,
+        *,
+        limit: int,
+        order_by: str | None = None,
+        descending: bool = False,
+    ) -> list[Memory]:
+        """Return matching versions, by an indexed datetime or integer field when `order_by` is given."""
+
+    def scan(
+        self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
+    ) -> tuple[list[Entry], str | None]:
+        """Return one page in point-id order and the cursor of the next page (None at the end)."""
+
+    def marks(
+        self, collection: str, where: Where, *, page: int = 500, after: str | None = None
+    ) -> tuple[list[Mark], str | None]:
+        """Return the same page as `scan`, of each version only what may change: a tenth of the time."""
+
+    def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
+        """Return the versions nearest by cosine, best first; only those that carry the vector."""
+
+    def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
+        """Return the versions that share terms, best first by sum of query weight * stored weight * IDF."""
+
+    def count(self, collection: str, where: Where) -> int: ...
+
+    def facet(self, collection: str, field: str, where: Where, *, limit: int = 1000) -> dict[str, int]:
+        """Return the number of matching versions for each value of an indexed keyword field."""
+
+    def erase(self, collection: str, point_ids: Sequence[str]) -> None:
+        """Delete for good, so that no file of the store has the text any more. Only `purge` calls this."""
+
+    def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
+        """Give `holder` the lease `name` until then, unless another holder's lasts beyond `now`; return whether it did.
+
+        Of several processes that claim at once, one gets True. `until=now` gives it back.
+        """
+
+    def flush(self) -> None: ...
+
+    def size_bytes(self) -> int:
+        """Return the real (not apparent) size on disk, 0 where it cannot be known."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRecord:
+    """A named record as it was read. revision: of this content; every write makes another one."""
+
+    name: str
+    content: bytes
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRecord:
+    """A record in a list. at: when it was written, seconds since 1970."""
+
+    name: str
+    revision: str
+    at: float
+
+
+class SharedRecords(Protocol):
+    """Small named texts that outlive a process: files of one data directory, or points on a server for several.
+
+    name: a path below the data directory, such as `team/keys.json`. Revision "": there is no such record.
+    All raise Unavailable (the server does not answer) or the errors of a disk.
+    """
+
+    is_shared: bool
+    """Whether processes with other data directories read and write them too."""
+
+    def read(self, name: str) -> SharedRecord | None: ...
+
+    def revisions(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the revisions of those that exist; cheap, no content is read."""
+
+    def write(self, name: str, content: bytes, *, before: str, durable: bool = True) -> str:
+        """Write a record where it still has the revision `before`, and return its new one.
+
+        durable: on disk on return; else it survives only a kill of this process.
+        Raises ChangedMeanwhile: it has another revision; nothing was written. TooLarge.
+        """
+
+    def delete(self, name: str, *, before: str) -> None:
+        """Remove a record that still has this revision; one that is gone is gone. Raises ChangedMeanwhile."""
+
+    def listed(self, folder: str) -> list[ListedRecord]:
+        """Return the records anywhere below a folder, by name."""
+
+
+class Sharing(Protocol):
+    """Files of a data directory that several replicas of one service share."""
+
+    @property
+    def is_fresh(self) -> bool:
+        """Return whether `fresh` would return without asking the server."""
+
+    def fresh(self) -> None:
+        """Fetch what others changed, unless that was done a moment ago. Raises Unavailable."""
+
+    def lorebooks(self) -> Sharing:
+        """Return the same for the lorebooks of the data directory."""
+
+    def changing(self) -> AbstractContextManager[None]:
+        """Wrap a change: the newest state is fetched before it and shared after it; a failure undoes it here.
+
+        Raises Unavailable, ChangedMeanwhile: nothing was changed.
+        """
+
+
+class Embedder(Protocol):
+    """Turns text into L2-normalised rows. Deterministic, thread-safe; the first call may load the model."""
+
+    identity: EmbedderIdentity
+
+    def documents(self, texts: Sequence[str]) -> Matrix: ...
+
+    def queries(self, texts: Sequence[str]) -> Matrix: ...
+
+    def available(self) -> bool:
+        """Return whether embedding works now without a download or a network; never loads anything heavy."""
+
+
+@runtime_checkable
+class CachesQueries(Protocol):
+    """An embedder that caches the rows of queries."""
+
+    def forget(self, query: str) -> None:
+        """Drop the row of a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    """Tokens of a call. cut: the answer reached its limit, and its complete part was read."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cut: bool = False
+
+
+class LanguageModel(Protocol):
+    """A model that fills a strict schema. `name` is recorded with what it writes."""
+
+    name: str
+
+    def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
+        """Return one validated answer.
+
+        Raises Unavailable: no model, permission, budget or time, or an answer that does not fit the schema.
+        """
+
+
+@runtime_checkable
+class HasState(Protocol):
+    """A language model that can report its state without a call."""
+
+    def state(self) -> str: ...
+
+
+class Reranker(Protocol):
+    name: str
+
+    def scores(self, query: str, texts: Sequence[str], *, deadline_s: float) -> list[float] | None:
+        """Return one score a text, higher is better, or None when the deadline passed."""
+
+
+class AuditRecord(TypedDict):
+    """One line of the audit trail. n: counted from 1; what: no memory's text and no secret; before: hash of the line
+    before, hash: of this one without it."""
+
+    n: int
+    at: str
+    kind: str
+    by: str
+    what: dict[str, Json]
+    before: str
+    hash: str
+
+
+class AuditLog(Protocol):
+    def records(self, kinds: str = "") -> Iterator[AuditRecord]:
+        """Yield every readable record whose kind begins with `kinds`, oldest first, without verifying it."""
+
+    def append(self, kind: str, what: Mapping[str, Json], *, by: str, at: datetime) -> str:
+        """Append one record to the hash chain, durable on return; return its hash."""
+
+    def first(self, kind: str) -> Mapping[str, Json] | None:
+        """Return the `what` of the first record of a kind made here (not imported), None without one."""
+
+    def latest(self, kind: str) -> Mapping[str, Json] | None:
+        """Return the `what` of the last record of a kind made here, None without one; reads the whole trail."""
+
+    def recording(
+        self, kind: str, whats: Sequence[Mapping[str, Json]], *, by: str, at: datetime
+    ) -> AbstractContextManager[None]:
+        """Wrap a write of versions: note what is about to be stored, and append it when the block has ended.
+
+        whats: one record each, `{id, version, layer, content_hash, ...}` or `{memories: [the same]}`. After a kill in
+        between, the next start records what was stored according to the note.
+        """

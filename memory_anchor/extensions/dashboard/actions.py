@@ -1,0 +1,349 @@
+"""What a page's forms do, and what pages need besides calls: the human's key, files, the engine.
+
+The passphrase goes from the page to this process, which the human started on a terminal, and no further: it opens the
+key here, and the engine gets a signature over one request, as from every other command. One try at a time, so that
+parallel ones are counted; after refused tries the page shows the wait instead of sleeping.
+
+Whatever changes a memory is signed with the passphrase of that very form. An action returns the next address; its
+result is a notice there. A form names the version that was shown, so a memory that changed meanwhile, in another tab
+too, is not touched but shown again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from memory_anchor.admin import nightly
+from memory_anchor.base.files import make_private
+from memory_anchor.base.json_values import Json, Record, items, record, records, text
+from memory_anchor.base.json_values import text as text_of
+from memory_anchor.base.pausing import pause_of
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused, Unavailable
+from memory_anchor.domain.rights import purge_digest
+from memory_anchor.extensions.dashboard.access import Session
+from memory_anchor.extensions.dashboard.wording import Words
+from memory_anchor.front import doctor
+from memory_anchor.front.cli import link
+from memory_anchor.front.cli.passphrase import key_ring, unlock
+from memory_anchor.front.cli.review import version_stamps
+from memory_anchor.front.cli.setup import identity
+from memory_anchor.identity import proposals
+from memory_anchor.runtime import engine, launch
+
+if TYPE_CHECKING:
+    from memory_anchor.identity.keys import Signer
+
+WAKE_S = 60.0
+WAKE_PAUSE_S = 0.05
+PROPOSALS_SHOWN = 20
+_ONE_TRY = threading.Lock()
+
+
+class NotSigned(Refused):
+    """The passphrase was missing, wrong, or too soon. key: of the message; n: seconds to wait."""
+
+    def __init__(self, key: str, n: int = 0) -> None:
+        super().__init__(key)
+        self.key, self.n = key, n
+
+
+def signer(session: Session, typed: str, *, tell: Callable[[str], None]) -> Signer:
+    """Return the human whose passphrase this is; a wrong one counts against the session. Raises NotSigned.
+
+    tell: gets the message about earlier refused tries.
+    """
+    if not typed:
+        raise NotSigned("sign.missing")
+    with _ONE_TRY:
+        keys = key_ring(link.data_dir())
+        if keys.own() is None and not keys.warning():
+            raise NotSigned("sign.no_key")
+        if (wait := keys.refused_tries().wait_s(datetime.now(UTC))) > 0:
+            raise NotSigned("sign.wait", int(wait) + 1)
+        try:
+            return unlock(keys, lambda: typed, tell=tell)
+        except Refused as error:
+            session.refused += 1
+            if keys.own() is None:
+                raise
+            raise NotSigned("sign.wrong") from error
+
+
+# --- the engine ----------------------------------------------------------------------------------------------------
+
+
+def ask(name: str, /, *, human: Signer | None = None, **given: Json) -> Record:
+    """Return the engine's answer to one call, after starting one where none runs. Raises our errors."""
+    return link.call(name, human=human, **given)
+
+
+def wake() -> Record:
+    """Return the engine's status, after starting one where none runs. Raises Unavailable."""
+    data, until = link.data_dir(), time.monotonic() + WAKE_S
+    status = engine.status(data)
+    if status is None:
+        try:
+            launch.start(str(data), os.environ)
+        except OSError as error:
+            why = f"no engine could be started ({error.strerror or error}); see `memory-anchor doctor`"
+            raise Unavailable(why) from error
+    while status is None:
+        time.sleep(WAKE_PAUSE_S)
+        launch.reap()
+        try:
+            status = engine.status(data)
+        except Unavailable:  # still loading, on a busy machine
+            if time.monotonic() > until:
+                raise
+        if status is None and time.monotonic() > until:
+            raise Unavailable(f"no engine answered within {WAKE_S:g} s; see `memory-anchor doctor`")
+    return dict(status)
+
+
+def saving() -> str:
+    """Return why the last write failed, "" when it did not."""
+    return str(ask("saving")["failure"])
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def paused() -> Record | None:
+    """Return the pause in force, None for none."""
+    pause = pause_of(link.data_dir(), datetime.now(UTC))
+    return None if pause is None else {"until": pause.until.isoformat() if pause.until else "", "silent": pause.silent}
+
+
+def key() -> Record:
+    """Return the human of this installation: {name, warning, fingerprint}."""
+    keys = key_ring(link.data_dir())
+    own = keys.own()
+    fingerprint = keys.fingerprint() if own else ""
+    return {"name": own.name if own else "", "warning": keys.warning(), "fingerprint": fingerprint}
+
+
+def backups() -> list[nightly.ListedBackup]:
+    return nightly.listed(link.data_dir())[::-1]
+
+
+def checks() -> list[Record]:
+    """Return the results of `doctor`; takes seconds."""
+    return [asdict(check) for check in doctor.diagnose(os.environ, link.data_dir(), audit=True)]
+
+
+# --- the constitution ------------------------------------------------------------------------------------------------
+
+
+def constitution() -> Record:
+    """Return L0 and the proposals for it.
+
+    A proposal comes with its diff and `seen`, the hash that a decision on it names.
+    """
+    schema = identity()
+    served = schema.load()
+    waiting = [proposal for proposal in schema.proposals() if proposal.status.value == "open"]
+    shown = []
+    for proposal in waiting[:PROPOSALS_SHOWN]:
+        try:
+            more = {"diff": schema.diff(proposal), "seen": schema.fingerprint(proposal), "wrong": ""}
+        except MemoryAnchorError as error:
+            more = {"diff": "", "seen": "", "wrong": str(error)}
+        shown.append({**proposals.as_json(proposal), "content": proposal.content, **more})
+    return {
+        "entries": [asdict(entry) for entry in served.entries],
+        "warnings": list(served.warnings),
+        "tokens": served.tokens,
+        "version": served.version,
+        "proposals": shown,
+        "proposals_count": len(waiting),
+        "initialised": schema.initialised,
+    }
+
+
+# --- forms -----------------------------------------------------------------------------------------------------------
+
+Form = Mapping[str, str]
+Action = Callable[[Form, Session, Words], str]
+ITEMS_MAX = 50
+SETTLES = ("keep_new", "keep_old", "keep_both", "merge")
+
+
+def _signer(form: Form, session: Session) -> Signer:
+    def tell(sentence: str) -> None:
+        if sentence:
+            _notify(session, "warning", sentence)
+
+    return signer(session, form.get("passphrase", ""), tell=tell)
+
+
+def _notify(session: Session, kind: str, text: str, **more: Json) -> None:
+    session.notices.append({"kind": kind, "text": text, **more})
+
+
+def decide(form: Form, session: Session, words: Words) -> str:
+    """Carry out every choice of the inbox in turn; one that fails is reported and does not stop the others."""
+    chosen = [
+        (name.removeprefix("choice."), what) for name, what in form.items() if name.startswith("choice.") and what
+    ]
+    if not chosen:
+        raise BadInput(words("inbox.nothing_chosen"))
+    human, done = _signer(form, session), dict.fromkeys(("accept", "reject", "settle"), 0)
+    began = words.now.isoformat()
+    for name, what in chosen[:ITEMS_MAX]:
+        call = "settle" if what in SETTLES else what
+        if call not in done:
+            raise BadInput(f"choice is {what[:40]!r}; allowed are accept, reject, {', '.join(SETTLES)}")
+        seen = form.get(f"seen.{name}", "").split()
+        resolution = what if call == "settle" else None
+        content = _edited(form, name, seen) if call == "accept" else None
+        try:
+            ask(call, human=human, id=name, seen=seen, resolution=resolution, content=content)
+            done[call] += 1
+        except MemoryAnchorError as error:
+            _notify(session, "bad", str(error), id=name)
+    if any(done.values()):
+        sentences = [words(f"inbox.done_{what}", n=count) for what, count in done.items() if count]
+        _done(session, words("list.join").join(sentences), began, chosen[0][0])
+    return "/"
+
+
+def _edited(form: Form, name: str, seen: list[str]) -> str | None:
+    """Return the text that was typed instead of the one shown, None for the same."""
+    text = form.get(f"text.{name}")
+    own = next((stamp for stamp in seen if stamp.startswith(f"{name}@")), "")
+    if text is None or not own:
+        return None
+    version = own.partition("@")[2].partition(":")[0]
+    shown = version_stamps([{"id": name, "version": int(version) if version.isdecimal() else 0, "content": text}])
+    return None if shown == [own] else text
+
+
+def _done(session: Session, sentence: str, began: str, changed: str) -> None:
+    """Report an action and remember it for undo. changed: a memory whose last version names the human as author."""
+    by = str(record(items(ask("history", id=changed)["steps"])[-1])["by"]).partition(":")[2]
+    session.last = {"text": sentence, "since": began, "by": by}
+    _notify(session, "good", sentence, undo=True)
+
+
+def undo(form: Form, session: Session, words: Words) -> str:
+    """Undo the last action of this session."""
+    if session.last is None:
+        raise BadInput(words("undo.nothing"))
+    human = _signer(form, session)
+    done = ask("undo", human=human, agent=session.last["by"], since=session.last["since"], apply=True)
+    session.last = None
+    _notify(session, "good", words("undo.done", n=len(items(done["steps"]))))
+    for left in records(done["left"]):
+        _notify(session, "warning", f"{left['id']}: {left['reason']}", id=left["id"])
+    return "/"
+
+
+def change(form: Form, session: Session, words: Words) -> str:
+    """Edit, pin, unpin, forget, restore or judge one memory."""
+    name, what = form.get("id", ""), form.get("change", "")
+    given: dict[str, Json]
+    match what:
+        case "edit":
+            given = {"content": form.get("content", ""), "expected_version": int(form.get("version") or 0)}
+        case "forget":
+            given = {"reason": form.get("reason", "")}
+        case "judge":
+            given = {"epistemic": form.get("epistemic", ""), "shown_by": form.get("shown_by", "")}
+        case "pin" | "unpin" | "restore":
+            given = {}
+        case _:
+            raise BadInput(f"change is {what[:40]!r}; allowed are edit, pin, unpin, forget, restore, judge")
+    human = _signer(form, session)
+    if form.get("seen") != version_stamps(records(ask("sides", id=name)["memories"])[:1])[0]:
+        raise BadInput(words("memory.changed_since"))
+    began = words.now.isoformat()
+    done = ask(what, human=human, id=name, **given)
+    if done["outcome"] == "skipped":
+        _notify(session, "warning", text(done["reason"]))
+    else:
+        _done(session, words(f"memory.done_{what}"), began, name)
+    return f"/memory/{name}"
+
+
+def purge(form: Form, session: Session, words: Words) -> tuple[Record, str]:
+    """Preview a purge, or carry it out; return the preview or the certificate, and which of them it is."""
+    ids, text = form.get("ids", "").split(), form.get("text", "")
+    if bool(ids) == bool(text.strip()):
+        raise BadInput(words("purge.names_nothing"))
+    human = _signer(form, session)
+    given: Record = {"ids": ids, "text": "" if ids else text}
+    if not form.get("seen"):
+        memories = records(ask("purge_preview", human=human, **given)["memories"])
+        if ids and not {text_of(memory["id"]) for memory in memories} <= set(ids):
+            raise Refused("other memories than were named would be erased; nothing was")
+        return {"memories": memories, "count": len(memories), "seen": purge_digest(memories), **given}, "preview"
+    if form.get("sure") != "yes":
+        raise BadInput(words("purge.not_sure"))
+    return ask("purge", human=human, seen=form["seen"], **given), "erased"
+
+
+def proposal(form: Form, session: Session, words: Words) -> str:
+    """Confirm or close a proposal for the constitution, as it was shown."""
+    verdict = form.get("verdict", "")
+    if verdict not in ("approve", "reject"):
+        raise BadInput(f"verdict is {verdict[:40]!r}; allowed are approve, reject")
+    if not form.get("seen"):
+        raise BadInput(words("proposal.not_shown"))
+    _signer(form, session)
+    schema = identity()
+    approver = schema.approver()
+    name, typed, id_, seen = approver.name if approver else "", form["passphrase"], form.get("id", ""), form["seen"]
+    if verdict == "approve":
+        decided = schema.confirm(id_, passphrase=typed, approver=name, seen=seen)
+    else:
+        reason = form.get("reason", "") or words("proposal.no_reason")
+        decided = schema.reject(id_, passphrase=typed, approver=name, reason=reason, seen=seen)
+    answer = proposals.as_json(decided)
+    _notify(session, "good", words(f"proposal.{answer['status']}", n=answer["confirmations"], of=answer["required"]))
+    return "/"
+
+
+def pause(form: Form, session: Session, words: Words) -> str:
+    """Stop agents from writing, or, signed by the human, let them write again."""
+    if form.get("off"):
+        ask("pause", human=_signer(form, session), off=True)
+        _notify(session, "good", words("health.resumed"))
+    else:
+        ask("pause", lasting=form.get("lasting", ""))
+        _notify(session, "good", words("health.paused"))
+    return "/health"
+
+
+def backup(_: Form, session: Session, words: Words) -> str:
+    """Write a backup into the data directory's folder of backups."""
+    folder = link.data_dir() / nightly.FOLDER
+    make_private(folder)
+    done = ask("backup_create", file=str(folder))
+    _notify(session, "good", words("health.backed_up", n=done["versions"], file=done["file"]))
+    return "/health"
+
+
+def job(form: Form, session: Session, words: Words) -> str:
+    done = ask("jobs_run", name=form.get("name", ""))
+    _notify(session, "good", words("health.job_done", name=done["job"], n=done["changed"]))
+    return "/health"
+
+
+def sync(form: Form, session: Session, words: Words) -> str:
+    """Read changes of one source of knowledge, for a short time."""
+    ask("knowledge_sync", source=form.get("source", ""))
+    _notify(session, "good", words("knowledge.synced"))
+    return "/knowledge"
+
+
+def drop(form: Form, session: Session, words: Words) -> str:
+    """Remove a source of knowledge and everything read from it."""
+    ask("knowledge_remove", human=_signer(form, session), source=form.get("source", ""))
+    _notify(session, "good", words("knowledge.removed"))
+    return "/knowledge"

@@ -1,0 +1,300 @@
+"""Composition root: settings -> adapters -> `Core`.
+
+The only module that knows which adapter stands behind which port. What is heavy is imported inside `build_core`, after
+the caller took the directory lock; the embedder's model is loaded by its first use.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, CachingEmbedder, make_embedder
+from memory_anchor.adapters.restoring import finish_restore
+from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE, SnapshotFile
+from memory_anchor.adapters.system import SettableClock, SystemClock, new_token
+from memory_anchor.base.durability import Durability
+from memory_anchor.base.files import make_private
+from memory_anchor.base.json_values import Json
+from memory_anchor.domain.errors import BadInput, Refused
+from memory_anchor.domain.model import COLLECTIONS
+from memory_anchor.domain.ports import (
+    DENSE,
+    DENSE_LOCAL,
+    Clock,
+    CollectionSpec,
+    Embedder,
+    HeldLock,
+    LanguageModel,
+    MemoryStore,
+    Reranker,
+    SharedRecords,
+    Sharing,
+)
+from memory_anchor.process.wiring import Adapters, Core
+from memory_anchor.runtime.wire import user_config_file
+from memory_anchor.settings import API_EMBEDDERS, LoadedSettings, Settings, StoreSettings, load_settings
+
+if TYPE_CHECKING:
+    from memory_anchor.adapters.audit import BrokenLink
+    from memory_anchor.adapters.qdrant_layout import Layout
+    from memory_anchor.adapters.qdrant_link import Access
+    from memory_anchor.adapters.working_copy import WorkingCopy
+    from memory_anchor.extensions.service.remote import RemoteMemory
+
+
+def build_core(
+    settings: Settings,
+    *,
+    data_dir: Path,
+    lock: HeldLock | None = None,
+    clock: Clock | None = None,
+    store: MemoryStore | None = None,
+    embedder: Embedder | None = None,
+    model: LanguageModel | None = None,
+    reranker: Reranker | None = None,
+    local: Embedder | None = None,
+    shared: tuple[SharedRecords, Sharing] | None = None,
+) -> Core:
+    """Return the process's memory with its collections opened.
+
+    local: the bundled model, in addition to an API's `embedder`; both default to the settings'. lock: of `data_dir`,
+    needed unless `store` is given. Raises StoreBusy, StoreDamaged, WrongEmbedder, DiskFull.
+    """
+    make_private(data_dir)
+    settable = SettableClock(clock or SystemClock())
+    if lock is not None:
+        finish_restore(data_dir)
+    marker = data_dir / "test-clock"
+    if os.environ.get("MEMORY_ANCHOR_TEST_CLOCK") == "1" and not (data_dir / "store").exists():
+        marker.touch(mode=0o600)
+    chosen, second, prompt = embedder, local, None
+    if chosen is None:
+        chosen, second = embedder_of(settings, data_dir), local or local_of(settings, data_dir)
+        prompt = _promptly(chosen)
+    if chosen is not None:
+        chosen = CachingEmbedder(chosen)
+    models = _models(settings, data_dir, settable) if model is None else None
+    thinking = models("") if models is not None else model
+    ranking = reranker or _reranker(settings, data_dir, thinking)
+    shared = shared or shared_of(settings.store, data_dir)
+    if shared is not None:
+        shared[1].fresh()
+    opened = store if store is not None else open_store(settings, data_dir, lock)
+    if second is not None:
+        second = CachingEmbedder(second)
+    embedders = {DENSE: chosen, DENSE_LOCAL: second}
+    identities = {vector: maker.identity for vector, maker in embedders.items() if maker is not None}
+    try:
+        for name in COLLECTIONS:
+            opened.open_collection(name, CollectionSpec(identities))
+    except BaseException:
+        if store is None:  # what we opened; a second try in this process must find it closed
+            opened.close()
+        raise
+    adapters = Adapters(
+        store=opened,
+        embedder=chosen,
+        model=thinking,
+        clock=settable,
+        reranker=ranking,
+        local=second,
+        prompt=prompt,
+        model_named=models,
+        test_clock=marker.exists(),
+        snapshot=SnapshotFile(data_dir / SNAPSHOT_FILE) if opened.kind == "edge" else None,
+        rows=SnapshotFile(data_dir / ROWS_FILE),
+        shared=shared,
+        remote=_remote(settings, data_dir),
+    )
+    return Core(settings, data_dir=data_dir, adapters=adapters)
+
+
+def _remote(settings: Settings, data_dir: Path) -> RemoteMemory | None:
+    """Return the served memory that is asked first, None where the settings name none. Raises BadInput."""
+    remote = settings.remote
+    if not remote.url:
+        return None
+    from memory_anchor.extensions.service.remote import RemoteMemory
+
+    return RemoteMemory(remote, data_dir, new_token=new_token, monotonic=time.monotonic)
+
+
+def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> MemoryStore:
+    """Return the store the settings name, none of its collections opened. Raises Refused, DiskFull, Unavailable."""
+    if settings.store.kind == "qdrant":
+        return server_store(settings.store)
+    from memory_anchor.adapters.edge_store import EdgeStore
+
+    if lock is None:
+        raise Refused(f"{data_dir} is not locked; an embedded store is only opened under its lock")
+    return EdgeStore(
+        data_dir / "store",
+        lock=lock,
+        reserve_bytes=settings.store.reserve_mb << 20,
+        durability=Durability(settings.store.sync, sync_ms=settings.store.sync_ms),
+    )
+
+
+def server_store(chosen: StoreSettings) -> MemoryStore:
+    """Return the store on the Qdrant server, or in the folder of local mode, that these settings name."""
+    from memory_anchor.adapters.qdrant_store import QdrantStore
+
+    return QdrantStore(access=_access(chosen), layout=_layout(chosen))
+
+
+def shared_of(chosen: StoreSettings, data_dir: Path) -> tuple[SharedRecords, WorkingCopy] | None:
+    """Return the records that replicas of one service share, None where one data directory holds everything.
+
+    Raises BadInput: `store.records` is `store` without a server's address.
+    """
+    if chosen.records == "files":
+        return None
+    if chosen.kind != "qdrant" or not chosen.url:
+        raise BadInput("store.records is 'store', and there is no server: allowed with store.kind qdrant and store.url")
+    from memory_anchor.adapters.qdrant_link import QdrantLink
+    from memory_anchor.adapters.qdrant_records import QdrantRecords
+    from memory_anchor.adapters.working_copy import WorkingCopy
+
+    records = QdrantRecords(QdrantLink(_access(chosen)), _layout(chosen))
+    return records, WorkingCopy(data_dir, records, records.claim)
+
+
+def trails_of_replicas(chosen: StoreSettings, data_dir: Path) -> Iterator[tuple[Path, int, BrokenLink | None]]:
+    """Yield the audit trail of each replica, read from the server into a file: its records, its first broken link."""
+    shared = shared_of(chosen, data_dir)
+    if shared is not None:
+        from memory_anchor.adapters.shared_audit import SharedAudit
+
+        yield from SharedAudit(data_dir / "audit" / "audit.jsonl", shared[0], "").verify_all()
+
+
+def _access(chosen: StoreSettings) -> Access:
+    from memory_anchor.adapters.qdrant_link import Access, addresses
+
+    return Access(
+        urls=addresses(chosen.url),
+        path=chosen.path or None,
+        api_key=chosen.api_key.get_secret_value() or None,
+        ca_file=chosen.ca_file,
+        timeout_s=chosen.timeout_s,
+    )
+
+
+def _layout(chosen: StoreSettings) -> Layout:
+    from memory_anchor.adapters.qdrant_layout import Layout
+
+    return Layout(
+        shard_number=chosen.shard_number,
+        replication_factor=chosen.replication_factor,
+        write_consistency_factor=chosen.write_consistency_factor,
+        quantization=chosen.quantization,
+        exact=chosen.exact,
+    )
+
+
+def embedder_of(settings: Settings, data_dir: Path) -> Embedder | None:
+    """Return the embedder that the settings ask for; None means search by words alone. Raises BadInput.
+
+    data_dir: where fetched models are stored.
+    """
+    from memory_anchor.adapters.fetched_models import folder_of
+
+    chosen = settings.embedder
+    return make_embedder(
+        chosen.kind,
+        model=chosen.model,
+        model_path=chosen.model_path or None,
+        cache_dir=str(folder_of(data_dir, chosen.model or FASTEMBED_DEFAULT)),
+        dimensions=chosen.dimensions,
+        api_key=chosen.api_key.get_secret_value(),
+        base_url=chosen.base_url,
+        query_prompt=chosen.query_prompt,
+        document_prompt=chosen.document_prompt,
+    )
+
+
+def local_of(settings: Settings, data_dir: Path) -> Embedder | None:
+    """Return the bundled model that makes a second vector next to an API's; None without an API or a model."""
+    from memory_anchor.adapters.fetched_models import folder_of
+
+    if settings.embedder.kind not in API_EMBEDDERS:
+        return None
+    return make_embedder(
+        "auto",
+        model_path=settings.embedder.model_path or None,
+        cache_dir=str(folder_of(data_dir, FASTEMBED_DEFAULT)),
+    )
+
+
+def _promptly(embedder: Embedder | None) -> Embedder | None:
+    """Return an API's embedder with one short try and no retries, None for a local one."""
+    if embedder is None:
+        return None
+    from memory_anchor.adapters.api_embedders import ApiEmbedder
+
+    return embedder.with_one_try() if isinstance(embedder, ApiEmbedder) else None
+
+
+def _models(settings: Settings, data_dir: Path, clock: Clock) -> Callable[[str], LanguageModel | None]:
+    """Return the language models of the settings by name, "" for `llm.model`; None means rules, a normal mode.
+
+    Each is made once; all spend from one budget.
+    """
+    if settings.llm.kind == "none":
+        return lambda _: None
+    from memory_anchor.adapters.language_models import FileCounter, make_model
+
+    counter = FileCounter(data_dir / "tokens.json")
+
+    @cache
+    def named(name: str) -> LanguageModel:
+        return make_model(
+            settings.llm.kind,
+            clock=clock,
+            model=name or settings.llm.model,
+            api_key=settings.llm.api_key.get_secret_value(),
+            base_url=settings.llm.base_url,
+            monthly_token_budget=settings.llm.monthly_tokens,
+            counter=counter,
+            command=settings.llm.command,
+            runs_a_day=settings.llm.runs_a_day,
+        )
+
+    return named
+
+
+def _reranker(settings: Settings, data_dir: Path, model: LanguageModel | None) -> Reranker | None:
+    """Return the reranker of the settings. Raises BadInput: it asks for a language model and there is none."""
+    if settings.retrieval.reranker == "none":
+        return None
+    from memory_anchor.adapters.fetched_models import folder_of
+    from memory_anchor.adapters.rerankers import FASTEMBED_DEFAULT, make_reranker
+
+    return make_reranker(
+        settings.retrieval.reranker,
+        path=settings.retrieval.reranker_path,
+        cache_dir=str(folder_of(data_dir, FASTEMBED_DEFAULT)),
+        language_model=model,
+    )
+
+
+def loaded_settings(
+    env: Mapping[str, str], project_dir: str = "", arguments: Mapping[str, Json] | None = None
+) -> LoadedSettings:
+    """Return the settings and where each came from: user file, project, environment, arguments. Raises BadInput."""
+    return load_settings(
+        env=env,
+        user_file=Path(user_config_file(env)),
+        project_dir=Path(project_dir) if project_dir else None,
+        arguments=arguments,
+    )
+
+
+def settings_of(env: Mapping[str, str], arguments: Mapping[str, Json] | None = None) -> Settings:
+    """Return the process's settings: the user's file and the environment. Raises BadInput."""
+    return loaded_settings(env, arguments=arguments).settings

@@ -1,0 +1,591 @@
+"""Core: one process's memory, over whatever adapters it was given.
+
+It serves every project, makes a `MemoryAnchor` for each request, embeds in the background, runs jobs and ends
+conversations. `app` decides which adapter stands behind which port.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from cachetools import LRUCache
+
+from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.adapters.file_records import FileRecords, RequestTurns
+from memory_anchor.adapters.git import WorkingTree
+from memory_anchor.adapters.projects import DEFAULT, Projects
+from memory_anchor.adapters.system import Ids, SystemClock, new_token
+from memory_anchor.admin.checks import repair_at_start
+from memory_anchor.base.durability import Durability, SyncedLock
+from memory_anchor.base.files import remove_durably, write_atomic
+from memory_anchor.base.idempotency import FOLDER, FirstAnswers
+from memory_anchor.base.json_values import Json
+from memory_anchor.base.parallel_calls import call_circuit
+from memory_anchor.base.pausing import pause_of
+from memory_anchor.base.quarantine import Quarantine
+from memory_anchor.base.request_gate import RequestGate
+from memory_anchor.context.context import ContextBuilder, ContextSources
+from memory_anchor.context.context_reports import ContextReports, owner_of
+from memory_anchor.domain.errors import Refused, Unavailable
+from memory_anchor.domain.freshness import FreshnessChecker
+from memory_anchor.domain.model import (
+    COLLECTIONS,
+    SEARCHABLE_STATES,
+    Actor,
+    Caller,
+    Layer,
+    Memory,
+    Origin,
+    RetrievedSnippet,
+    Scope,
+    SearchAnswer,
+    Status,
+    audiences,
+)
+from memory_anchor.domain.ports import (
+    Clock,
+    Embedder,
+    Entry,
+    LanguageModel,
+    MemoryStore,
+    Reranker,
+    SharedRecords,
+    Sharing,
+    Snapshot,
+)
+from memory_anchor.domain.requests import checks
+from memory_anchor.domain.where import OneOf, Where
+from memory_anchor.extensions.devices.sync_job import DeviceSync
+from memory_anchor.extensions.knowledge.library import Library
+from memory_anchor.extensions.knowledge.sharing import TurnPoll
+from memory_anchor.extensions.lorebook.lorebooks import LorebookStore
+from memory_anchor.identity.identity_schema import IdentitySchema
+from memory_anchor.identity.keys import Approver
+from memory_anchor.identity.signed_requests import Challenges, SignedCall
+from memory_anchor.ingest.conversation_learning import ConversationLearner, EventReader
+from memory_anchor.ingest.model_calls import decide_with_model
+from memory_anchor.ingest.reconcile import decide
+from memory_anchor.ingest.writing import FactWriter
+from memory_anchor.language.indexing import embedded_text
+from memory_anchor.layers.active_context import ActiveContext
+from memory_anchor.layers.event_log import EventDraft, EventLog
+from memory_anchor.layers.operational_knowledge import OperationalKnowledge
+from memory_anchor.layers.records import Records
+from memory_anchor.recall.candidates import WRITTEN_HERE
+from memory_anchor.recall.cooccurrence import TagNeighbours
+from memory_anchor.recall.embedding import awaited_text
+from memory_anchor.recall.embedding_queue import EmbeddingThread
+from memory_anchor.recall.nearness import Nearness
+from memory_anchor.recall.query_embedder import QueryEmbedder
+from memory_anchor.recall.search import Searcher
+from memory_anchor.recall.snippets import RankedMemory, snippet
+from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
+from memory_anchor.upkeep.disagreements import RecalledTogether
+from memory_anchor.upkeep.job_kit import Upkeep, load_state
+from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
+from memory_anchor.upkeep.leases import RUNNER_FILE, SharedInTurn, StoreLease, runner_id
+from memory_anchor.upkeep.registry import all_jobs
+from memory_anchor.upkeep.settling import TAG_STATE
+from memory_anchor.upkeep.statistics import UsageBuffer, statistics
+from memory_anchor.use_cases import services
+from memory_anchor.use_cases.maintenance import merges_of, purged_elsewhere
+from memory_anchor.use_cases.memory import MemoryAnchor
+from memory_anchor.use_cases.services import Project, Services, rules_folder
+from memory_anchor.use_cases.writes import session_text
+
+if TYPE_CHECKING:
+    from memory_anchor.domain.ports import Matrix
+    from memory_anchor.extensions.service.remote import RemoteMemory
+
+log = logging.getLogger("memory_anchor")
+PROJECTS_KEPT = 64
+NEIGHBOURS = 8
+JOBS_OFF = "jobs-off"
+EMBED_BATCH = 16
+NAME_SHOWN = 80
+
+
+def _release() -> str:
+    try:
+        return importlib.metadata.version("memory-anchor")
+    except importlib.metadata.PackageNotFoundError:  # run from its source
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapters:
+    """What stands behind the ports of one process; `app` makes them from the settings.
+
+    local, prompt: embedders beside one behind an API, see `recall.meaning`. model_named: a model by its name (default:
+    always `model`). test_clock: this store was made for checks, which may move its time. snapshot, rows: see
+    `recall.index` and `recall.nearness`. shared: what replicas of one service share, None for a process that works
+    alone. remote: a served memory that is asked first.
+    """
+
+    store: MemoryStore
+    embedder: Embedder | None
+    model: LanguageModel | None
+    clock: Clock
+    reranker: Reranker | None = None
+    local: Embedder | None = None
+    prompt: Embedder | None = None
+    model_named: Callable[[str], LanguageModel | None] | None = None
+    test_clock: bool = False
+    snapshot: Snapshot | None = None
+    rows: Snapshot | None = None
+    shared: tuple[SharedRecords, Sharing] | None = None
+    remote: RemoteMemory | None = None
+
+
+class Core:
+    """One process's memory. Thread-safe; `close` drains it."""
+
+    def __init__(self, settings: Settings, *, data_dir: Path, adapters: Adapters) -> None:
+        self.settings, self.data_dir, self.clock = settings, data_dir, adapters.clock
+        self.test_clock = adapters.test_clock
+        self.shared = adapters.shared
+        self.records: SharedRecords = adapters.shared[0] if adapters.shared else FileRecords(data_dir)
+        self.sharing = adapters.shared[1] if adapters.shared else None
+        self.started_at = self.clock.now()
+        self._closed = False
+        self._ids = Ids(self.clock)
+        embedded: Durability | None = getattr(adapters.store, "durability", None)
+        self._durability = embedded or Durability()
+        self.audit = self._trail()
+        self.projects = Projects(data_dir / "projects.json", self._ids.new, joined=self._joined)
+        self.reports = ContextReports(data_dir / "contexts", now=self.clock.now, new_id=self._ids.new)
+        self._challenges = Challenges(new_token, self.records if self.shared else None)
+        self._circuit = call_circuit(time.monotonic)
+        self.foreground = RequestGate(time.monotonic)
+        self.quarantine = Quarantine(data_dir, release=_release(), run=self._ids.new())
+        # Loaded before it is first waited for; an API has nothing to load.
+        preloads = adapters.local if settings.embedder.kind in API_EMBEDDERS else adapters.embedder
+        self._embedding = EmbeddingThread(self._embed_some, preloads, before=self._finish_merges)
+        made_here, wake = adapters.local or adapters.embedder, self._embedding.wake
+        self.nearness = Nearness(made_here, wake, self.quarantine, adapters.rows)
+        self.services = self._make_services(adapters, counts_writes=embedded is not None)
+        self.knowledge = self.services.knowledge
+        self._poll = TurnPoll(self.knowledge.turn, self.knowledge.wake)
+        self.upkeep = self._make_upkeep(adapters)
+        repair_at_start(self.upkeep, self.audit, data_dir, self.clock.now(), alone=self.shared is None)
+        self.scheduler = Scheduler(
+            all_jobs(self, {str(job): hours for job, hours in settings.lifecycle.intervals_h.items()}),
+            self.upkeep,
+            state_file=data_dir / "jobs.json",
+            lease=StoreLease(adapters.store, SystemClock(), self._runner_id()),
+        )
+        purge = partial(purged_elsewhere, self.services, self)
+        self.devices = DeviceSync(self.upkeep, data_dir, self.clock, self.projects, purge, new_token, self._paused)
+        self.scheduler.add(self.devices.job())
+        self._projects: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(PROJECTS_KEPT)
+        self._projects_lock = threading.Lock()
+
+    # --- composition ---------------------------------------------------------------------------------------------
+
+    def _trail(self) -> JsonlAudit:
+        path = self.data_dir / "audit" / "audit.jsonl"
+        if self.shared is None:
+            return JsonlAudit(path, durability=self._durability)
+        from memory_anchor.adapters.shared_audit import SharedAudit
+
+        return SharedAudit(path, self.records, self._runner_id(), durability=self._durability)
+
+    def _runner_id(self) -> str:
+        return runner_id(self.data_dir / RUNNER_FILE, self._ids.new)
+
+    def _make_services(self, adapters: Adapters, *, counts_writes: bool) -> Services:
+        """Return what every project of this process shares. counts_writes: nobody else writes to the store."""
+        settings, store, embedder = self.settings, adapters.store, adapters.embedder
+        tags = TagNeighbours(lambda: load_state(self.data_dir / "jobs", TAG_STATE))
+        searcher = self._make_searcher(adapters, tags)
+        records = Records(
+            store,
+            self.clock,
+            self.audit,
+            new_id=self._ids.new,
+            entry_of=searcher.index.entry_of,
+            on_write=self._stored,
+            lock=SyncedLock(self._durability),
+            written=(lambda: self._durability.written) if counts_writes else None,
+        )
+        policy = services.policy(settings)
+        by_rules = partial(decide, policy=policy)
+        ask_model = (
+            partial(decide_with_model, model=adapters.model, policy=policy, deadline_s=settings.llm.deadline_s)
+            if adapters.model
+            else None
+        )
+        events = EventLog(records)
+        facts = FactWriter(records, services.gate(settings), self._neighbours, by_rules, ask_model=ask_model)
+        recalled = RecalledTogether(
+            *(store, searcher.alike, by_rules),
+            ask_model=ask_model,
+            near=self._near_stored,
+            on_news=lambda: self.scheduler.queue("reconsolidate"),
+        )
+        meaning = QueryEmbedder(embedder, local=adapters.local, prompt=adapters.prompt)
+        return Services(
+            settings=settings,
+            data_dir=self.data_dir,
+            store=store,
+            embedder=embedder,
+            local=adapters.local,
+            model=adapters.model,
+            model_named=adapters.model_named or (lambda _: adapters.model),
+            clock=self.clock,
+            audit=self.audit,
+            records=records,
+            events=events,
+            facts=facts,
+            learner=ConversationLearner(facts, events, self._message_rows, self.nearness.embedder),
+            active=ActiveContext(self.clock, self._end_evicted),
+            searcher=searcher,
+            usage=UsageBuffer(store, self.clock, records.lock, tally_file=self.data_dir / "usage.json"),
+            nearness=self.nearness,
+            paused=self._paused,
+            monotonic=time.monotonic,
+            activation=searcher.activation,
+            tag_neighbours=tags,
+            recalled_together=recalled,
+            knowledge=self._make_library(store, meaning),
+            query_embedder=meaning,
+            answers=FirstAnswers(self.data_dir / FOLDER, self.records if self.shared else None),
+            remote=adapters.remote,
+            project_note=self.projects.note,
+            turn_of_request=RequestTurns(self.records).of if self.shared else lambda _: nullcontext(),
+            lorebooks=LorebookStore(self.shared[1].lorebooks() if self.shared else None),
+        )
+
+    def _make_searcher(self, adapters: Adapters, tags: TagNeighbours) -> Searcher:
+        retrieval = self.settings.retrieval
+        return Searcher(
+            adapters.store,
+            adapters.embedder,
+            self.clock,
+            services.search_options(retrieval),
+            cache_ttl_s=retrieval.cache_ttl_s if adapters.store.kind in WRITTEN_HERE else 0,
+            reranker=adapters.reranker,
+            rerank_deadline_s=retrieval.reranker_deadline_s,
+            activation=services.activation(self.settings),
+            local=adapters.local,
+            prompt=adapters.prompt,
+            tags=tags,
+            yield_to_requests=self.foreground.wait_until_quiet,
+            snapshot=adapters.snapshot,
+            quarantine=self.quarantine,
+            variants=services.variants(self.settings),
+        )
+
+    def _make_library(self, store: MemoryStore, meaning: QueryEmbedder) -> Library:
+        return Library(
+            store,
+            self.clock,
+            self.data_dir,
+            audit=self.audit,
+            embedders=meaning.embedders,
+            new_id=self._ids.new,
+            on_waiting=self._embedding.wake,
+            quarantine=self.quarantine,
+            records=self.records if self.shared else None,
+            monotonic=time.monotonic,
+            cpu_s=time.thread_time,
+        )
+
+    def _make_upkeep(self, adapters: Adapters) -> Upkeep:
+        shared, settings, store = self.services, self.settings, adapters.store
+        reader = EventReader(shared.learner, self._message_rows, lambda: services.gate(settings))
+        upkeep = Upkeep(
+            store,
+            self.audit,
+            shared.records.lock,
+            on_write=self._stored,
+            model=adapters.model,
+            rules=services.rules(settings),
+            activation=shared.activation,
+            state_dir=self.data_dir / "jobs",
+            tags=shared.tag_neighbours,
+            recalled=shared.recalled_together,
+            yield_to_requests=self.foreground.wait_until_quiet,
+            segment=reader.topics,
+            extract=reader.save_facts,
+        )
+        if self.shared is None:
+            return upkeep
+        turn = SharedInTurn(store, SystemClock(), self._runner_id(), time.monotonic)
+        return replace(upkeep, batch_item=turn)
+
+    # --- requests ------------------------------------------------------------------------------------------------
+
+    def anchor(self, actor: Actor) -> MemoryAnchor:
+        """Return the `MemoryAnchor` of one caller: the project by its folder, missing names from the settings."""
+        if self.sharing is not None:
+            with suppress(Unavailable):  # reads go on with the last copy; only the newest one admits a key
+                self.sharing.fresh()
+        project_id, root = self.projects.of(actor.project_dir)
+        project_id = checks.project_id(actor.project or self.settings.scope.project or project_id)
+        name = actor.scope.agent or self.settings.scope.agent or "agent"
+        agent_settings = self.settings.agents.get(name)
+        scope = replace(
+            actor.scope,
+            account=actor.scope.account or self.settings.scope.account,
+            user=actor.scope.user or self.settings.scope.user,
+            agent=name,
+            project=project_id,
+            collection=agent_settings.collection if agent_settings is not None else "",
+            across=self._across(project_id) if self.settings.scope.agent_across_projects else (),
+        )
+        actor = replace(actor, scope=scope, project_dir=root)
+        home = rules_folder(scope, root, local_account=self.settings.scope.account)
+        project = self.project_for(home, root, scope.account)
+        return MemoryAnchor(self.services, project, actor, self._context_builder, self)
+
+    def _joined(self, project_id: str, folder: str, why: str) -> None:
+        """Record that a folder belongs to a known project and now uses its memory."""
+        record = {"project": project_id, "folder": folder, "why": why}
+        self.audit.append("project.joined", record, by="system", at=self.clock.now())
+
+    def _across(self, project_id: str) -> tuple[str, ...]:
+        """Return the other projects whose agent memories a caller reads, by the user's word: all."""
+        return tuple(sorted({*self.projects.all(), DEFAULT} - {project_id}))
+
+    def project_for(self, project_id: str, root: str, account: str) -> Project:
+        """Return the project of this id (`rules_folder`), read again when its settings file changes.
+
+        account: the caller's; a folder of this machine is its own account's.
+        """
+        stamp = 0
+        if root:
+            with suppress(OSError):
+                stamp = (Path(root) / "memory-anchor.yaml").stat().st_mtime_ns
+        with self._projects_lock:
+            cached = self._projects.get((project_id, root))
+            if cached is not None and cached[0] == stamp:
+                return cached[1]
+            settings = project_settings(self.settings, root)
+            project = Project(
+                project_id=project_id,
+                root=root,
+                settings=settings,
+                gate=services.gate(settings),
+                identity=IdentitySchema(
+                    project_dir=Path(root) if root else None,
+                    project_id=project_id,
+                    home=self.data_dir / "identity" / project_id,
+                    clock=self.clock,
+                    audit=self.audit,
+                    budget_tokens=settings.budget.identity,
+                    min_interval_s=settings.constitution.min_interval_s,
+                    distinct_approvers=settings.constitution.distinct_approvers,
+                    sharing=self.sharing,
+                    account=self.settings.scope.account if root else account,
+                ),
+                operations=OperationalKnowledge(Path(root) if root else None, self.nearness, self.quarantine),
+                sources=FreshnessChecker(WorkingTree(Path(root))) if root else None,
+            )
+            self._projects[(project_id, root)] = (stamp, project)
+            return project
+
+    def challenge(self, actor: Actor) -> dict[str, str]:
+        """Return the challenge that a human's terminal signs with its next request."""
+        scope = self.anchor(actor).actor.scope
+        return {"challenge": self._challenges.issue(self.clock.now(), account=scope.account, project=scope.project)}
+
+    def as_human(self, actor: Actor, signed: SignedCall, *, approver: Approver | None = None) -> Actor:
+        """Return the actor as a human who signed this very call; the challenge is used up.
+
+        approver: who may sign; None for the one here.
+        Raises Refused: it is not signed so, or the key here is not the installation's.
+        """
+        anchor = self.anchor(actor)
+        identity, scope, now = anchor.project.identity, anchor.actor.scope, self.clock.now()
+        if about_key := identity.key_warning():
+            raise Refused(about_key)
+        approver = approver or identity.approver()
+        try:
+            self._challenges.check(signed, account=scope.account, project=scope.project, approver=approver, now=now)
+        except Refused:
+            record = {"call": signed.call[:NAME_SHOWN]}
+            self.audit.append("human.refused", record, by=anchor.writes.author, at=now)
+            raise
+        return replace(actor, caller=Caller.HUMAN)
+
+    # --- conversations -------------------------------------------------------------------------------------------
+
+    def end_conversation(self, actor: Actor) -> None:
+        """Turn a conversation's L1 into one event; an empty one writes nothing."""
+        scope = self.anchor(actor).actor.scope
+        with self.services.active.take(scope) as values:
+            self._log_ended(scope, values, actor)
+
+    def has_live_context(self) -> bool:
+        return bool(self.services.active.scopes())
+
+    def _end_evicted(self, scope: Scope, values: dict[str, Json]) -> None:
+        self._log_ended(scope, values, Actor(Caller.SYSTEM, scope))
+
+    def _log_ended(self, scope: Scope, values: Mapping[str, Json], actor: Actor) -> None:
+        if content := session_text("", values):
+            draft = EventDraft(content, self.clock.now(), key="session ended", origin=Origin.SYSTEM)
+            self.services.events.log(replace(actor, caller=Caller.SYSTEM, scope=scope, nonce=""), draft)
+
+    # --- background ----------------------------------------------------------------------------------------------
+
+    def start(self, *, settled: Callable[[], None] | None = None) -> None:
+        """Embed and run due jobs, each on a background thread, until `close`.
+
+        settled: called once, when what a search needs is in memory and nothing is left to embed.
+        """
+        self._embedding.start(settled)
+        self.knowledge.has_worker = True
+        if self.shared is not None:
+            self._poll.start()
+        if not (self.data_dir / JOBS_OFF).exists():
+            self.scheduler.start(self.clock, settle_s=SETTLE_S)
+
+    def enable_jobs(self, on: bool) -> None:
+        """Switch due jobs on or off; off, a job runs only when started by name. Kept over restarts."""
+        if on:
+            remove_durably(self.data_dir / JOBS_OFF)
+            self.scheduler.start(self.clock)
+        else:
+            write_atomic(self.data_dir / JOBS_OFF, b"")
+            self.scheduler.stop()
+
+    def close(self) -> None:
+        """End every conversation, write what is buffered, close the store. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._embedding.end()
+        self._poll.end()
+        self.scheduler.stop()
+        self._embedding.join()
+        for scope in self.services.active.scopes():
+            try:
+                with self.services.active.take(scope) as values:
+                    self._log_ended(scope, values, Actor(Caller.SYSTEM, scope))
+            except Exception:  # one conversation must not keep the others, or the store, from being written
+                log.exception("the active context of a conversation could not be logged")
+        self.services.usage.flush()
+        self.services.searcher.index.save()
+        self.nearness.save()
+        self.knowledge.close()
+        self.services.store.flush()
+        self.services.store.close()
+        self.quarantine.close()
+
+    def clear_tags(self) -> None:
+        """Forget which tags occur together until the job counts them again: tags of erased memories must not stay."""
+        self.services.tag_neighbours.clear()
+        (self.data_dir / "jobs" / f"{TAG_STATE}.json").unlink(missing_ok=True)
+
+    def _embed_some(self) -> int:
+        embedded = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.index.embed_pending(EMBED_BATCH)
+        return embedded or self.knowledge.work_a_little(self.foreground.wait_until_quiet)
+
+    def _finish_merges(self) -> None:
+        """Finish merges of projects that a crash cut off."""
+        merges = merges_of(self.services)
+        for merge in merges.unfinished():
+            self.projects.merge(merge.source, merge.target)
+            moved = merges.carry_out(merge)
+            self.services.invalidate_caches()
+            log.warning("merging %s into %s was cut off; %d versions were left", merge.source, merge.target, moved)
+
+    def _stored(self, entries: Sequence[Entry]) -> None:
+        """Update searches with what was stored."""
+        for entry in entries:
+            self.services.searcher.index.note_written(entry)
+            memory = entry.memory
+            is_new = memory.version == 1 and memory.layer is Layer.VERIFIED_FACT and memory.state in SEARCHABLE_STATES
+            if is_new and not entry.vectors and self.services.embedder is not None:
+                self.services.recalled_together.note_unembedded(memory.id)
+        self.services.recalled_together.changed()
+        self._embedding.wake()
+
+    # --- parts ---------------------------------------------------------------------------------------------------
+
+    def _neighbours(self, actor: Actor, memory: Memory) -> Sequence[tuple[Memory, float]]:
+        """Return live facts near a new one, whose row was embedded a moment ago and is still cached."""
+        text = awaited_text(embedded_text(memory))
+        try:
+            return self.services.searcher.similar(actor, text, layer=Layer.VERIFIED_FACT, limit=NEIGHBOURS)
+        except Unavailable:  # stored, but its neighbours are unknown
+            return []
+
+    def _near_stored(self, memory: Memory) -> Sequence[Memory]:
+        """Return the live facts near a stored one."""
+        near = self._neighbours(Actor(Caller.SYSTEM, memory.scope), memory)
+        return [other for other, _ in near if other.id != memory.id]
+
+    def _message_rows(self, texts: Sequence[str]) -> Matrix | None:
+        """Return centred rows of a conversation's messages, None when nothing can embed now."""
+        try:
+            return self.nearness.rows(texts)
+        except Unavailable:
+            return None
+
+    def _paused(self) -> bool:
+        return self.settings.paused or pause_of(self.data_dir, self.clock.now()) is not None
+
+    def _context_builder(self, anchor: MemoryAnchor) -> ContextBuilder:
+        """Return a builder that reads as this caller, in this caller's zone."""
+
+        def search(query: str, layers: Sequence[Layer], limit: int) -> SearchAnswer:
+            answer: SearchAnswer = anchor.search(query, layers=layers, limit=limit)
+            return replace(answer, snippets=tuple(s for s in answer.snippets if s.linked or not s.weak))
+
+        def recent(limit: int) -> Sequence[RetrievedSnippet]:
+            reader, now, activation = anchor.actor.scope, self.clock.now(), self.upkeep.activation
+            shown = partial(snippet, reader=reader, now=now, detail=False, activation=activation)
+            return [shown(RankedMemory(event, 0.0, 0)) for event in self.services.events.recent(reader, limit)]
+
+        sources = ContextSources(
+            constitution=anchor.constitution,
+            search=search,
+            recent_events=recent,
+            operations=lambda task, limit: anchor.find_operations(task, limit=limit),
+            active_context=lambda: {key: value for key, (value, _) in anchor.active().items()},
+            now=lambda: self.clock.now().astimezone(ZoneInfo(anchor.actor.zone)),
+            cache=self.services.searcher.cache_counts,
+            record=partial(self.reports.record, owner=owner_of(anchor.actor.scope)),
+            knowledge=anchor.knowledge.strong_passages if self.knowledge.is_used else None,
+            lore=anchor.lore.for_context,
+        )
+        return ContextBuilder(sources, anchor.project.settings.budget, circuit=self._circuit, monotonic=time.monotonic)
+
+    def stats(self, reader: Scope | None = None) -> dict[str, Json]:
+        """Return counts by layer, type, strength and age of what `reader` may read (None: of all).
+
+        Counts of unembedded and loaded memories, recalls a day and the size are of the whole store.
+        """
+        store = self.services.store
+        readable = () if reader is None else (OneOf("audience", tuple(sorted(audiences(reader)))),)
+        current = Where(readable, (OneOf("state", ("history",)),))
+        counts = statistics(
+            store, self.clock.now(), reader=reader, daily=self.services.usage.daily(), activation=self.upkeep.activation
+        ).as_dict()
+        return {
+            "layers": {name: store.count(name, current) for name in COLLECTIONS[:3]},
+            **counts,
+            "waiting": store.count(
+                Layer.VERIFIED_FACT.value, Where((*readable, OneOf("state", (Status.PENDING.value,))))
+            ),
+            "unembedded": self.services.searcher.index.unembedded(),
+            "in_memory": self.services.searcher.index.in_memory(),
+        }
+
+
+def project_settings(settings: Settings, root: str) -> Settings:
+    """Return the settings as they hold for the project at `root` ("" for none)."""
+    return with_project_file(settings, Path(root)) if root else settings

@@ -1,0 +1,591 @@
+"""MemoryAnchor: one method a request, the only door for every front end.
+
+A `MemoryAnchor` acts for one caller (`Actor`) in one project; it is cheap to make, so each request gets its own. It is
+composed of parts (writes, conversations, curation, maintenance, knowledge, lorebooks) that share one process's
+services (`Services`) and one project's settings (`Project`). A method takes its request model, or the model's fields,
+and returns domain values, which front ends format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache, cached_property
+
+from memory_anchor.base.json_values import Json
+from memory_anchor.context.context import BuiltContext, ContextBuilder
+from memory_anchor.context.context_reports import RecordedReport
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import (
+    HISTORY,
+    Actor,
+    Constitution,
+    Layer,
+    Memory,
+    MemoryType,
+    OperationPassage,
+    Proposal,
+    RetrievedSnippet,
+    SearchAnswer,
+    WriteMode,
+    WriteOutcome,
+)
+from memory_anchor.domain.requests import knowledge_requests, moving_requests, requests
+from memory_anchor.domain.requests.fields import Moment, use_case
+from memory_anchor.domain.versions import parse_version_id
+from memory_anchor.domain.where import OneOf, Where
+from memory_anchor.extensions.knowledge.catalogue import SourceState
+from memory_anchor.extensions.knowledge.search import OpenedCitation
+from memory_anchor.extensions.knowledge.sources import Source
+from memory_anchor.extensions.knowledge.use_cases import KnowledgeUseCases
+from memory_anchor.extensions.lorebook.use_cases import LorebookUseCases, ScannedLore
+from memory_anchor.extensions.prompts.assembly import AssembledContext, PromptAssembler
+from memory_anchor.ingest.conversation_learning import CandidateOutcome, Extracted
+from memory_anchor.ingest.profile import ProfileLine
+from memory_anchor.layers.links import MemoryLink, links_of
+from memory_anchor.recall.fixes import Failure, fixes_for
+from memory_anchor.recall.order import with_freshness
+from memory_anchor.recall.relevance import STRONG, max_weak
+from memory_anchor.recall.request import SearchRequest
+from memory_anchor.recall.routing import wants, with_identity, with_operations
+from memory_anchor.recall.unprompted import mentioning, recall_for_prompt
+from memory_anchor.settings import AgentSettings
+from memory_anchor.upkeep import history as versions_of
+from memory_anchor.upkeep.job_kit import JobReport
+from memory_anchor.use_cases.curation import Conversations, Curation, ReviewItem
+from memory_anchor.use_cases.due import DUE, READ, DueFile, DueMemory, due_of
+from memory_anchor.use_cases.maintenance import Maintenance, Moving
+from memory_anchor.use_cases.services import Process, Project, Services
+from memory_anchor.use_cases.used_memories import USED_MEMORIES_FILE, UsedMemories
+from memory_anchor.use_cases.writes import Writes
+
+TOPIC_KEYS = ("current_topic", "topic")
+"""Keys of L1 under which an agent says what a conversation is about, the first one first."""
+TOPIC_CHARS = 300
+
+
+@dataclass(eq=False)
+class MemoryAnchor:
+    services: Services
+    project: Project
+    actor: Actor
+    _context: Callable[..., ContextBuilder]
+    _process: Process
+
+    @cached_property
+    def writes(self) -> Writes:
+        return Writes(self.services, self.project, self.actor)
+
+    @cached_property
+    def conversations(self) -> Conversations:
+        return Conversations(self.writes)
+
+    @cached_property
+    def curation(self) -> Curation:
+        return Curation(self.writes)
+
+    @cached_property
+    def maintenance(self) -> Maintenance:
+        return Maintenance(self.writes, self._process)
+
+    @cached_property
+    def moving(self) -> Moving:
+        return Moving(self.writes, self._process)
+
+    @cached_property
+    def knowledge(self) -> KnowledgeUseCases:
+        services = self.services
+        return KnowledgeUseCases(
+            services.knowledge,
+            services.searcher,
+            self.actor,
+            author=self.writes.author,
+            check_writable=self.writes.check_writable,
+            monotonic=services.monotonic,
+        )
+
+    @cached_property
+    def lore(self) -> LorebookUseCases:
+        return LorebookUseCases(self.writes)
+
+    @property
+    def agent_settings(self) -> AgentSettings:
+        """The settings of this agent."""
+        return self.project.agent_settings(self.actor.scope.agent)
+
+    # --- layers ---------------------------------------------------------------------------------------------------
+
+    def constitution(self) -> Constitution:
+        """Return L0 whole: the approved text, with a warning where the file differs. Never fails."""
+        return self.project.identity.load()
+
+    @use_case(requests.ProposeChange)
+    def propose(self, request: requests.ProposeChange) -> Proposal:
+        """File a wish to change L0; only humans can make it effective."""
+        return self.writes.propose(request)
+
+    @use_case(requests.GetActiveContext)
+    def active(self, request: requests.GetActiveContext) -> dict[str, tuple[Json, datetime]]:
+        """Return key -> (value, expires_at) of this conversation, or only `key` (empty when it has expired)."""
+        values = self.services.active.values(self.actor.scope)
+        if request.key is None:
+            return values
+        return {request.key: values[request.key]} if request.key in values else {}
+
+    @use_case(requests.SetActiveContext)
+    def set_active(self, request: requests.SetActiveContext) -> datetime:
+        """Set one value of L1 for this conversation; return when it expires."""
+        return self.writes.set_active(request)
+
+    @use_case(requests.EndSession)
+    def end_session(self, request: requests.EndSession) -> list[WriteOutcome]:
+        """Turn L1 and the summary into one L2 event; without either nothing is written."""
+        return self.writes.end_session(request)
+
+    @use_case(requests.LogEvent)
+    def log_event(self, request: requests.LogEvent) -> WriteOutcome:
+        """Store what happened; by words at once, by meaning as soon as it is embedded."""
+        remote = self.services.remote
+        with self.services.save_health.watched():
+            outcome = self.writes.log_event(request)
+            return outcome if remote is None else remote.queue(self.actor, "memory/log", request, outcome)
+
+    @use_case(requests.SearchEvents)
+    def search_events(self, request: requests.SearchEvents) -> list[Memory]:
+        """Return events newest first, or best first with a query. `end` given as a date includes that day."""
+        since, until = self._period(start=request.start, end=request.end)
+        where = request.where or None
+        if not request.query:
+            return self.services.events.find(
+                self.actor.scope, start=since, end=until, where=where, who=request.who, limit=request.limit
+            )
+        of_events = SearchRequest(request.query, (Layer.EVENT_LOG,), limit=request.limit, where=where, who=request.who)
+        answer = self.services.searcher.search(self.actor, replace(of_events, since=since, until=until))
+        rank = {snippet.id: position for position, snippet in enumerate(answer.snippets)}
+        if not rank:
+            return []
+        current = Where((OneOf("id", tuple(rank)),), (OneOf("state", (HISTORY,)),))
+        events = self.services.store.find(Layer.EVENT_LOG.value, current, limit=len(rank))
+        return sorted(events, key=lambda event: rank[event.id])
+
+    @use_case(requests.SaveMemory)
+    def save_memory(self, request: requests.SaveMemory) -> WriteOutcome:
+        """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled."""
+        remote = self.services.remote
+        with self.services.save_health.watched():
+            outcome = self.writes.save_memory(request)
+            return outcome if remote is None else remote.queue(self.actor, "memory/store", request, outcome)
+
+    @use_case(requests.PromoteToFact)
+    def promote(self, request: requests.PromoteToFact) -> WriteOutcome:
+        """Turn an event into a fact: the fact cites the event, the event is marked promoted and stays."""
+        return self.writes.promote(request)
+
+    # --- search ---------------------------------------------------------------------------------------------------
+
+    @use_case(requests.SearchMemory)
+    def search(self, request: requests.SearchMemory) -> SearchAnswer:
+        """Return snippets that answer the query, relevant ones first, weak ones marked (`recall/relevance.py`)."""
+        remote, locally = self.services.remote, self._search_locally
+        return locally(request) if remote is None else remote.search(self.actor, request, locally)
+
+    def _search_locally(self, request: requests.SearchMemory) -> SearchAnswer:
+        search = self._search_request(request)
+        now = self.services.clock.now()
+        searcher, entries = self.services.searcher, cache(self.project.identity.entries)
+        preload: Callable[[], object] = entries if wants(search, Layer.IDENTITY_SCHEMA, signal=True) else lambda: None
+        answer = searcher.search(self.actor, search, meanwhile=preload) if search.searched() else SearchAnswer(())
+        self.services.recalled_together.note(answer.snippets)
+        answer = self._counted_as_shown(answer)
+        answer = with_operations(answer, search, self.project.operations.find, now=now)
+        may_join = self.services.knowledge.is_used and search.is_unfiltered and not search.layers
+        if may_join and all(snippet.weak for snippet in answer.snippets):
+            passages = self.knowledge.strong_passages(search.query)
+            answer = replace(answer, snippets=(*passages, *answer.snippets)[: search.limit])
+        if self.actor.project_dir and (note := self.services.project_note(self.actor.scope.project)):
+            answer = replace(answer, notes=(*answer.notes, note))
+        return with_identity(answer, search, entries, self.services.nearness.of, now=now)
+
+    def _counted_as_shown(self, answer: SearchAnswer) -> SearchAnswer:
+        """Return the answer with its citations checked; its memories count as shown once more."""
+        answer = with_freshness(answer, self.project.sources)
+        self.services.usage.record_shown((snippet.layer, snippet.id) for snippet in answer.snippets)
+        return answer
+
+    def recall_unprompted(self, prompt: str, *, limit: int) -> list[RetrievedSnippet]:
+        """Return memories of L2, L3 and L4 that decide a prompt that asked for none; often there are none.
+
+        With an embedder that `recall/unprompted.py` does not know: what a search calls strong.
+        """
+        searcher, search = self.services.searcher, SearchRequest(prompt, limit=limit, weak=0)
+        decisive = recall_for_prompt(searcher, self.actor, search)
+        answer = searcher.search(self.actor, search) if decisive is None else SearchAnswer(decisive.snippets)
+        answer = self._counted_as_shown(answer)
+        needs, find = 0.0 if decisive is None else decisive.needs, self.project.operations.find
+        answer = with_operations(answer, search, find, now=self.services.clock.now(), needs=needs)
+        never_used = UsedMemories(self.services.data_dir / USED_MEMORIES_FILE).never_used()
+        return [
+            snippet
+            for snippet in answer.snippets
+            if not snippet.weak and (snippet.id not in never_used or (snippet.relevance or 0) >= STRONG)
+        ][:limit]
+
+    def used_by_agents(self) -> list[dict[str, Json]]:
+        """Return how many memories hooks brought up and how many of these agents used, by layer and hook."""
+        return UsedMemories(self.services.data_dir / USED_MEMORIES_FILE).table()
+
+    def mentioning(self, names: Sequence[str], *, limit: int = 4) -> list[Memory]:
+        """Return current memories whose words name one of these files, identifiers or phrases, rarest first."""
+        return mentioning(self.services.searcher, self.actor, names, limit=limit)
+
+    def fixes_for(self, failure: Failure, kinds: Collection[MemoryType]) -> list[Memory]:
+        """Return memories of these types that fix a failed command; often there are none."""
+        fixes = fixes_for(self.services.searcher, self.actor, failure, kinds)
+        self.services.usage.record_shown((memory.layer, memory.id) for memory in fixes)
+        return fixes
+
+    @use_case(requests.ListDue)
+    def due(self, request: requests.ListDue) -> list[DueMemory]:
+        """Return open tasks and dates that are due; `done` marks one of them as done first."""
+        file, now = DueFile(self.services.data_dir / DUE), self.services.clock.now()
+        if request.done:
+            self.writes.check_writable()
+            file.note([self.services.records.read(request.done, self.actor.scope).id], f"{now:%Y-%m-%d}", what="done")
+        layers = (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value)
+        memories = [memory for layer in layers for memory in self.listing(layer=layer, limit=READ)]
+        return due_of(memories, now=now, zone=self.actor.zone, done=file.done(), ahead_days=request.days)
+
+    @use_case(requests.WhyNot)
+    def why_not(self, request: requests.WhyNot) -> dict[str, Json]:
+        """Return why a memory does or does not answer a query: found, reason, and its rank and signals when scored."""
+        memory = self.services.records.read(request.id, self.actor.scope)
+        search = self._search_request(requests.SearchMemory.of(request.query))
+        return self.services.searcher.why_not(self.actor, search, memory)
+
+    def _search_request(self, request: requests.SearchMemory) -> SearchRequest:
+        """Return the search that this caller's request asks for, at this moment."""
+        now = self.services.clock.now()
+        since, until = self._period(since=request.since, until=request.until)
+        # From now on is what is believed now: the plain search, with all its evidence.
+        as_of = request.as_of.start(self.actor.zone) if request.as_of is not None else None
+        ranking = self.agent_settings.retrieval
+        return SearchRequest(
+            query=request.query,
+            layers=request.layers,
+            types=request.types,
+            tags=request.tags,
+            since=since,
+            until=until,
+            as_of=as_of if as_of is not None and as_of < now else None,
+            limit=request.limit,
+            weak=max_weak(request.limit),
+            include_pending=request.include_pending,
+            detail=request.detail,
+            topic=self._topic() if self.services.settings.retrieval.lens else "",
+            before=self.services.recent_prompts.last_before(self.actor.scope, request.query),
+            counts_use=ranking.apply_frequency_boost,
+            counts_age=ranking.apply_time_decay,
+        )
+
+    def _period(self, **ends: Moment | None) -> tuple[datetime | None, datetime | None]:
+        """Return the two ends of a range by their names; a date as its end includes that day. Raises BadInput."""
+        (first, begins), (last, ends_at) = ends.items()
+        since = begins.start(self.actor.zone) if begins is not None else None
+        until = ends_at.end(self.actor.zone) if ends_at is not None else None
+        if begins is not None and ends_at is not None and since is not None and until is not None and since >= until:
+            raise BadInput(
+                f"{first} {begins.text!r} is after {last} {ends_at.text!r}; allowed is {first} before {last}"
+            )
+        return since, until
+
+    def _topic(self) -> str:
+        """Return what this conversation says it is about, "" for nothing."""
+        values = self.services.active.values(self.actor.scope)
+        topic = next((values[key][0] for key in TOPIC_KEYS if key in values), "")
+        return topic[:TOPIC_CHARS] if isinstance(topic, str) else ""
+
+    @use_case(requests.GetMemory)
+    def get(self, request: requests.GetMemory) -> Memory:
+        """Return one memory, its citations checked against the project; fetching it counts as a use."""
+        memory = self.services.records.read(request.id, self.actor.scope)
+        self.services.usage.record_use(memory)
+        if self.project.sources is None:
+            return memory
+        return replace(memory, citations=self.project.sources.with_freshness(memory.citations))
+
+    @use_case(requests.ShowMemory)
+    def show(self, request: requests.ShowMemory) -> Memory:
+        """Return one memory: as it is, as it was believed at `as_of`, or one version of it (`ID@2`)."""
+        store, reader = self.services.store, self.actor.scope
+        if request.as_of is not None:
+            return versions_of.as_of(store, request.id, request.as_of.start(self.actor.zone), reader)
+        if parse_version_id(request.id) is not None:
+            return versions_of.version_named(store, request.id, reader)
+        return self.get(request.id)
+
+    def links(self, memory: Memory) -> tuple[MemoryLink, ...]:
+        """Return the memories connected with one, those this caller may read."""
+        return links_of(self.services.store, memory, self.actor.scope)
+
+    @use_case(requests.ReadProfile)
+    def profile(self, _: requests.ReadProfile) -> tuple[ProfileLine, ...]:
+        """Return what is known of the user and the project: one page, each line citing its fact."""
+        return self.conversations.profile()
+
+    def history(self, memory_id: str, **bounds: int | None) -> list[Memory]:
+        """Return every version of one memory, oldest first, or the newest of it; see `Records.versions`."""
+        return self.services.records.versions(memory_id, self.actor.scope, **bounds)
+
+    @use_case(requests.ShowHistory)
+    def steps(self, request: requests.ShowHistory) -> tuple[list[Memory], tuple[versions_of.Step, ...]]:
+        """Return the newest versions and what changed; with `story` also of the memories that it superseded."""
+        versions = self.history(request.id, below=request.before, most=request.limit + 1)  # one more to compare with
+        if request.story:
+            return versions[-request.limit :], versions_of.trajectory(self.services.store, request.id, self.actor.scope)
+        return versions[-request.limit :], versions_of.history(versions)[-request.limit :]
+
+    # --- L4, context, conversations --------------------------------------------------------------------------------
+
+    @use_case(requests.FindOperations)
+    def find_operations(self, request: requests.FindOperations) -> list[OperationPassage]:
+        """Return passages of `.ai/operations/` that say how a task is done; empty when none fits."""
+        return self.project.operations.find(request.task, limit=request.limit)
+
+    @use_case(requests.BuildContext)
+    def build_context(self, request: requests.BuildContext) -> BuiltContext:
+        """Return the context for a task within a token budget, with its cost report."""
+        return self._context(self).build(request.task, request.budget_tokens)
+
+    def context_within(self, request: requests.BuildContext, size: Callable[[BuiltContext], int]) -> BuiltContext:
+        """Return the context such that the whole answer, as `size` counts it, keeps the budget."""
+        return self._context(self).build(request.task, request.budget_tokens, size)
+
+    @use_case(requests.AssemblePrompt)
+    def assemble(self, request: requests.AssemblePrompt) -> AssembledContext:
+        """Return a prompt that fits its window, with its context and cost report. Raises BadInput."""
+        return PromptAssembler(self._context(self)).assemble(
+            request.messages,
+            request.tools,
+            context_window_tokens=request.context_window_tokens,
+            reserved_output_tokens=request.reserved_output_tokens,
+            task=request.task,
+            strict_tools=request.strict_tools,
+        )
+
+    @use_case(requests.RememberConversation)
+    def remember_conversation(self, request: requests.RememberConversation) -> tuple[list[CandidateOutcome], list[str]]:
+        """Store what is worth keeping of a conversation; return what became of each part, and notes."""
+        return self.conversations.remember(request)
+
+    @use_case(requests.RememberConversation)
+    def extract(self, request: requests.RememberConversation) -> tuple[Extracted, WriteMode, list[str]]:
+        """Return what `remember_conversation` would store; nothing is written."""
+        return self.conversations.extract(request)
+
+    # --- changing what is there -----------------------------------------------------------------------------------
+
+    @use_case(requests.ForgetMemory)
+    def forget(self, request: requests.ForgetMemory) -> WriteOutcome:
+        """Archive a memory: out of every search, restorable, nothing erased."""
+        remote, forget = self.services.remote, self.writes.forget
+        return forget(request) if remote is None else remote.forget(self.actor, request, forget)
+
+    @use_case(requests.ListMemories)
+    def listing(self, request: requests.ListMemories) -> list[Memory]:
+        """Return readable memories, newest first; without a status everything but archived and superseded ones."""
+        return self.curation.listing(request)
+
+    @use_case(requests.EditMemory)
+    def edit(self, request: requests.EditMemory) -> WriteOutcome:
+        """Write a new version with another text; the old one stays in its history."""
+        return self.curation.edit(request)
+
+    @use_case(requests.JudgeMemory)
+    def judge(self, request: requests.JudgeMemory) -> WriteOutcome:
+        """Say how far a memory holds; a refuted idea stays findable as a warning."""
+        return self.curation.judge(request)
+
+    @use_case(requests.PinMemory)
+    def pin(self, request: requests.PinMemory) -> WriteOutcome:
+        """Pin a memory, so that no job forgets it."""
+        return self.curation.pin(request.id, pinned=True)
+
+    @use_case(requests.UnpinMemory)
+    def unpin(self, request: requests.UnpinMemory) -> WriteOutcome:
+        """Let a pinned memory go again."""
+        return self.curation.pin(request.id, pinned=False)
+
+    @use_case(requests.RestoreMemory)
+    def restore(self, request: requests.RestoreMemory) -> WriteOutcome:
+        """Bring an archived memory back into every search; a superseded one must be settled instead."""
+        return self.curation.restore(request.id)
+
+    @use_case(requests.ReviewInbox)
+    def inbox(self, request: requests.ReviewInbox) -> list[ReviewItem]:
+        """Return what waits for a decision: pending memories, then contradictions, oldest first."""
+        return self.curation.inbox(request.limit)
+
+    @use_case(requests.ReviewSides)
+    def sides(self, request: requests.ReviewSides) -> list[Memory]:
+        """Return this memory, then those it contradicts."""
+        return self.curation.sides(request.id)
+
+    @use_case(requests.AcceptPending)
+    def accept(self, request: requests.AcceptPending) -> WriteOutcome:
+        """Let a pending memory in (humans only), with another text when `content` is given."""
+        return self.curation.accept(request)
+
+    @use_case(requests.RejectPending)
+    def reject(self, request: requests.RejectPending) -> WriteOutcome:
+        """Archive a pending memory (humans only)."""
+        return self.curation.reject(request)
+
+    @use_case(requests.ResolveConflict)
+    def settle(self, request: requests.ResolveConflict) -> WriteOutcome:
+        """End a contradiction: keep_new, keep_old or merge."""
+        return self.curation.settle(request)
+
+    # --- looking after --------------------------------------------------------------------------------------------
+
+    @use_case(requests.PauseAgents)
+    def pause(self, request: requests.PauseAgents) -> dict[str, Json]:
+        """Pause writes by agents, or resume them (humans only)."""
+        return self.maintenance.pause(request)
+
+    @use_case(requests.Undo)
+    def undo(self, request: requests.Undo) -> dict[str, Json]:
+        """Return the plan of an undo; `apply` carries it out."""
+        return self.maintenance.undo(request)
+
+    @use_case(requests.PreviewPurge)
+    def preview_purge(self, request: requests.PreviewPurge) -> dict[str, Json]:
+        """Return the memories that a purge would erase; for a human alone."""
+        return self.maintenance.preview_purge(request)
+
+    @use_case(requests.Purge)
+    def purge(self, request: requests.Purge) -> dict[str, Json]:
+        """Erase memories for good by id or by a text: a human's call alone."""
+        return self.maintenance.purge(request)
+
+    @use_case(requests.RunJob)
+    def run_job(self, request: requests.RunJob) -> JobReport:
+        """Run one job now, or only say what it would do."""
+        return self.maintenance.run_job(request)
+
+    @use_case(requests.SwitchJobs)
+    def switch_jobs(self, request: requests.SwitchJobs) -> dict[str, Json]:
+        """Switch background jobs of the engine off or on."""
+        return self.maintenance.switch_jobs(request)
+
+    @use_case(requests.ReadReport)
+    def report(self, request: requests.ReadReport) -> RecordedReport:
+        """Return a context's report without what this reader may not see of it."""
+        return self.maintenance.report(request)
+
+    @use_case(requests.ReindexStore)
+    def reindex(self, request: requests.ReindexStore) -> dict[str, Json]:
+        """Continue a reindex (words, indexes, vectors) for a few seconds."""
+        return self.maintenance.reindex(request)
+
+    @use_case(moving_requests.ListProjects)
+    def projects(self, request: moving_requests.ListProjects) -> dict[str, Json]:
+        """Return every project, and which other one it may be."""
+        return self.maintenance.projects(request)
+
+    @use_case(moving_requests.LinkProject)
+    def link_project(self, request: moving_requests.LinkProject) -> dict[str, Json]:
+        """Make a folder part of a project."""
+        return self.maintenance.link(request)
+
+    @use_case(moving_requests.MergeProjects)
+    def merge_projects(self, request: moving_requests.MergeProjects) -> dict[str, Json]:
+        """Move every memory of one project to another, or back."""
+        return self.maintenance.merge(request)
+
+    @use_case(requests.AddLorebook)
+    def add_lorebook(self, request: requests.AddLorebook) -> dict[str, Json]:
+        """Store a lorebook for this project; return what was read and what was left out."""
+        return self.lore.add(request)
+
+    @use_case(requests.ListLorebooks)
+    def lorebooks(self, _: requests.ListLorebooks) -> dict[str, Json]:
+        """Return the lorebooks of this project."""
+        return self.lore.books()
+
+    @use_case(requests.ShowLorebook)
+    def show_lorebook(self, request: requests.ShowLorebook) -> dict[str, Json]:
+        """Return a lorebook's entries and problems."""
+        return self.lore.show(request)
+
+    @use_case(requests.RemoveLorebook)
+    def remove_lorebook(self, request: requests.RemoveLorebook) -> dict[str, Json]:
+        """Erase a lorebook."""
+        return self.lore.remove(request.name)
+
+    @use_case(requests.ExportLorebook)
+    def export_lorebook(self, request: requests.ExportLorebook) -> dict[str, Json]:
+        """Return a lorebook's bytes as they came, in base64."""
+        return self.lore.export(request)
+
+    @use_case(requests.ScanLorebook)
+    def scan_lorebook(self, request: requests.ScanLorebook) -> ScannedLore:
+        """Return the lorebook entries that messages activate, and why each is in or out."""
+        return self.lore.scan(request)
+
+    @use_case(moving_requests.BeginExport)
+    def begin_export(self, request: moving_requests.BeginExport) -> dict[str, Json]:
+        """Return the instant an export shows, and the caller's project."""
+        return self.moving.begin_export(request)
+
+    @use_case(moving_requests.ExportPage)
+    def export_page(self, request: moving_requests.ExportPage) -> dict[str, Json]:
+        """Return the next versions that this caller may read."""
+        return self.moving.export_page(request)
+
+    @use_case(moving_requests.ImportProjects)
+    def import_projects(self, request: moving_requests.ImportProjects) -> dict[str, Json]:
+        """Register the projects of an export; return those with another id here."""
+        return self.moving.import_projects(request)
+
+    @use_case(moving_requests.ImportLines)
+    def import_lines(self, request: moving_requests.ImportLines) -> dict[str, Json]:
+        """Import lines of an export; failures are reported by line."""
+        return self.moving.import_lines(request)
+
+    # --- knowledge --------------------------------------------------------------------------------------------------
+
+    @use_case(knowledge_requests.KnowledgeSearch)
+    def knowledge_search(self, request: knowledge_requests.KnowledgeSearch) -> list[RetrievedSnippet]:
+        """Return passages of documents, code and history that answer, with their citations."""
+        return self.knowledge.search(request)
+
+    @use_case(knowledge_requests.KnowledgeGet)
+    def knowledge_get(self, request: knowledge_requests.KnowledgeGet) -> OpenedCitation:
+        """Open a citation."""
+        return self.knowledge.open(request)
+
+    @use_case(knowledge_requests.KnowledgeAdd)
+    def knowledge_add(self, request: knowledge_requests.KnowledgeAdd) -> Source:
+        """Add a source of knowledge."""
+        return self.knowledge.add(request)
+
+    @use_case(knowledge_requests.KnowledgePush)
+    def knowledge_push(self, request: knowledge_requests.KnowledgePush) -> Source:
+        """Store a pushed document."""
+        return self.knowledge.push(request)
+
+    @use_case(knowledge_requests.KnowledgeSources)
+    def knowledge_sources(self, _: knowledge_requests.KnowledgeSources) -> list[SourceState]:
+        """Return the sources."""
+        return self.knowledge.sources()
+
+    @use_case(knowledge_requests.KnowledgeSync)
+    def knowledge_sync(self, request: knowledge_requests.KnowledgeSync) -> dict[str, Json]:
+        """Read changed documents for a few seconds."""
+        return self.knowledge.sync(request)
+
+    @use_case(knowledge_requests.KnowledgeRemove)
+    def knowledge_remove(self, request: knowledge_requests.KnowledgeRemove) -> dict[str, Json]:
+        """Erase a source and everything read from it."""
+        return self.lore.remove(request.source) if self.lore.has(request.source) else self.knowledge.remove(request)
