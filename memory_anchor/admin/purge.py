@@ -404,7 +404,8 @@ def _purge(
                 if memory.point_id not in gone and (without := traces.without(memory)) != memory
             ]
             emptied += [memory.version_id for memory, _ in touched]
-            rewritten += [old.version_id for old, new in touched if replace(old, context=new.context) != new]
+            own = [(replace(old, context=new.context, receipts=new.receipts), new) for old, new in touched]
+            rewritten += [new.version_id for old, new in own if old != new]  # context and receipts are not sent
             _rewrite(up, collection, touched)
             # The store's own log is rebuilt only when something is erased from it.
             points[collection] = sorted(gone) or ([_marker(up, collection, at)] if touched else [])
@@ -415,25 +416,16 @@ def _purge(
         record |= {"failed": failed} if failed else {}
         save_state(up, STATE, {"by": by, "asked": asked, "points": points, "told": record})
         _erase(up, points)
-        clean = not any(_remains(m, traces) for collection in COLLECTIONS for m in _every_version(up, collection))
+        left = (m for collection in COLLECTIONS for m in _every_version(up, collection))
+        clean = not any(traces.remains_in(m) or (traces.text and traces.text in all_text(m)) for m in left)
     for holder in holders:  # caches may have been filled meanwhile
         if isinstance(holder, Cache):
             holder.erase(traces)
     up.audit.append(PURGE, record, by=by, at=at)
     drop_state(up, STATE)
-    return Certificate(
-        at,
-        {name: tuple(names) for name, names in removed.items()},
-        tuple(sorted(emptied)),
-        files,
-        tuple(mentions),
-        clean and not failed,
-        failed=tuple(failed),
-    )
-
-
-def _remains(memory: Memory, traces: PurgeTraces) -> bool:
-    return traces.remains_in(memory) or bool(traces.text and traces.text in all_text(memory))
+    gone_from = {name: tuple(names) for name, names in removed.items()}
+    clean = clean and not failed
+    return Certificate(at, gone_from, tuple(sorted(emptied)), files, tuple(mentions), clean, failed=tuple(failed))
 
 
 def _erase_from(holders: Iterable[Holder], traces: PurgeTraces) -> tuple[dict[str, int], list[str]]:

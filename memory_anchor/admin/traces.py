@@ -2,8 +2,8 @@
 
 By citation and not by quotation: a digest of short notes quotes nothing that is long enough to be evidence. What a job
 wrote from a purged memory goes with it, and what was written from that; what somebody wrote stays and is named, without
-the parts that were copied into it (search context, the prediction it deviated from, titles of citations). Files hold no
-citations of the text that they copied, so they are searched for ids and texts.
+the parts that were copied into it (search context, prediction, titles of citations, reasons, answers that repeats get).
+Files hold no citations of the text that they copied, so they are searched for ids and texts.
 """
 
 from __future__ import annotations
@@ -76,18 +76,25 @@ class PurgeTraces:
 
     def without(self, memory: Memory) -> Memory:
         """Return a version without what was copied into it from the memories."""
-        context = "" if self._is_context(memory) else memory.context
         cites = self._cites(memory)
-        gap = None if memory.gap is not None and (cites or self._is_in(memory.gap)) else memory.gap
-        citations = tuple(replace(c, title=None) if self._names(c) else c for c in memory.citations)
-        reason = memory.reason
-        for said in sorted(self.texts, key=len, reverse=True):
-            if said in reason and (cites or len(said.encode()) >= TELLING_BYTES) and len(said) > 1:
+        told = [self._unquoted(str(kept.outcome.get("reason", "")), cites) for kept in memory.receipts]
+        kept = zip(memory.receipts, told, strict=True)
+        return replace(
+            memory,
+            context="" if self._is_context(memory) else memory.context,
+            gap=None if memory.gap is not None and (cites or self._is_in(memory.gap)) else memory.gap,
+            citations=tuple(replace(c, title=None) if self._names(c) else c for c in memory.citations),
+            reason=self._unquoted(memory.reason, cites),
+            receipts=tuple(replace(answer, outcome={**answer.outcome, "reason": why}) for answer, why in kept),
+        )
+
+    def _unquoted(self, reason: str, cites: bool) -> str:
+        """Return a reason without the texts, and how they begin. cites: of a version that names one of the memories."""
+        quoted = {part for said in self.texts for part in (said, said[:CONTEXT_OPENING]) if part in reason}
+        for said in sorted(quoted, key=len, reverse=True):
+            if (cites or len(said.encode()) >= TELLING_BYTES) and len(said) > 1:
                 reason = reason.replace(said, PURGED)
-        parts = (context, gap, citations, reason)
-        if parts == (memory.context, memory.gap, memory.citations, memory.reason):
-            return memory
-        return replace(memory, context=context, gap=gap, citations=citations, reason=reason)
+        return reason
 
     def _is_context(self, memory: Memory) -> bool:
         context, position = memory.context.strip(), _position(memory)

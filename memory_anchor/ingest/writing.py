@@ -57,7 +57,6 @@ PROMOTED_FROM = "promoted from "
 """How the reason of a fact begins that was made from an event, whose id follows."""
 FORMER_READ, SUCCESSORS_FOLLOWED = 4, 20
 """Former versions that a text is compared with, and replacements followed from one to the memory that stands now."""
-SHOWN_CHARS = 80
 _SUPERSEDED_BY = re.compile(r"superseded by ([a-z0-9]{6,16})\b")
 REPEATS_ADD_UP_TO = 32
 """Tags, and sources, of one memory up to which repeats add theirs."""
@@ -313,7 +312,7 @@ class FactWriter:
             if present is None or not have_same_readers(present, memory) or covers(present.content, memory.content):
                 continue
             is_repeat = bool(memory.scope.conversation) and memory.scope.conversation == former.scope.conversation
-            reason = f"it was replaced by {present.id}, which says: {present.content[:SHOWN_CHARS]}"
+            reason = f"it was replaced by {present.id}"
             similar = (Similar(present.id, present.content, 0.0),)
             outcome = Outcome.SKIPPED if is_repeat else Outcome.NEEDS_REVIEW
             return Decision(outcome, present, reason, None, similar, Relation.ECHO)

@@ -267,9 +267,8 @@ def _story(up: Upkeep, events: Sequence[Memory], summary: Memory | None, at: dat
             text = redact(answer.story.strip()).text
             if text:
                 by_model = True
-                story = replace(
-                    story, content=text, content_hash=content_hash(text), key=answer.goal, extractor_model=up.model.name
-                )
+                goal, hashed = redact(answer.goal).text, content_hash(text)
+                story = replace(story, content=text, content_hash=hashed, key=goal, extractor_model=up.model.name)
     return _Story(story, before, count_tokens(story.content), by_model)
 
 

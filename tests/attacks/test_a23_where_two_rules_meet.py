@@ -7,18 +7,20 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memory_anchor.adapters.payload import to_payload
-from memory_anchor.domain.errors import Refused
+from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.domain.model import Actor, Caller, Citation, Memory, Outcome, Scope, Status, Visibility, audiences
 from memory_anchor.domain.rights import have_same_readers, is_read_by_all_of, version_stamp
 from memory_anchor.front import calls, mcp_answers
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
-from memory_anchor.testing import ManualClock
+from memory_anchor.settings import Settings
+from memory_anchor.testing import ManualClock, ephemeral_core
 from memory_anchor.use_cases.memory import MemoryAnchor
 
 PORT, OTHER = "The API listens on port 8080", "The API listens on port 9090"
@@ -145,6 +147,35 @@ def test_a_private_echo_disputes_no_shared_memory(core: Core, anchor: MemoryAnch
     later.save_memory(PORT, visibility="agent")
 
     assert anchor.get(shared).status is Status.ACTIVE
+
+
+def test_the_story_of_a_wider_memory_begins_where_its_reader_reads_it(
+    anchor: MemoryAnchor, codex: MemoryAnchor
+) -> None:
+    """Attack: the private text that a shared memory replaced stands in the shared one's story, or among its links."""
+    mine = anchor.save_memory(PORT, visibility="agent").id
+    shared = anchor.save_memory(CHANGED, replaces=mine, visibility="project").id
+
+    assert [one.content for one in anchor.steps(shared, story=True)[1]][-1] == CHANGED
+    assert [step.content for step in codex.steps(shared, story=True)[1]] == [CHANGED]
+    assert PORT in str(anchor.steps(shared, story=True)) and PORT in str(anchor.links(anchor.get(shared)))
+    assert codex.links(codex.get(shared)) == ()
+
+
+def test_what_is_let_in_for_the_account_takes_over_no_projects_dispute(
+    anchor: MemoryAnchor, human: MemoryAnchor, clock: ManualClock
+) -> None:
+    """Attack: a correction for the account, accepted, names what only its project reads as what it contradicts."""
+    old = anchor.save_memory(PORT).id
+    waiting = anchor.save_memory("The API listens on port 5050", replaces=old, visibility="account").id
+    clock.advance(hours=1)
+    against = anchor.save_memory(OTHER).id
+    assert anchor.get(against).disputes == (old,)
+
+    accepted(human, waiting)
+
+    assert (human.get(waiting).status, human.get(waiting).disputes) == (Status.ACTIVE, ())
+    assert human.get(against).disputes == (old,)
 
 
 def test_further_ended_memories_are_those_whose_readers_read_the_new_one(
@@ -343,6 +374,48 @@ def test_what_waits_hides_no_contradiction_of_what_is_in_force(anchor: MemoryAnc
     third = anchor.save_memory(OTHER)
 
     assert {anchor.get(name).status for name in (first, third.id)} == {Status.DISPUTED}
+
+
+def test_what_waits_hides_no_contradiction_however_near_it_is(anchor: MemoryAnchor) -> None:
+    """Attack: doubtful facts are nearer than the active one that is contradicted."""
+    first = anchor.save_memory(f"{PORT}, all day").id
+    for port in (7070, 7071):
+        anchor.save_memory(f"The API listens on port {port}", confidence=0.75)
+
+    third = anchor.save_memory(OTHER)
+
+    assert {anchor.get(name).status for name in (first, third.id)} == {Status.DISPUTED}
+
+
+def test_what_it_was_known_to_contradict_stands_against_it_in_other_words(
+    anchor: MemoryAnchor, human: MemoryAnchor
+) -> None:
+    """Rule conflicts: an edit of the other side meanwhile, in words that no rule compares, settles nothing."""
+    old = anchor.save_memory(PORT).id
+    waiting = anchor.save_memory(OTHER, confidence=0.8).id
+    anchor.edit(old, "8080 it is, says the lighthouse")
+
+    accepted(human, waiting)
+
+    assert {human.get(name).status for name in (old, waiting)} == {Status.DISPUTED}
+
+
+@pytest.mark.parametrize("resolution", ["keep_new", "keep_both", "merge"])
+def test_settling_lets_nothing_in_that_waits(tmp_path: Path, agent: Actor, resolution: str) -> None:
+    """Attack: settings leave contradictions of facts to agents; one settles its own doubtful fact into force."""
+    settings = Settings.model_validate({"conflicts": {"policy": {"fact": "keep_new"}}})
+    core = ephemeral_core(tmp_path / "own", settings=settings)
+    anchor = core.anchor(agent)
+    old = anchor.save_memory(PORT).id
+    waiting = anchor.save_memory(OTHER, confidence=0.75).id
+    assert anchor.get(waiting).disputes == (old,)
+
+    for name in (waiting, old):
+        with pytest.raises(BadInput, match="allowed is a memory of an open contradiction"):
+            anchor.settle(name, resolution)
+
+    assert (anchor.get(old).status, anchor.get(waiting).status) == (Status.ACTIVE, Status.PENDING)
+    core.close()
 
 
 def test_a_change_ends_no_humans_fact_beside_an_agents(core: Core, anchor: MemoryAnchor, human: MemoryAnchor) -> None:

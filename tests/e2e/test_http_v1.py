@@ -94,6 +94,28 @@ def test_a_batch_is_worked_off_once_however_often_it_is_sent(served: Served, hel
     assert texts and "reviews" not in texts[0]
 
 
+def test_a_batch_waits_without_secrets_and_its_report_names_what_was_removed(served: Served, held: Core) -> None:
+    """Rule safety.door x ingest: an item is cleaned before it is on disk, whatever its kind."""
+    key, _ = key_for(held, "acme")
+    secret = "ghp_" + "Wd5Xk8Qm2Zt7Rv4Np9Lb3Hc6Jf1Sg0YaTeUi"
+    items = [
+        {"kind": "memory", "content": f"Deploys go through staging with {secret}"},
+        {"kind": "event", "content": "The whale sang", "key": secret},
+        {"kind": "document", "name": "a.md", "text": f"# Whales\n\nTheir token is {secret}."},
+        {
+            "kind": "conversation",
+            "messages": [{"role": "user", "content": f"I always deploy with {secret} on Fridays."}],
+        },
+    ]
+    with held.upkeep.batch_item:  # nothing is worked off meanwhile
+        pushed = served.ask("POST", "/v1/ingest", headers=bearer(key), json={"items": items}).json()
+        waiting = (held.data_dir / FOLDER / "ingest" / f"{pushed['id']}.json").read_text()
+    done = finished(lambda: served.ask("GET", f"/v1/ingest/{pushed['id']}", headers=bearer(key)))
+
+    assert "The whale sang" in waiting and secret[4:] not in waiting
+    assert [one.get("redactions") for one in done["outcomes"][:2]] == [["token"], ["token"]]
+
+
 def test_a_report_is_read_by_the_project_and_the_user_that_made_the_batch(served: Served, held: Core) -> None:
     """Issue 17, ingest: a key of one project learns nothing of another's batches, not even that there is one."""
     bound = [

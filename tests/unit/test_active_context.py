@@ -43,6 +43,18 @@ def test_a_value_ends_at_its_own_deadline(anchor: MemoryAnchor, clock: ManualClo
     assert anchor.active() == {}
 
 
+def test_a_value_that_is_set_by_a_repeat_ends_when_it_did(core: Core, agent: Actor, clock: ManualClock) -> None:
+    """Idempotency x time to live: a request that is sent again lengthens no life."""
+    sent = core.anchor(replace(agent, nonce="n1"))
+    until = sent.set_active("soon", 1, ttl_s=60)
+    clock.advance(seconds=50)
+
+    assert sent.set_active("soon", 1, ttl_s=60) == until
+    clock.advance(seconds=11)
+
+    assert sent.active() == {}
+
+
 def test_nothing_of_it_is_written_to_the_store(core: Core, anchor: MemoryAnchor) -> None:
     """Rule L1.store: never written to Qdrant."""
     anchor.set_active("task_status", "debugging")

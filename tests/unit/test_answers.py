@@ -93,6 +93,33 @@ def test_today_is_over_at_the_readers_midnight(
     assert not answer.snippets or any("other times" in note for note in answer.notes)
 
 
+@pytest.mark.parametrize("zones", [("UTC", "Asia/Shanghai"), ("Asia/Shanghai", "UTC")])
+def test_today_is_each_readers_own(bench: Bench, zones: tuple[str, str]) -> None:
+    """Rule search.cache x zone: the answer for one zone's today is not told in another, where the day is over."""
+    bench.clock.set(datetime(2025, 12, 16, 20, 0, tzinfo=UTC))
+    bench.event("The boiler was inspected", when=datetime(2025, 12, 16, 10, 0, tzinfo=UTC))
+
+    answers = {zone: bench.search("was the boiler inspected today?", replace(ACTOR, zone=zone)) for zone in zones}
+
+    assert answers["UTC"].notes == ()
+    assert "Nothing is recorded for 'today'" in answers["Asia/Shanghai"].notes[0]
+
+
+@pytest.mark.parametrize("first", ["expires", "lasts"])
+def test_a_kept_answer_cites_nothing_whose_time_is_over(bench: Bench, first: str) -> None:
+    """Rule search.cache x ttl: what was folded into another snippet ends the answer as well."""
+    ends = START + timedelta(seconds=20)
+    for kind in ("expires", "lasts") if first == "expires" else ("lasts", "expires"):
+        bench.event("deployed the billing service", expires_at=ends if kind == "expires" else None)
+    cited = {citation.ref for citation in bench.search("billing deployed").snippets[0].citations}
+    assert len(cited) == 2
+
+    bench.clock.advance(seconds=30)
+
+    (left,) = bench.search("billing deployed").snippets
+    assert [citation.ref for citation in left.citations] == [left.id] and left.id in cited
+
+
 @pytest.mark.parametrize("asked", ["what happened in May 2023?", "2023年5月发生了什么"])
 def test_what_happened_in_a_month_is_all_that_happened_then(bench: Bench, asked: str) -> None:
     """Rule search.time: where a query asks for nothing but a dated period, what lies in it answers first."""

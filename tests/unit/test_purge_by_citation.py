@@ -157,6 +157,53 @@ def test_a_short_text_is_found_in_files_as_a_whole_value(core: Core, anchor: Mem
     assert answer["clean"]
 
 
+def test_a_file_that_has_the_first_sentence_of_it_goes(core: Core, anchor: MemoryAnchor, purge: Purge) -> None:
+    """Rule purge.everywhere: so much of a memory is what a digest tells, and a file cites nothing."""
+    told = str(anchor.log_event("The vault of Ostrava opens at nine. The key is with Jana.").id)
+    file = core.data_dir / "spool" / "1.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"content": "Digest: The vault of Ostrava opens at nine. Nothing else."}))
+
+    purge(told)
+
+    assert not file.exists()
+
+
+def test_a_short_text_goes_from_what_was_said_of_it_elsewhere(core: Core, anchor: MemoryAnchor, purge: Purge) -> None:
+    """Rule purge.citation: the reason of a change that names it, of a memory that disputes it or that replaced it."""
+    cat, dog = logged(anchor, CAT, "The dog is grey")
+    anchor.forget(dog, reason=f"{cat} 说：{CAT}")
+
+    purge(cat)
+
+    assert CAT not in all_texts(core)
+    assert [step.reason for step in anchor.history(dog)][-1].startswith(cat)
+
+
+def test_an_answer_that_is_kept_for_a_repeat_quotes_it_no_more(core: Core, anchor: MemoryAnchor, purge: Purge) -> None:
+    """Rule purge.citation x idempotency: a repeat still gets its first answer, without the text."""
+    old = str(anchor.save_memory("The API listens on port 8080").id)
+    new = str(anchor.save_memory("The API now listens on port 9090", replaces=old).id)
+    scope = replace(anchor.actor.scope, conversation="another")
+    other = core.anchor(replace(anchor.actor, scope=scope))
+    said = {"content": "The API listens on port 8080", "request_id": "r1"}
+    first = other.save_memory(**said)
+    memory = core.services.records.read(str(first.id), None)
+    (kept,) = memory.receipts  # as earlier versions of this program wrote it
+    quoting = replace(
+        kept, outcome={**kept.outcome, "reason": "replaced by what says: The API now listens on port 9090"}
+    )
+    (entry,) = core.services.store.get("verified_fact", [memory.point_id], with_vectors=True)
+    core.services.store.put("verified_fact", [replace(entry, memory=replace(memory, receipts=(quoting,)))])
+
+    answer = purge(new)
+
+    again = other.save_memory(**said)
+    assert "9090" not in first.reason and first.similar[0].id == new
+    assert (again.id, again.outcome) == (first.id, first.outcome) and "9090" not in again.reason
+    assert "9090" not in all_texts(core) and answer["clean"]
+
+
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_backup_loses_the_digest_and_what_was_copied_and_keeps_the_rest(
     core: Core, anchor: MemoryAnchor, purge: Purge, tmp_path: Path, stays: bool

@@ -154,6 +154,53 @@ def test_what_was_written_away_from_the_server_holds_no_secret_on_disk_or_on_the
     assert not [one for one in everywhere if SECRET[4:].encode() in one or b"cellar" in one]
 
 
+def test_two_requests_whose_ids_are_secrets_stay_two_on_the_server(
+    opened: Opened, server: tuple[Core, Served], behind: FaultyProxy
+) -> None:
+    """Rule safety.door x remote: an id travels as its hash, so that one is not taken for another's repeat."""
+    core, anchor = opened()
+    said = {SECRET: "Deploys go through staging first.", SECRET[::-1]: "The whale sang at noon."}
+    behind.fault = lambda: "silent"
+    for name, content in said.items():
+        anchor.save_memory(content, request_id=f"ghp_{name[4:]}")
+    behind.fault = lambda: "pass"
+    drained(core)
+
+    remote = core.services.remote
+    assert remote is not None and remote.outbox.refused() == 0
+    assert texts(server[0]) == set(said.values())
+
+
+def test_what_is_refused_here_for_its_secret_is_not_sent(opened: Opened, behind: FaultyProxy) -> None:
+    """Rule safety.door x remote: nothing was stored here, so nothing waits for the server."""
+    core, anchor = opened()
+    behind.fault = lambda: "silent"
+
+    assert (anchor.save_memory(SECRET).id, anchor.log_event(SECRET).id) == (None, None)
+
+    remote = core.services.remote
+    assert remote is not None and remote.outbox.waiting() == 0
+
+
+def test_a_password_in_the_servers_address_is_shown_nowhere(opened: Opened, behind: FaultyProxy) -> None:
+    """Rule safety.door x remote: notes, decisions, status and errors name the server without it."""
+    core, anchor = opened(url=behind.url.replace("://", "://me:hunter2secret@"))
+    behind.fault = lambda: "error"
+    anchor.save_memory("The queue runs on port 8081.")
+    found = anchor.search("queue port")
+    with pytest.raises(NotFound) as unknown:
+        anchor.forget("0000000000000")
+    remote = core.services.remote
+    assert remote is not None and found.decisions
+    shown = [found.notes, found.decisions, remote.status(), remote.send_waiting(), str(unknown.value)]
+    for wrong in ("ftp://me:hunter2secret@host", "http://me:hunter2secret@host:port"):
+        with pytest.raises(BadInput) as error:
+            RemoteLink(wrong, "key", connect_s=1.0, monotonic=time.monotonic)
+        shown.append(str(error.value))
+
+    assert "hunter2" not in str(shown) and "127.0.0.1" in str(shown)
+
+
 def test_tags_sources_and_decay_reach_the_server(opened: Opened, server: tuple[Core, Served]) -> None:
     """Rule remote.outbox: a write arrives with everything it was given; none is refused for its form."""
     core, anchor = opened()

@@ -110,14 +110,15 @@ class RemoteLink:
     ) -> None:
         """Raises BadInput: `url` is no address of a server."""
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadInput(f"remote.url is {url[:80]!r}; allowed is http://HOST:PORT or https://HOST")
         self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        """Without a name and password, which an address may have."""
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadInput(f"remote.url is {self.name[:80]!r}; allowed is http://HOST:PORT or https://HOST")
         self._host, self._tls = parts.hostname, parts.scheme == "https"
         try:
             self._port = parts.port or (443 if self._tls else 80)
         except ValueError:
-            raise BadInput(f"remote.url is {url[:80]!r}; its port is no number") from None
+            raise BadInput(f"remote.url is {self.name[:80]!r}; its port is no number") from None
         self._path = parts.path.rstrip("/")
         self._key = key
         self._connect_s = connect_s
