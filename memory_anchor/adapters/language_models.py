@@ -1,4 +1,4 @@
-"""Language models that fill a strict schema: Anthropic's Messages API (and servers that speak it), or none.
+"""Language models that fill a strict schema: one budgeted model over any server, Anthropic's Messages API, or none.
 
 A structured answer is requested as one forced tool call whose input schema is the answer's: that works on every server
 that speaks the Messages API, where the newer `output_config` format does not. The input is validated here all the
@@ -17,7 +17,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -124,36 +124,51 @@ class ModelServer(Protocol):
     def close(self) -> None: ...
 
 
-class AnthropicModel:
-    """A model behind the Messages API.
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """monthly_token_budget: with 0 no model is ever asked; input and output count alike. now, sleep: seconds."""
 
-    base_url: another server that speaks it, such as a local one; it may need no key. monthly_token_budget: with 0
-    no model is ever asked; input and output count alike. now, sleep: seconds, replaced in tests.
+    clock: Clock
+    monthly_token_budget: int = 2_000_000
+    counter: TokenCounter = field(default_factory=TokenCounter)
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def check_budget(self) -> None:
+        """Raise Unavailable where the month's tokens are used up."""
+        spent = self.counter.spent(self.month())
+        if spent >= self.monthly_token_budget:
+            raise Unavailable(
+                f"The month's budget of {self.monthly_token_budget} tokens is used up ({spent}); llm.monthly_tokens "
+                "sets it."
+            )
+
+    def month(self) -> str:
+        return self.clock.now().strftime("%Y-%m")
+
+
+class BudgetedModel:
+    """A model on a server, with one deadline over retries, a circuit and a month's budget.
+
+    url: where it is, and needs_key whether asking it without one is useless. connect: makes a connection; it is called
+    again after a call that hung.
     """
-
-    home = ANTHROPIC_URL
 
     def __init__(
         self,
-        model: str,
+        name: str,
+        limits: ModelLimits,
         *,
-        clock: Clock,
-        api_key: str = "",
-        base_url: str = "",
-        monthly_token_budget: int = 2_000_000,
-        counter: TokenCounter | None = None,
-        now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        url: str,
+        connect: Callable[[], ModelServer],
+        needs_key: bool = False,
     ) -> None:
-        self.name = model or DEFAULT_MODEL
-        self._clock = clock
-        self._key = api_key
-        self._url = base_url or self.home
-        self._budget = monthly_token_budget
-        self._counter = counter or TokenCounter()
-        self._now = now
-        self._sleep = sleep
-        self._circuit = CircuitBreaker(now)
+        self.name = name
+        self._limits = limits
+        self._url = url
+        self._connect = connect
+        self._needs_key = needs_key
+        self._circuit = CircuitBreaker(limits.now)
         self._client: ModelServer | None = None
         self._lock = threading.Lock()
 
@@ -164,8 +179,8 @@ class AnthropicModel:
         """
         self._check_key()
         self._circuit.check(f"The language model {self.name}")
-        self._check_budget()
-        ends = self._now() + deadline_s
+        self._limits.check_budget()
+        ends = self._limits.now() + deadline_s
         question = ModelQuestion(self.name, system, prompt, _schema(shape))
         try:
             answer = self._with_retries(shape, question, ends)
@@ -181,8 +196,9 @@ class AnthropicModel:
     def state(self) -> str:
         """Return what this asks and how much of the month's budget is spent. Raises Unavailable: it cannot ask now."""
         self._check_key()
-        self._check_budget()
-        return f"{self.name} at {self._url}; {self._counter.spent(self._month())} of {self._budget} tokens this month"
+        self._limits.check_budget()
+        spent, budget = self._limits.counter.spent(self._limits.month()), self._limits.monthly_token_budget
+        return f"{self.name} at {self._url}; {spent} of {budget} tokens this month"
 
     def _with_retries(self, shape: type[Answer], question: ModelQuestion, ends: float) -> tuple[Answer, ModelUsage]:
         from tenacity import (
@@ -199,12 +215,12 @@ class AnthropicModel:
             def __call__(self, state: RetryCallState) -> bool:
                 return ends - now() - (state.upcoming_sleep or 0.0) < LEAST_TIME_S
 
-        now = self._now
+        now = self._limits.now
         attempts = Retrying(
             stop=stop_any(stop_after_attempt(MAX_ATTEMPTS), OutOfTime()),
             wait=wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S),
             retry=retry_if_exception_type(TransientFailure),
-            sleep=self._sleep,
+            sleep=self._limits.sleep,
             reraise=True,
         )
         try:
@@ -213,12 +229,12 @@ class AnthropicModel:
             raise Unavailable(str(failed)) from failed.__cause__
 
     def _once(self, shape: type[Answer], question: ModelQuestion, ends: float) -> tuple[Answer, ModelUsage]:
-        remaining_s = ends - self._now()
+        remaining_s = ends - self._limits.now()
         if remaining_s < LEAST_TIME_S:
             raise TransientFailure(f"The language model {self.name} did not answer in time.")
         message = self._ask(question, remaining_s)
         usage = ModelUsage(message.input_tokens, message.output_tokens, message.is_cut)
-        self._counter.add(self._month(), usage.input_tokens + usage.output_tokens)
+        self._limits.counter.add(self._limits.month(), usage.input_tokens + usage.output_tokens)
         return _answer(shape, message, self.name), usage
 
     def _ask(self, question: ModelQuestion, left: float) -> ModelAnswer:
@@ -244,15 +260,6 @@ class AnthropicModel:
             raise _translated(errors[0], self.name)
         return answers[0]
 
-    def _connect(self) -> ModelServer:
-        try:
-            import anthropic
-        except ImportError:
-            raise extra_missing("anthropic", "llm.kind anthropic") from None
-
-        # A key is always passed, so that the client never looks into the environment for one.
-        return _Messages(anthropic.Anthropic(api_key=self._key or "none", base_url=self._url, max_retries=0))
-
     def _drop(self, client: ModelServer) -> None:
         """Close a client whose call hangs, which ends the call too; the next one gets a new connection pool."""
         with self._lock:
@@ -260,19 +267,9 @@ class AnthropicModel:
                 self._client = None
         threading.Thread(target=client.close, daemon=True).start()
 
-    def _month(self) -> str:
-        return self._clock.now().strftime("%Y-%m")
-
     def _check_key(self) -> None:
-        if not self._key and self._url == self.home:
+        if self._needs_key:
             raise Unavailable("llm.api_key is not set, so the language model cannot be asked.")
-
-    def _check_budget(self) -> None:
-        spent = self._counter.spent(self._month())
-        if spent >= self._budget:
-            raise Unavailable(
-                f"The month's budget of {self._budget} tokens is used up ({spent}); llm.monthly_tokens sets it."
-            )
 
 
 class _Messages:
@@ -396,40 +393,44 @@ def error_of_status(status: int, name: str) -> TransientFailure | Declined:
     return Declined(f"{server} refused the request ({status}).")
 
 
+def anthropic_model(model: str, limits: ModelLimits, *, api_key: str = "", base_url: str = "") -> BudgetedModel:
+    """Return a model behind the Messages API. base_url: another server that speaks it; it may need no key."""
+
+    def connect() -> ModelServer:
+        try:
+            import anthropic
+        except ImportError:
+            raise extra_missing("anthropic", "llm.kind anthropic") from None
+
+        # A key is always passed, so that the client never looks into the environment for one.
+        return _Messages(anthropic.Anthropic(api_key=api_key or "none", base_url=url, max_retries=0))
+
+    url = base_url or ANTHROPIC_URL
+    needs_key = not api_key and url == ANTHROPIC_URL
+    return BudgetedModel(model or DEFAULT_MODEL, limits, url=url, connect=connect, needs_key=needs_key)
+
+
 def make_model(
     kind: str,
+    limits: ModelLimits,
     *,
-    clock: Clock,
     model: str = "",
     api_key: str = "",
     base_url: str = "",
-    monthly_token_budget: int = 2_000_000,
-    counter: TokenCounter | None = None,
     command: str = "",
     runs_a_day: int = 50,
 ) -> LanguageModel:
     """Return the language model that settings name by its kind. Raises BadInput."""
     if kind == "none":
         return NoModel()
-    if kind == "command":
-        from memory_anchor.adapters.other_models import CommandModel
+    if kind == "anthropic":
+        return anthropic_model(model, limits, api_key=api_key, base_url=base_url)
+    from memory_anchor.adapters.other_models import CommandModel, openai_model
 
+    if kind == "command":
         if not command.strip():
             raise BadInput("llm.kind is command and llm.command is empty; set it to a program, such as `claude -p`.")
-        budget = monthly_token_budget
-        return CommandModel(command, runs_a_day=runs_a_day, clock=clock, monthly_token_budget=budget, counter=counter)
-    model_class: type[AnthropicModel] = AnthropicModel
-    if kind == "openai":
-        from memory_anchor.adapters.other_models import OpenAIModel
-
-        if not model:
-            raise BadInput("llm.kind is openai and llm.model is empty; set llm.model to a name the server knows.")
-        model_class = OpenAIModel
-    return model_class(
-        model,
-        clock=clock,
-        api_key=api_key,
-        base_url=base_url,
-        monthly_token_budget=monthly_token_budget,
-        counter=counter,
-    )
+        return CommandModel(command, limits, runs_a_day=runs_a_day)
+    if not model:
+        raise BadInput("llm.kind is openai and llm.model is empty; set llm.model to a name the server knows.")
+    return openai_model(model, limits, api_key=api_key, base_url=base_url)

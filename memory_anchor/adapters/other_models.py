@@ -1,8 +1,8 @@
 """Language models that are not Anthropic's API: chat completions, and a program.
 
-Limits and refusals (deadline, retries, budget, circuit) are `AnthropicModel`'s; here is only what differs.
+Limits and refusals (deadline, retries, budget, circuit) are `BudgetedModel`'s; here is only what differs.
 
-- `OpenAIModel`: the chat completions API, OpenAI's and that of every server that speaks it. The schema is sent as a
+- `openai_model`: the chat completions API, OpenAI's and that of every server that speaks it. The schema is sent as a
   tool that must be called; a server that ignores tools may answer in JSON text. Redirects are not followed, so that a
   key reaches nobody but the server that was named.
 - `CommandModel`: a client the user has anyway (`claude -p`, `codex exec`), or any other program. It gets the task, the
@@ -23,24 +23,24 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from functools import partial
 
 from memory_anchor.adapters.language_models import (
     MAX_OUTPUT_TOKENS,
     TOOL,
     TOOL_HELP,
-    AnthropicModel,
+    BudgetedModel,
     Declined,
     ModelAnswer,
+    ModelLimits,
     ModelQuestion,
-    ModelServer,
-    TokenCounter,
     TransientFailure,
     error_of_status,
 )
 from memory_anchor.base.json_values import Json, Record, items, parsed, record
 from memory_anchor.base.request_gate import is_background
 from memory_anchor.domain.errors import Unavailable
-from memory_anchor.domain.ports import Clock, ModelUsage
+from memory_anchor.domain.ports import ModelUsage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,13 +51,12 @@ ANSWER_BYTES = 4 * 1024 * 1024
 LOCAL = ("://127.0.0.1", "://localhost", "://[::1]")
 
 
-class OpenAIModel(AnthropicModel):
-    """A model by the name its server knows. base_url: up to and without `/chat/completions`."""
-
-    home = OPENAI_URL
-
-    def _connect(self) -> ModelServer:
-        return _Chat(self._url.rstrip("/"), self._key, self.name)
+def openai_model(name: str, limits: ModelLimits, *, api_key: str = "", base_url: str = "") -> BudgetedModel:
+    """Return a model by the name its server knows. base_url: up to and without `/chat/completions`."""
+    url = base_url or OPENAI_URL
+    needs_key = not api_key and url == OPENAI_URL
+    connect = partial(_Chat, url.rstrip("/"), api_key, name)
+    return BudgetedModel(name, limits, url=url, connect=connect, needs_key=needs_key)
 
 
 class _Chat:
@@ -142,25 +141,15 @@ OWN_ENV = ("XDG_", "CLAUDE_CONFIG", "ANTHROPIC_", "OPENAI_", "CODEX_HOME", "SSL_
 ENVELOPES = ("result", "response", "content", "output")
 
 
-class CommandModel(AnthropicModel):
+class CommandModel:
     """A program by its command line. runs_a_day: how often it may be started."""
 
-    home = ""
-
-    def __init__(
-        self,
-        command: str,
-        *,
-        runs_a_day: int,
-        clock: Clock,
-        monthly_token_budget: int = 2_000_000,
-        counter: TokenCounter | None = None,
-    ) -> None:
+    def __init__(self, command: str, limits: ModelLimits, *, runs_a_day: int) -> None:
         self._argv = shlex.split(command)
-        name = os.path.basename(self._argv[0]) if self._argv else "command"  # noqa: PTH119
-        super().__init__(name, clock=clock, monthly_token_budget=monthly_token_budget, counter=counter)
-        self._url = "command:"
+        self.name = os.path.basename(self._argv[0]) if self._argv else "command"  # noqa: PTH119
+        self._limits = limits
         self._runs_a_day = runs_a_day
+        self._model = BudgetedModel(self.name, limits, url="command:", connect=lambda: self)
 
     @property
     def program(self) -> str | None:
@@ -170,12 +159,12 @@ class CommandModel(AnthropicModel):
     @property
     def runs_left(self) -> int:
         """How many runs are left today."""
-        return max(0, self._runs_a_day - self._counter.spent(self._today()))
+        return max(0, self._runs_a_day - self._limits.counter.spent(self._today()))
 
     def state(self) -> str:
         """Return the program and how many runs are left today. Raises Unavailable: it cannot be started now."""
         self._check_program()
-        self._check_budget()
+        self._limits.check_budget()
         return f"{self.program}, behind only; {self.runs_left} of {self._runs_a_day} runs left today"
 
     def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
@@ -187,21 +176,18 @@ class CommandModel(AnthropicModel):
             raise Unavailable(f"The text for the language model {self.name} has more than {PROMPT_BYTES} bytes.")
         if not self.runs_left:
             raise Unavailable(f"The {self._runs_a_day} runs of {self.name} for today are used up; llm.runs_a_day.")
-        return super().fill(shape, system=system, prompt=prompt, deadline_s=deadline_s)
+        return self._model.fill(shape, system=system, prompt=prompt, deadline_s=deadline_s)
 
     def _check_program(self) -> None:
         if self.program is None:
             raise Unavailable(f"llm.command names {self.name!r}, which is no program on the PATH of the engine.")
 
     def _today(self) -> str:
-        return self._clock.now().strftime("runs %Y-%m-%d")
-
-    def _connect(self) -> CommandModel:
-        return self
+        return self._limits.clock.now().strftime("runs %Y-%m-%d")
 
     def answer(self, question: ModelQuestion, timeout_s: float) -> ModelAnswer:
         """Return what the program prints. Raises TransientFailure, Declined."""
-        self._counter.add(self._today(), 1)
+        self._limits.counter.add(self._today(), 1)
         return _run(self._argv, question, timeout_s=timeout_s, name=self.name)
 
     def close(self) -> None:

@@ -247,20 +247,18 @@ def _models(settings: Settings, data_dir: Path, clock: Clock) -> Callable[[str],
     """
     if settings.llm.kind == "none":
         return lambda _: None
-    from memory_anchor.adapters.language_models import FileCounter, make_model
+    from memory_anchor.adapters.language_models import FileCounter, ModelLimits, make_model
 
-    counter = FileCounter(data_dir / "tokens.json")
+    limits = ModelLimits(clock, settings.llm.monthly_tokens, FileCounter(data_dir / "tokens.json"))
 
     @cache
     def named(name: str) -> LanguageModel:
         return make_model(
             settings.llm.kind,
-            clock=clock,
+            limits,
             model=name or settings.llm.model,
             api_key=settings.llm.api_key.get_secret_value(),
             base_url=settings.llm.base_url,
-            monthly_token_budget=settings.llm.monthly_tokens,
-            counter=counter,
             command=settings.llm.command,
             runs_a_day=settings.llm.runs_a_day,
         )

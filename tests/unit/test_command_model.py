@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.adapters.language_models import make_model
+from memory_anchor.adapters.language_models import ModelLimits, make_model
 from memory_anchor.adapters.other_models import CommandModel, last_json_object
 from memory_anchor.base.request_gate import in_background
 from memory_anchor.domain.errors import BadInput, Unavailable
@@ -36,7 +36,9 @@ def program(folder: Path, body: str) -> str:
 
 
 def model(folder: Path, body: str, **more: int) -> CommandModel:
-    made = make_model("command", clock=ManualClock(), command=program(folder, body), runs_a_day=more.get("runs", 9))
+    made = make_model(
+        "command", ModelLimits(ManualClock()), command=program(folder, body), runs_a_day=more.get("runs", 9)
+    )
     assert isinstance(made, CommandModel)
     return made
 
@@ -122,7 +124,7 @@ def test_runs_a_day_and_the_size_of_a_text_are_limited(tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="bytes"):
             model(tmp_path, "").fill(Answer, system="", prompt="字" * 100_000, deadline_s=5)
     with pytest.raises(BadInput, match="command is empty"):
-        make_model("command", clock=ManualClock())
+        make_model("command", ModelLimits(ManualClock()))
 
 
 @pytest.mark.parametrize(

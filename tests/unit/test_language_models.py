@@ -15,8 +15,16 @@ import pytest
 from answering import Answering
 from pydantic import BaseModel, Field
 
-from memory_anchor.adapters.language_models import AnthropicModel, FileCounter, NoModel, complete_json, make_model
-from memory_anchor.adapters.other_models import OpenAIModel
+from memory_anchor.adapters.language_models import (
+    BudgetedModel,
+    FileCounter,
+    ModelLimits,
+    NoModel,
+    anthropic_model,
+    complete_json,
+    make_model,
+)
+from memory_anchor.adapters.other_models import openai_model
 from memory_anchor.base.circuit import FAILURES_TO_OPEN, OPEN_FOR_S
 from memory_anchor.domain.errors import BadInput, Unavailable
 from memory_anchor.testing import ManualClock, ScriptedLanguageModel
@@ -114,17 +122,20 @@ class Time:
         self.at += seconds
 
 
-def model(server: Server, **options: Any) -> AnthropicModel:
+def limits(**options: Any) -> ModelLimits:
     passing = Time()
-    defaults = {"api_key": "k-test", "base_url": server.url, "now": passing.now, "sleep": passing.sleep}
-    return AnthropicModel("tester-1", clock=ManualClock(), **{**defaults, **options})
+    return ModelLimits(**{"clock": ManualClock(), "now": passing.now, "sleep": passing.sleep, **options})
 
 
-def ask(asked: AnthropicModel, deadline_s: float = 20.0) -> Verdict:
+def model(server: Server, *, api_key: str = "k-test", **options: Any) -> BudgetedModel:
+    return anthropic_model("tester-1", limits(**options), api_key=api_key, base_url=server.url)
+
+
+def ask(asked: BudgetedModel, deadline_s: float = 20.0) -> Verdict:
     return asked.fill(Verdict, system="be brief", prompt=SECRET_TEXT, deadline_s=deadline_s)[0]
 
 
-def refusal(asked: AnthropicModel, deadline_s: float = 20.0) -> str:
+def refusal(asked: BudgetedModel, deadline_s: float = 20.0) -> str:
     with pytest.raises(Unavailable) as caught:
         ask(asked, deadline_s)
     text = str(caught.value)
@@ -221,9 +232,9 @@ def test_the_months_budget_is_kept_over_processes(server: Server, tmp_path: Path
     """Rule: input and output tokens count against the month; a new month begins anew."""
     server.steps = [called(GOOD)]
     clock = ManualClock()
-    options = {"clock": clock, "api_key": "k", "base_url": server.url, "monthly_token_budget": 200}
-    ask(AnthropicModel("m", counter=FileCounter(tmp_path / "tokens.json"), **options))
-    again = AnthropicModel("m", counter=FileCounter(tmp_path / "tokens.json"), **options)
+    options = {"clock": clock, "monthly_token_budget": 200}
+    ask(model(server, counter=FileCounter(tmp_path / "tokens.json"), **options))
+    again = model(server, counter=FileCounter(tmp_path / "tokens.json"), **options)
     ask(again)
     assert "budget of 200 tokens" in refusal(again)
     clock.advance(days=31)
@@ -234,7 +245,7 @@ def test_without_a_key_only_another_server_is_asked(server: Server, monkeypatch:
     """Rule: credentials come from arguments, never from the environment."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k-from-the-environment")
     with pytest.raises(Unavailable, match="api_key is not set"):
-        ask(AnthropicModel("m", clock=ManualClock()))
+        ask(anthropic_model("m", limits()))
     server.steps = [called(GOOD)]
     ask(model(server, api_key=""))
     assert server.requests[0]["key"] == "Bearer none"
@@ -249,10 +260,8 @@ def tool_call(arguments: str) -> dict[str, Any]:
     return {"content": None, "tool_calls": [{"type": "function", "function": {"name": "a", "arguments": arguments}}]}
 
 
-def compatible(server: Server, **options: Any) -> OpenAIModel:
-    passing = Time()
-    defaults = {"api_key": "k-test", "base_url": f"{server.url}/v1", "now": passing.now, "sleep": passing.sleep}
-    return OpenAIModel("local-7b", clock=ManualClock(), **{**defaults, **options})
+def compatible(server: Server, **options: Any) -> BudgetedModel:
+    return openai_model("local-7b", limits(**options), api_key="k-test", base_url=f"{server.url}/v1")
 
 
 @pytest.mark.parametrize(
@@ -302,15 +311,15 @@ def test_a_compatible_server_that_is_too_late_is_left_behind(server: Server, ste
 
 def test_openai_needs_the_name_of_a_model() -> None:
     with pytest.raises(BadInput, match=r"llm\.model"):
-        make_model("openai", clock=ManualClock())
-    assert make_model("openai", clock=ManualClock(), model="m").name == "m"
+        make_model("openai", limits())
+    assert make_model("openai", limits(), model="m").name == "m"
 
 
 def test_no_model_says_so() -> None:
     with pytest.raises(Unavailable, match="No language model"):
         NoModel().fill(Verdict, system="", prompt="", deadline_s=1)
-    assert make_model("none", clock=ManualClock()).name == "none"
-    assert make_model("anthropic", clock=ManualClock(), model="m").name == "m"
+    assert make_model("none", limits()).name == "none"
+    assert make_model("anthropic", limits(), model="m").name == "m"
 
 
 def test_the_scripted_model_keeps_the_ports_promises() -> None:
