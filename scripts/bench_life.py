@@ -76,7 +76,7 @@ def lives(own: dict[str, Any], *, days: int, seed: int) -> list[tuple[str, float
                 first = shown_life(
                     core.services.records.read(name, here.actor.scope),
                     core.upkeep.activation,
-                    core.upkeep.rules.forget_below,
+                    core.upkeep.lifecycle.forget_below,
                 )
                 recalls += [(at + first * share, name) for share in RECALLED[len(written) % len(RECALLED)]]
                 written.append((name, at))
@@ -99,7 +99,9 @@ def _life(core: Core, name: str, began: float, days: int) -> tuple[str, float, f
     versions = core.anchor(Actor(scope=Scope(conversation="facts"))).history(name)
     gone = next((one for one in versions if one.status is Status.ARCHIVED), None)
     last = max(versions, key=lambda one: one.version)
-    shown = shown_life(replace(versions[0], usage=last.usage), core.upkeep.activation, core.upkeep.rules.forget_below)
+    shown = shown_life(
+        replace(versions[0], usage=last.usage), core.upkeep.activation, core.upkeep.lifecycle.forget_below
+    )
     if began + shown > days - TAIL_DAYS / 3:
         return None
     group = f"{last.type.value}, {last.usage.count} recalls"

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
 from memory_anchor.upkeep.forgetting import EXPIRE_AUTHOR, FORGET_AUTHOR, expire_events, forget
-from memory_anchor.upkeep.job_kit import LifecycleRules, Upkeep, live
+from memory_anchor.upkeep.job_kit import Upkeep, live
 from memory_anchor.upkeep.statistics import UsageBuffer
 from memory_anchor.use_cases.memory import MemoryAnchor
 
@@ -96,7 +96,7 @@ class Arm:
 
 
 class Year:
-    def __init__(self, folder: Path, *, seed: int, forgetting: bool, rules: LifecycleRules, by: ActivationSettings):
+    def __init__(self, folder: Path, *, seed: int, forgetting: bool, rules: Settings, by: ActivationSettings):
         self.lock = DirectoryLock.acquire(folder, role="bench")
         self.store = EdgeStore(folder / "store", lock=self.lock, reserve_bytes=0)
         self.embedder = HashEmbedder()
@@ -105,7 +105,12 @@ class Year:
         self.clock = ManualClock(START)
         self.writers = threading.RLock()
         self.upkeep = Upkeep(
-            self.store, JsonlAudit(folder / "audit.jsonl"), self.writers, rules=rules, activation=by, state_dir=folder
+            self.store,
+            JsonlAudit(folder / "audit.jsonl"),
+            self.writers,
+            settings=rules,
+            activation=by,
+            state_dir=folder,
         )
         self.usage = UsageBuffer(self.store, self.clock, self.writers)
         self.forgetting = forgetting
@@ -238,7 +243,7 @@ class Year:
         self.lock.release()
 
 
-def run_year(*, days: int, seed: int, forgetting: bool, rules: LifecycleRules, by: ActivationSettings) -> Arm:
+def run_year(*, days: int, seed: int, forgetting: bool, rules: Settings, by: ActivationSettings) -> Arm:
     with tempfile.TemporaryDirectory(prefix="year-") as folder:
         year = Year(Path(folder), seed=seed, forgetting=forgetting, rules=rules, by=by)
         for day in range(days):
@@ -303,7 +308,7 @@ def one_night(*, memories: int, seed: int, rules: Settings) -> dict[str, Any]:
 
 def filled(folder: Path, *, memories: int, seed: int) -> tuple[list[str], ManualClock]:
     """Fill a store with this many memories, 500 a day, the last 40 days ago; return queries and the clock."""
-    year = Year(folder, seed=seed, forgetting=True, rules=LifecycleRules(), by=named("act_r"))
+    year = Year(folder, seed=seed, forgetting=True, rules=Settings(), by=named("act_r"))
     for _ in range(memories // 500):
         year.write_day(500)
         year.clock.advance(days=1)
@@ -355,7 +360,7 @@ def main() -> None:
     parser.add_argument("--activation", default="act_r", choices=["act_r", "seed", "linear"])
     parser.add_argument("--night", type=int, default=NIGHT_MEMORIES, help="memories of the timed night, 0: none")
     given = parser.parse_args()
-    rules = replace(LifecycleRules(), max_entries=given.max_entries, policy=given.policy)
+    rules = Settings.model_validate({"lifecycle": {"max_entries": given.max_entries, "policy": given.policy}})
     by = named(given.activation)
     told: dict[str, Any] = {
         "days": given.days,

@@ -94,7 +94,7 @@ from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.job_kit import Upkeep, load_state
 from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
 from memory_anchor.upkeep.leases import RUNNER_FILE, SharedInTurn, StoreLease, runner_id
-from memory_anchor.upkeep.registry import all_jobs
+from memory_anchor.upkeep.registry import JobCalls, all_jobs
 from memory_anchor.upkeep.settling import TAG_STATE
 from memory_anchor.upkeep.statistics import UsageBuffer, statistics
 from memory_anchor.use_cases import services
@@ -178,8 +178,10 @@ class Core:
         self._poll = TurnPoll(self.knowledge.turn, self.knowledge.wake)
         self.upkeep = self._make_upkeep(adapters)
         repair_at_start(self.upkeep, self.audit, data_dir, self.clock.now(), alone=self.shared is None)
+        usage, index, invalidate = self.services.usage, self.services.searcher.index, self.services.invalidate_caches
+        calls = JobCalls(usage.flush, index.embed_pending, self.knowledge.queue_rescan, invalidate)
         self.scheduler = Scheduler(
-            all_jobs(self, {str(job): hours for job, hours in settings.lifecycle.intervals_h.items()}),
+            all_jobs(calls, {str(job): hours for job, hours in settings.lifecycle.intervals_h.items()}),
             self.upkeep,
             state_file=data_dir / "jobs.json",
             lease=StoreLease(adapters.store, SystemClock(), self._runner_id()),
@@ -310,7 +312,8 @@ class Core:
             shared.records.lock,
             on_write=self._stored,
             model=adapters.model,
-            rules=services.rules(settings),
+            settings=settings,
+            asks_user=services.asks_user(settings),
             activation=shared.activation,
             state_dir=self.data_dir / "jobs",
             tags=shared.tag_neighbours,

@@ -120,6 +120,8 @@ EXPIRE = "expire_events"
 FORGET_AUTHOR = "job:forget"
 EXPIRE_AUTHOR = "job:expire_events"
 NIGHT = timedelta(hours=20)
+DROP_SHARE = 0.05
+"""Of the faded, what `random_drop` takes in a night."""
 """Runs closer together than this share one cap."""
 WEEK_DAYS = 7
 FOLD_LEAST = 3
@@ -162,16 +164,16 @@ def may_forget(memory: Memory, at: datetime, up: Upkeep) -> bool:
     """Return whether forgetting may take this memory at `at`; the module's docstring says which are safe."""
     if not may(Action.FORGET, Caller.SYSTEM, [memory]) or memory.type is MemoryType.INSTRUCTION:
         return False
-    if not up.rules.for_memory(memory).managed:
+    if not up.agent(memory.scope.agent).enabled:
         return False
     if memory.author.startswith(HUMAN_AUTHOR):  # edited or restored by hand: a human wants it here
         return False
     if memory.status is not Status.ACTIVE or not memory.is_current:
         return False
-    if age_days(last_used_at(memory), at) < up.rules.recent_days:
+    if age_days(last_used_at(memory), at) < up.lifecycle.recent_days:
         return False
     if memory.layer is Layer.VERIFIED_FACT:
-        return memory.origin is Origin.EXTRACTED or memory.type in up.rules.forget_facts
+        return memory.origin is Origin.EXTRACTED or memory.type.value in up.lifecycle.forget_facts
     return memory.layer is Layer.EVENT_LOG
 
 
@@ -195,11 +197,11 @@ def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
 
     Raises ValueError: a policy that does not exist.
     """
-    if up.rules.policy not in POLICIES:
-        raise ValueError(f"policy {up.rules.policy!r}; allowed are {', '.join(POLICIES)}")
+    if up.lifecycle.policy not in POLICIES:
+        raise ValueError(f"policy {up.lifecycle.policy!r}; allowed are {', '.join(POLICIES)}")
     active = sum(up.store.count(name, live()) for name in COLLECTIONS_KEPT)
     before = _archived_this_night(up, at)
-    cap = max(FOLD_LEAST, int(up.rules.max_archived_share * (active + before)) + _written_a_day(up, at))
+    cap = max(FOLD_LEAST, int(up.lifecycle.max_archived_share * (active + before)) + _written_a_day(up, at))
     most = max(0, min(cap - before, limits.max_changes))
     over = {name: max(0, held - limit) for name, limit, held in _limited_agents(up)}
     choice = choose(list(candidates(up, at, limits)), up, at, active=active, most=most, over_of=over)
@@ -211,7 +213,7 @@ def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
     if limits.dry_run:
         report = carry_out(up, FORGET, changes, at=at, limits=limits, action="archive", counts=counts)
         return replace(report, left=is_unfinished)
-    groups = _groups(memories) if up.rules.policy in FOLDING else []
+    groups = _groups(memories) if up.lifecycle.policy in FOLDING else []
     folded, digests = _fold(up, groups, reasons, at=at, limits=limits)
     others = (change for change in changes if change.revision.new.id not in folded)
     report = carry_out(up, FORGET, others, at=at, limits=limits, action="archive")
@@ -227,7 +229,7 @@ def _archive(memory: Memory, at: datetime, author: str, reason: str) -> Change:
 
 def candidates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Iterable[FadingMemory]:
     """Yield every memory that forgetting may take, with its strength."""
-    old_enough = Between("recorded_at", below=at - timedelta(days=up.rules.recent_days))
+    old_enough = Between("recorded_at", below=at - timedelta(days=up.lifecycle.recent_days))
     for collection in COLLECTIONS_KEPT:
         where = live(old_enough, OneOf("pinned", ("no",)))
         for memory in scan(up, collection, where, limits):
@@ -235,17 +237,18 @@ def candidates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Iterable
                 continue
             strength = strength_of(memory, at, up.activation)
             idle = age_days(last_used_at(memory), at)
-            faded = strength < up.rules.for_memory(memory).forget_below
             group, agent = _group_of(memory), memory.scope.agent
+            own = up.agent(agent).forget_threshold
+            faded = strength < (up.lifecycle.forget_below if own is None else own)
             yield FadingMemory(memory.id, memory.point_id, collection, strength, idle, faded, group, agent)
 
 
 def _limited_agents(up: Upkeep) -> Iterable[tuple[str, int, int]]:
     """Yield (agent, its `max_entries`, its active memories) of those that have a limit of their own."""
-    for name, rules in up.rules.agents.items():
-        if rules.max_entries is not None:
+    for name in up.settings.agents:
+        if (limit := up.agent(name).max_entries) is not None:
             held = sum(up.store.count(collection, live(OneOf("agent", (name,)))) for collection in COLLECTIONS_KEPT)
-            yield name, rules.max_entries, held
+            yield name, limit, held
 
 
 def choose(
@@ -263,10 +266,10 @@ def choose(
     over_of: agent -> how many of its own exceed its limit.
     """
     chosen_ids = _ids_to_forget(fading, up, at)
-    over = min(max(0, active - up.rules.max_entries - len(chosen_ids)), len(fading) - len(chosen_ids))
-    order = _longest_unused if up.rules.policy == "lru" else _weakest
+    over = min(max(0, active - up.lifecycle.max_entries - len(chosen_ids)), len(fading) - len(chosen_ids))
+    order = _longest_unused if up.lifecycle.policy == "lru" else _weakest
     going = [c for c in fading if c.id in chosen_ids]
-    sizes = Counter(c.group for c in going if c.group) if up.rules.policy in FOLDING else Counter()
+    sizes = Counter(c.group for c in going if c.group) if up.lifecycle.policy in FOLDING else Counter()
     weakest: dict[str, float] = {}
     for c in going:
         if sizes[c.group] >= FOLD_LEAST:
@@ -288,12 +291,12 @@ def choose(
 
 def _ids_to_forget(fading: Sequence[FadingMemory], up: Upkeep, at: datetime) -> set[str]:
     """Return the ids that the policy takes, however many memories there are."""
-    match up.rules.policy:
+    match up.lifecycle.policy:
         case "lru":
             return set()
         case "random_drop":
-            day, seed, share = at.toordinal(), up.activation.seed, up.rules.drop_share
-            return {c.id for c in fading if c.strength < FADING and _draw(c.id, day, seed) < share}
+            day, seed = at.toordinal(), up.activation.seed
+            return {c.id for c in fading if c.strength < FADING and _draw(c.id, day, seed) < DROP_SHARE}
         case "reflection_summary":
             sizes = Counter(c.group for c in fading if c.has_faded and c.group)
             return {c.id for c in fading if c.has_faded and sizes[c.group] >= FOLD_LEAST}
@@ -331,10 +334,9 @@ def _draw(memory_id: str, day: int, seed: int) -> float:
 def _reason(candidate: FadingMemory, up: Upkeep) -> str:
     if candidate.has_faded:
         return f"faded to strength {candidate.strength:.0f}, unused for {candidate.idle_days:.0f} days"
-    if up.rules.policy == "random_drop":
+    if up.lifecycle.policy == "random_drop":
         return f"dropped at random among the faded, unused for {candidate.idle_days:.0f} days"
-    own = up.rules.agents.get(candidate.agent)
-    limit = own.max_entries if own is not None and own.max_entries is not None else up.rules.max_entries
+    limit = up.agent(candidate.agent).max_entries or up.lifecycle.max_entries
     return f"more than {limit} memories; unused for {candidate.idle_days:.0f} days"
 
 

@@ -28,6 +28,7 @@ from memory_anchor.domain.where import Condition, OneOf, Where
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.layers.records import audit_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
+from memory_anchor.settings import AgentLifecycle, AgentSettings, LifecycleSettings, Settings
 from memory_anchor.upkeep.disagreements import RecalledTogether
 
 COLLECTIONS_KEPT = ("event_log", "verified_fact")
@@ -45,67 +46,15 @@ PLANNED_SHOWN = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class AgentRules:
-    """One agent's rules (`agents.NAME.lifecycle`); None: as for everybody.
-
-    managed: whether jobs may forget and merge its memories; a time to live still ends.
-    """
-
-    managed: bool = True
-    forget_below: float | None = None
-    merge_threshold: float | None = None
-    max_entries: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryRules:
-    """The rules for one memory, in the units of `LifecycleRules`."""
-
-    managed: bool
-    forget_below: float
-    merge_threshold: float
-
-
-@dataclass(frozen=True, slots=True)
-class LifecycleRules:
-    """The user's settings of lifecycle jobs, in the units of their names.
-
-    forget_below: strength 0 to 100 under which a memory is archived. max_archived_share: of the active memories, per
-    night. forget_facts: L3 types that jobs may archive. recent_days: a memory used within them is never archived.
-    asks_user: types whose contradictions wait for the user.
-    """
-
-    max_entries: int = 20_000
-    max_archived_share: float = 0.02
-    forget_below: float = 20.0
-    policy: str = "hybrid"
-    forget_facts: frozenset[MemoryType] = frozenset()
-    asks_user: frozenset[MemoryType] = frozenset()
-    recent_days: float = 7.0
-    drop_share: float = 0.05
-    idle_conversation_s: int = 1800
-    merge_threshold: float = 0.95
-    agents: Mapping[str, AgentRules] = field(default_factory=dict)
-
-    def for_memory(self, memory: Memory) -> MemoryRules:
-        """Return the rules for a memory: its agent's where set, else these."""
-        agent = self.agents.get(memory.scope.agent, AgentRules())
-        return MemoryRules(
-            agent.managed,
-            self.forget_below if agent.forget_below is None else agent.forget_below,
-            self.merge_threshold if agent.merge_threshold is None else agent.merge_threshold,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Upkeep:
     """The ports of a job. lock: taken by every writer of this store. on_write: gets what was written, for searches.
 
     state_dir: for what jobs can compute again (progress, tables); None stores nothing. segment: events of a
     conversation in order -> the same grouped by topic. extract: saves the facts in them and returns how many; a repeat
-    must save nothing twice. tags: replaced when tags were counted. recalled: what searches showed together.
-    yield_to_requests: returns when no request waits for an answer, or soon; called between small pieces of work, never
-    with `lock` held. batch_item: held while one item of a pushed batch is read and written, and by a purge.
+    must save nothing twice. tags: replaced when tags were counted. recalled: what searches showed together. asks_user:
+    types whose contradictions wait for the user. yield_to_requests: returns when no request waits for an answer, or
+    soon; called between small pieces of work, never with `lock` held. batch_item: held while one item of a pushed batch
+    is read and written, and by a purge.
     """
 
     store: MemoryStore
@@ -113,7 +62,8 @@ class Upkeep:
     lock: AbstractContextManager[bool | None]
     on_write: Callable[[Sequence[Entry]], None] = lambda _: None
     model: LanguageModel | None = None
-    rules: LifecycleRules = field(default_factory=LifecycleRules)
+    settings: Settings = field(default_factory=Settings)
+    asks_user: frozenset[MemoryType] = frozenset()
     activation: ActivationSettings = DEFAULTS
     state_dir: Path | None = None
     segment: Callable[[Sequence[Memory]], Sequence[Sequence[Memory]]] | None = None
@@ -122,6 +72,14 @@ class Upkeep:
     recalled: RecalledTogether | None = None
     yield_to_requests: Callable[[], None] = lambda: None
     batch_item: AbstractContextManager[bool | None] = field(default_factory=FairLock)
+
+    @property
+    def lifecycle(self) -> LifecycleSettings:
+        return self.settings.lifecycle
+
+    def agent(self, name: str) -> AgentLifecycle:
+        """Return how jobs treat the memories of this agent."""
+        return self.settings.agents.get(name, AgentSettings()).lifecycle
 
 
 @dataclass(frozen=True, slots=True)

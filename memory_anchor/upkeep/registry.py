@@ -19,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from pydantic import BaseModel, Field
 
@@ -74,6 +73,8 @@ STORY_DEADLINE_S = 60.0
 EVENTS_READ = 2_000
 NEIGHBOURS = 8
 MERGES_MAX = 500
+MERGE_THRESHOLD = 0.95
+"""Cosine from which two facts may be one, where their agent has no threshold of its own."""
 STATE = "consolidation"
 WORTH = 0.8
 """A story costs at most this share of the tokens of its events."""
@@ -124,7 +125,7 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
     with consolidation.
     """
     since, read_until = _progress(up, at)
-    idle = timedelta(seconds=up.rules.idle_conversation_s)
+    idle = timedelta(seconds=up.lifecycle.idle_conversation_s)
     stories: list[_Story] = []
     planned: list[Planned] = []
     waiting: list[datetime] = []
@@ -285,14 +286,14 @@ def merge_duplicates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Jo
     what an undo took apart, and at most a night's share of the facts. Compares recent facts with all.
     """
     active = up.store.count(_FACTS, live())
-    cap = min(limits.max_changes, MERGES_MAX, max(1, int(up.rules.max_archived_share * active)))
+    cap = min(limits.max_changes, MERGES_MAX, max(1, int(up.lifecycle.max_archived_share * active)))
     extracted = OneOf("origin", (Origin.EXTRACTED.value,))
     merged: set[str] = set()
     planned: list[Planned] = []
     left = False
     new = live(extracted, Between("recorded_at", at_least=at - FIRST_LOOK_BACK))
     for memory in list(scan(up, _FACTS, new, limits)):
-        if memory.id in merged or memory.pinned or not up.rules.for_memory(memory).managed:
+        if memory.id in merged or memory.pinned or not up.agent(memory.scope.agent).enabled:
             continue
         if len(merged) // 2 >= cap or limits.should_stop():
             left = True
@@ -325,14 +326,15 @@ def _duplicate(up: Upkeep, memory: Memory, extracted: OneOf, merged: set[str]) -
         return None  # not embedded yet: the next night
     same = live(extracted, OneOf("audience", (memory.audience,)), OneOf("type", (memory.type.value,)))
     hits = up.store.nearest(_FACTS, row, same, limit=NEIGHBOURS)
-    least = up.rules.for_memory(memory).merge_threshold
+    own = up.agent(memory.scope.agent).merge_threshold
+    least = MERGE_THRESHOLD if own is None else own
     near = [hit.point_id for hit in hits if hit.score >= least and hit.point_id != memory.point_id]
     for entry in up.store.get(_FACTS, near):
         other = entry.memory
         if (
             other.id not in merged
             and not other.pinned
-            and up.rules.for_memory(other).managed
+            and up.agent(other.scope.agent).enabled
             and covers(*(one.content for one in fuller(memory, other)))
             and not undone_between(up.store, memory, other)
         ):
@@ -368,59 +370,29 @@ EMBED_BATCHES_MAX = 10_000
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
-class _Usage(Protocol):
-    def flush(self, yield_to_requests: Callable[[], None], /) -> int: ...
+@dataclass(frozen=True, slots=True)
+class JobCalls:
+    """What jobs call of their process; each count is of memories or sources."""
+
+    flush_usage: Callable[[Callable[[], None]], int]
+    embed_pending: Callable[[int], int]
+    queue_rescan: Callable[[], int]
+    invalidate_caches: Callable[[], None]
 
 
-class _EmbeddingIndex(Protocol):
-    def embed_pending(self, limit: int, /) -> int: ...
-
-
-class _Searcher(Protocol):
-    @property
-    def index(self) -> _EmbeddingIndex: ...
-
-
-class _Knowledge(Protocol):
-    def queue_rescan(self) -> int: ...
-
-
-class _Services(Protocol):
-    @property
-    def usage(self) -> _Usage: ...
-
-    @property
-    def searcher(self) -> _Searcher: ...
-
-    @property
-    def knowledge(self) -> _Knowledge: ...
-
-    def invalidate_caches(self) -> None: ...
-
-
-class Host(Protocol):
-    """The process that jobs work in."""
-
-    @property
-    def services(self) -> _Services: ...
-
-
-def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
-    """Return the jobs of one process; `host.services` is read when they run, not now.
-
-    intervals_h: job -> hours between two runs, if the user set them.
-    """
+def all_jobs(calls: JobCalls, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
+    """Return the jobs of one process. intervals_h: job -> hours between two runs, if the user set them."""
 
     def flush_usage(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         if limits.dry_run:
             return JobReport("flush_usage", at, dry_run=True)
-        return JobReport("flush_usage", at, counts={"memories": host.services.usage.flush(up.yield_to_requests)})
+        return JobReport("flush_usage", at, counts={"memories": calls.flush_usage(up.yield_to_requests)})
 
     def embed_pending(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         done = 0
         for _ in range(0 if limits.dry_run else EMBED_BATCHES_MAX):
             up.yield_to_requests()
-            embedded = host.services.searcher.index.embed_pending(EMBED_BATCH)
+            embedded = calls.embed_pending(EMBED_BATCH)
             done += embedded
             if not embedded:
                 return JobReport("embed_pending", at, counts={"embedded": done})
@@ -431,11 +403,11 @@ def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
         )
 
     def renew(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
-        return renew_words(up, at, limits, on_renewed=host.services.invalidate_caches)
+        return renew_words(up, at, limits, on_renewed=calls.invalidate_caches)
 
     def knowledge(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         del up
-        queued = 0 if limits.dry_run else host.services.knowledge.queue_rescan()
+        queued = 0 if limits.dry_run else calls.queue_rescan()
         return JobReport("look_at_sources", at, dry_run=limits.dry_run, counts={"sources": queued})
 
     jobs = (

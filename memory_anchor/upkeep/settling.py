@@ -164,7 +164,7 @@ def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
             len(opponents) == 1
             and old.learned_at <= memory.learned_at
             and old.id != memory.id
-            and not refusal(Action.SETTLE, Caller.SYSTEM, [memory, old], asks_user=up.rules.asks_user)
+            and not refusal(Action.SETTLE, Caller.SYSTEM, [memory, old], asks_user=up.asks_user)
             and _says_it_changed(old, memory)
         )
         if not can_settle or undone_between(up.store, old, memory):

@@ -44,9 +44,9 @@ from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.query_embedder import QueryEmbedder
 from memory_anchor.recall.ranking import RankingWeights, SearchOptions
 from memory_anchor.recall.search import Searcher
-from memory_anchor.settings import AgentLifecycle, AgentSettings, RetrievalSettings, Settings
+from memory_anchor.settings import AgentSettings, RetrievalSettings, Settings
 from memory_anchor.upkeep.disagreements import RecalledTogether
-from memory_anchor.upkeep.job_kit import AgentRules, LifecycleRules, Upkeep
+from memory_anchor.upkeep.job_kit import Upkeep
 from memory_anchor.upkeep.jobs import Scheduler
 from memory_anchor.upkeep.statistics import UsageBuffer
 
@@ -214,26 +214,6 @@ def activation(settings: Settings) -> ActivationSettings:
         noise=chosen.noise,
         priority_factors={name: factor for name, factor in factors.items() if factor is not None},
     )
-
-
-def rules(settings: Settings) -> LifecycleRules:
-    """Return what jobs go by, each agent's own rules among them."""
-    chosen = settings.lifecycle
-    return LifecycleRules(
-        max_entries=chosen.max_entries,
-        max_archived_share=chosen.max_archived_share,
-        forget_below=chosen.forget_below,
-        policy=chosen.policy,
-        forget_facts=frozenset(MemoryType(name) for name in chosen.forget_facts),
-        asks_user=asks_user(settings),
-        recent_days=chosen.recent_days,
-        idle_conversation_s=chosen.idle_conversation_s,
-        agents={name: _agent_rules(agent.lifecycle) for name, agent in settings.agents.items()},
-    )
-
-
-def _agent_rules(chosen: AgentLifecycle) -> AgentRules:
-    return AgentRules(chosen.enabled, chosen.forget_threshold, chosen.merge_threshold, chosen.max_entries)
 
 
 def gate(settings: Settings) -> ConfidenceGate:

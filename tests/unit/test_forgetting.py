@@ -40,9 +40,10 @@ def test_a_faded_event_is_archived_and_never_erased():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_is_safe_stays_under_every_policy(policy: str):
+def test_what_is_safe_stays_under_every_policy(policy: str, monkeypatch: pytest.MonkeyPatch):
     """Rule: pinned, human-written, instructions, recently used and unextracted facts are exempt."""
-    up = upkeep(**ALL, policy=policy, max_entries=10, drop_share=1.0)
+    monkeypatch.setattr(forgetting, "DROP_SHARE", 1.0)
+    up = upkeep(**ALL, policy=policy, max_entries=10)
     safe = [
         a_memory("pinned", pinned=True),
         a_memory("human", origin=Origin.HUMAN),
@@ -62,9 +63,10 @@ def test_what_is_safe_stays_under_every_policy(policy: str):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_policy_forgets_something_where_it_applies(policy: str):
+def test_every_policy_forgets_something_where_it_applies(policy: str, monkeypatch: pytest.MonkeyPatch):
     """Rule: five policies, each of which does its work."""
-    up = upkeep(**ALL, policy=policy, max_entries=10, drop_share=1.0)
+    monkeypatch.setattr(forgetting, "DROP_SHARE", 1.0)
+    up = upkeep(**ALL, policy=policy, max_entries=10)
     put(up, *(a_memory(f"e{i}") for i in range(20)))
 
     forget(up, day(400))
@@ -72,11 +74,12 @@ def test_every_policy_forgets_something_where_it_applies(policy: str):
     assert len(archived(up)) >= 10
 
 
-def test_random_drop_takes_a_share_and_the_same_one_twice():
+def test_random_drop_takes_a_share_and_the_same_one_twice(monkeypatch: pytest.MonkeyPatch):
     """Rule: random drop is seeded: the same night drops the same memories."""
+    monkeypatch.setattr(forgetting, "DROP_SHARE", 0.3)
     taken = []
     for _ in range(2):
-        up = upkeep(**ALL, policy="random_drop", drop_share=0.3)
+        up = upkeep(**ALL, policy="random_drop")
         put(up, *(a_memory(f"e{i}") for i in range(200)))
         forget(up, day(100))
         taken.append(archived(up))
@@ -102,7 +105,7 @@ def test_extracted_facts_fade_and_other_facts_only_when_their_type_is_opted_in()
         a_memory("saved", kind=MemoryType.FACT),
         a_memory("bookmark", kind=MemoryType.BOOKMARK),
     ]
-    plain, opted = upkeep(**ALL), upkeep(**ALL, forget_facts=frozenset({MemoryType.BOOKMARK}))
+    plain, opted = upkeep(**ALL), upkeep(**ALL, forget_facts=("bookmark",))
     for up in (plain, opted):
         put(up, *facts)
         forget(up, day(700))
@@ -347,11 +350,13 @@ def test_a_memory_lives_as_long_as_its_shown_strength_says():
         forget(up, day(night))
         gone = archived(up) - set(lives)
         lives |= dict.fromkeys(gone, night)
-        assert all(shown[key] < up.rules.forget_below for key in gone)
-        assert all(shown[key] >= up.rules.forget_below for key in set(current(up)) - archived(up))
+        assert all(shown[key] < up.lifecycle.forget_below for key in gone)
+        assert all(shown[key] >= up.lifecycle.forget_below for key in set(current(up)) - archived(up))
 
     calm = replace(up.activation, noise=0.0)
-    told = next(night for night in range(60) if strength_of(a_memory("e"), day(night), calm) < up.rules.forget_below)
+    told = next(
+        night for night in range(60) if strength_of(a_memory("e"), day(night), calm) < up.lifecycle.forget_below
+    )
     assert 0.95 <= statistics.median(lives.values()) / told <= 1.05
 
 
@@ -372,7 +377,7 @@ def test_rates_noise_intervals_and_grace_are_settings(tmp_path: Path):
     assert strength_of(a_memory("e"), day(30), activation) == pytest.approx(50)
     assert activation.rates[MemoryType.EPISODE] == 0.10
     assert core.scheduler.jobs["forget"].every == timedelta(hours=6)
-    assert core.upkeep.rules.recent_days == 1
+    assert core.upkeep.lifecycle.recent_days == 1
 
 
 def test_a_store_of_events_alone_loses_what_it_gains_and_no_more():

@@ -20,7 +20,7 @@ from datetime import timedelta
 import pytest
 from figures import figure, one_in
 from fresh import passed_alone
-from timekit import EMBEDDER, T0, a_memory, current, day, put, upkeep
+from timekit import EMBEDDER, T0, a_memory, current, day, lifecycle, put, upkeep
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.sparse_files import copy_tree
@@ -29,7 +29,7 @@ from memory_anchor.domain.ports import DENSE, CollectionSpec
 from memory_anchor.domain.where import Where
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep.forgetting import expire_events, forget
-from memory_anchor.upkeep.job_kit import COLLECTIONS_KEPT, LifecycleRules, Upkeep
+from memory_anchor.upkeep.job_kit import COLLECTIONS_KEPT, Upkeep
 from memory_anchor.upkeep.registry import consolidate, merge_duplicates
 from memory_anchor.upkeep.settling import (
     RENEWED,
@@ -116,7 +116,7 @@ SCENES = {
     "renew_words": (renew_words, [a_memory(f"w{i}", f"went to place number {i}") for i in range(120)]),
     "rebuild_tags": (rebuild_tags, [a_memory(f"t{i}", tags=(Tag("x"), Tag(f"y{i % 3}"))) for i in range(9)]),
 }
-RULES = {"max_archived_share": 1.0, "merge_threshold": 0.95}
+RULES = {"max_archived_share": 1.0}
 
 
 class Killed(BaseException):
@@ -252,7 +252,7 @@ def _open(folder):
         store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
     audit = JsonlAudit(folder / "audit" / "audit.jsonl")
     audit.complete(lambda written: _stored(store, written), now=NIGHT)
-    return Upkeep(store, audit, threading.RLock(), rules=LifecycleRules(**RULES), state_dir=folder / "state")
+    return Upkeep(store, audit, threading.RLock(), settings=lifecycle(**RULES), state_dir=folder / "state")
 
 
 def _child(work):

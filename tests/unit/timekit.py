@@ -15,9 +15,10 @@ from memory_anchor.domain.model import COLLECTIONS, LAYER_OF_TYPE, Memory, Memor
 from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry
 from memory_anchor.domain.versions import revise
 from memory_anchor.language.indexing import embedded_text, searched_words
+from memory_anchor.settings import AgentLifecycle, AgentSettings, LifecycleSettings, Settings
 from memory_anchor.testing import HashEmbedder
 from memory_anchor.upkeep.history import apply, plan_last
-from memory_anchor.upkeep.job_kit import Change, LifecycleRules, Upkeep, current_where, write
+from memory_anchor.upkeep.job_kit import Change, Upkeep, current_where, write
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 EMBEDDER = HashEmbedder()
@@ -42,12 +43,21 @@ class ListAudit:
             self.append(kind, what, by=by, at=at)
 
 
+def lifecycle(
+    *, agents: Mapping[str, AgentLifecycle] | None = None, merge_threshold: float | None = None, **chosen: Any
+) -> Settings:
+    """Return settings with these of `lifecycle`, also below their bounds. merge_threshold: of memories of no agent."""
+    rules = {Scope().agent: AgentLifecycle(merge_threshold=merge_threshold), **(agents or {})}
+    own = {name: AgentSettings(lifecycle=one) for name, one in rules.items()}
+    return Settings(lifecycle=LifecycleSettings().model_copy(update=chosen), agents=own)
+
+
 def upkeep(store: Any = None, **rules: Any) -> Upkeep:
     if store is None:
         store = DictStore()
         for name in COLLECTIONS:
             store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
-    return Upkeep(store, ListAudit(), threading.RLock(), rules=LifecycleRules(**rules))
+    return Upkeep(store, ListAudit(), threading.RLock(), settings=lifecycle(**rules))
 
 
 def a_memory(memory_id: str, content: str = "", kind: MemoryType = MemoryType.EVENT, **changes: Any) -> Memory:
