@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from quoted import PAGES, sentences
 
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
@@ -17,25 +18,12 @@ sys.path.insert(0, str(TESTS))
 
 from promises import NO_PROMISE, PROMISES  # noqa: E402
 
-PAGES = ("README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))))
 PROMISING = re.compile(
     r"\b(?:never|always|at most|cannot|only (?:a )?humans?|no (?:[a-z]+ ){1,3}(?:can|may)"
     r"|(?<!if )(?<!when )(?<!that )nothing (?:[a-z']+ ){0,4}(?:is|are|can|may|counts))\b",
     re.IGNORECASE,
 )
-_BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-_PART = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*|#>]|\d+\. ))")
-_END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`*\[(\"“])")
 ANCHOR = "memory_anchor."
-
-
-def sentences(text: str) -> list[str]:
-    """Return the sentences of a page in order, blanks made one; a row of a table is one."""
-    found: list[str] = []
-    for part in _PART.split(_BLOCK.sub("\n\n", text)):
-        line = re.sub(r"^(?:[-*>]|\d+\.) +", "", " ".join(part.split()))
-        found += [line] if line.startswith("|") else _END.split(line)
-    return found
 
 
 def promising(text: str) -> list[str]:
