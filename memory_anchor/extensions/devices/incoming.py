@@ -25,13 +25,7 @@ from memory_anchor.extensions.devices.exchange_run import (
 from memory_anchor.extensions.devices.folder import SegmentNumber
 from memory_anchor.extensions.devices.ledger import ChainPosition, LedgerRow
 from memory_anchor.extensions.devices.ordering import SyncedVersion, heads_of, in_order, merged
-from memory_anchor.extensions.devices.segments import (
-    LAYERS,
-    Segment,
-    SegmentVersion,
-    SignedPurge,
-    purge_statement,
-)
+from memory_anchor.extensions.devices.segments import LAYERS, Segment, SegmentVersion, SignedPurge, purge_statement
 from memory_anchor.extensions.transfer.transfer import stored_versions
 from memory_anchor.identity import keys
 from memory_anchor.layers.records import audit_record

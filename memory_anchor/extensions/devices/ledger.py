@@ -157,8 +157,13 @@ class Ledger:
         self._db.executemany("UPDATE known SET sent = 1 WHERE name = ?", ((name,) for name in names))
 
     def send_again(self) -> None:
-        """Start a new generation of the own chain, in which this device sends everything again."""
-        self._db.execute("UPDATE known SET sent = 0 WHERE own = 1")
+        """Start a new generation of the own chain, in which this device sends everything again.
+
+        With what others wrote of its memories: two new chains, each begun with a version written over one in the other,
+        would keep a device that read neither before waiting for both.
+        """
+        every = "own OR number AND id IN (SELECT id FROM known WHERE own)"
+        self._db.execute(f"UPDATE known SET own = 1, sent = 0 WHERE {every}")  # noqa: S608 - words of ours
         self._db.execute("UPDATE gone SET sent = 0")
         self.set_meta("generation", str(self.generation + 1))
 
