@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from memory_anchor.adapters.payload import to_payload
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.domain.errors import Refused
 from memory_anchor.domain.model import Actor, Caller, Status
@@ -145,6 +146,20 @@ def test_a_version_does_not_decide_or_follow_what_a_human_did(
         }
         done = taken(ask, core, following)
         assert done.added == 0 and why in done.errors[0]["message"], done
+
+
+def test_a_line_answers_no_request(ask: Ask, core: Core, anchor: MemoryAnchor, line: dict[str, Any]) -> None:
+    """Attack A28: a line that says a save was answered already, so that the save is told "added" and stored nowhere."""
+    rule = "Deploys need two reviews"
+    told = core.services.records.read(str(anchor.save_memory(rule, request_id="r1").id), None)
+    answered = to_payload(told)
+    core.services.store.erase("verified_fact", [told.point_id])
+
+    done = taken(ask, core, {**line, **{name: answered[name] for name in ("receipts", "request_keys")}})
+    saved = anchor.save_memory(rule, request_id="r1")
+
+    assert done.added == 1 and saved.id != told.id
+    assert anchor.get(saved.id).content == rule
 
 
 def test_a_copied_audit_line_leaves_a_record(ask: Ask, core: Core, line: dict[str, Any]) -> None:

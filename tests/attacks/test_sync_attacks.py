@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from memory_anchor.adapters.system import new_token
 from memory_anchor.extensions.devices import membership, sealing
 from memory_anchor.extensions.devices.folder import SegmentNumber, segment_name
 from memory_anchor.extensions.devices.membership import Device
-from memory_anchor.extensions.devices.segments import about_line, purge_statement
+from memory_anchor.extensions.devices.segments import about_line, purge_statement, shared_fields, version_line
 from memory_anchor.identity.statements import Purged
 from memory_anchor.testing import ManualClock, cheap_keys
 
@@ -103,6 +104,54 @@ def test_no_device_erases_elsewhere_without_a_humans_word_on_these_very_memories
     forged(one, [json.dumps({"kind": "purge", "ids": [wanted], "at": at, "by": "human:me", **word})])
     assert other.sync().purged == 1  # the human's own word on it does erase
     assert trifle in texts_of(other.core) and wanted not in texts_of(other.core)
+
+
+def test_a_segment_that_brings_a_purge_brings_none_of_what_it_erases(laptops: Callable[..., Laptop]) -> None:
+    """Rule sync.purge: the memory itself beside the human's word on it, in one segment, before it and after it."""
+    one, other = laptops("laptop"), laptops("desktop")
+    name = str(one.anchor.save_memory("The vault of Ostrava opens at nine.").id)
+    settled([one, other])
+    device, at = device_of(one), one.clock.now().isoformat()
+    signature = one.human.purge(Purged(device.folder_id, (name,), at))
+    word = {"ids": [name], "at": at, "by": "human:me", "human": device.human, "signature": signature}
+    again = replace(one.anchor.get(name), version=2, previous_version_id=f"{name}@1", reason="edited")
+    line = version_line(shared_fields(again, device.projects), 2, [])
+    forged(one, [line, json.dumps({"kind": "purge", **word}), line])
+
+    done = other.sync()
+
+    assert (done.purged, done.notes) == (1, [])
+    assert name not in texts_of(other.core)
+
+
+def test_no_device_makes_a_purged_text_again_from_the_two_edits_that_it_came_from(
+    laptops: Callable[..., Laptop], tmp_path: Path
+) -> None:
+    """Rule sync.pointer, sync.purge: each device makes the memory of the other text itself, unless it was purged."""
+    one, other, late, phone = (laptops(name) for name in ("laptop", "desktop", "tablet", "phone"))
+    name = str(one.anchor.save_memory("The queue runs on port 8081.").id)
+    settled([one, other, late])
+    before = set((tmp_path / "shared").rglob("*.seg"))
+    one.anchor.edit(name, content="The queue runs on port 9000.")
+    other.clock.advance(minutes=5)
+    other.anchor.edit(name, content="The queue runs on port 9100.")
+    settled([one, other])
+    beside = one.anchor.get(name).disputes[0]
+    edits = {path: path.read_bytes() for path in set((tmp_path / "shared").rglob("*.seg")) - before}
+    for path in edits:  # the sync tool is late with them
+        path.unlink()
+    device, at = device_of(phone), phone.clock.now().isoformat()
+    signature = phone.human.purge(Purged(device.folder_id, (beside,), at))
+    word = {"ids": [beside], "at": at, "by": "human:me", "human": device.human, "signature": signature}
+    forged(phone, [json.dumps({"kind": "purge", **word})], place=(1, 1))
+    assert late.sync().notes == []
+
+    for path, content in edits.items():
+        path.write_bytes(content)
+    late.sync()
+
+    assert late.anchor.get(name).content == "The queue runs on port 9100."
+    assert beside not in texts_of(late.core)
 
 
 def test_what_a_revoked_device_writes_with_the_keys_it_kept_is_not_taken(laptops: Callable[..., Laptop]) -> None:

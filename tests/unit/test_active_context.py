@@ -211,19 +211,22 @@ def test_a_value_that_cannot_be_read_costs_no_other(core: Core, agent: Actor, an
 def test_what_could_not_be_logged_stays_in_mind(
     core: Core, agent: Actor, anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch, end: Callable[[Core, Actor], Any]
 ) -> None:
-    """Rule 3.1: L1 is forgotten once its event is written, never before."""
+    """Rule 3.1: L1 is forgotten once its event is written, never before; what was set meanwhile is newer."""
 
     def full(*_: object) -> None:
         anchor.set_active("later", 2)
+        anchor.set_active("file", "new.py")
         raise DiskFull("no room")
 
     anchor.set_active("topic", "search")
+    anchor.set_active("file", "old.py")
     with monkeypatch.context() as patched:
         patched.setattr(core.services.events, "log", full)
         with pytest.raises(DiskFull):
             end(core, agent)
 
-    assert {key: value for key, (value, _) in anchor.active().items()} == {"topic": "search", "later": 2}
+    kept = {key: value for key, (value, _) in anchor.active().items()}
+    assert kept == {"topic": "search", "later": 2, "file": "new.py"}
     end(core, agent)
     assert "topic: search" in anchor.search_events()[0].content
     assert anchor.active() == {}

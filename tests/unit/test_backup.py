@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import sys
 import tarfile
 from contextlib import closing, suppress
 from pathlib import Path
@@ -18,11 +20,13 @@ from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.admin import backup
 from memory_anchor.admin.traces import PurgeTraces
-from memory_anchor.domain.errors import NotFound, Refused, StoreDamaged
+from memory_anchor.domain.errors import DiskFull, NotFound, Refused, StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS, Actor, Caller, Scope
 from memory_anchor.domain.where import HasVector, Where
+from memory_anchor.front import calls
 from memory_anchor.process.app import build_core
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.runtime.wire import Preamble
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
 
@@ -228,6 +232,136 @@ def test_a_crash_before_the_journal_leaves_the_old(archive, shelf, monkeypatch):
     assert restoring.finish_restore(shelf.data_dir) is False
     assert (shelf.data_dir / "projects.json").read_text() == "old"
     assert shelf.restore(archive, force=True)["replaced"]
+
+
+LAST = 0
+"""Killed when every entry is in its place and only the journal is left."""
+
+
+@pytest.mark.parametrize("at", range(LAST, 9))
+@pytest.mark.parametrize("next_step", ["opened", "restored again"])
+def test_a_killed_restore_is_finished_and_nothing_of_either_side_is_lost(archive, shelf, monkeypatch, at, next_step):
+    """Rule restore.crash: both sides have entries of one name; each of them is where it belongs."""
+    (shelf.data_dir / "audit").mkdir(parents=True)
+    for name in ("usage.json", "audit/audit.jsonl"):
+        (shelf.data_dir / name).write_text("old")
+    moves, real = 0, Path.rename
+
+    def rename(self, target):
+        nonlocal moves
+        moves += 1
+        if moves == at:
+            raise Crash
+        return real(self, target)
+
+    def dies(_path):
+        raise Crash
+
+    monkeypatch.setattr(Path, "rename", rename)
+    if at == LAST:
+        monkeypatch.setattr(restoring, "remove_durably", dies)
+    with suppress(Crash):
+        shelf.restore(archive, force=True)
+    monkeypatch.undo()
+
+    if next_step == "opened":
+        restoring.finish_restore(shelf.data_dir)
+        new = shelf.data_dir
+    else:
+        new = Path(shelf.restore(archive, force=True)["replaced"])
+        assert versions(shelf.present()) == versions(shelf.stores[0])
+
+    old = shelf.data_dir / "replaced-1"
+    assert {path.name for path in old.iterdir()} == {"usage.json", "audit"}
+    assert (old / "audit" / "audit.jsonl").read_text() == (old / "usage.json").read_text() == "old"
+    assert (new / "store" / "number").read_text() == "0"
+    assert (new / "audit" / "audit.jsonl").read_text().startswith("{")
+
+
+def test_what_a_killed_restore_unpacked_goes_with_the_next_one(archive, shelf):
+    """Rule restore.crash: it holds every text in the clear, and nobody knows of it."""
+    left = shelf.data_dir / "restore-4711" / "archive" / "memories"
+    left.mkdir(parents=True)
+    (left / "verified_fact-000000.jsonl").write_text("The rope needs drying")
+
+    shelf.restore(archive)
+
+    assert not list(shelf.data_dir.glob("restore-*"))
+
+
+@pytest.mark.skipif(not hasattr(os, "sync"), reason="nothing syncs everything here")
+def test_the_new_side_is_on_disk_before_the_journal_announces_it(archive, shelf, monkeypatch):
+    """Rule restore.power: a journal that survives a power cut names files that did."""
+    seen = []
+
+    def sync():
+        (new,) = shelf.data_dir.glob("restore-*/new")
+        seen.append(((shelf.data_dir / restoring.JOURNAL).exists(), {path.name for path in new.iterdir()}))
+
+    monkeypatch.setattr(os, "sync", sync)
+    shelf.restore(archive)
+
+    ((announced, names),) = seen
+    assert not announced and {"store", "audit"} <= names
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_backup_that_is_reported_is_on_disk(core, tmp_path, monkeypatch):
+    """Rule backup.power: the archive before it gets its name, and then the name."""
+    filled(core)
+    synced, real = [], os.fsync
+
+    def fsync(handle):
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink())
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    file = Path(backup.create(core, tmp_path / "kept.tar.gz")["file"])
+
+    archive = next(n for n, path in enumerate(synced) if path.name.startswith(f".{file.name}."))
+    assert file.parent in synced[archive + 1 :]
+
+
+def test_a_backup_that_failed_leaves_nothing(core, tmp_path, monkeypatch):
+    """Rule backup.private: no copy of the memories in the clear, no half archive, and no backup that is known."""
+    filled(core)
+    (tmp_path / "shelf").mkdir()
+
+    def full(*_args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(backup, "replace_durably", full)
+    with pytest.raises(DiskFull, match="nothing was changed"):
+        backup.create(core, tmp_path / "shelf" / "kept.tar.gz")
+
+    assert list((tmp_path / "shelf").iterdir()) == []
+    assert backup.known_backups(core.data_dir) == []
+    assert not list(core.data_dir.glob("restore-*"))
+
+
+@pytest.mark.parametrize("to", ["a file", "a folder"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_backup_asked_for_again_after_a_kill_is_one_backup(core, project, tmp_path, monkeypatch, to, when):
+    """Promise 1: killed before it was finished it is made, killed after it is told of; one file either way."""
+    filled(core)
+    target = tmp_path / "shelf" if to == "a folder" else tmp_path / "shelf" / "kept.tar.gz"
+    (tmp_path / "shelf").mkdir()
+    caller, real = Preamble(project_dir=str(project), client="cli", nonce="n1"), backup.create
+
+    def dies(*given):
+        if when == "after":
+            real(*given)
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backup, "create", dies)
+        with pytest.raises(Crash):
+            calls.run(core, caller, "backup_create", {"file": str(target)})
+
+    again = calls.run(core, caller, "backup_create", {"file": str(target)})
+
+    (file,) = (tmp_path / "shelf").iterdir()
+    assert (again["file"], again["versions"]) == (str(file), len(versions(core.services.store)))
 
 
 def test_known_backups_are_noted_and_a_purge_reaches_into_them(core, tmp_path):

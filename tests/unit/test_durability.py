@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,60 @@ def test_a_disk_that_does_not_confirm_is_never_trusted_again() -> None:
         durability.note_write("store", "a", refuse)
     with pytest.raises(Unavailable, match="did not confirm"):
         durability.sync_others("store", "a")
+
+
+def test_who_waits_for_another_writers_sync_is_not_answered_where_it_fails() -> None:
+    """Rule power: a group shares the failure too; what the waiting one wrote is not on disk either."""
+    durability = Durability()
+    began, go = threading.Event(), threading.Event()
+    answers: list[str] = []
+
+    def refuse() -> None:
+        began.set()
+        assert go.wait(SOON_S)
+        raise OSError(5, "Input/output error")
+
+    def writes(work: Callable[[], None]) -> None:
+        try:
+            work()
+            answers.append("answered")
+        except Unavailable:
+            answers.append("refused")
+
+    first = threading.Thread(target=writes, args=(lambda: durability.note_write("store", "a", refuse),))
+    first.start()
+    assert began.wait(SOON_S)
+    others = [threading.Thread(target=writes, args=(durability.sync,)) for _ in range(WRITERS)]
+    for thread in others:
+        thread.start()
+    while len(durability._changed._waiters) < WRITERS:  # type: ignore[attr-defined]
+        threading.Event().wait(0.001)
+    go.set()
+    for thread in (first, *others):
+        thread.join(SOON_S)
+
+    assert answers == ["refused"] * (1 + WRITERS)
+
+
+def test_a_write_beside_the_lock_is_on_disk_on_return_whoever_holds_the_lock() -> None:
+    """Rule power: only what the holder of the lock itself writes waits for its end."""
+    durability = Durability()
+    held, go, synced = threading.Event(), threading.Event(), list[str]()
+
+    def holds() -> None:
+        with SyncedLock(durability):
+            held.set()
+            assert go.wait(SOON_S)
+
+    holder = threading.Thread(target=holds)
+    holder.start()
+    assert held.wait(SOON_S)
+
+    durability.note_write("audit", "trail", lambda: synced.append("trail"))
+
+    assert synced == ["trail"]
+    go.set()
+    holder.join(SOON_S)
 
 
 def _synced_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from cases import words
 from threads import at_once
 
 from memory_anchor.adapters.payload import to_payload
-from memory_anchor.base.idempotency import FOLDER
+from memory_anchor.base.idempotency import FOLDER, FirstAnswers
 from memory_anchor.domain.errors import BadInput, NotFound
 from memory_anchor.domain.model import COLLECTIONS, RECEIPTS_KEPT, Actor, Caller
 from memory_anchor.domain.where import Where
@@ -125,6 +127,7 @@ WRITES_ELSEWISE = {
 }  # fmt: skip
 """A human's (each signature is for one challenge), or the same however often they run; a repeat in one engine is told
 what the first was told."""
+A_MOMENT_S, A_LONG_TIME_S = 0.3, 20.0
 ANSWERED, WRITTEN = "after the answer was kept", "after the last write"
 """When a kill comes."""
 JUDGED_ANEW = {"jobs_run"}
@@ -340,3 +343,50 @@ def test_a_session_ended_twice_leaves_one_event_over_a_restart(tmp_path: Path, a
     assert again == first
     assert [m.content for m in core.anchor(agent).listing()] == ["done\ntopic: x"]
     core.close()
+
+
+def test_a_request_sent_again_while_the_first_is_in_progress_is_not_begun() -> None:
+    """Promise 1: it waits for the answer of the first; another request does not."""
+    answers, begun, again = FirstAnswers(), threading.Event(), threading.Event()
+    runs: list[str] = []
+
+    def work(name: str) -> str:
+        runs.append(name)
+        if name == "second":
+            again.set()
+        begun.set()
+        again.wait(A_MOMENT_S)
+        return f"told by the {name}"
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(answers.once, "n/1", "asked", lambda: work("first"))
+        assert begun.wait(A_LONG_TIME_S)
+        second = pool.submit(answers.once, "n/1", "asked", lambda: work("second"))
+        assert answers.once("n/2", "asked", lambda: len(runs)) == 1
+        told = [one.result(A_LONG_TIME_S) for one in (first, second)]
+
+    assert (runs, told) == (["first"], ["told by the first"] * 2)
+
+
+@pytest.mark.parametrize("change", ["edit", "forget", "restore"])
+def test_a_change_that_comes_twice_at_once_is_made_once(
+    core: Core, agent: Actor, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Promise 1: sent to two replicas, which share no turn; the second has looked for a first answer before there was
+    one, and looks again under the lock."""
+    name = archived(core.anchor(agent)) if change == "restore" else fact(core.anchor(agent))
+    given = (name, "The API listens on port 1") if change == "edit" else (name,)
+    first, second = (getattr(core.anchor(replace(agent, nonce="bridge-1/7")), change) for _ in range(2))
+    records, read, told = core.services.records, core.services.records.read, []
+
+    def slow(*wanted: Any) -> Any:
+        memory = read(*wanted)
+        if not told:
+            told.append(None)
+            told[0] = first(*given)
+        return memory
+
+    monkeypatch.setattr(records, "read", slow)
+    before = len(stored(core))
+    assert second(*given) == told[0]
+    assert len(stored(core)) == before + 1
