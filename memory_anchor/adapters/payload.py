@@ -182,7 +182,7 @@ class _SameName(TypedDict, total=False):
     """Fields that a memory has under the same name."""
 
     id: Required[str]
-    version: Required[int]  # second: by it an export is recognised (front/cli/moving.py)
+    version: Required[int]  # second: by it an export is recognised (extensions/transfer/commands.py)
     content: Required[str]
     layer: Required[_Word[Layer]]
     type: Required[_Word[MemoryType]]

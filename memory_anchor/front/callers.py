@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from memory_anchor.domain.credential import Credential, Role
 from memory_anchor.domain.errors import NoCredential, Refused
 from memory_anchor.domain.model import Actor, Caller, Scope
-from memory_anchor.extensions.service.credential import Credential, Role
 from memory_anchor.runtime.wire import Preamble, call_nonce
 
 if TYPE_CHECKING:

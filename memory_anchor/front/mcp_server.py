@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from starlette.requests import Request
 
+    from memory_anchor.domain.credential import Credential
     from memory_anchor.domain.requests.fields import BaseRequest
-    from memory_anchor.extensions.service.credential import Credential
     from memory_anchor.extensions.service.variants import VariantChoice
     from memory_anchor.process.wiring import Core
     from memory_anchor.use_cases.memory import MemoryAnchor

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 from serving import Served, bearer, core_to_serve, key_for
 
+from memory_anchor.domain.credential import Role
 from memory_anchor.domain.errors import NoCredential
 from memory_anchor.domain.rights import RIGHTS, Action, Right
 from memory_anchor.domain.where import Where
 from memory_anchor.extensions.service import http_api
-from memory_anchor.extensions.service.credential import Role
 from memory_anchor.extensions.service.http_api import build_http
 from memory_anchor.extensions.service.http_v1 import PATHS, PRINCIPAL_OF_ROLE
 from memory_anchor.extensions.service.keys import FOLDER, KEY_CHARS, KEYS_FILE, KeyFile

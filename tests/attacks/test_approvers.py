@@ -14,8 +14,8 @@ from serving import Served, bearer, key_for
 from typer.testing import CliRunner
 
 from memory_anchor.base.json_values import Record
+from memory_anchor.domain.credential import Role
 from memory_anchor.domain.rights import version_stamp
-from memory_anchor.extensions.service.credential import Role
 from memory_anchor.extensions.service.keys import digest_of
 from memory_anchor.front.callers import REVIEWER
 from memory_anchor.front.cli import passphrase

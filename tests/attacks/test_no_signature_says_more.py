@@ -29,7 +29,8 @@ from typer.testing import CliRunner
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.domain.rights import purge_digest
-from memory_anchor.front.cli import care, constitution, devices, init, keep, passphrase, review
+from memory_anchor.extensions.devices import commands as devices
+from memory_anchor.front.cli import care, constitution, init, keep, passphrase, review
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.link import CHALLENGE_CALL
 from memory_anchor.identity import signed_requests

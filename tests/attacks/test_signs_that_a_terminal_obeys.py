@@ -15,8 +15,9 @@ import pytest
 
 from memory_anchor.admin import backup
 from memory_anchor.domain.errors import StoreDamaged
+from memory_anchor.extensions.transfer import commands as moving
 from memory_anchor.front import views
-from memory_anchor.front.cli import link, moving
+from memory_anchor.front.cli import link
 from memory_anchor.language.fences import neutralise
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor

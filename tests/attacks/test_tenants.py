@@ -23,10 +23,10 @@ from figures import figure
 from issuer import OURS, IssuerNearby
 from serving import Served, bearer, key_for
 
+from memory_anchor.domain.credential import Role
 from memory_anchor.domain.errors import MemoryAnchorError
 from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.domain.where import Where
-from memory_anchor.extensions.service.credential import Role
 from memory_anchor.extensions.service.http_api import build_http
 from memory_anchor.extensions.transfer.transfer_files import export_lines
 from memory_anchor.front import calls

@@ -20,9 +20,9 @@ from figures import figure
 from human_seat import Seat
 from serving import Served, bearer, core_to_serve, key_for
 
+from memory_anchor.domain.credential import Role
 from memory_anchor.domain.errors import BadInput, Unavailable
 from memory_anchor.extensions.service.batches import ITEMS_MAX
-from memory_anchor.extensions.service.credential import Role
 from memory_anchor.extensions.service.http_api import build_http, check_tls
 from memory_anchor.extensions.service.keys import FOLDER
 from memory_anchor.process.wiring import Core

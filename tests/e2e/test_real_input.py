@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from doors import COMMAND, House, answer
 
+from memory_anchor.extensions.transfer import commands as moving
 from memory_anchor.extensions.transfer.other_tools import read_items
-from memory_anchor.front.cli import moving
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
 SAVE = {"name": "save_memory", "arguments": {"content": "Written just before the end: port 7003"}}

@@ -17,8 +17,8 @@ from figures import figure
 from replicas import Owner, Replica
 
 from memory_anchor.adapters.working_copy import FRESH_S
+from memory_anchor.domain.credential import Role
 from memory_anchor.extensions.knowledge import shared_catalogue
-from memory_anchor.extensions.service.credential import Role
 
 if TYPE_CHECKING:
     from qdrantserver import Place

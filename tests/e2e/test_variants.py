@@ -12,7 +12,7 @@ import pytest
 from serving import Served, bearer, key_for
 from typer.testing import CliRunner
 
-from memory_anchor.extensions.service.credential import Role
+from memory_anchor.domain.credential import Role
 from memory_anchor.extensions.service.http_api import build_http
 from memory_anchor.extensions.service.http_v1 import PATHS
 from memory_anchor.front.cli.app import app

@@ -16,7 +16,10 @@ import pytest
 from human_seat import Seat
 from typer.testing import Result
 
-from memory_anchor.front.cli import care, knowledge, lorebooks, memories, moving
+from memory_anchor.extensions.knowledge import commands as knowledge
+from memory_anchor.extensions.lorebook import commands as lorebooks
+from memory_anchor.extensions.transfer import commands as moving
+from memory_anchor.front.cli import care, memories
 from memory_anchor.front.cli.completing import _inner, for_annotation
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor

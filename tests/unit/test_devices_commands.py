@@ -11,8 +11,8 @@ import pytest
 from devicekit import WORDS, Laptop, settled, texts_of
 from typer.testing import Result
 
+from memory_anchor.extensions.devices import commands as devices
 from memory_anchor.front.backend import MemoryBackend
-from memory_anchor.front.cli import devices
 from memory_anchor.identity.keys import Signer
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble

@@ -15,7 +15,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from memory_anchor.domain.requests.fields import BaseRequest
-from memory_anchor.front.cli import care, guide, knowledge, lorebooks, memories
+from memory_anchor.extensions.knowledge import commands as knowledge
+from memory_anchor.extensions.lorebook import commands as lorebooks
+from memory_anchor.front.cli import care, guide, memories
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.generated import Command
 from memory_anchor.front.cli.shorthand import parse_time

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from memory_anchor.extensions.transfer import commands as moving
 from memory_anchor.extensions.transfer import other_tools
-from memory_anchor.front.cli import link, moving
+from memory_anchor.front.cli import link
 from memory_anchor.process.wiring import Core
 
 Run = Callable[..., Result]

@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 from typer.testing import Result
 
 from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.extensions.transfer import commands as moving
 from memory_anchor.extensions.transfer import other_tools
+from memory_anchor.extensions.transfer.commands import TOOL_NAMES
 from memory_anchor.extensions.transfer.other_tools import TOOLS, ReadItem, parse_time
-from memory_anchor.front.cli import link, moving
-from memory_anchor.front.cli.moving import TOOL_NAMES
+from memory_anchor.front.cli import link
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
 

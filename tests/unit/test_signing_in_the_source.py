@@ -17,7 +17,7 @@ CALLERS = {
     "confirm": {"identity/approval.py:confirm", "identity/proposals.py:sign", "identity/identity_schema.py:reject"},
     "seal": {"identity/approved.py:sign_link", "identity/approved.py:put", "identity/approved.py:add"},
     "decide": {"identity/signed_requests.py:sign_request"},
-    "purge": {"front/cli/devices.py:sign_purge"},
+    "purge": {"extensions/devices/commands.py:sign_purge"},
     "vouch": {"identity/keys.py:vouch", "extensions/service/keys.py:new_key"},
 }
 """The one way to each kind of signature: where its statement is made."""

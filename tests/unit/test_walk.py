@@ -16,7 +16,9 @@ from typer.testing import Result
 
 from memory_anchor.domain.model import Layer
 from memory_anchor.domain.requests.fields import Moment
-from memory_anchor.front.cli import care, knowledge, lorebooks, memories
+from memory_anchor.extensions.knowledge import commands as knowledge
+from memory_anchor.extensions.lorebook import commands as lorebooks
+from memory_anchor.front.cli import care, memories
 from memory_anchor.front.cli.completing import _inner
 from memory_anchor.front.cli.generated import Command
 from memory_anchor.front.cli.shorthand import parse_time

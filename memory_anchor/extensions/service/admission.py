@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Protocol
 
 from memory_anchor.base.json_values import Record
+from memory_anchor.domain.credential import Credential, Role
 from memory_anchor.domain.errors import NoCredential, TooMany
-from memory_anchor.extensions.service.credential import Credential, Role
 from memory_anchor.extensions.service.keys import PREFIX, KeyFile, digest_of
 from memory_anchor.extensions.service.limits import Bucket, RefusedCredentials
 

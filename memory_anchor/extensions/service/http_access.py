@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import anyio.to_thread
 
+from memory_anchor.domain.credential import Credential, Role
 from memory_anchor.domain.errors import (
     BadInput,
     MemoryAnchorError,
@@ -32,7 +33,6 @@ from memory_anchor.domain.errors import (
     report,
 )
 from memory_anchor.extensions.service.admission import HOW, Admission
-from memory_anchor.extensions.service.credential import Credential, Role
 from memory_anchor.extensions.service.issuer import METADATA
 from memory_anchor.extensions.service.limits import RETRY_AFTER_S
 from memory_anchor.extensions.service.telemetry import Telemetry

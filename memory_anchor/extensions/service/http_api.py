@@ -32,6 +32,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
+from memory_anchor.domain.credential import Role
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
 from memory_anchor.domain.model import point_id
 from memory_anchor.domain.requests.checks import sentence
@@ -40,7 +41,6 @@ from memory_anchor.domain.rights import Action
 from memory_anchor.extensions.service import http_limits
 from memory_anchor.extensions.service.admission import Admission
 from memory_anchor.extensions.service.batches import Batches
-from memory_anchor.extensions.service.credential import Role
 from memory_anchor.extensions.service.http_access import (
     PATH_KEY,
     SECRET_PREFIX,

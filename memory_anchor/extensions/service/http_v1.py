@@ -26,12 +26,12 @@ from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_schema import schema_of
 from memory_anchor.base.json_values import Json, Record, kind_of, record
 from memory_anchor.domain import rights
+from memory_anchor.domain.credential import Role
 from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.domain.model import Actor
 from memory_anchor.domain.requests.checks import NAME_MAX, REQUEST_ID_MAX
 from memory_anchor.domain.requests.fields import BaseRequest, is_left_out
 from memory_anchor.domain.rights import Action, Principal
-from memory_anchor.extensions.service.credential import Role
 from memory_anchor.extensions.service.variants import DEFAULT_VARIANT, VariantChoice
 from memory_anchor.front.callers import PROJECT_HEADER, REVIEWER, actor_from, credential_of
 from memory_anchor.front.mcp_server import project_for

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, Record, items, parsed, record
+from memory_anchor.domain.credential import Credential, Role
 from memory_anchor.domain.errors import BadInput, NoCredential, Unavailable
-from memory_anchor.extensions.service.credential import Credential, Role
 from memory_anchor.extensions.service.keys import checked_name
 from memory_anchor.settings import JwtSettings
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.base.files import file_lock, read_bounded, write_atomic
 from memory_anchor.base.json_values import Json
+from memory_anchor.domain.credential import Credential, Role
 from memory_anchor.domain.errors import (
     BadInput,
     MemoryAnchorError,
@@ -34,7 +35,6 @@ from memory_anchor.domain.errors import (
     retry_on_conflict,
 )
 from memory_anchor.domain.ports import AuditLog, SharedRecords, Sharing
-from memory_anchor.extensions.service.credential import Credential, Role
 from memory_anchor.identity.keys import Approver, KeyRing, Signer, is_public, signed_by, signer_of
 from memory_anchor.identity.statements import Admitted
 

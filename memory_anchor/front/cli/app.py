@@ -14,20 +14,8 @@ import typer
 from typer.core import TyperGroup
 
 from memory_anchor.domain.errors import TABLE, BadInput
-from memory_anchor.front.cli import (
-    care,
-    devices,
-    evaluate,
-    guide,
-    keep,
-    knowledge,
-    link,
-    lorebooks,
-    memories,
-    moving,
-    served,
-    setup,
-)
+from memory_anchor.extensions import installed
+from memory_anchor.front.cli import care, guide, keep, link, memories, setup
 from memory_anchor.front.cli.constitution import make_app
 from memory_anchor.front.cli.output import show_failure
 from memory_anchor.front.gone import about_command
@@ -87,15 +75,9 @@ def root(
 memories.register(app)
 care.register(app)
 memories.register_contexts(app)
-setup.register_dashboard(app)
-evaluate.register(app)
 keep.register(app)
-moving.register(app)
-served.register(app)
-lorebooks.register(app)
-devices.register(app)
-knowledge.register(app)
 setup.register(app)
-evaluate.register_variants(app)
+for extension in installed():
+    extension.commands(app)
 app.add_typer(make_app(setup.identity, link.check_writable, setup.identity), name="constitution")
 guide.add_examples(app)

@@ -14,8 +14,8 @@ from memory_anchor.base.json_values import text as text_of
 from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.domain.requests import requests as asks
 from memory_anchor.domain.rights import purge_digest
+from memory_anchor.extensions import installed
 from memory_anchor.front.cli import completing, generated
-from memory_anchor.front.cli.devices import sign_purge
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
@@ -96,7 +96,8 @@ def purge(
         print_dim("nothing was erased")
         return
     answer = call("purge", ids=full_ids, text=text, seen=purge_digest(memories), human=signer)
-    sign_purge(signer, shown)
+    for extension in installed():
+        extension.purged(signer, shown)
     if json_:
         show_json(answer)
         return

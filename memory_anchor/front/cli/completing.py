@@ -61,7 +61,7 @@ def _inner(annotation: object) -> Iterator[object]:
         yield from _inner(part)
 
 
-def _completed(incomplete: str, values: Callable[[], Iterable[tuple[object, object]]]) -> list[tuple[str, str]]:
+def completed(incomplete: str, values: Callable[[], Iterable[tuple[object, object]]]) -> list[tuple[str, str]]:
     """Return the (value, description) that begin so and are plain to every shell."""
     try:
         pairs = [(str(value), str(about)) for value, about in values()]
@@ -75,7 +75,7 @@ def _rows(name: str, key: str, value: str, about: str = "") -> Completer:
     """Return the completer of one field of the rows that a call answers. about: the field that describes a row."""
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
-        return _completed(
+        return completed(
             incomplete, lambda: ((row[value], row[about] if about else "") for row in records(call(name)[key]))
         )
 
@@ -90,7 +90,7 @@ reports = _rows("context_reports", "reports", "id", "recorded_at")
 def ids(incomplete: str) -> list[tuple[str, str]]:
     """The newest memories; with some of an id typed, those that begin so in every state."""
     states, most = ((None, "archived", "superseded"), 1_000) if incomplete else ((None,), IDS_MAX)
-    return _completed(
+    return completed(
         incomplete,
         lambda: (
             (memory["id"], _about(memory))
@@ -102,7 +102,7 @@ def ids(incomplete: str) -> list[tuple[str, str]]:
 
 def pending(incomplete: str) -> list[tuple[str, str]]:
     """Memories that wait for review."""
-    return _completed(
+    return completed(
         incomplete,
         lambda: (
             (memory["id"], _about(memory))
@@ -117,7 +117,7 @@ def _about(memory: Record) -> str:
 
 
 def projects(incomplete: str) -> list[tuple[str, str]]:
-    return _completed(
+    return completed(
         incomplete,
         lambda: (
             (row["id"], next(iter(items(row["paths"])), "")) for row in records(call("projects_list")["projects"])
@@ -127,7 +127,7 @@ def projects(incomplete: str) -> list[tuple[str, str]]:
 
 def sources(incomplete: str) -> list[tuple[str, str]]:
     """Sources of knowledge by their id and by their kind."""
-    return _completed(
+    return completed(
         incomplete,
         lambda: (
             pair
@@ -141,7 +141,7 @@ def settings(incomplete: str) -> list[tuple[str, str]]:
     from memory_anchor.front.cli.setup import flat
     from memory_anchor.settings import Settings
 
-    return _completed(incomplete, lambda: flat(Settings().model_dump(mode="json")))
+    return completed(incomplete, lambda: flat(Settings().model_dump(mode="json")))
 
 
 def variants(incomplete: str) -> list[tuple[str, str]]:
@@ -150,25 +150,16 @@ def variants(incomplete: str) -> list[tuple[str, str]]:
     return [(f"{before}{comma}{name}=", about) for name, about in settings(last)]
 
 
-def keys(incomplete: str) -> list[tuple[str, str]]:
-    """Ids of access keys, from the key file."""
-    from memory_anchor.front.cli.served import keys_here
-
-    return _completed(
-        incomplete, lambda: ((key.id, f"{key.account} {key.role.value}") for key in keys_here().all().values())
-    )
-
-
 def proposals(incomplete: str) -> list[tuple[str, str]]:
     """Open proposals for the constitution."""
     from memory_anchor.front.cli.setup import identity
 
-    return _completed(incomplete, lambda: ((row.id, row.status.value) for row in identity().proposals()))
+    return completed(incomplete, lambda: ((row.id, row.status.value) for row in identity().proposals()))
 
 
 def devices(incomplete: str) -> list[tuple[str, str]]:
     """The other devices."""
-    return _completed(
+    return completed(
         incomplete,
         lambda: ((row["name"], "") for row in records(call("sync_status").get("devices", ())) if not row["here"]),
     )

@@ -26,9 +26,17 @@ from memory_anchor.base.json_values import Json, Record, items, record, records,
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused, report
 from memory_anchor.domain.requests.checks import text as checked_text
 from memory_anchor.front.cli.completing import words
-from memory_anchor.front.cli.knowledge import show_progress
 from memory_anchor.front.cli.link import call, data_dir, preamble
-from memory_anchor.front.cli.output import JsonOption, err, escaped, handle_errors, out, print_dim, show_json
+from memory_anchor.front.cli.output import (
+    JsonOption,
+    err,
+    escaped,
+    handle_errors,
+    out,
+    print_dim,
+    show_json,
+    show_progress,
+)
 from memory_anchor.front.cli.passphrase import ask_human, key_ring
 from memory_anchor.runtime import wire
 

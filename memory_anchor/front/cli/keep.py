@@ -24,11 +24,11 @@ from memory_anchor.base.json_values import Json, Record, record, whole
 from memory_anchor.domain.errors import TABLE, BadInput, Refused, StoreBusy, StoreDamaged, Unavailable
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir, read_key
-from memory_anchor.front.cli.moving import Ticker
 from memory_anchor.front.cli.output import (
     JsonOption,
     KeyFileOption,
     ServerOption,
+    Ticker,
     err,
     escaped,
     handle_errors,

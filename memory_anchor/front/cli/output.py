@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memory_anchor.base.json_values import Json, Record, optional_text, records, text, texts
+from memory_anchor.base.json_values import number as number_of
 from memory_anchor.base.terminal import visible, visible_json, visible_lines
 from memory_anchor.domain.errors import BadInput, DiskFull, MemoryAnchorError, report
 from memory_anchor.front.cli import link
@@ -246,3 +247,43 @@ def offer_project_link() -> None:
         return
     except MemoryAnchorError as error:
         err.print(f"[bold red]error:[/] {escaped(str(error))}")
+
+
+class Ticker:
+    """Progress on stderr: one line that changes on a terminal, else a line every `every` steps."""
+
+    def __init__(self, what: str, *, every: int = 1_000) -> None:
+        self._what = what
+        self._every = every
+        self._shown = 0
+        self._live = sys.stderr.isatty()
+
+    def at(self, done: int, total: int | None = None, what: str = "") -> None:
+        of = f" of {total}" if total else ""
+        text = f"{what or self._what} {done}{of}"
+        if self._live:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+        elif done - self._shown >= self._every or done < self._shown:
+            self._shown = done
+            sys.stderr.write(f"{text}\n")
+
+    def end(self) -> None:
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def show_progress(answer: Record, *, more: bool) -> None:
+    """Print the progress that `knowledge_sync` answered, on a terminal, over the line before."""
+    if err.is_terminal:
+        left = answer.get("unembedded")
+        line = f"{left} passages to embed" if left else progress_line(answer)
+        err.print(f"[dim]{line}[/]", end="\r" if more else "\n")
+
+
+def progress_line(counts: Record) -> str:
+    return (
+        f"{counts['read']} of {counts['documents'] or '?'} documents, {counts['passages']} passages, "
+        f"{number_of(counts['bytes']) / 1e6:.1f} MB, {counts['mb_s']} MB/s"
+    )

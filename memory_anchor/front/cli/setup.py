@@ -1,12 +1,11 @@
-"""Commands that set up and run: init, mcp, serve, dashboard, engine, install, uninstall, config."""
+"""Commands that set up and run: init, mcp, engine, install, uninstall, config."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.markup import escape
@@ -22,6 +21,8 @@ from memory_anchor.front.cli.output import JsonOption, handle_errors, out, print
 from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
+    from typer.core import TyperGroup
+
     from memory_anchor.front.clients.install import Plan
     from memory_anchor.identity.identity_schema import IdentitySchema
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     init.register(app, identity)
     app.command()(mcp)
-    app.command()(serve)
     app.command()(config)
     engine = group(app, "engine", "The process that owns the data directory: status, start, stop.")
     engine.command("status")(engine_status)
@@ -102,6 +102,7 @@ TRANSPORTS = ("stdio", "sse", "http")
 
 @handle_errors
 def mcp(
+    context: typer.Context,
     in_process: Annotated[bool, typer.Option("--in-process", help="Everything in this one process.")] = False,
     transport: Annotated[str, completing.choice(*TRANSPORTS)] = "stdio",
     host: Annotated[str | None, typer.Option(help="For sse and http.")] = None,
@@ -125,7 +126,8 @@ def mcp(
     options += ["--read-only"] * read_only + ["--no-memory"] * no_memory
     os.environ.update(arguments(options))
     if transport != "stdio":
-        _serve(host=host, port=port)
+        serve = cast("TyperGroup", context.find_root().command).commands["serve"]
+        context.invoke(serve, host=host, port=port)
         return
     if in_process:
         from memory_anchor.front.backend import run_in_process
@@ -134,35 +136,6 @@ def mcp(
     from memory_anchor.runtime.bridge import main as bridge
 
     raise typer.Exit(bridge([]))
-
-
-@handle_errors
-def serve(
-    host: Annotated[str | None, typer.Option(help="127.0.0.1; another one needs a key (`memory-anchor keys`).")] = None,
-    port: Annotated[int | None, typer.Option()] = None,
-    tls_cert: Annotated[str | None, typer.Option(metavar="PEM", help="Without a proxy that does TLS.")] = None,
-    tls_key: Annotated[str | None, typer.Option(metavar="PEM")] = None,
-) -> None:
-    """Serve MCP and /v1 over HTTP, on loopback or (with keys) to a team."""
-    _serve(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
-
-
-def _serve(**options: str | int | None) -> None:
-    os.umask(0o077)
-    from memory_anchor.adapters.system import SystemClock
-    from memory_anchor.extensions.service.http_api import open_listener
-    from memory_anchor.extensions.service.http_api import serve as serve_http
-    from memory_anchor.front.backend import owned_core
-    from memory_anchor.front.cli.served import keys_here
-    from memory_anchor.process.app import settings_of
-
-    http = {name: value for name, value in options.items() if value is not None}
-    settings = settings_of(os.environ, {"http": http} if http else None)
-    if not settings.project_dir:  # the folder it is started in, as for any other command
-        settings = settings.model_copy(update={"project_dir": preamble().project_dir})
-    listener = open_listener(settings, keys_here(), SystemClock().now())
-    with listener, owned_core(settings, data_dir()) as core:
-        serve_http(core, settings, listener, zone=preamble().zone)
 
 
 @handle_errors
@@ -291,28 +264,3 @@ def hook(event: Annotated[str, typer.Argument(help="SessionStart, UserPromptSubm
     from memory_anchor.front.clients.hooks import main as answer_hook
 
     sys.exit(answer_hook(event))
-
-
-PORT_MAX = 65_535
-
-
-def register_dashboard(app: typer.Typer) -> None:
-    app.command()(dashboard)
-
-
-@handle_errors
-def dashboard(port: Annotated[int, typer.Option(help="0 for any free one.")] = 0, json_: JsonOption = False) -> None:
-    """Open your memory in a browser: what waits for you, search, history, health. Loopback only."""
-    if not 0 <= port <= PORT_MAX:
-        raise BadInput(f"--port is {port}; allowed are 0 to {PORT_MAX}, 0 for any free one")
-    from memory_anchor.extensions.dashboard.app import serve
-
-    def announce(link: str) -> None:
-        sys.stdout.write((json.dumps({"url": link}) if json_ else link) + "\n")
-        sys.stdout.flush()
-        if json_:
-            return
-        print_dim("opens once, within 15 minutes; whatever changes a memory asks for your passphrase in the page")
-        print_dim("Ctrl-C ends it, and with it every page that is open")
-
-    serve(port, announce=announce)

@@ -29,6 +29,7 @@ from memory_anchor.front.cli.link import call, data_dir, preamble, run_signed
 from memory_anchor.front.cli.output import (
     HumanOption,
     JsonOption,
+    Ticker,
     err,
     escaped,
     handle_errors,
@@ -77,31 +78,6 @@ def open_session() -> Iterator[Ask]:
             yield ask
         finally:
             core.close()
-
-
-class Ticker:
-    """Progress on stderr: one line that changes on a terminal, else a line every `every` steps."""
-
-    def __init__(self, what: str, *, every: int = 1_000) -> None:
-        self._what = what
-        self._every = every
-        self._shown = 0
-        self._live = sys.stderr.isatty()
-
-    def at(self, done: int, total: int | None = None, what: str = "") -> None:
-        of = f" of {total}" if total else ""
-        text = f"{what or self._what} {done}{of}"
-        if self._live:
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-        elif done - self._shown >= self._every or done < self._shown:
-            self._shown = done
-            sys.stderr.write(f"{text}\n")
-
-    def end(self) -> None:
-        if self._live:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
 
 
 ERRORS_SHOWN = 20

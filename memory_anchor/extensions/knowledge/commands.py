@@ -13,10 +13,11 @@ from typing import Annotated
 
 import typer
 
-from memory_anchor.base.json_values import Record, items, number, record, records, text, texts
+from memory_anchor.base.json_values import Record, items, record, records, text, texts
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.requests import knowledge_requests as asks
-from memory_anchor.front.cli import completing, generated, lorebooks
+from memory_anchor.extensions.lorebook import commands as lorebooks
+from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
@@ -25,12 +26,13 @@ from memory_anchor.front.cli.output import (
     HumanOption,
     JsonOption,
     block,
-    err,
     escaped,
     handle_errors,
     out,
     print_dim,
+    progress_line,
     show_json,
+    show_progress,
 )
 from memory_anchor.front.cli.passphrase import human_signer
 
@@ -126,21 +128,6 @@ def _read_all(source: str, *, begin: bool) -> None:
             show_progress(answer, more=more)
 
 
-def show_progress(answer: Record, *, more: bool) -> None:
-    """Print the progress that `knowledge_sync` answered, on a terminal, over the line before."""
-    if err.is_terminal:
-        left = answer.get("unembedded")
-        line = f"{left} passages to embed" if left else _progress(answer)
-        err.print(f"[dim]{line}[/]", end="\r" if more else "\n")
-
-
-def _progress(counts: Record) -> str:
-    return (
-        f"{counts['read']} of {counts['documents'] or '?'} documents, {counts['passages']} passages, "
-        f"{number(counts['bytes']) / 1e6:.1f} MB, {counts['mb_s']} MB/s"
-    )
-
-
 def _show_sources(source: str, as_json: bool) -> None:
     answer = call("knowledge_sources")
     if source:
@@ -157,7 +144,7 @@ def _list(answer: Record, _: Values) -> None:
         waits = f", {source['waiting']} waiting" if source.get("waiting") else ""
         out.print(f"  {source['documents']} documents, {source['passages']} passages{waits}")
         if source.get("reading"):
-            out.print(f"  [dim]reading: {_progress(record(source['reading']))}[/]")
+            out.print(f"  [dim]reading: {progress_line(record(source['reading']))}[/]")
         if left := source.get("left_out"):
             counts = ", ".join(f"{count} {escaped(why)}" for why, count in record(left).items())
             out.print(f"  [dim]left out: {counts}[/]")

@@ -1,8 +1,8 @@
-"""Commands for a served memory: access keys (`keys create`, `list`, `revoke`).
+"""Commands for a served memory: `serve`, and its access keys (`keys create`, `list`, `revoke`).
 
-They work on the key file of this data directory, which a running server reads with every request (replicas share it);
-no engine is asked. Creating a key needs the human's passphrase, since the record is signed; revoking one does not: it
-only takes rights away.
+Those of the keys work on the key file of this data directory, which a running server reads with every request
+(replicas share it); no engine is asked. Creating a key needs the human's passphrase, since the record is signed;
+revoking one does not: it only takes rights away.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from memory_anchor.base.json_values import text
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
-from memory_anchor.front.cli.link import data_dir
+from memory_anchor.front.cli.link import data_dir, preamble
 from memory_anchor.front.cli.output import (
     JsonOption,
     err,
@@ -40,6 +40,7 @@ _HOURS = {"h": 1, "d": 24, "w": 168}
 
 
 def register(app: typer.Typer) -> None:
+    app.command()(serve)
     keys = group(app, "keys", HELP)
     keys.command("create")(create)
     keys.command("list")(list_)
@@ -63,8 +64,8 @@ def create(
 ) -> None:
     """Make a key and show it, once; needs the passphrase."""
     from memory_anchor.adapters.system import SystemClock, new_bytes
+    from memory_anchor.domain.credential import Role
     from memory_anchor.domain.requests.checks import project_id
-    from memory_anchor.extensions.service.credential import Role
     from memory_anchor.extensions.service.keys import describe_key, new_key
     from memory_anchor.process.app import settings_of
 
@@ -129,6 +130,13 @@ def list_(json_: JsonOption = False) -> None:
         print_dim("there is no key yet: `memory-anchor keys create`")
 
 
+def key_ids(incomplete: str) -> list[tuple[str, str]]:
+    """Ids of access keys, from the key file."""
+    return completing.completed(
+        incomplete, lambda: ((key.id, f"{key.account} {key.role.value}") for key in keys_here().all().values())
+    )
+
+
 @handle_errors
 def revoke(
     key: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `keys list` shows it.")],
@@ -167,3 +175,28 @@ def _until(expires: str, now: datetime) -> datetime | None:
     if at is None or at.tzinfo is None:
         raise BadInput(f"expires is {expires[:40]!r}; allowed are 12h, 90d, 4w, or a time such as 2027-01-31T00:00:00Z")
     return at
+
+
+@handle_errors
+def serve(
+    host: Annotated[str | None, typer.Option(help="127.0.0.1; another one needs a key (`memory-anchor keys`).")] = None,
+    port: Annotated[int | None, typer.Option()] = None,
+    tls_cert: Annotated[str | None, typer.Option(metavar="PEM", help="Without a proxy that does TLS.")] = None,
+    tls_key: Annotated[str | None, typer.Option(metavar="PEM")] = None,
+) -> None:
+    """Serve MCP and /v1 over HTTP, on loopback or (with keys) to a team."""
+    os.umask(0o077)
+    from memory_anchor.adapters.system import SystemClock
+    from memory_anchor.extensions.service.http_api import open_listener
+    from memory_anchor.extensions.service.http_api import serve as serve_http
+    from memory_anchor.front.backend import owned_core
+    from memory_anchor.process.app import settings_of
+
+    options = {"host": host, "port": port, "tls_cert": tls_cert, "tls_key": tls_key}
+    http = {name: value for name, value in options.items() if value is not None}
+    settings = settings_of(os.environ, {"http": http} if http else None)
+    if not settings.project_dir:  # the folder it is started in, as for any other command
+        settings = settings.model_copy(update={"project_dir": preamble().project_dir})
+    listener = open_listener(settings, keys_here(), SystemClock().now())
+    with listener, owned_core(settings, data_dir()) as core:
+        serve_http(core, settings, listener, zone=preamble().zone)
