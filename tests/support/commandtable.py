@@ -10,13 +10,14 @@ from pathlib import Path
 import typer
 from typer.main import get_command_name
 
-from memory_anchor.front import cli
+import memory_anchor
 from memory_anchor.front.cli import generated
 from memory_anchor.front.cli.app import app
 
 ASKERS = {"ask_human", "ask_human_on_tty", "human_signer", "ask_passphrase", "_ask_hidden", "_ask_twice", "unlock"}
 """The functions that ask for it."""
-FOLDER = Path(next(iter(cli.__path__)))
+PACKAGE = Path(next(iter(memory_anchor.__path__)))
+FILES = (*(PACKAGE / "front" / "cli").glob("*.py"), *(PACKAGE / "extensions").glob("*/commands.py"))
 AROUND = {"handle_errors"}
 """What wraps every command; after a failure it offers to link the folder, as `projects link` does."""
 Function = tuple[str, str]
@@ -27,17 +28,18 @@ class Uses:
 
     def __init__(self) -> None:
         self.of: dict[Function, set[Function]] = {}
-        for file in FOLDER.glob("*.py"):
+        for file in FILES:
             tree = ast.parse(file.read_text(encoding="utf-8"))
+            module = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
             imported = {
-                (alias.asname or alias.name): (str(node.module).rpartition(".")[2], alias.name)
+                (alias.asname or alias.name): (str(node.module), alias.name)
                 for node in ast.walk(tree)
-                if isinstance(node, ast.ImportFrom) and str(node.module).startswith(cli.__name__)
+                if isinstance(node, ast.ImportFrom) and str(node.module).startswith(memory_anchor.__name__)
                 for alias in node.names
             }
             for node in ast.walk(tree):
                 if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                    self.of.setdefault((file.stem, node.name), set()).update(_used(node, file.stem, imported))
+                    self.of.setdefault((module, node.name), set()).update(_used(node, module, imported))
 
     def asks(self, start: Function) -> bool:
         """Return whether a function, or one that it uses, asks for the passphrase."""
@@ -58,7 +60,7 @@ def _used(node: ast.AST, module: str, imported: dict[str, Function]) -> Iterator
         if isinstance(part, ast.Name):
             yield imported.get(part.id, (module, part.id))
         elif isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id in imported:
-            yield imported[part.value.id][1], part.attr  # a function of an imported module
+            yield ".".join(imported[part.value.id]), part.attr  # a function of an imported module
 
 
 def commands(of: typer.Typer = app, before: str = "") -> Iterator[tuple[str, Callable[..., object]]]:
@@ -81,7 +83,7 @@ def that_ask() -> set[str]:
         if made is not None:
             asks = made.human or made.signs is not None
         else:
-            asks = uses.asks((function.__module__.rpartition(".")[2], function.__name__))
+            asks = uses.asks((function.__module__, function.__name__))
         if asks:
             asking.add(name)
     return asking
