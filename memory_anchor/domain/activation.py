@@ -303,14 +303,19 @@ def age_days(since: datetime, now: datetime) -> float:
     return max(0.0, (now - since).total_seconds() / DAY_S)
 
 
+def fades_from(memory: Memory) -> datetime:
+    """Return when a memory begins to fade: when it was learned, or what it plans is to happen, if that is later."""
+    return max(memory.learned_at, memory.when or memory.learned_at)
+
+
 def last_used_at(memory: Memory) -> datetime:
-    """Return when the memory was last used, or learned if it never was."""
-    return max(memory.learned_at, memory.usage.last_at or memory.learned_at)
+    """Return when the memory was last used, or began to fade if it never was."""
+    return max(fades_from(memory), memory.usage.last_at or memory.learned_at)
 
 
 def activation_of(memory: Memory, now: datetime, settings: ActivationSettings = DEFAULTS) -> float:
     """Return the activation of a memory at `now` by the formula of the settings, without noise or spreading."""
-    usage, born = memory.usage, age_days(memory.learned_at, now)
+    usage, born = memory.usage, age_days(fades_from(memory), now)
     shown = SHOWN_WEIGHT * min(usage.shown, SHOWN_COUNTED)
     if settings.formula == "seed":
         return seed_activation(born, usage.count + shown)

@@ -16,11 +16,16 @@ from math import isclose
 
 from memory_anchor.domain.model import Layer, Memory
 from memory_anchor.domain.ports import SparseVector
-from memory_anchor.language.terms import is_chinese, normal, terms, weighted
+from memory_anchor.language.due_dates import may_be_due
+from memory_anchor.language.terms import is_chinese, normal, term_id, terms, weighted
 from memory_anchor.language.words import listed
 
 WORDS_DIFFER = 1e-4
 """Relative difference of a weight after it was stored in 32 bits."""
+_DUE_TERM = "\x1fdue"
+"""A term that no text has: it is among the words of every fact and event that may be due."""
+DATED = SparseVector((term_id(_DUE_TERM),), (1.0,))
+"""The query that finds these, however many there are besides."""
 CONTEXT_WEIGHT = 0.5
 """Weight of an occurrence in the text before, relative to one in the memory's own words."""
 CONTEXT_CHARS = 600
@@ -86,6 +91,8 @@ def searched_words(memory: Memory) -> SparseVector:
     weights: dict[str, float] = {term: float(count) for term, count in counts.items()}
     for term, count in Counter(terms(memory.context)).items():
         weights[term] = weights.get(term, 0.0) + CONTEXT_WEIGHT * count
+    if memory.layer in (Layer.VERIFIED_FACT, Layer.EVENT_LOG) and may_be_due(memory):
+        weights[_DUE_TERM] = 1.0
     return weighted(weights)
 
 

@@ -25,7 +25,7 @@ from typing import Protocol
 from memory_anchor.domain.ports import SparseVector
 from memory_anchor.language.words import base_forms, listed, placed
 
-TERMS_VERSION = 2
+TERMS_VERSION = 3
 K1 = 1.2
 """BM25 saturation. b is 0: memories are short, and length normalisation cost 2.4 points of R@10 (docs/retrieval.md)."""
 MAX_TERM_CHARS = 200

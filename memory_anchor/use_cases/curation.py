@@ -60,6 +60,7 @@ from memory_anchor.ingest.letting_in import IN_FORCE
 from memory_anchor.ingest.messages import Message, conversation, fold
 from memory_anchor.ingest.model_calls import Style
 from memory_anchor.ingest.profile import ProfileLine, profile_of
+from memory_anchor.language.indexing import DATED
 from memory_anchor.language.perspective import Perspective
 from memory_anchor.layers.records import newest_first, with_receipt
 from memory_anchor.recall.snippets import marked
@@ -220,6 +221,17 @@ class Curation:
                 descending=True,
             )
         return newest_first(memories, now)[: request.limit]
+
+    def dated(self, *, limit: int) -> list[Memory]:
+        """Return the readable facts and events that may be due, by their words, at most `limit` of each layer."""
+        readers, now = tuple(sorted(audiences(self._writes.actor.scope))), self._writes.services.clock.now()
+        live = (Status.ACTIVE.value, Status.DISPUTED.value)
+        where = Where((OneOf("audience", readers), OneOf("state", live)), (expired_by(now),))
+        store, found = self._records.store, list[Memory]()
+        for layer in (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value):
+            points = [hit.point_id for hit in store.matching(layer, DATED, where, limit=limit)]
+            found += [entry.memory for entry in store.get(layer, points)]
+        return found
 
     def edit(self, request: EditMemory) -> WriteOutcome:
         """Write a new version with another text; the old one stays in its history."""

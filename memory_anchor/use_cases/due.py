@@ -1,12 +1,10 @@
 """Open tasks and dates: when a memory is due, what is due now, and what of it was shown today.
 
-A memory is due by its own content, not by a type: an event planned for later (`when`), a tag
-`due:DATE`, the tag `todo` (due at once), or a date in its words that lay ahead when they were written. It stops being
-due when it is said to be done, forgotten or replaced, and, where it was only planned, `OVER_DAYS` after it. A brief
-shows each once a day, and nothing that is so long over.
-
-A day and month without a year are the nearest ones: a plan where they lay ahead, and nothing where the text tells what
-was (`language/deadlines`). The file holds ids and days, no text; lost, a line is shown once more.
+A memory is due by its own content, not by a type (`language/due_dates`). However many there are, those that may be are
+found by a term that indexing gives them (`indexing.DATED`); the newest are read besides, since a day is another one in
+another zone. It stops being due when it is said to be done, forgotten or replaced, and, where it was only planned,
+`OVER_DAYS` after it. A brief shows each once a day, and nothing that is so long over. The file holds ids and days, no
+text; lost, a line is shown once more.
 """
 
 from __future__ import annotations
@@ -16,29 +14,23 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 from memory_anchor.base.files import write_atomic
 from memory_anchor.domain.model import Memory, Status
-from memory_anchor.language.deadlines import deadline, planned
-from memory_anchor.language.timespans import AHEAD_DAYS, BEGINNING, horizon, says_it_happened
-from memory_anchor.language.timewords import time_range
+from memory_anchor.language.due_dates import TODO_TAGS, due_at
+from memory_anchor.language.timespans import AHEAD_DAYS, horizon
 
 DUE = "due.json"
 """Name of the file in the data directory."""
 OVER_DAYS = 30
 """What passed so long ago is listed no more, but for what had to be done by then; no brief shows it."""
 READ = 400
-"""The newest facts, and as many events, that are looked through for dates."""
-KEPT, READINGS_KEPT = 2_000, 4_096
-TODO_TAGS = frozenset({"todo", "task", "待办"})
-DUE_TAG = "due:"
+"""The newest facts, and as many events, that are looked through for dates whatever is indexed."""
+DATED_MAX = 10_000
+"""Facts, and as many events, that are found by `indexing.DATED`."""
+KEPT = 2_000
 DONE_TAG = "done"
-YEAR = timedelta(days=365)
-LAST_INSTANT = timedelta(seconds=1)
-"""Before a day's end: what is due on a day names that day."""
 _lock = threading.Lock()
 
 
@@ -50,44 +42,6 @@ class DueMemory:
     memory: Memory
     at: datetime | None
     must: bool = True
-
-
-def due_at(memory: Memory, zone: str) -> tuple[datetime | None, bool]:
-    """Return the end of the day a memory is due on, and whether it must be done by then.
-
-    None where it names none that lay ahead when it was written.
-    """
-    written = memory.learned_at
-    for tag in memory.tags:
-        if tag.name.startswith(DUE_TAG):
-            return _day_end(tag.name.removeprefix(DUE_TAG), zone), True
-    if memory.when is not None and memory.when > written + timedelta(hours=1):
-        return memory.when, False
-    return _said(memory.content, written, zone)
-
-
-@lru_cache(READINGS_KEPT)
-def _said(text: str, written: datetime, zone: str) -> tuple[datetime | None, bool]:
-    """Return the end of the period that lay ahead when this was written, and whether that is a limit. Cached: a start
-    reads hundreds."""
-    limit = deadline(text, written=written, zone=zone)
-    if end := limit or planned(text, written=written, zone=zone):
-        return (end - LAST_INSTANT if end < written + 3 * YEAR else None), limit is not None
-    period = time_range(text, now=written, zone=zone)
-    if period is None or period.start.year == BEGINNING.year:
-        return None, False
-    if says_it_happened(text) and period.start <= written:
-        return None, False  # "on Monday it failed", written on that Monday
-    is_back_to = period.start < written < period.end <= written + timedelta(days=1)  # "within 30 days" ends today
-    lies_ahead = written + timedelta(hours=12) < period.end < written + 3 * YEAR
-    return (period.end - LAST_INSTANT if lies_ahead and not is_back_to else None), False
-
-
-def _day_end(day: str, zone: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)) + timedelta(days=1) - LAST_INSTANT
-    except ValueError:
-        return None
 
 
 def due_of(

@@ -54,7 +54,7 @@ from memory_anchor.settings import AgentSettings
 from memory_anchor.upkeep import history as versions_of
 from memory_anchor.upkeep.job_kit import JobReport
 from memory_anchor.use_cases.curation import Conversations, Curation, ReviewItem
-from memory_anchor.use_cases.due import DUE, READ, DueFile, DueMemory, due_of
+from memory_anchor.use_cases.due import DATED_MAX, DUE, READ, DueFile, DueMemory, due_of
 from memory_anchor.use_cases.maintenance import Maintenance, Moving
 from memory_anchor.use_cases.services import Process, Project, Services
 from memory_anchor.use_cases.used_memories import USED_MEMORIES_FILE, UsedMemories
@@ -253,8 +253,9 @@ class MemoryAnchor:
             self.writes.check_writable()
             file.note([self.services.records.read(request.done, self.actor.scope).id], f"{now:%Y-%m-%d}", what="done")
         layers = (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value)
-        memories = [memory for layer in layers for memory in self.listing(layer=layer, limit=READ)]
-        return due_of(memories, now=now, zone=self.actor.zone, done=file.done(), ahead_days=request.days)
+        memories = {memory.id: memory for memory in self.curation.dated(limit=DATED_MAX)}
+        memories |= {memory.id: memory for layer in layers for memory in self.listing(layer=layer, limit=READ)}
+        return due_of(memories.values(), now=now, zone=self.actor.zone, done=file.done(), ahead_days=request.days)
 
     @use_case(requests.WhyNot)
     def why_not(self, request: requests.WhyNot) -> dict[str, Json]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from memory_anchor.domain.model import Actor, Outcome, Status
+from memory_anchor.domain.ports import Entry
 from memory_anchor.extensions.dashboard import wording
 from memory_anchor.front.calls import run
 from memory_anchor.hooks import brief
@@ -124,6 +126,20 @@ def test_what_lies_ahead_heads_no_timeline(planned: list[str]) -> None:
     assert [day for day, _ in days] == [iso(n)[:10] for n in (1, 0, -9, 9, 400)]
 
 
+def test_a_plan_fades_from_the_day_it_is_for(anchor: MemoryAnchor, clock: ManualClock) -> None:
+    """Rule forget.plan: the night that forgets counts a planned event's age from its day, as its time to live does."""
+    plan = anchor.log_event("The demo with the board is in hall 4", when=iso(40)).id
+    told = anchor.log_event("The crane was greased").id
+
+    clock.advance(days=39)
+    anchor.run_job("forget")
+
+    assert [anchor.get(str(name)).status for name in (plan, told)] == [Status.ACTIVE, Status.ARCHIVED]
+    clock.advance(days=40)
+    anchor.run_job("forget")
+    assert anchor.get(str(plan)).status is Status.ARCHIVED
+
+
 # --- what is overdue ----------------------------------------------------------------------------------------------
 
 
@@ -147,3 +163,25 @@ def test_what_is_overdue_is_the_first_that_due_tells_until_it_is_done(
     assert [item["overdue"] for item in shown] == [True, True, True, False, False]
     assert [due.memory.id for due in anchor.due(done=tagged)] == [said, chinese, soon, task]
     assert {line.id for line in brief.due_lines(anchor)} == {soon, task}  # nobody is reminded for ever
+
+
+def test_a_date_is_due_however_many_memories_came_after(core: Core, anchor: MemoryAnchor, clock: ManualClock) -> None:
+    """Due: a date in the words of a fact or an event, a plan, a tag; 410 facts and 410 events were written since."""
+    dated = [
+        anchor.save_memory("The licence of the crane must be renewed by 12 January 2026").id,
+        anchor.log_event("温室的合同最晚1月10日续签").id,
+        anchor.log_event("The demo with the board", when=iso(20)).id,
+        anchor.save_memory("The left greenhouse needs a new lock", tags=["todo"]).id,
+        anchor.save_memory("The insurance of the van ends", tags=["due:2026-01-05"]).id,
+    ]
+    clock.advance(seconds=1)
+    later = [anchor.save_memory("The crane was painted blue").id, anchor.log_event("Lorry 7 left").id]
+    for one in map(anchor.get, later):
+        copies = [replace(one, id=f"later{number:04}{one.id[-4:]}", revision=None) for number in range(410)]
+        core.services.store.put(one.layer.value, [Entry(copy) for copy in copies])
+
+    found = [item.memory.id for item in anchor.due(days=60)]
+
+    assert sorted(found) == sorted(map(str, dated))
+    anchor.forget(str(dated[0]))
+    assert dated[0] not in [item.memory.id for item in anchor.due(days=60)]

@@ -77,7 +77,7 @@ BUDGETS: dict[str, int] = {
     "hooks": 908,
     "identity": 3750,
     "ingest": 4135,
-    "language": 4920,
+    "language": 4990,
     "layers": 1256,
     "process": 925,
     "recall": 5150,
@@ -85,7 +85,7 @@ BUDGETS: dict[str, int] = {
     "settings": 555,
     "testing": 170,
     "upkeep": 3060,
-    "use_cases": 2760,
+    "use_cases": 2715,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
 in the commit what was dropped for it."""
