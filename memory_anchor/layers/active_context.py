@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cachetools import TTLCache
+from cachetools import LRUCache, TTLCache
 
 from memory_anchor.base.json_values import Json, parsed
 from memory_anchor.domain.errors import BadInput
@@ -49,6 +49,7 @@ class ActiveContext:
         self._on_evict = on_evict
         self._lock = threading.Lock()
         self._caches: dict[tuple[str, str, str, str], tuple[Scope, TTLCache[str, _Value]]] = {}
+        self._ended: LRUCache[tuple[str, str, str, str], datetime] = LRUCache(CONVERSATIONS_MAX)
 
     def expiry_of(self, ttl_s: int) -> datetime:
         """Return when a value expires that is set now."""
@@ -92,16 +93,19 @@ class ActiveContext:
                     values = self._cache_of(scope)
                     values.update({key: value for key, value in taken.items() if key not in values})
             raise
+        with self._lock:
+            self._ended[_key(scope)] = self._clock.now()
+
+    def ended_at(self, scope: Scope) -> datetime | None:
+        """Return when this conversation was last ended in this process, whether it had values or not."""
+        with self._lock:
+            return self._ended.get(_key(scope))
 
     def drop(self, matches: Callable[[str, str], bool]) -> int:
         """Remove every value whose key and JSON text match, in all conversations; return how many there were."""
         with self._lock:
-            matching = [
-                (values, key)
-                for _, values in self._caches.values()
-                for key, value in values.items()
-                if matches(key, value.encoded)
-            ]
+            held = [(values, key, value) for _, values in self._caches.values() for key, value in values.items()]
+            matching = [(values, key) for values, key, value in held if matches(key, value.encoded)]
             for values, key in matching:
                 values.pop(key, None)
             return len(matching)

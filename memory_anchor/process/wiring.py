@@ -321,6 +321,7 @@ class Core:
             yield_to_requests=self.foreground.wait_until_quiet,
             segment=reader.topics,
             extract=reader.save_facts,
+            ended_at=shared.active.ended_at,
         )
         if self.shared is None:
             return upkeep

@@ -21,7 +21,7 @@ from memory_anchor.base.json_values import Json, Record, parsed
 from memory_anchor.base.request_gate import FairLock
 from memory_anchor.domain.activation import DEFAULTS, ActivationSettings
 from memory_anchor.domain.errors import retry_on_conflict
-from memory_anchor.domain.model import HISTORY, Memory, MemoryType, Status
+from memory_anchor.domain.model import HISTORY, Memory, MemoryType, Scope, Status
 from memory_anchor.domain.ports import AuditLog, Entry, LanguageModel, MemoryStore
 from memory_anchor.domain.versions import Revision
 from memory_anchor.domain.where import Condition, OneOf, Where
@@ -54,7 +54,7 @@ class Upkeep:
     must save nothing twice. tags: replaced when tags were counted. recalled: what searches showed together. asks_user:
     types whose contradictions wait for the user. yield_to_requests: returns when no request waits for an answer, or
     soon; called between small pieces of work, never with `lock` held. batch_item: held while one item of a pushed batch
-    is read and written, and by a purge.
+    is read and written, and by a purge. ended_at: when a conversation was ended, if it was.
     """
 
     store: MemoryStore
@@ -72,6 +72,7 @@ class Upkeep:
     recalled: RecalledTogether | None = None
     yield_to_requests: Callable[[], None] = lambda: None
     batch_item: AbstractContextManager[bool | None] = field(default_factory=FairLock)
+    ended_at: Callable[[Scope], datetime | None] = lambda _: None
 
     @property
     def lifecycle(self) -> LifecycleSettings:

@@ -121,8 +121,7 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
     """Write the stories of every conversation that ended since the last run, one per audience.
 
     counts: stories, by_model, by_summary, parts that no story would have made shorter, conversations that have not
-    ended, and the tokens of the events and of their stories: what a context spends on the same conversation without and
-    with consolidation.
+    ended, and the tokens that a context spends on the events and on their stories.
     """
     since, read_until = _progress(up, at)
     idle = timedelta(seconds=up.lifecycle.idle_conversation_s)
@@ -132,8 +131,9 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
     extracted = left_as_they_are = 0
     is_unfinished = False
     for events in _conversations(up, since, at):
-        last = events[-1]
-        if not (last.key == SESSION_ENDED or at - max(m.recorded_at for m in events) >= idle):
+        last, last_at = events[-1], max(m.recorded_at for m in events)
+        ended_at = last_at if last.key == SESSION_ENDED else up.ended_at(last.scope)
+        if (ended_at is None or ended_at < last_at) and at - last_at < idle:
             waiting.append(min(m.recorded_at for m in events))
             continue
         name = "|".join((last.scope.conversation, last.audience, last.scope.user, last.scope.agent))

@@ -16,6 +16,7 @@ from memory_anchor.domain.where import Where
 from memory_anchor.layers.active_context import CONVERSATIONS_MAX, KEYS_MAX
 from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.upkeep.job_kit import Limits
 from memory_anchor.use_cases.memory import MemoryAnchor
 
 NESTED: Any = []
@@ -251,3 +252,49 @@ def test_a_conversation_that_cannot_be_logged_keeps_no_other_from_it(
     core.close()
 
     assert [event.memory.content for event in store.scan("event_log", Where())[0]] == ["topic: b"]
+
+
+def _talk(anchor: MemoryAnchor, clock: ManualClock, subject: str) -> None:
+    more = " What else was said about it took a good while and is not needed to know what had happened."
+    for step in ("was slow", "was measured", "got an index", "was fast again"):
+        anchor.log_event(f"The {subject} {step}.{more}")
+        clock.advance(minutes=1)
+
+
+def _stories(core: Core, clock: ManualClock) -> int:
+    return int(core.scheduler.run("consolidate", clock.now(), Limits()).counts["stories"])
+
+
+@pytest.mark.parametrize("how", ["end_session", "twice", "with a value", "the client goes"])
+def test_an_ended_conversation_is_told_at_the_next_run(
+    core: Core, agent: Actor, anchor: MemoryAnchor, clock: ManualClock, how: str
+) -> None:
+    """Rule 6.1: a story is written once its session ends, also one that leaves nothing to store; others wait."""
+    _talk(anchor, clock, "report")
+    _talk(core.anchor(replace(agent, scope=Scope(agent="claude-code", conversation="another"))), clock, "import")
+    assert _stories(core, clock) == 0
+
+    if how == "with a value":
+        anchor.set_active("current_topic", "the report")
+    for _ in range(1 + (how == "twice")):
+        if how == "the client goes":
+            core.end_conversation(agent)
+        else:
+            anchor.end_session()
+
+    assert _stories(core, clock) == 1
+
+
+def test_a_conversation_that_goes_on_after_its_end_waits_again(
+    core: Core, anchor: MemoryAnchor, clock: ManualClock
+) -> None:
+    """Rule 6.1: what is said after an end is told after the next one, and nothing twice."""
+    _talk(anchor, clock, "report")
+    anchor.end_session()
+    clock.advance(minutes=1)
+    _talk(anchor, clock, "export")
+
+    assert _stories(core, clock) == 0
+    anchor.end_session()
+    assert _stories(core, clock) == 1
+    assert _stories(core, clock) == 0
