@@ -269,7 +269,7 @@ def _stories(core: Core, clock: ManualClock) -> int:
 def test_an_ended_conversation_is_told_at_the_next_run(
     core: Core, agent: Actor, anchor: MemoryAnchor, clock: ManualClock, how: str
 ) -> None:
-    """Rule 6.1: a story is written once its session ends, also one that leaves nothing to store; others wait."""
+    """Rule consolidate.ended: told once its session ends, also with nothing to store; others wait."""
     _talk(anchor, clock, "report")
     _talk(core.anchor(replace(agent, scope=Scope(agent="claude-code", conversation="another"))), clock, "import")
     assert _stories(core, clock) == 0
@@ -288,7 +288,7 @@ def test_an_ended_conversation_is_told_at_the_next_run(
 def test_a_conversation_that_goes_on_after_its_end_waits_again(
     core: Core, anchor: MemoryAnchor, clock: ManualClock
 ) -> None:
-    """Rule 6.1: what is said after an end is told after the next one, and nothing twice."""
+    """Rule consolidate.ended: what is said after an end is told after the next one, and nothing twice."""
     _talk(anchor, clock, "report")
     anchor.end_session()
     clock.advance(minutes=1)
