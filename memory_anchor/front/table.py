@@ -133,6 +133,7 @@ def _inbox(items: list[ReviewItem], anchor: MemoryAnchor) -> Record:
             }
             for item in items
         ],
+        "waiting": anchor.curation.waiting(0)[0],
         "passes_at": anchor.project.settings.gate.active,
     }
 

@@ -254,6 +254,21 @@ def test_the_first_card_says_when_saving_fails(house: House, browser: Browser, m
     assert "Saving fails" not in browser.get("/").text
 
 
+def test_the_first_card_says_how_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: what waits for a human is counted in full at first sight, with a way to it; one page shows twenty."""
+    house = House(tmp_path)
+    with house.here(monkeypatch):
+        browser = house.browser()
+        for number, told in ((1, "1 decision"), (23, "23 decisions")):
+            for room in range(len(house.ids), number):
+                house.add(f"room {room}", f"Maybe room {room} gets a new door", confidence=0.75)
+            page = browser.get("/").text
+            first = page[page.index('id="g1"') : page.index('id="g2"')]
+            assert f'<a href="#waits">{number} wait for you</a>' in first
+            assert f'<a href="#waits">{told}</a>' in page
+            assert page.count('class="card item"') == min(number, 20)
+
+
 def test_every_job_has_a_name_and_a_sentence_in_both_languages(house: House, browser: Browser) -> None:
     """Issue 18: no raw identifier, nothing left untranslated."""
     jobs = {one["name"] for one in link.call("jobs_list")["jobs"]} | {nightly.JOB, sync_job.JOB}

@@ -78,6 +78,7 @@ def inbox(seen: str, form: Query | None = None) -> Page:
     return {
         "items": waiting[:INBOX_SHOWN],
         "more": len(waiting) > INBOX_SHOWN,
+        "waits": _how_many(len(waiting), whole(answer["waiting"])),
         "law": {**law, "proposals": proposals},
         "pulse": pulse(newest),
         "changed": changed[:CHANGES_SHOWN],
@@ -85,6 +86,11 @@ def inbox(seen: str, form: Query | None = None) -> Page:
         "seen_at": seen,
         "gate": answer["passes_at"],
     }
+
+
+def _how_many(listed: int, pending: int) -> str:
+    """Return how many decisions wait: all that are pending, or those listed, "20+" where contradictions go on."""
+    return f"{INBOX_SHOWN}+" if listed > INBOX_SHOWN >= pending else str(max(listed, pending))
 
 
 def _author(by: str) -> tuple[str, str]:
@@ -281,14 +287,13 @@ def context(query: Query, _: Words) -> Page:
         else:
             blocks[-1][1] += f"{line}\n"
     built = {**built, "citations": _named(records(built.get("citations")))}
-    earlier = actions.ask("context_reports")["reports"]
     return {
         "task": task,
         "budget": budget,
         "built": built,
         "blocks": [(title, text.strip()) for title, text in blocks if text.strip()],
         "report": built["report"],
-        "earlier": items(earlier)[:REPORTS_READ],
+        "earlier": items(actions.ask("context_reports")["reports"])[:REPORTS_READ],
         "law": actions.constitution(),
     }
 
