@@ -13,17 +13,27 @@ from pathlib import Path
 from memory_anchor.base.files import file_error, remove_durably, sync_folder
 from memory_anchor.domain.errors import StoreDamaged
 
-JOURNAL = "restoring.json"
+JOURNAL, STAGING = "restoring.json", "restore-"
 
 
 def finish_restore(data_dir: Path) -> bool:
     """Finish a restore that was interrupted in its last step; return whether there was one.
 
-    Raises StoreDamaged: the journal cannot be read, and nothing is guessed.
+    What one that was killed earlier unpacked is removed. Raises StoreDamaged: the journal cannot be read, and nothing
+    is guessed.
     """
     path = data_dir / JOURNAL
-    if not path.exists():
-        return False
+    is_begun = path.exists()
+    if is_begun:
+        _move_in(data_dir, path)
+    for staging in data_dir.glob(f"{STAGING}*"):
+        shutil.rmtree(staging, ignore_errors=True)
+    if is_begun:
+        remove_durably(path)
+    return is_begun
+
+
+def _move_in(data_dir: Path, path: Path) -> None:
     try:
         journal = json.loads(path.read_text(encoding="utf-8"))
         staging, aside = data_dir / str(journal["staging"]), data_dir / str(journal["aside"])
@@ -43,6 +53,3 @@ def finish_restore(data_dir: Path) -> bool:
         raise StoreDamaged(f"{path} cannot be read; move it away and restore the backup again.") from error
     except OSError as error:
         raise file_error(error, data_dir) from error
-    shutil.rmtree(staging, ignore_errors=True)
-    remove_durably(path)
-    return True

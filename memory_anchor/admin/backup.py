@@ -14,6 +14,7 @@ which removes its lock and its running engine's socket, and takes two renames wi
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import io
 import json
@@ -28,7 +29,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypedDict
 
 from memory_anchor.adapters.payload import from_payload, to_payload
-from memory_anchor.adapters.restoring import JOURNAL, finish_restore
+from memory_anchor.adapters.restoring import JOURNAL, STAGING, finish_restore
 from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE
 from memory_anchor.admin.backup_manifest import FORMAT, CollectionPart, Manifest, read_manifest
 from memory_anchor.admin.purge import decoded_text
@@ -53,21 +54,11 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 KNOWN_FILE = "backups.json"
-REPLACED, STAGING = "replaced-", "restore-"
+REPLACED = "replaced-"
 STAYS = frozenset(
     {
-        "store.lock",
-        "records.lock",
-        "service.lock",
-        "run",
-        "logs",
-        "handshakes",
-        "backups",
-        "sync",
-        REQUESTS,
-        RUNNER_FILE,
-        KNOWN_FILE,
-        JOURNAL,
+        *("store.lock", "records.lock", "service.lock", "run", "logs", "handshakes", "backups", "sync"),
+        *(REQUESTS, RUNNER_FILE, KNOWN_FILE, JOURNAL),
     }
 )
 """Entries of a data directory that belong to the machine, not to a backup; the store is backed up as its memories."""
@@ -116,6 +107,7 @@ def create(core: Core, target: Path) -> MadeBackup:
     parts = target.with_name(f".{target.name}.{os.getpid()}.parts")
     try:
         make_folder(target.parent)
+        _add_known(core.data_dir, target, now.isoformat())  # before: what a kill leaves of it is found again
         parts.mkdir(mode=0o700)
         core.services.usage.flush()
         with core.services.records.lock, core.knowledge.frozen():
@@ -138,6 +130,8 @@ def create(core: Core, target: Path) -> MadeBackup:
         raise file_error(error, target) from error
     finally:
         shutil.rmtree(parts, ignore_errors=True)
+        if not target.exists():
+            remove_known(core.data_dir, target)
 
 
 def free_target(target: Path, now: datetime) -> Path:
@@ -262,11 +256,20 @@ def known_backups(data_dir: Path) -> list[KnownBackup]:
 
 
 def _add_known(data_dir: Path, target: Path, made_at: str) -> None:
+    _remove_left(data_dir)
     backups = [
         backup for backup in known_backups(data_dir) if backup["file"] != str(target) and Path(backup["file"]).exists()
     ]
     new: KnownBackup = {"file": str(target), "made_at": made_at}
     _save_known(data_dir, [*backups, new][-KNOWN_MAX:])
+
+
+def _remove_left(data_dir: Path) -> None:
+    """Remove what killed processes left beside the known backups: every text in the clear."""
+    for file in (Path(backup["file"]) for backup in known_backups(data_dir)):
+        for left in file.parent.glob(f".{glob.escape(file.name)}.[0-9]*.*"):
+            if left.suffix in (".parts", ".tmp") and left.suffixes[-2] != f".{os.getpid()}":
+                shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
 
 
 def remove_known(data_dir: Path, target: Path) -> None:
@@ -441,8 +444,6 @@ def restore(
         )
     if not lock.held:
         raise Refused(f"{data_dir} is not locked; a restore holds its lock")
-    for stray in data_dir.glob(f"{STAGING}*"):
-        shutil.rmtree(stray)
     staging = data_dir / f"{STAGING}{os.getpid()}"
     try:
         manifest = unpack(file, staging / "archive")
@@ -514,6 +515,7 @@ class KnownBackups:
     def erase(self, matches: PurgeTraces) -> int:
         """Erase versions and what was copied into others as in the store, and whole other files that match; return how
         many there were."""
+        _remove_left(self._data_dir)
         return sum(
             _rewrite(Path(backup["file"]), matches)
             for backup in known_backups(self._data_dir)

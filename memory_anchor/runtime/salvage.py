@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from memory_anchor.adapters.edge_damage import ShardContent, read_log, read_shard
 from memory_anchor.adapters.edge_shards import MIGRATIONS, RECORD_FILE, PointCount, too_old
 from memory_anchor.adapters.payload import checksum_matches, from_payload
-from memory_anchor.adapters.restoring import JOURNAL, finish_restore
+from memory_anchor.adapters.restoring import JOURNAL, STAGING, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
 from memory_anchor.admin import backup
 from memory_anchor.admin.backup_manifest import Manifest
@@ -132,7 +132,7 @@ def salvage(settings: Settings, data_dir: Path, *, now: datetime) -> SalvageRepo
     engine.stop(data_dir)
     with DirectoryLock.acquire(data_dir, role="doctor") as lock:
         finish_restore(data_dir)
-        staging = data_dir / f"{backup.STAGING}{os.getpid()}"
+        staging = data_dir / f"{STAGING}{os.getpid()}"
         shutil.rmtree(staging, ignore_errors=True)
         try:
             staging.mkdir(mode=0o700)

@@ -278,15 +278,54 @@ def test_a_killed_restore_is_finished_and_nothing_of_either_side_is_lost(archive
     assert (new / "audit" / "audit.jsonl").read_text().startswith("{")
 
 
-def test_what_a_killed_restore_unpacked_goes_with_the_next_one(archive, shelf):
+@pytest.mark.parametrize("next_step", ["opened", "restored again"])
+def test_what_a_killed_restore_unpacked_goes_with_the_next_start(archive, shelf, next_step):
     """Rule restore.crash: it holds every text in the clear, and nobody knows of it."""
     left = shelf.data_dir / "restore-4711" / "archive" / "memories"
     left.mkdir(parents=True)
     (left / "verified_fact-000000.jsonl").write_text("The rope needs drying")
 
-    shelf.restore(archive)
+    if next_step == "opened":
+        with DirectoryLock.acquire(shelf.data_dir, role="test") as lock, closing(opened(shelf.data_dir, lock)):
+            pass
+    else:
+        shelf.restore(archive)
 
     assert not list(shelf.data_dir.glob("restore-*"))
+
+
+@pytest.mark.parametrize("next_step", ["a purge", "the next backup"])
+@pytest.mark.parametrize("where", ["the first backup", "a purge of it"])
+def test_what_a_killed_backup_left_goes_with_the_next_step(core, tmp_path, monkeypatch, where, next_step):
+    """Rule backup.crash: every text in the clear beside its place; a purge that leaves it would certify too much."""
+    ids = filled(core)
+    file, gone = tmp_path / "shelf" / "kept.tar.gz", PurgeTraces.of((), ids[:1])
+    if where != "the first backup":
+        backup.create(core, file)
+
+    def dies(*_given):
+        raise Crash
+
+    with monkeypatch.context() as killed:
+        killed.setattr(os, "getpid", lambda: 4711)
+        killed.setattr(backup, "replace_durably", dies)
+        killed.setattr(backup, "remove_known", lambda *_given: None)
+        for owner, name in ((shutil, "rmtree"), (Path, "unlink")):  # no process is left to clean up
+            killed.setattr(owner, name, lambda *_given, **_how: None)
+        with pytest.raises(Crash):
+            backup.create(core, file) if where == "the first backup" else backup.KnownBackups(core.data_dir).erase(gone)
+    assert len(list(file.parent.glob(".kept.tar.gz.4711.*"))) == 2
+    assert backup.out_of_reach(core.data_dir) == ([str(file)] if where == "the first backup" else [])
+
+    if next_step == "a purge":
+        backup.KnownBackups(core.data_dir).erase(gone)
+    else:
+        backup.create(core, tmp_path / "another.tar.gz")
+
+    assert list(file.parent.glob(".*")) == []
+    assert [known["file"] for known in backup.known_backups(core.data_dir)][-1] == str(
+        file if next_step == "a purge" else tmp_path / "another.tar.gz"
+    )
 
 
 @pytest.mark.skipif(not hasattr(os, "sync"), reason="nothing syncs everything here")
