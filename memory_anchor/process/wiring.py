@@ -69,7 +69,6 @@ from memory_anchor.extensions.devices.sync_job import DeviceSync
 from memory_anchor.extensions.knowledge.library import Library
 from memory_anchor.extensions.knowledge.sharing import TurnPoll
 from memory_anchor.extensions.lorebook.lorebooks import LorebookStore
-from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.keys import Approver
 from memory_anchor.identity.signed_requests import Challenges, SignedCall
 from memory_anchor.ingest.conversation_learning import ConversationLearner, EventReader
@@ -381,15 +380,13 @@ class Core:
                 root=root,
                 settings=settings,
                 gate=services.gate(settings),
-                identity=IdentitySchema(
-                    project_dir=Path(root) if root else None,
-                    project_id=project_id,
-                    home=self.data_dir / "identity" / project_id,
+                identity=services.identity_of(
+                    settings,
+                    project_id,
+                    root,
+                    data_dir=self.data_dir,
                     clock=self.clock,
                     audit=self.audit,
-                    budget_tokens=settings.budget.identity,
-                    min_interval_s=settings.constitution.min_interval_s,
-                    distinct_approvers=settings.constitution.distinct_approvers,
                     sharing=self.sharing,
                     account=self.settings.scope.account if root else account,
                 ),

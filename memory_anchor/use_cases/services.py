@@ -27,7 +27,7 @@ from memory_anchor.domain.activation import DECAY_RATES, ActivationSettings, rat
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.freshness import FreshnessChecker
 from memory_anchor.domain.model import MemoryType, Scope
-from memory_anchor.domain.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, SharedRecords
+from memory_anchor.domain.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, SharedRecords, Sharing
 from memory_anchor.extensions.knowledge.library import Library
 from memory_anchor.extensions.lorebook.lorebooks import LorebookStore
 from memory_anchor.identity.identity_schema import IdentitySchema
@@ -175,6 +175,32 @@ def asks_user(settings: Settings) -> frozenset[MemoryType]:
     """Return the types whose contradictions wait for the user: all but those that `conflicts.policy` settles."""
     settled = {kind for kind, chosen in policy(settings).by_type.items() if chosen is not Resolution.ASK_USER}
     return frozenset(MemoryType) - settled
+
+
+def identity_of(
+    settings: Settings,
+    project_id: str,
+    root: str,
+    *,
+    data_dir: Path,
+    clock: Clock,
+    audit: AuditLog,
+    sharing: Sharing | None,
+    account: str,
+) -> IdentitySchema:
+    """Return L0 of a project. root: its folder here, "" for none; account: whose it is."""
+    return IdentitySchema(
+        project_dir=Path(root) if root else None,
+        project_id=project_id,
+        home=data_dir / "identity" / project_id,
+        clock=clock,
+        audit=audit,
+        budget_tokens=settings.budget.identity,
+        min_interval_s=settings.constitution.min_interval_s,
+        distinct_approvers=settings.constitution.distinct_approvers,
+        sharing=sharing,
+        account=account,
+    )
 
 
 def rules_folder(scope: Scope, root: str, *, local_account: str) -> str:

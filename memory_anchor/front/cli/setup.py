@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -52,39 +51,31 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
     from memory_anchor.domain.model import Scope
     from memory_anchor.extensions.service.keys import checked_name
     from memory_anchor.front.cli.passphrase import audit_trail, shared_records
-    from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.process.app import settings_of
     from memory_anchor.process.wiring import project_settings
-    from memory_anchor.use_cases.services import rules_folder
+    from memory_anchor.use_cases.services import identity_of, rules_folder
 
     clock = SystemClock()
     home = data_dir()
     make_private(home)
     settings, shared = settings_of(os.environ), shared_records()
     project_id, root = Projects(home / "projects.json", Ids(clock).new).of(preamble().project_dir)
-    project_config = project_settings(settings, root)
     project_id = checked_project_id(project or preamble().project or settings.scope.project or project_id)
-    whose = account or settings.scope.account
+    own = settings.scope.account
     if account:
-        if checked_name("account", account) == settings.scope.account:
+        if checked_name("account", account) == own:
             raise BadInput(f"{account} is this server's own account; leave --account out")
         root, project_id = "", checked_project_id(project or settings.scope.project or DEFAULT)
-        project_config, project_id = (
-            settings,
-            rules_folder(Scope(account, project_id), "", local_account=settings.scope.account),
-        )
-    audit = audit_trail(home)
-    return IdentitySchema(
-        project_dir=Path(root) if root else None,
-        project_id=project_id,
-        home=home / "identity" / project_id,
+        project_id = rules_folder(Scope(account, project_id), "", local_account=own)
+    return identity_of(
+        project_settings(settings, root),
+        project_id,
+        root,
+        data_dir=home,
         clock=clock,
-        audit=audit,
-        account=whose,
-        budget_tokens=project_config.budget.identity,
-        min_interval_s=project_config.constitution.min_interval_s,
-        distinct_approvers=project_config.constitution.distinct_approvers,
+        audit=audit_trail(home),
         sharing=shared[1] if shared is not None else None,
+        account=account or own,
     )
 
 
