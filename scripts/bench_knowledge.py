@@ -49,7 +49,7 @@ def main(passages: int) -> None:
         with DirectoryLock.acquire(data, role="bench") as lock:
             core = build_core(Settings(), data_dir=data, lock=lock, embedder=embedder)
             anchor = core.anchor(Actor(Caller.HUMAN))
-            anchor.knowledge_add(str(docs), "files")
+            anchor.knowledge.add(str(docs), "files")
             told["index_s"] = timed(core)
             told["index_per_min"] = round(60 * passages / float(told["index_s"]))
             core.knowledge.sync(core.knowledge.readable(anchor.actor.scope)[0])
@@ -67,13 +67,13 @@ def main(passages: int) -> None:
             queries = [f"what about {' '.join(chance.choices(WORDS, k=4))}" for _ in range(QUESTIONS)]
             embedder.queries(["warm"])
             told["embed_ms"], told["embed_cpu_ms"] = median([lambda q=q: embedder.queries([q + "?"]) for q in queries])
-            anchor.knowledge_search("warm")
+            anchor.knowledge.search("warm")
             began = time.process_time()
             while core.knowledge.index.load_page():
                 pass
             told["read_cpu_s"] = round(time.process_time() - began, 1)
-            anchor.knowledge_search("warm again")
-            told["search_ms"], told["search_cpu_ms"] = median([lambda q=q: anchor.knowledge_search(q) for q in queries])
+            anchor.knowledge.search("warm again")
+            told["search_ms"], told["search_cpu_ms"] = median([lambda q=q: anchor.knowledge.search(q) for q in queries])
             core.close()
     print(json.dumps(told))
 

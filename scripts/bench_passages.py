@@ -66,12 +66,12 @@ def as_documents(core: Any, case: dict[str, Any], folder: Path) -> list[list[str
 
 def asked(core: Any, case: dict[str, Any], folder: Path) -> list[Any]:
     anchor = core.anchor(Actor(Caller.HUMAN))
-    anchor.knowledge_add(str(folder), "files")
-    while anchor.knowledge_sync("", False)["left"]:
+    anchor.knowledge.add(str(folder), "files")
+    while anchor.knowledge.sync("", False)["left"]:
         pass
     while core.knowledge.embed(64):
         pass
-    return [anchor.knowledge_search(query["text"], limit=DEPTH) for query in case["queries"]]
+    return [anchor.knowledge.search(query["text"], limit=DEPTH) for query in case["queries"]]
 
 
 def as_events(core: Any, case: dict[str, Any], folder: Path) -> list[list[str]]:

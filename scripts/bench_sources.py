@@ -41,7 +41,7 @@ def main(folder: Path, kind: str) -> None:
     with tempfile.TemporaryDirectory() as scratch, DirectoryLock.acquire(Path(scratch), role="bench") as lock:
         core = build_core(Settings(), data_dir=Path(scratch), lock=lock, embedder=embedder)
         anchor = core.anchor(Actor(Caller.HUMAN))
-        source = anchor.knowledge_add(str(folder), kind)
+        source = anchor.knowledge.add(str(folder), kind)
         told = {f"first_{name}": value for name, value in read(core).items()}
         while core.knowledge.embed(64):
             pass
@@ -51,7 +51,7 @@ def main(folder: Path, kind: str) -> None:
         while core.knowledge.embed(64):
             pass
         told["embedded_again"] = embedder.texts - int(told["embedded"])
-        (state,) = anchor.knowledge_sources()
+        (state,) = anchor.knowledge.sources()
         told |= {"documents": state.documents, "passages": state.passages, "left_out": dict(state.counted)}
         told["passages_per_min"] = round(60 * state.passages / max(float(told["first_cpu_s"]), 0.01))
         core.close()

@@ -96,7 +96,7 @@ def saved(first: str, second: str, settings: Settings, embedder: Any) -> tuple[s
         anchor.save_memory(first)
         core.services.searcher.index.embed_pending(8)
         outcome = anchor.save_memory(second)
-        live = {one.content: one.status.value for one in anchor.listing(limit=10)}
+        live = {one.content: one.status.value for one in anchor.curation.listing(limit=10)}
         core.close()
     kind = outcome.relation.value if outcome.relation and outcome.outcome.value == "added" else ""
     return kind if kind in LINKED else outcome.outcome.value, live, outcome.reason
@@ -159,7 +159,7 @@ def _in_order(kind: str, texts: Sequence[str], settings: Settings, embedder: Any
         for text in texts:
             answers.append(anchor.save_memory(text))
             core.services.searcher.index.embed_pending(8)
-        live = {one.content: one.status.value for one in anchor.listing(limit=10)}
+        live = {one.content: one.status.value for one in anchor.curation.listing(limit=10)}
         core.close()
     current = {text for text, status in live.items() if status in ("active", "disputed", "pending")}
     last, wrong = answers[-1], set()

@@ -155,7 +155,7 @@ def _handoff(anchor: MemoryAnchor, audience: str | None) -> str:
 
 
 def _review(anchor: MemoryAnchor) -> str:
-    waiting = anchor.inbox(limit=REVIEWED_MAX)
+    waiting = anchor.curation.inbox(limit=REVIEWED_MAX)
     if not waiting:
         return "No memory of this project waits for review and none contradicts another. Tell the user so."
     lines = [

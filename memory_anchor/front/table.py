@@ -167,8 +167,14 @@ def _constitution(anchor: MemoryAnchor, _: asks.GetConstitution) -> Record:
 def _sources(states: list[SourceState], anchor: MemoryAnchor) -> Record:
     library = anchor.services.knowledge
     shown = views.knowledge_sources(states, unembedded=library.unembedded(), now=library.clock.now())
-    books = anchor.lorebooks()["books"]
+    books = anchor.lore.books()["books"]
     return shown | ({"lorebooks": books} if books else {})
+
+
+def _remove(anchor: MemoryAnchor, request: wanted.KnowledgeRemove) -> Record:
+    if anchor.lore.has(request.source):
+        return anchor.lore.remove(request.source)
+    return anchor.knowledge.remove(request)
 
 
 def _report(stored: RecordedReport, anchor: MemoryAnchor) -> Record:
@@ -196,7 +202,7 @@ ROWS: Mapping[str, Row] = {
         _row("propose", asks.ProposeChange, MemoryAnchor.propose, lambda proposal, _: views.proposal(proposal)),
         _row("events", asks.SearchEvents, MemoryAnchor.search_events, _for_reader(views.events)),
         _row("get", asks.GetMemory, _get, _as_is),
-        _row("list", asks.ListMemories, MemoryAnchor.listing, _many),
+        _row("list", asks.ListMemories, lambda anchor, asked: anchor.curation.listing(asked), _many),
         _row("due", asks.ListDue, MemoryAnchor.due, _due),
         _row("show", asks.ShowMemory, MemoryAnchor.show, _one),
         _row("profile", asks.ReadProfile, MemoryAnchor.profile, lambda lines, _: views.profile(lines)),
@@ -229,43 +235,62 @@ ROWS: Mapping[str, Row] = {
         ),
         _row("found_in", asks.RememberConversation, MemoryAnchor.extract, _candidates),
         _row("forget", asks.ForgetMemory, MemoryAnchor.forget, _outcome),
-        _row("edit", asks.EditMemory, MemoryAnchor.edit, _outcome),
-        _row("judge", asks.JudgeMemory, MemoryAnchor.judge, _outcome),
-        _row("pin", asks.PinMemory, MemoryAnchor.pin, _outcome),
-        _row("unpin", asks.UnpinMemory, MemoryAnchor.unpin, _outcome),
-        _row("restore", asks.RestoreMemory, MemoryAnchor.restore, _outcome),
-        _row("inbox", asks.ReviewInbox, MemoryAnchor.inbox, _inbox),
-        _row("sides", asks.ReviewSides, MemoryAnchor.sides, _many),
-        _row("accept", asks.AcceptPending, MemoryAnchor.accept, _outcome),
-        _row("reject", asks.RejectPending, MemoryAnchor.reject, _outcome),
-        _row("settle", asks.ResolveConflict, MemoryAnchor.settle, _outcome),
-        _row("pause", asks.PauseAgents, MemoryAnchor.pause, _as_is),
-        _row("undo", asks.Undo, MemoryAnchor.undo, _as_is),
-        _row("purge_preview", asks.PreviewPurge, MemoryAnchor.preview_purge, _as_is),
-        _row("purge", asks.Purge, MemoryAnchor.purge, _as_is),
-        _row("jobs_run", asks.RunJob, MemoryAnchor.run_job, _job),
-        _row("jobs_switch", asks.SwitchJobs, MemoryAnchor.switch_jobs, _as_is),
-        _row("context_report", asks.ReadReport, MemoryAnchor.report, _report),
-        _row("reindex", asks.ReindexStore, MemoryAnchor.reindex, _as_is),
-        _row("projects_list", moved.ListProjects, MemoryAnchor.projects, _as_is),
-        _row("projects_link", moved.LinkProject, MemoryAnchor.link_project, _as_is),
-        _row("projects_merge", moved.MergeProjects, MemoryAnchor.merge_projects, _as_is),
-        _row("lorebook_add", asks.AddLorebook, MemoryAnchor.add_lorebook, _as_is),
-        _row("lorebook_list", asks.ListLorebooks, MemoryAnchor.lorebooks, _as_is),
-        _row("lorebook_show", asks.ShowLorebook, MemoryAnchor.show_lorebook, _as_is),
-        _row("lorebook_remove", asks.RemoveLorebook, MemoryAnchor.remove_lorebook, _as_is),
-        _row("lorebook_export", asks.ExportLorebook, MemoryAnchor.export_lorebook, _as_is),
-        _row("lorebook_scan", asks.ScanLorebook, MemoryAnchor.scan_lorebook, _for_reader(views.scanned_lore)),
-        _row("export_begin", moved.BeginExport, MemoryAnchor.begin_export, _as_is),
-        _row("export_page", moved.ExportPage, MemoryAnchor.export_page, _as_is),
-        _row("import_projects", moved.ImportProjects, MemoryAnchor.import_projects, _as_is),
-        _row("import_lines", moved.ImportLines, MemoryAnchor.import_lines, _as_is),
-        _row("knowledge_search", wanted.KnowledgeSearch, MemoryAnchor.knowledge_search, _passages),
-        _row("knowledge_get", wanted.KnowledgeGet, MemoryAnchor.knowledge_get, _for_reader(views.knowledge_opened)),
-        _row("knowledge_add", wanted.KnowledgeAdd, MemoryAnchor.knowledge_add, _source),
-        _row("knowledge_push", wanted.KnowledgePush, MemoryAnchor.knowledge_push, _source),
-        _row("knowledge_sources", wanted.KnowledgeSources, MemoryAnchor.knowledge_sources, _sources),
-        _row("knowledge_sync", wanted.KnowledgeSync, MemoryAnchor.knowledge_sync, _as_is),
-        _row("knowledge_remove", wanted.KnowledgeRemove, MemoryAnchor.knowledge_remove, _as_is),
+        _row("edit", asks.EditMemory, lambda anchor, asked: anchor.curation.edit(asked), _outcome),
+        _row("judge", asks.JudgeMemory, lambda anchor, asked: anchor.curation.judge(asked), _outcome),
+        _row("pin", asks.PinMemory, lambda anchor, asked: anchor.curation.pin(asked), _outcome),
+        _row("unpin", asks.UnpinMemory, lambda anchor, asked: anchor.curation.unpin(asked), _outcome),
+        _row("restore", asks.RestoreMemory, lambda anchor, asked: anchor.curation.restore(asked), _outcome),
+        _row("inbox", asks.ReviewInbox, lambda anchor, asked: anchor.curation.inbox(asked), _inbox),
+        _row("sides", asks.ReviewSides, lambda anchor, asked: anchor.curation.sides(asked), _many),
+        _row("accept", asks.AcceptPending, lambda anchor, asked: anchor.curation.accept(asked), _outcome),
+        _row("reject", asks.RejectPending, lambda anchor, asked: anchor.curation.reject(asked), _outcome),
+        _row("settle", asks.ResolveConflict, lambda anchor, asked: anchor.curation.settle(asked), _outcome),
+        _row("pause", asks.PauseAgents, lambda anchor, asked: anchor.maintenance.pause(asked), _as_is),
+        _row("undo", asks.Undo, lambda anchor, asked: anchor.maintenance.undo(asked), _as_is),
+        _row("purge_preview", asks.PreviewPurge, lambda anchor, asked: anchor.maintenance.preview_purge(asked), _as_is),
+        _row("purge", asks.Purge, lambda anchor, asked: anchor.maintenance.purge(asked), _as_is),
+        _row("jobs_run", asks.RunJob, lambda anchor, asked: anchor.maintenance.run_job(asked), _job),
+        _row("jobs_switch", asks.SwitchJobs, lambda anchor, asked: anchor.maintenance.switch_jobs(asked), _as_is),
+        _row("context_report", asks.ReadReport, lambda anchor, asked: anchor.maintenance.report(asked), _report),
+        _row("reindex", asks.ReindexStore, lambda anchor, asked: anchor.maintenance.reindex(asked), _as_is),
+        _row("projects_list", moved.ListProjects, lambda anchor, asked: anchor.maintenance.projects(asked), _as_is),
+        _row("projects_link", moved.LinkProject, lambda anchor, asked: anchor.maintenance.link(asked), _as_is),
+        _row("projects_merge", moved.MergeProjects, lambda anchor, asked: anchor.maintenance.merge(asked), _as_is),
+        _row("lorebook_add", asks.AddLorebook, lambda anchor, asked: anchor.lore.add(asked), _as_is),
+        _row("lorebook_list", asks.ListLorebooks, lambda anchor, asked: anchor.lore.books(asked), _as_is),
+        _row("lorebook_show", asks.ShowLorebook, lambda anchor, asked: anchor.lore.show(asked), _as_is),
+        _row("lorebook_remove", asks.RemoveLorebook, lambda anchor, asked: anchor.lore.remove(asked), _as_is),
+        _row("lorebook_export", asks.ExportLorebook, lambda anchor, asked: anchor.lore.export(asked), _as_is),
+        _row(
+            "lorebook_scan",
+            asks.ScanLorebook,
+            lambda anchor, asked: anchor.lore.scan(asked),
+            _for_reader(views.scanned_lore),
+        ),
+        _row("export_begin", moved.BeginExport, lambda anchor, asked: anchor.moving.begin_export(asked), _as_is),
+        _row("export_page", moved.ExportPage, lambda anchor, asked: anchor.moving.export_page(asked), _as_is),
+        _row(
+            "import_projects", moved.ImportProjects, lambda anchor, asked: anchor.moving.import_projects(asked), _as_is
+        ),
+        _row("import_lines", moved.ImportLines, lambda anchor, asked: anchor.moving.import_lines(asked), _as_is),
+        _row(
+            "knowledge_search", wanted.KnowledgeSearch, lambda anchor, asked: anchor.knowledge.search(asked), _passages
+        ),
+        _row(
+            "knowledge_get",
+            wanted.KnowledgeGet,
+            lambda anchor, asked: anchor.knowledge.open(asked),
+            _for_reader(views.knowledge_opened),
+        ),
+        _row("knowledge_add", wanted.KnowledgeAdd, lambda anchor, asked: anchor.knowledge.add(asked), _source),
+        _row("knowledge_push", wanted.KnowledgePush, lambda anchor, asked: anchor.knowledge.push(asked), _source),
+        _row(
+            "knowledge_sources",
+            wanted.KnowledgeSources,
+            lambda anchor, asked: anchor.knowledge.sources(asked),
+            _sources,
+        ),
+        _row("knowledge_sync", wanted.KnowledgeSync, lambda anchor, asked: anchor.knowledge.sync(asked), _as_is),
+        _row("knowledge_remove", wanted.KnowledgeRemove, _remove, _as_is),
     )
 }

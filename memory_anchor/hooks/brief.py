@@ -281,7 +281,7 @@ def _lasting(anchor: MemoryAnchor) -> list[RecalledLine]:
     rules = [
         rule
         for kind in LASTING
-        for rule in anchor.listing(layer=facts, status="active", type=kind.value, limit=LASTING_READ)
+        for rule in anchor.curation.listing(layer=facts, status="active", type=kind.value, limit=LASTING_READ)
     ]
     rules.sort(key=lambda rule: (-rule.priority, -rule.happened_at.timestamp()))
     return [RecalledLine.of_memory(anchor, rule) for rule in rules]
@@ -290,7 +290,7 @@ def _lasting(anchor: MemoryAnchor) -> list[RecalledLine]:
 def _recent(anchor: MemoryAnchor, since: datetime | None) -> list[RecalledLine]:
     """Return what happened and what was learned last, newest first. since: only what was recorded from then on."""
     now = anchor.services.clock.now()
-    facts = anchor.listing(layer=Layer.VERIFIED_FACT.value, status="active", limit=RECENT_FACTS)
+    facts = anchor.curation.listing(layer=Layer.VERIFIED_FACT.value, status="active", limit=RECENT_FACTS)
     recent = [*anchor.services.events.recent(anchor.actor.scope, RECENT_EVENTS), *facts]
     fresh = [memory for memory in recent if since is None or memory.recorded_at >= since]
     return [RecalledLine.of_memory(anchor, memory) for memory in newest_first(fresh, now)]

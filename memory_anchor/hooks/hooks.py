@@ -297,7 +297,7 @@ class Hooks:
         """Return one line for a client's status bar: what this conversation was shown and wrote, red when it cannot."""
         loaded = len(self._recalled(anchor))
         layers = (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value)
-        memories = [memory for layer in layers for memory in anchor.listing(layer=layer, limit=STATUS_READ)]
+        memories = [memory for layer in layers for memory in anchor.curation.listing(layer=layer, limit=STATUS_READ)]
         conversation, now = anchor.actor.scope.conversation, anchor.services.clock.now()
         saved = [
             memory

@@ -42,14 +42,20 @@ from memory_anchor.domain.model import (
     audiences,
 )
 from memory_anchor.domain.requests import checks
+from memory_anchor.domain.requests.fields import use_case
 from memory_anchor.domain.requests.requests import (
     AcceptPending,
     EditMemory,
     JudgeMemory,
     ListMemories,
+    PinMemory,
     RejectPending,
     RememberConversation,
     ResolveConflict,
+    RestoreMemory,
+    ReviewInbox,
+    ReviewSides,
+    UnpinMemory,
 )
 from memory_anchor.domain.rights import Action
 from memory_anchor.domain.versions import Revision, expired_by, revise
@@ -191,6 +197,7 @@ class Curation:
         self._writes = writes
         self._records = writes.services.records
 
+    @use_case(ListMemories)
     def listing(self, request: ListMemories) -> list[Memory]:
         """Return readable memories, newest first; without a status everything but archived and superseded ones.
 
@@ -233,6 +240,7 @@ class Curation:
             found += [entry.memory for entry in store.get(layer, points)]
         return found
 
+    @use_case(EditMemory)
     def edit(self, request: EditMemory) -> WriteOutcome:
         """Write a new version with another text; the old one stays in its history."""
         self._writes.check_writable()
@@ -255,6 +263,7 @@ class Curation:
             expected_version=request.expected_version,
         )
 
+    @use_case(JudgeMemory)
     def judge(self, request: JudgeMemory) -> WriteOutcome:
         """Say how far a memory holds: hypothesis, verified or refuted; a refuted idea stays findable as a warning.
 
@@ -287,8 +296,17 @@ class Curation:
             name, changed, reason=reason, kind="judge", outcome=Outcome.UPDATED, idempotency=idempotency
         )
 
-    def pin(self, name: str, *, pinned: bool) -> WriteOutcome:
-        """Pin a memory, so that no job forgets it, or let it go again."""
+    @use_case(PinMemory)
+    def pin(self, request: PinMemory) -> WriteOutcome:
+        """Pin a memory, so that no job forgets it."""
+        return self._pin(request.id, pinned=True)
+
+    @use_case(UnpinMemory)
+    def unpin(self, request: UnpinMemory) -> WriteOutcome:
+        """Let a pinned memory go again."""
+        return self._pin(request.id, pinned=False)
+
+    def _pin(self, name: str, *, pinned: bool) -> WriteOutcome:
         self._writes.check_writable()
         word = "pinned" if pinned else "unpinned"
         idempotency = self._writes.idempotency(word, id=name)
@@ -309,9 +327,11 @@ class Curation:
                 idempotency=idempotency,
             )
 
-    def restore(self, name: str) -> WriteOutcome:
+    @use_case(RestoreMemory)
+    def restore(self, request: RestoreMemory) -> WriteOutcome:
         """Bring an archived memory back into every search; a superseded one must be settled instead."""
         self._writes.check_writable()
+        name = request.id
         idempotency = self._writes.idempotency("restore", id=name)
         if (answer := self._writes.replayed(idempotency)) is not None:
             return answer
@@ -351,9 +371,11 @@ class Curation:
         )
         return status if verdict.status is Status.ACTIVE else Status.PENDING
 
-    def inbox(self, most: int) -> list[ReviewItem]:
+    @use_case(ReviewInbox)
+    def inbox(self, request: ReviewInbox) -> list[ReviewItem]:
         """Return what waits for a decision: pending memories with what they contradict, then contradictions, oldest
         first."""
+        most = request.limit
         waiting = self.listing(ListMemories.of(status=Status.PENDING, limit=most))
         disputed = self.listing(ListMemories.of(status=Status.DISPUTED, layer=Layer.VERIFIED_FACT, limit=most))
         by_id = {m.id: m for m in disputed}
@@ -381,9 +403,10 @@ class Curation:
         newest = self.listing(ListMemories.of(status=Status.PENDING, layer=layer, limit=KNOWN_MAX))
         return count, sorted(newest, key=lambda memory: -memory.priority)[:most]
 
-    def sides(self, name: str) -> list[Memory]:
+    @use_case(ReviewSides)
+    def sides(self, request: ReviewSides) -> list[Memory]:
         """Return what a decision on this memory is about: the memory, then those it contradicts."""
-        memory = self._records.read(name, self._writes.actor.scope)
+        memory = self._records.read(request.id, self._writes.actor.scope)
         return [memory, *self._met(memory)]
 
     def _met(self, memory: Memory) -> tuple[Memory, ...]:
@@ -402,6 +425,7 @@ class Curation:
         found = {m.id: m for m in self._records.store.find(memory.layer.value, where, limit=len(names))}
         return tuple(found[name] for name in names if name in found)
 
+    @use_case(AcceptPending)
     def accept(self, request: AcceptPending) -> WriteOutcome:
         """Let a pending memory in (humans only), with another text when `content` is given.
 
@@ -420,6 +444,7 @@ class Curation:
             self._decide(request, Action.ACCEPT, Outcome.UPDATED, reason, changed, text), redactions=request.redactions
         )
 
+    @use_case(RejectPending)
     def reject(self, request: RejectPending) -> WriteOutcome:
         """Archive a pending memory (humans only). seen: as in `accept`."""
         return self._decide(
@@ -430,6 +455,7 @@ class Curation:
             lambda memory: replace(memory, status=Status.ARCHIVED),
         )
 
+    @use_case(ResolveConflict)
     def settle(self, request: ResolveConflict) -> WriteOutcome:
         """End a contradiction: keep_new, keep_old, keep_both, or merge into `content`, else into both texts.
 

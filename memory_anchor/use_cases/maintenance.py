@@ -34,6 +34,7 @@ from memory_anchor.domain import rights
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Refused
 from memory_anchor.domain.model import HISTORY, Caller, Citation, Memory, Origin, Outcome, account_of, audiences
 from memory_anchor.domain.requests import checks, moving_requests, requests
+from memory_anchor.domain.requests.fields import use_case
 from memory_anchor.domain.rights import Action
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.extensions.knowledge.use_cases import ProjectSources
@@ -78,6 +79,7 @@ class Maintenance:
         self._process = process
         self._services, self._actor = writes.services, writes.actor
 
+    @use_case(requests.PauseAgents)
     def pause(self, request: requests.PauseAgents) -> dict[str, Json]:
         """Pause writes by agents, or resume them (humans only); `stats` shows which."""
         rights.check(Action.RESUME if request.off else Action.PAUSE, self._actor.caller)
@@ -93,6 +95,7 @@ class Maintenance:
         until = {"until": pause.until.isoformat()} if pause.until else {}
         return {"paused": True, **until, **({"silent": True} if pause.silent else {})}
 
+    @use_case(requests.Undo)
     def undo(self, request: requests.Undo) -> dict[str, Json]:
         """Return the plan of an undo; `apply` carries it out."""
         up, reader = self._process.upkeep, self._actor.scope
@@ -123,6 +126,7 @@ class Maintenance:
 
     # --- purge -------------------------------------------------------------------------------------------------
 
+    @use_case(requests.PreviewPurge)
     def preview_purge(self, request: requests.PreviewPurge) -> dict[str, Json]:
         """Return every version that a purge of these ids, or of this text, would erase; for a human alone.
 
@@ -138,6 +142,7 @@ class Maintenance:
             )
         return {"memories": purging.shown_versions(versions)}
 
+    @use_case(requests.Purge)
     def purge(self, request: requests.Purge) -> dict[str, Json]:
         """Erase memories for good by id or by a text: a human's call alone."""
         rights.check(Action.PURGE, self._actor.caller)
@@ -168,10 +173,12 @@ class Maintenance:
 
     # --- jobs --------------------------------------------------------------------------------------------------
 
+    @use_case(requests.RunJob)
     def run_job(self, request: requests.RunJob) -> JobReport:
         """Run one job now, or only say what it would do."""
         return self._process.scheduler.run(request.name, self._services.clock.now(), Limits(dry_run=request.dry_run))
 
+    @use_case(requests.SwitchJobs)
     def switch_jobs(self, request: requests.SwitchJobs) -> dict[str, Json]:
         """Keep the engine from running jobs by itself, or let it again; remembered over restarts."""
         self._process.enable_jobs(request.on)
@@ -179,6 +186,7 @@ class Maintenance:
 
     # --- reports of contexts -----------------------------------------------------------------------------------
 
+    @use_case(requests.ReadReport)
     def report(self, request: requests.ReadReport) -> RecordedReport:
         """Return a report without what this reader may not see of it. Raises NotFound."""
         recorded = self._process.reports.load(request.id, owner_of(self._actor.scope))
@@ -202,6 +210,7 @@ class Maintenance:
 
     # --- the store ---------------------------------------------------------------------------------------------
 
+    @use_case(requests.ReindexStore)
     def reindex(self, request: requests.ReindexStore) -> dict[str, Json]:
         """Continue a reindex of words, indexes and (on request) vectors for a few seconds; searches go on meanwhile."""
         self._writes.check_writable()
@@ -225,6 +234,7 @@ class Maintenance:
 
     # --- projects ----------------------------------------------------------------------------------------------
 
+    @use_case(moving_requests.ListProjects)
     def projects(self, request: moving_requests.ListProjects) -> dict[str, Json]:
         """Return every project: folders, remotes, first commits, count of memories, which other one it may be."""
         known_here = dict(self._process.projects.listed())
@@ -251,6 +261,7 @@ class Maintenance:
             ],
         }
 
+    @use_case(moving_requests.LinkProject)
     def link(self, request: moving_requests.LinkProject) -> dict[str, Json]:
         """Make the caller's folder, or `folder`, part of a project; with `moved` it is where that project is now."""
         rights.check(Action.LINK, self._actor.caller)
@@ -261,6 +272,7 @@ class Maintenance:
         left = self._count(before) if before != target else 0
         return {"project": target, "folder": folder, "was": before, "left_behind": left}
 
+    @use_case(moving_requests.MergeProjects)
     def merge(self, request: moving_requests.MergeProjects) -> dict[str, Json]:
         """Move every memory of one project to another, or with `undo` those that a merge moved back."""
         rights.check(Action.MERGE_PROJECTS, self._actor.caller)
@@ -340,6 +352,7 @@ class Moving:
         self._process = process
         self._services, self._actor = writes.services, writes.actor
 
+    @use_case(moving_requests.BeginExport)
     def begin_export(self, request: moving_requests.BeginExport) -> dict[str, Json]:
         """Return the instant the export shows, and the caller's project."""
         if request.everything:
@@ -350,6 +363,7 @@ class Moving:
             "project": self._actor.scope.project,
         }
 
+    @use_case(moving_requests.ExportPage)
     def export_page(self, request: moving_requests.ExportPage) -> dict[str, Json]:
         """Return the next versions that this caller may read, as their payload."""
         if request.everything:
@@ -365,6 +379,7 @@ class Moving:
         )
         return {"lines": [to_payload(memory) for memory in memories], "after": after}
 
+    @use_case(moving_requests.ImportProjects)
     def import_projects(self, request: moving_requests.ImportProjects) -> dict[str, Json]:
         """Register the projects of an export (humans only); return those with another id here."""
         self._writes.check_writable()
@@ -372,6 +387,7 @@ class Moving:
         learns = rights.may(Action.IMPORT_PROJECTS, self._actor.caller)
         return {"renamed": projects.adopt(request.projects) if learns else projects.renamed(request.projects)}
 
+    @use_case(moving_requests.ImportLines)
     def import_lines(self, request: moving_requests.ImportLines) -> dict[str, Json]:
         """Import lines of an export, [[number, text], ...]; failures are reported by line.
 

@@ -1,9 +1,9 @@
-"""MemoryAnchor: one method a request, the only door for every front end.
+"""MemoryAnchor: the door of every front end, for one caller (`Actor`) in one project.
 
-A `MemoryAnchor` acts for one caller (`Actor`) in one project; it is cheap to make, so each request gets its own. It is
-composed of parts (writes, conversations, curation, maintenance, knowledge, lorebooks) that share one process's
-services (`Services`) and one project's settings (`Project`). A method takes its request model, or the model's fields,
-and returns domain values, which front ends format.
+It is cheap to make, so each request gets its own. Its methods are what agents ask of the layers; the rest is in its
+parts (`curation`, `maintenance`, `moving`, `knowledge`, `lore`), which share one process's services (`Services`) and
+one project's settings (`Project`). A use case takes its request model, or the model's fields, and returns domain
+values, which front ends format.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from functools import cache, cached_property
 
 from memory_anchor.base.json_values import Json
 from memory_anchor.context.context import BuiltContext, ContextBuilder
-from memory_anchor.context.context_reports import RecordedReport
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import (
     HISTORY,
@@ -31,15 +30,12 @@ from memory_anchor.domain.model import (
     WriteMode,
     WriteOutcome,
 )
-from memory_anchor.domain.requests import knowledge_requests, moving_requests, requests
+from memory_anchor.domain.requests import requests
 from memory_anchor.domain.requests.fields import Moment, use_case
 from memory_anchor.domain.versions import parse_version_id
 from memory_anchor.domain.where import OneOf, Where
-from memory_anchor.extensions.knowledge.catalogue import SourceState
-from memory_anchor.extensions.knowledge.search import OpenedCitation
-from memory_anchor.extensions.knowledge.sources import Source
 from memory_anchor.extensions.knowledge.use_cases import KnowledgeUseCases
-from memory_anchor.extensions.lorebook.use_cases import LorebookUseCases, ScannedLore
+from memory_anchor.extensions.lorebook.use_cases import LorebookUseCases
 from memory_anchor.extensions.prompts.assembly import AssembledContext, PromptAssembler
 from memory_anchor.ingest.conversation_learning import CandidateOutcome, Extracted
 from memory_anchor.ingest.profile import ProfileLine
@@ -52,8 +48,7 @@ from memory_anchor.recall.routing import wants, with_identity, with_operations
 from memory_anchor.recall.unprompted import mentioning, recall_for_prompt
 from memory_anchor.settings import AgentSettings
 from memory_anchor.upkeep import history as versions_of
-from memory_anchor.upkeep.job_kit import JobReport
-from memory_anchor.use_cases.curation import Conversations, Curation, ReviewItem
+from memory_anchor.use_cases.curation import Conversations, Curation
 from memory_anchor.use_cases.due import DATED_MAX, DUE, READ, DueFile, DueMemory, due_of
 from memory_anchor.use_cases.maintenance import Maintenance, Moving
 from memory_anchor.use_cases.services import Process, Project, Services
@@ -254,7 +249,7 @@ class MemoryAnchor:
             file.note([self.services.records.read(request.done, self.actor.scope).id], f"{now:%Y-%m-%d}", what="done")
         layers = (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value)
         memories = {memory.id: memory for memory in self.curation.dated(limit=DATED_MAX)}
-        memories |= {memory.id: memory for layer in layers for memory in self.listing(layer=layer, limit=READ)}
+        memories |= {memory.id: memory for layer in layers for memory in self.curation.listing(layer=layer, limit=READ)}
         return due_of(memories.values(), now=now, zone=self.actor.zone, done=file.done(), ahead_days=request.days)
 
     @use_case(requests.WhyNot)
@@ -392,201 +387,6 @@ class MemoryAnchor:
         remote, forget = self.services.remote, self.writes.forget
         return forget(request) if remote is None else remote.forget(self.actor, request, forget)
 
-    @use_case(requests.ListMemories)
-    def listing(self, request: requests.ListMemories) -> list[Memory]:
-        """Return readable memories, newest first; without a status everything but archived and superseded ones."""
-        return self.curation.listing(request)
-
-    @use_case(requests.EditMemory)
-    def edit(self, request: requests.EditMemory) -> WriteOutcome:
-        """Write a new version with another text; the old one stays in its history."""
-        return self.curation.edit(request)
-
-    @use_case(requests.JudgeMemory)
-    def judge(self, request: requests.JudgeMemory) -> WriteOutcome:
-        """Say how far a memory holds; a refuted idea stays findable as a warning."""
-        return self.curation.judge(request)
-
-    @use_case(requests.PinMemory)
-    def pin(self, request: requests.PinMemory) -> WriteOutcome:
-        """Pin a memory, so that no job forgets it."""
-        return self.curation.pin(request.id, pinned=True)
-
-    @use_case(requests.UnpinMemory)
-    def unpin(self, request: requests.UnpinMemory) -> WriteOutcome:
-        """Let a pinned memory go again."""
-        return self.curation.pin(request.id, pinned=False)
-
-    @use_case(requests.RestoreMemory)
-    def restore(self, request: requests.RestoreMemory) -> WriteOutcome:
-        """Bring an archived memory back into every search; a superseded one must be settled instead."""
-        return self.curation.restore(request.id)
-
-    @use_case(requests.ReviewInbox)
-    def inbox(self, request: requests.ReviewInbox) -> list[ReviewItem]:
-        """Return what waits for a decision: pending memories, then contradictions, oldest first."""
-        return self.curation.inbox(request.limit)
-
-    @use_case(requests.ReviewSides)
-    def sides(self, request: requests.ReviewSides) -> list[Memory]:
-        """Return this memory, then those it contradicts."""
-        return self.curation.sides(request.id)
-
-    @use_case(requests.AcceptPending)
-    def accept(self, request: requests.AcceptPending) -> WriteOutcome:
-        """Let a pending memory in (humans only), with another text when `content` is given."""
-        return self.curation.accept(request)
-
-    @use_case(requests.RejectPending)
-    def reject(self, request: requests.RejectPending) -> WriteOutcome:
-        """Archive a pending memory (humans only)."""
-        return self.curation.reject(request)
-
-    @use_case(requests.ResolveConflict)
-    def settle(self, request: requests.ResolveConflict) -> WriteOutcome:
-        """End a contradiction: keep_new, keep_old or merge."""
-        return self.curation.settle(request)
-
     # --- looking after --------------------------------------------------------------------------------------------
 
-    @use_case(requests.PauseAgents)
-    def pause(self, request: requests.PauseAgents) -> dict[str, Json]:
-        """Pause writes by agents, or resume them (humans only)."""
-        return self.maintenance.pause(request)
-
-    @use_case(requests.Undo)
-    def undo(self, request: requests.Undo) -> dict[str, Json]:
-        """Return the plan of an undo; `apply` carries it out."""
-        return self.maintenance.undo(request)
-
-    @use_case(requests.PreviewPurge)
-    def preview_purge(self, request: requests.PreviewPurge) -> dict[str, Json]:
-        """Return the memories that a purge would erase; for a human alone."""
-        return self.maintenance.preview_purge(request)
-
-    @use_case(requests.Purge)
-    def purge(self, request: requests.Purge) -> dict[str, Json]:
-        """Erase memories for good by id or by a text: a human's call alone."""
-        return self.maintenance.purge(request)
-
-    @use_case(requests.RunJob)
-    def run_job(self, request: requests.RunJob) -> JobReport:
-        """Run one job now, or only say what it would do."""
-        return self.maintenance.run_job(request)
-
-    @use_case(requests.SwitchJobs)
-    def switch_jobs(self, request: requests.SwitchJobs) -> dict[str, Json]:
-        """Switch background jobs of the engine off or on."""
-        return self.maintenance.switch_jobs(request)
-
-    @use_case(requests.ReadReport)
-    def report(self, request: requests.ReadReport) -> RecordedReport:
-        """Return a context's report without what this reader may not see of it."""
-        return self.maintenance.report(request)
-
-    @use_case(requests.ReindexStore)
-    def reindex(self, request: requests.ReindexStore) -> dict[str, Json]:
-        """Continue a reindex (words, indexes, vectors) for a few seconds."""
-        return self.maintenance.reindex(request)
-
-    @use_case(moving_requests.ListProjects)
-    def projects(self, request: moving_requests.ListProjects) -> dict[str, Json]:
-        """Return every project, and which other one it may be."""
-        return self.maintenance.projects(request)
-
-    @use_case(moving_requests.LinkProject)
-    def link_project(self, request: moving_requests.LinkProject) -> dict[str, Json]:
-        """Make a folder part of a project."""
-        return self.maintenance.link(request)
-
-    @use_case(moving_requests.MergeProjects)
-    def merge_projects(self, request: moving_requests.MergeProjects) -> dict[str, Json]:
-        """Move every memory of one project to another, or back."""
-        return self.maintenance.merge(request)
-
-    @use_case(requests.AddLorebook)
-    def add_lorebook(self, request: requests.AddLorebook) -> dict[str, Json]:
-        """Store a lorebook for this project; return what was read and what was left out."""
-        return self.lore.add(request)
-
-    @use_case(requests.ListLorebooks)
-    def lorebooks(self, _: requests.ListLorebooks) -> dict[str, Json]:
-        """Return the lorebooks of this project."""
-        return self.lore.books()
-
-    @use_case(requests.ShowLorebook)
-    def show_lorebook(self, request: requests.ShowLorebook) -> dict[str, Json]:
-        """Return a lorebook's entries and problems."""
-        return self.lore.show(request)
-
-    @use_case(requests.RemoveLorebook)
-    def remove_lorebook(self, request: requests.RemoveLorebook) -> dict[str, Json]:
-        """Erase a lorebook."""
-        return self.lore.remove(request.name)
-
-    @use_case(requests.ExportLorebook)
-    def export_lorebook(self, request: requests.ExportLorebook) -> dict[str, Json]:
-        """Return a lorebook's bytes as they came, in base64."""
-        return self.lore.export(request)
-
-    @use_case(requests.ScanLorebook)
-    def scan_lorebook(self, request: requests.ScanLorebook) -> ScannedLore:
-        """Return the lorebook entries that messages activate, and why each is in or out."""
-        return self.lore.scan(request)
-
-    @use_case(moving_requests.BeginExport)
-    def begin_export(self, request: moving_requests.BeginExport) -> dict[str, Json]:
-        """Return the instant an export shows, and the caller's project."""
-        return self.moving.begin_export(request)
-
-    @use_case(moving_requests.ExportPage)
-    def export_page(self, request: moving_requests.ExportPage) -> dict[str, Json]:
-        """Return the next versions that this caller may read."""
-        return self.moving.export_page(request)
-
-    @use_case(moving_requests.ImportProjects)
-    def import_projects(self, request: moving_requests.ImportProjects) -> dict[str, Json]:
-        """Register the projects of an export; return those with another id here."""
-        return self.moving.import_projects(request)
-
-    @use_case(moving_requests.ImportLines)
-    def import_lines(self, request: moving_requests.ImportLines) -> dict[str, Json]:
-        """Import lines of an export; failures are reported by line."""
-        return self.moving.import_lines(request)
-
     # --- knowledge --------------------------------------------------------------------------------------------------
-
-    @use_case(knowledge_requests.KnowledgeSearch)
-    def knowledge_search(self, request: knowledge_requests.KnowledgeSearch) -> list[RetrievedSnippet]:
-        """Return passages of documents, code and history that answer, with their citations."""
-        return self.knowledge.search(request)
-
-    @use_case(knowledge_requests.KnowledgeGet)
-    def knowledge_get(self, request: knowledge_requests.KnowledgeGet) -> OpenedCitation:
-        """Open a citation."""
-        return self.knowledge.open(request)
-
-    @use_case(knowledge_requests.KnowledgeAdd)
-    def knowledge_add(self, request: knowledge_requests.KnowledgeAdd) -> Source:
-        """Add a source of knowledge."""
-        return self.knowledge.add(request)
-
-    @use_case(knowledge_requests.KnowledgePush)
-    def knowledge_push(self, request: knowledge_requests.KnowledgePush) -> Source:
-        """Store a pushed document."""
-        return self.knowledge.push(request)
-
-    @use_case(knowledge_requests.KnowledgeSources)
-    def knowledge_sources(self, _: knowledge_requests.KnowledgeSources) -> list[SourceState]:
-        """Return the sources."""
-        return self.knowledge.sources()
-
-    @use_case(knowledge_requests.KnowledgeSync)
-    def knowledge_sync(self, request: knowledge_requests.KnowledgeSync) -> dict[str, Json]:
-        """Read changed documents for a few seconds."""
-        return self.knowledge.sync(request)
-
-    @use_case(knowledge_requests.KnowledgeRemove)
-    def knowledge_remove(self, request: knowledge_requests.KnowledgeRemove) -> dict[str, Json]:
-        """Erase a source and everything read from it."""
-        return self.lore.remove(request.source) if self.lore.has(request.source) else self.knowledge.remove(request)

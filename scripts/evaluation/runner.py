@@ -262,9 +262,9 @@ def run_knowledge(docs: Path, settings: Settings, embedder: Embedder | None) -> 
         core = in_memory(Path(folder), settings, embedder)
         try:
             anchor = core.anchor(Actor(Caller.HUMAN))
-            anchor.knowledge_add(str(docs), "files")
+            anchor.knowledge.add(str(docs), "files")
             for _ in range(SYNC_MAX):
-                if not anchor.knowledge_sync("", False)["left"]:
+                if not anchor.knowledge.sync("", False)["left"]:
                     break
             while core.knowledge.embed(64):
                 pass
@@ -284,7 +284,7 @@ def _knowledge_figures(anchor: MemoryAnchor, docs_questions: list[DocsQuestion])
     ranks: dict[str, list[tuple[int, int, float]]] = {"en": [], "zh": []}
     for query, places in docs_questions:
         started = time.perf_counter()
-        snippets = anchor.knowledge_search(query, limit=DEPTH)
+        snippets = anchor.knowledge.search(query, limit=DEPTH)
         ms = 1000 * (time.perf_counter() - started)
         documents = {place.document for place in places}
         by_place = (rank for rank, hit in enumerate(snippets, 1) if any(place.holds(hit) for place in places))
@@ -408,7 +408,7 @@ def nearest(content: str, wanted: Sequence[WantedItem]) -> WantedItem | None:
 
 def live_memories(core: Core) -> list[Memory]:
     """Return the live facts and events of a scratch memory."""
-    return [m for m in core.anchor(_learner("reader")).listing(limit=LISTED_MOST) if m.status.value in LIVE]
+    return [m for m in core.anchor(_learner("reader")).curation.listing(limit=LISTED_MOST) if m.status.value in LIVE]
 
 
 def run_capture(

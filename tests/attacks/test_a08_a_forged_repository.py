@@ -289,8 +289,8 @@ def test_a_checkout_reads_no_object_of_another_and_says_so(
     evil = at(core, agent, folder)
     for kind in ("git_history", "repo_docs"):
         with pytest.raises(BadInput, match="has objects outside of itself: "):
-            evil.knowledge_add(str(folder), kind)
-    assert evil.knowledge_sources() == []
+            evil.knowledge.add(str(folder), kind)
+    assert evil.knowledge.sources() == []
 
 
 def test_a_source_that_borrows_later_is_read_no_more_and_named(
@@ -299,11 +299,11 @@ def test_a_source_that_borrows_later_is_read_no_more_and_named(
     """Attack A8: what was added whole and borrows since keeps what it had; the source says what is wrong."""
     folder = repository(tmp_path / "app", message="app: queue retries three times and then gives up")
     mine = at(core, agent, folder)
-    mine.knowledge_add(str(folder), "git_history")
+    mine.knowledge.add(str(folder), "git_history")
     read_all(mine)
     borrowing(folder, victim, "alternates")
     read_all(mine, begin=True)
-    (state,) = mine.knowledge_sources()
+    (state,) = mine.knowledge.sources()
     assert "its info/alternates borrows those of" in state.error and state.passages == 1
 
 

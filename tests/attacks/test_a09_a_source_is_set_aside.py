@@ -59,15 +59,15 @@ reading.document = document
 with DirectoryLock.acquire(data, role="test") as lock:
     core = build_core(Settings(), data_dir=data, lock=lock, embedder=HashEmbedder())
     anchor = core.anchor(Actor(Caller.HUMAN if how == "human" else Caller.AGENT, project_dir=str(Path(hostile).parent)))
-    if not anchor.knowledge_sources() or how == "human":
-        anchor.knowledge_add(good, "files")
-        anchor.knowledge_add(hostile, "files")
+    if not anchor.knowledge.sources() or how == "human":
+        anchor.knowledge.add(good, "files")
+        anchor.knowledge.add(hostile, "files")
     if how != "human":
-        anchor.knowledge_sync("", True)
+        anchor.knowledge.sync("", True)
     while core.knowledge.step(lambda: False):
         pass
-    states = {Path(s.source.ref).name: [s.error, s.documents, s.source.id] for s in anchor.knowledge_sources()}
-    found = [p.text for p in anchor.knowledge_search("when does the gate open")]
+    states = {Path(s.source.ref).name: [s.error, s.documents, s.source.id] for s in anchor.knowledge.sources()}
+    found = [p.text for p in anchor.knowledge.search("when does the gate open")]
     print(json.dumps({"states": states, "found": found}))
     core.close()
 """
@@ -150,26 +150,26 @@ def test_a_source_that_stalled_twice_is_set_aside_with_what_was_read(
     slow_docs: Path, project: Path, core: Core, agent: Actor, anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attack A9: nobody waits a third time; others are read as ever, what was indexed answers, a human tries again."""
-    anchor.knowledge_add(str(slow_docs), "files")
+    anchor.knowledge.add(str(slow_docs), "files")
     read_all(anchor)
     read_all(anchor, begin=True)
     (slow_docs / "guide.md").write_text("# Guide\nThe gate opens at ten.\n")
     other = project / "other"
     other.mkdir()
     (other / "b.md").write_text("# Other\nThe tower closes at eight.\n")
-    anchor.knowledge_add(str(other), "files")
+    anchor.knowledge.add(str(other), "files")
     read_all(anchor, begin=True)
-    states = {Path(state.source.ref).name: state for state in anchor.knowledge_sources()}
+    states = {Path(state.source.ref).name: state for state in anchor.knowledge.sources()}
     assert f"took over {STEP_CPU_S:.0f} s of CPU" in states["slow"].error and not states["other"].error
     assert texts(anchor, "when does the gate open") == ["# Guide\nThe gate opens at nine."]
     assert texts(anchor, "when does the tower close")
     with pytest.raises(Exception, match="human"):
-        anchor.knowledge_add(str(slow_docs), "files", trust="trusted")
-    anchor.knowledge_add(str(slow_docs), "files")  # an agent
+        anchor.knowledge.add(str(slow_docs), "files", trust="trusted")
+    anchor.knowledge.add(str(slow_docs), "files")  # an agent
     read_all(anchor)
-    assert {Path(s.source.ref).name: s for s in anchor.knowledge_sources()}["slow"].error
+    assert {Path(s.source.ref).name: s for s in anchor.knowledge.sources()}["slow"].error
     monkeypatch.undo()
-    human(core, replace(agent)).knowledge_add(str(slow_docs), "files")
+    human(core, replace(agent)).knowledge.add(str(slow_docs), "files")
     read_all(anchor)
-    assert {Path(s.source.ref).name: s.error for s in anchor.knowledge_sources()}["slow"] == ""
+    assert {Path(s.source.ref).name: s.error for s in anchor.knowledge.sources()}["slow"] == ""
     assert texts(anchor, "when does the gate open") == ["# Guide\nThe gate opens at ten."]

@@ -166,11 +166,11 @@ def test_a_hostile_ignore_file_freezes_nothing(project: Path, anchor: MemoryAnch
     (folder / IGNORE_FILE).write_text("**/" * 12 + "x\n" + "*a" * 30 + "c\n")
 
     def read() -> None:
-        anchor.knowledge_add(str(folder), "files")
+        anchor.knowledge.add(str(folder), "files")
         read_all(anchor)
 
     assert cpu_s(read, best_of=1) <= READ_S
-    assert [passage.text for passage in anchor.knowledge_search("when does the gate open")]
+    assert [passage.text for passage in anchor.knowledge.search("when does the gate open")]
 
 
 @pytest.mark.parametrize(

@@ -285,8 +285,10 @@ def through_each_layer(world: World) -> None:
     world.anchor.save_memory(f"Deploys go through staging twice; {SAID}", replaces=fact.id, source="extracted")
     event = world.anchor.log_event(f"The mirror moved; {SAID}", where=SAID, who=[SAID], ttl_days=1)
     world.anchor.promote(event.id, content=f"The mirror stands in rack nine; {SAID}")
-    refused(world.anchor.edit, fact.id, content=f"Deploys go through staging first; {SAID}")
-    refused(world.anchor.judge, fact.id, epistemic="verified", shown_by=f"https://ci.example/run?token={SECRET}")
+    refused(world.anchor.curation.edit, fact.id, content=f"Deploys go through staging first; {SAID}")
+    refused(
+        world.anchor.curation.judge, fact.id, epistemic="verified", shown_by=f"https://ci.example/run?token={SECRET}"
+    )
     world.anchor.set_active("current_topic", {"token": SECRET, "nested": [SAID], SAID: 1})
     world.anchor.search(f"how do deploys go; {SAID}", tags=[SECRET])
     world.anchor.search_events(query=SAID, where=SAID, who=[SAID])
@@ -302,21 +304,21 @@ def through_each_layer(world: World) -> None:
     world.anchor.end_session(f"We moved the mirror; {SAID}")
     world.anchor.forget(event.id, reason=SAID)
     refused(world.anchor.forget, f"unknown {SECRET}")
-    refused(world.anchor.preview_purge, text=SECRET)
+    refused(world.anchor.maintenance.preview_purge, text=SECRET)
 
 
 def through_knowledge(world: World) -> None:
     (world.project / "docs" / "deploy.md").write_text(f"# Deploys\n\nRun the pipeline. {SAID}\n")
     (world.project / "docs" / "late.md").write_text("# Later\n\n" + "Nothing here.\n" * 700 + SAID)
-    world.anchor.knowledge_add(str(world.project / "docs"), kind="files")
-    world.anchor.knowledge_push(name="notes.md", text=f"# Notes\n\n{SAID}")
-    world.anchor.knowledge_push(name="coded.md", base64=CODED)
-    world.anchor.knowledge_push(name=f"https://wiki.example/page?token={SECRET}", text=f"<p>{SAID}</p>")
-    refused(world.anchor.knowledge_push, name="broken.bin", base64=SAID)
+    world.anchor.knowledge.add(str(world.project / "docs"), kind="files")
+    world.anchor.knowledge.push(name="notes.md", text=f"# Notes\n\n{SAID}")
+    world.anchor.knowledge.push(name="coded.md", base64=CODED)
+    world.anchor.knowledge.push(name=f"https://wiki.example/page?token={SECRET}", text=f"<p>{SAID}</p>")
+    refused(world.anchor.knowledge.push, name="broken.bin", base64=SAID)
     for _ in range(5):
-        world.anchor.knowledge_sync(embed=True)
-    for passage in world.anchor.knowledge_search(f"deploys {SAID}"):
-        refused(world.anchor.knowledge_get, passage.id)
+        world.anchor.knowledge.sync(embed=True)
+    for passage in world.anchor.knowledge.search(f"deploys {SAID}"):
+        refused(world.anchor.knowledge.open, passage.id)
 
 
 def through_hooks(world: World) -> None:
@@ -374,7 +376,7 @@ def through_http(world: World) -> None:
 def through_jobs(world: World) -> None:
     world.clock.advance(days=3)
     for job in world.core.scheduler.jobs:
-        refused(world.anchor.run_job, job)
+        refused(world.anchor.maintenance.run_job, job)
     backup.create(world.core, world.data / "backups")
     log = logging.getLogger("memory_anchor.anything")
     log.debug("said %s", SAID)

@@ -46,7 +46,7 @@ def test_an_agent_does_not_unpin_what_a_human_pinned_and_then_forget_it(
 ) -> None:
     """Attack A23, promise 2: `unpin` in an agent's shell, then `forget_memory`."""
     known = anchor.save_memory("Deploys need two reviews").id
-    human.pin(known)
+    human.curation.pin(known)
 
     assert run("unpin", known).exit_code == 4
     with pytest.raises(Refused, match="only a human"):
@@ -63,7 +63,7 @@ def test_a_humans_pin_over_an_agents_is_a_humans(run: Run, anchor: MemoryAnchor,
     assert run("unpin", known).exit_code == 0  # its own
     assert run("pin", known).exit_code == 0
 
-    human.pin(known)
+    human.curation.pin(known)
 
     assert run("unpin", known).exit_code == 4
     assert run("undo", "last", "--yes").exit_code == 0
@@ -91,7 +91,7 @@ def test_an_agent_neither_forgets_edits_nor_judges_it(
     """Mutation rows of findings: agent may forget, edit or judge what a human wrote (or pinned)."""
     rule = (human if how == "written" else anchor).save_memory("Deploys need two reviews").id
     if how == "pinned":
-        human.pin(rule)
+        human.curation.pin(rule)
     before = anchor.get(rule).version
 
     done = run(*(rule if word == "ID" else word for word in words))
@@ -116,7 +116,7 @@ def test_an_agent_does_not_settle_a_humans_fact(anchor: MemoryAnchor, human: Mem
 def test_a_pinned_fact_is_not_replaced(anchor: MemoryAnchor, human: MemoryAnchor) -> None:
     """Mutation row: replace a pinned fact; it waits for review."""
     known = anchor.save_memory("The API listens on port 8080").id
-    human.pin(known)
+    human.curation.pin(known)
 
     done = tool(anchor, "save_memory", content="The API now listens on port 9090", replaces=known)
 
@@ -187,11 +187,11 @@ def test_ask_user_asks_the_user(tmp_path: Any, agent: Actor) -> None:
     with pytest.raises(Refused, match="waits for the user"):
         tool(anchor, "resolve_conflict", id=new.id, resolution="keep_new")
     core.scheduler.run("reconsolidate", clock.now() + timedelta(days=1))
-    assert anchor.inbox()[0].needs_human
+    assert anchor.curation.inbox()[0].needs_human
     assert {anchor.get(one.id).status for one in (old, new)} == {Status.DISPUTED}
 
     human = core.anchor(replace(agent, caller=Caller.HUMAN))
-    human.settle(new.id, "keep_old", seen=seen(anchor.get(new.id), anchor.get(old.id)))
+    human.curation.settle(new.id, "keep_old", seen=seen(anchor.get(new.id), anchor.get(old.id)))
     assert anchor.get(old.id).status is Status.ACTIVE
     core.close()
 
@@ -211,16 +211,16 @@ def test_accepting_names_the_version_that_was_shown(anchor: MemoryAnchor, human:
     """Attack A21: an agent edits the pending text between showing and accepting."""
     waiting = str(anchor.save_memory("Deploys need two reviews", confidence=0.8).id)
     shown = seen(anchor.get(waiting))
-    anchor.edit(waiting, "Deploys go straight to production without asking anybody")
+    anchor.curation.edit(waiting, "Deploys go straight to production without asking anybody")
 
-    for decide in (human.accept, human.reject):
+    for decide in (human.curation.accept, human.curation.reject):
         with pytest.raises(Refused, match="changed since it was shown"):
             decide(waiting, seen=shown)
         with pytest.raises(Refused, match="does not name what was shown"):
             decide(waiting)
 
     assert anchor.get(waiting).status is Status.PENDING
-    human.accept(waiting, seen=seen(anchor.get(waiting)), content="Deploys need two reviews")
+    human.curation.accept(waiting, seen=seen(anchor.get(waiting)), content="Deploys need two reviews")
     memory = anchor.get(waiting)
     assert (memory.status, memory.content, memory.origin.value) == (Status.ACTIVE, "Deploys need two reviews", "human")
 
@@ -231,12 +231,12 @@ def test_settling_names_every_side_that_was_shown(anchor: MemoryAnchor, human: M
     old = human.save_memory("The API listens on port 8080")
     new = anchor.save_memory("The API listens on port 9090", replaces=old.id)
     shown = seen(anchor.get(str(new.id)), anchor.get(str(old.id)))
-    anchor.edit(new.id, "The API listens on port 6666")
+    anchor.curation.edit(new.id, "The API listens on port 6666")
 
     with pytest.raises(Refused, match="changed since it was shown"):
-        human.settle(new.id, resolution, seen=shown)
+        human.curation.settle(new.id, resolution, seen=shown)
     with pytest.raises(Refused, match="changed since it was shown"):
-        human.settle(new.id, resolution, seen=shown[:1])
+        human.curation.settle(new.id, resolution, seen=shown[:1])
 
     assert anchor.get(str(old.id)).status is Status.DISPUTED
 
@@ -248,7 +248,7 @@ def test_a_purge_erases_what_was_shown_and_nothing_else(core: Core, anchor: Memo
     gone = anchor.save_memory("The word is xylophone")
     other = anchor.save_memory("Deploys need two reviews")
     shown = calls.CALLS["purge_preview"](core, human, {"text": "xylophone"})
-    anchor.edit(other.id, "Deploys need two reviews, says the xylophone")
+    anchor.curation.edit(other.id, "Deploys need two reviews, says the xylophone")
 
     with pytest.raises(Refused, match="changed since it was shown"):
         calls.CALLS["purge"](core, human, {"text": "xylophone", "seen": purge_digest(shown["memories"])})

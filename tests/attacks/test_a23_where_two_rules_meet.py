@@ -68,7 +68,7 @@ def a_night(core: Core, clock: ManualClock) -> None:
 
 def accepted(human: MemoryAnchor, name: str) -> None:
     """Accept what waits, as the review shows it."""
-    human.accept(name, seen=seen(*human.sides(name)))
+    human.curation.accept(name, seen=seen(*human.curation.sides(name)))
 
 
 # --- who reads it -----------------------------------------------------------------------------------------------------
@@ -222,15 +222,15 @@ def test_what_a_human_let_in_is_a_humans(
     else:
         anchor.save_memory(PORT)
         kept = anchor.save_memory(OTHER).id
-        human.settle(kept, "keep_new", seen=seen(*human.sides(kept)))
+        human.curation.settle(kept, "keep_new", seen=seen(*human.curation.sides(kept)))
     a_night(core, clock)
     before = anchor.get(kept)
 
     for tried in (
-        lambda: anchor.edit(kept, "The API asks nobody"),
-        lambda: anchor.judge(kept, "hypothesis"),
+        lambda: anchor.curation.edit(kept, "The API asks nobody"),
+        lambda: anchor.curation.judge(kept, "hypothesis"),
         lambda: anchor.forget(kept),
-        lambda: anchor.pin(kept),
+        lambda: anchor.curation.pin(kept),
     ):
         with pytest.raises(Refused, match="only a human"):
             tried()
@@ -249,7 +249,7 @@ def test_what_an_earlier_version_of_the_program_accepted_is_a_humans_too(
     core.services.store.put(older.layer.value, [core.services.searcher.index.entry_of(older, embed=True)])
 
     with pytest.raises(Refused, match="only a human"):
-        anchor.edit(known, "The API asks nobody")
+        anchor.curation.edit(known, "The API asks nobody")
 
 
 @pytest.mark.parametrize("change", ["edit", "judge", "pin", "restore"])
@@ -262,10 +262,10 @@ def test_what_a_human_archived_stays_as_the_human_left_it(
 
     with pytest.raises(Refused, match="archived by a human"):
         {
-            "edit": lambda: anchor.edit(known, OTHER),
-            "judge": lambda: anchor.judge(known, "hypothesis"),
-            "pin": lambda: anchor.pin(known),
-            "restore": lambda: anchor.restore(known),
+            "edit": lambda: anchor.curation.edit(known, OTHER),
+            "judge": lambda: anchor.curation.judge(known, "hypothesis"),
+            "pin": lambda: anchor.curation.pin(known),
+            "restore": lambda: anchor.curation.restore(known),
         }[change]()
     assert anchor.get(known).version == 2
 
@@ -292,11 +292,13 @@ def test_accepting_never_leaves_two_active_facts_that_contradict(
     old = anchor.save_memory(PORT).id
     waiting = anchor.save_memory(OTHER, confidence=0.8, replaces=old if named else None)
     assert (waiting.outcome, waiting.target_id) == (Outcome.PENDING, old)
-    (item,) = human.inbox()
+    (item,) = human.curation.inbox()
     assert [one.id for one in (item.memory, *item.against)] == [waiting.id, old]
 
     done = (
-        human.accept(waiting.id, seen=seen(*human.sides(waiting.id))) if how == "accept" else human.save_memory(OTHER)
+        human.curation.accept(waiting.id, seen=seen(*human.curation.sides(waiting.id)))
+        if how == "accept"
+        else human.save_memory(OTHER)
     )
 
     status = {name: human.get(name).status for name in (old, waiting.id)}
@@ -306,7 +308,7 @@ def test_accepting_never_leaves_two_active_facts_that_contradict(
     else:
         assert set(status.values()) == {Status.DISPUTED} and done.status is Status.DISPUTED
         assert {human.get(waiting.id).disputes, human.get(old).disputes} == {(old,), (waiting.id,)}
-        assert [(one.memory.id, one.against[0].id) for one in human.inbox()] == [(waiting.id, old)]
+        assert [(one.memory.id, one.against[0].id) for one in human.curation.inbox()] == [(waiting.id, old)]
 
 
 def test_what_was_saved_meanwhile_counts_too(anchor: MemoryAnchor, human: MemoryAnchor, clock: ManualClock) -> None:
@@ -340,7 +342,7 @@ def test_accepting_goes_back_whole(core: Core, anchor: MemoryAnchor, human: Memo
     accepted(human, waiting)
     clock.advance(minutes=1)
 
-    human.undo(what="last", apply=True)
+    human.maintenance.undo(what="last", apply=True)
 
     assert (human.get(old).status, human.get(waiting).status) == (Status.ACTIVE, Status.PENDING)
 
@@ -359,11 +361,11 @@ def test_a_decision_names_what_was_shown_beside_it(anchor: MemoryAnchor, human: 
     """Attack: the fact that a waiting one would replace is edited between showing and accepting."""
     old = anchor.save_memory(PORT).id
     waiting = anchor.save_memory(OTHER, confidence=0.8, replaces=old).id
-    shown = seen(*human.sides(waiting))
-    anchor.edit(old, "The API listens on a socket")
+    shown = seen(*human.curation.sides(waiting))
+    anchor.curation.edit(old, "The API listens on a socket")
 
     with pytest.raises(Refused, match="changed since it was shown"):
-        human.accept(waiting, seen=shown)
+        human.curation.accept(waiting, seen=shown)
 
 
 def test_what_waits_hides_no_contradiction_of_what_is_in_force(anchor: MemoryAnchor) -> None:
@@ -393,7 +395,7 @@ def test_what_it_was_known_to_contradict_stands_against_it_in_other_words(
     """Rule conflicts: an edit of the other side meanwhile, in words that no rule compares, settles nothing."""
     old = anchor.save_memory(PORT).id
     waiting = anchor.save_memory(OTHER, confidence=0.8).id
-    anchor.edit(old, "8080 it is, says the lighthouse")
+    anchor.curation.edit(old, "8080 it is, says the lighthouse")
 
     accepted(human, waiting)
 
@@ -412,7 +414,7 @@ def test_settling_lets_nothing_in_that_waits(tmp_path: Path, agent: Actor, resol
 
     for name in (waiting, old):
         with pytest.raises(BadInput, match="allowed is a memory of an open contradiction"):
-            anchor.settle(name, resolution)
+            anchor.curation.settle(name, resolution)
 
     assert (anchor.get(old).status, anchor.get(waiting).status) == (Status.ACTIVE, Status.PENDING)
     core.close()
@@ -442,11 +444,11 @@ def test_a_restored_side_of_a_dispute_is_disputed_again(
     a_night(core, clock)
     assert anchor.get(sides[1 - forgotten]).status is Status.ACTIVE
 
-    anchor.restore(sides[forgotten])
+    anchor.curation.restore(sides[forgotten])
     a_night(core, clock)
 
     assert {anchor.get(name).status for name in sides} == {Status.DISPUTED}
-    (item,) = anchor.inbox()
+    (item,) = anchor.curation.inbox()
     assert {item.memory.id, item.against[0].id} == set(sides)
 
 
@@ -458,7 +460,7 @@ def test_a_restored_fact_meets_what_was_said_since(anchor: MemoryAnchor, clock: 
     new = anchor.save_memory(OTHER)
     assert new.outcome is Outcome.ADDED
 
-    assert anchor.restore(old).outcome is Outcome.NEEDS_REVIEW
+    assert anchor.curation.restore(old).outcome is Outcome.NEEDS_REVIEW
     assert {anchor.get(name).status for name in (old, new.id)} == {Status.DISPUTED}
 
 
@@ -476,7 +478,7 @@ def test_no_agent_settles_what_waits_for_review(
         with pytest.raises(Refused, match="waits for the user"):
             tool(caller, "resolve_conflict", id=new.id, resolution=resolution)
     a_night(core, clock)
-    assert anchor.inbox()[0].needs_human and anchor.get(new.id).status is Status.DISPUTED
+    assert anchor.curation.inbox()[0].needs_human and anchor.get(new.id).status is Status.DISPUTED
 
 
 # --- imports ----------------------------------------------------------------------------------------------------------
@@ -499,7 +501,7 @@ def test_no_line_of_an_agents_import_comes_into_force_by_restore_or_a_night(
     a_night(core, clock)
     for memory in stored:
         if memory.status is Status.ARCHIVED:
-            anchor.restore(memory.id)
+            anchor.curation.restore(memory.id)
     a_night(core, clock)
 
     assert not [one for one in known_to(core) if one.id == "0FORGED000001" and one.status is Status.ACTIVE]
@@ -590,7 +592,7 @@ def test_promote_again_answers_what_is_true(anchor: MemoryAnchor, human: MemoryA
     elif what == "superseded":
         anchor.save_memory(CHANGED, replaces=fact)
     elif what == "edited":
-        anchor.edit(fact, OTHER)
+        anchor.curation.edit(fact, OTHER)
 
     again = tool(anchor, "promote_to_fact", event_id=event, content="Ports are said in the README")
 
@@ -604,17 +606,17 @@ def test_promote_again_answers_what_is_true(anchor: MemoryAnchor, human: MemoryA
 
 def test_an_agent_erases_no_knowledge_that_a_human_pushed(anchor: MemoryAnchor, human: MemoryAnchor) -> None:
     """Attack: pushed documents are untrusted, so their source was anybody's to remove, or to overwrite by name."""
-    theirs = human.knowledge_push("rules.md", "# Rules\n\nDeploys need two reviews.")
-    mine = anchor.knowledge_push("rules.md", "# Rules\n\nDeploys need nobody.")
+    theirs = human.knowledge.push("rules.md", "# Rules\n\nDeploys need two reviews.")
+    mine = anchor.knowledge.push("rules.md", "# Rules\n\nDeploys need nobody.")
     for caller in (anchor, human):
-        caller.knowledge_sync()
+        caller.knowledge.sync()
 
     with pytest.raises(Refused, match="for humans"):
-        anchor.knowledge_remove(theirs.id)
+        anchor.knowledge.remove(theirs.id)
     assert theirs.id != mine.id
-    assert "two reviews" in anchor.knowledge_search("How many reviews do deploys need")[0].text
-    assert anchor.knowledge_remove(mine.id)["clean"]
-    assert human.knowledge_remove(theirs.id)["clean"]
+    assert "two reviews" in anchor.knowledge.search("How many reviews do deploys need")[0].text
+    assert anchor.knowledge.remove(mine.id)["clean"]
+    assert human.knowledge.remove(theirs.id)["clean"]
 
 
 @pytest.mark.parametrize("trust", ["trusted", "untrusted"])
@@ -624,9 +626,9 @@ def test_an_agent_removes_no_source_that_a_human_added(
     """Attack: an agent adds it once more, as untrusted, and removes it then."""
     (project / "docs").mkdir()
     (project / "docs" / "rules.md").write_text("# Rules\n\nDeploys need two reviews.")
-    theirs = human.knowledge_add("docs", kind="files", trust=trust)
-    again = anchor.knowledge_add("docs", kind="files", trust="untrusted")
+    theirs = human.knowledge.add("docs", kind="files", trust=trust)
+    again = anchor.knowledge.add("docs", kind="files", trust="untrusted")
     assert (again.id, again.trust) == (theirs.id, theirs.trust)
 
     with pytest.raises(Refused, match="for humans"):
-        anchor.knowledge_remove(theirs.id)
+        anchor.knowledge.remove(theirs.id)

@@ -84,7 +84,7 @@ def test_no_part_of_an_entry_leaves_the_fence_of_a_context(make: Callable[[str],
     )
     entry = {"key": ["go"], "content": "plain", **make(forged)}
     content = base64.b64encode(json.dumps({"entries": [entry]}).encode()).decode()
-    anchor.add_lorebook(file="forged.json", content=content)
+    anchor.lore.add(file="forged.json", content=content)
 
     text = anchor.build_context("go").text
 

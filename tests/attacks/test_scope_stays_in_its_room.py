@@ -124,7 +124,7 @@ def test_an_expired_event_is_told_nowhere_before_the_job_comes(
 
     assert [one.id for one in anchor.search_events()] == [kept]
     assert [one.id for one in anchor.search_events(query="CI flaked")] == [kept]
-    assert [one.id for one in anchor.listing()] == [kept]
+    assert [one.id for one in anchor.curation.listing()] == [kept]
     assert "flaked" not in anchor.build_context("CI").text + told_at_start(anchor)
     assert calls.CALLS["stats"](core, anchor, {})["by_layer"]["event_log"] == 1
     assert anchor.get(gone).status is Status.ACTIVE  # its id still reads

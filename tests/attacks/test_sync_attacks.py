@@ -132,9 +132,9 @@ def test_no_device_makes_a_purged_text_again_from_the_two_edits_that_it_came_fro
     name = str(one.anchor.save_memory("The queue runs on port 8081.").id)
     settled([one, other, late])
     before = set((tmp_path / "shared").rglob("*.seg"))
-    one.anchor.edit(name, content="The queue runs on port 9000.")
+    one.anchor.curation.edit(name, content="The queue runs on port 9000.")
     other.clock.advance(minutes=5)
-    other.anchor.edit(name, content="The queue runs on port 9100.")
+    other.anchor.curation.edit(name, content="The queue runs on port 9100.")
     settled([one, other])
     beside = one.anchor.get(name).disputes[0]
     edits = {path: path.read_bytes() for path in set((tmp_path / "shared").rglob("*.seg")) - before}
@@ -207,7 +207,7 @@ def test_an_edit_waits_for_the_version_that_it_was_written_over(laptops: Callabl
     one, other = laptops("laptop"), laptops("desktop")
     name = str(one.anchor.save_memory("Deploys go through staging first.").id)
     settled([one, other])
-    other.anchor.edit(name, content="Deploys go through staging first, then one region.")
+    other.anchor.curation.edit(name, content="Deploys go through staging first, then one region.")
     other.sync()
     first = device_of(one)
     withheld = {path: path.read_bytes() for path in first.sync_folder.root.rglob("*.seg") if first.device in str(path)}

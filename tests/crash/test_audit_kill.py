@@ -42,7 +42,7 @@ def log(core: Core) -> None:
 
 
 def pin(core: Core) -> None:
-    core.anchor(ACTOR).pin(next(iter(versions(core.services.store)))[0])
+    core.anchor(ACTOR).curation.pin(next(iter(versions(core.services.store)))[0])
 
 
 def forget(core: Core) -> None:

@@ -71,9 +71,9 @@ def test_a_device_killed_in_the_middle_of_a_sync_goes_on(tmp_path: Path) -> None
     other.join(folder, "other")
     other.sync()
     for number, name in enumerate(names[:20]):  # both change some, so that versions move while it is killed
-        one.anchor.edit(str(name), content=f"Gate {number} is closed for cart {number}, says one.")
+        one.anchor.curation.edit(str(name), content=f"Gate {number} is closed for cart {number}, says one.")
         other.clock.advance(seconds=1)
-        other.anchor.edit(str(name), content=f"Gate {number} is open for cart {number}, says the other.")
+        other.anchor.curation.edit(str(name), content=f"Gate {number} is open for cart {number}, says the other.")
     one.sync()
     other.close()
     lock.release()

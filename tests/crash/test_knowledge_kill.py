@@ -29,7 +29,7 @@ data, docs = Path(sys.argv[1]), sys.argv[2]
 lock = DirectoryLock.acquire(data, role="test")
 core = build_core(Settings(), data_dir=data, lock=lock, embedder=HashEmbedder())
 anchor = core.anchor(Actor(Caller.HUMAN))
-anchor.knowledge_add(docs, "files")
+anchor.knowledge.add(docs, "files")
 print("reading", flush=True)
 while core.knowledge.step(lambda: False) or core.knowledge.embed(16):
     pass
@@ -58,7 +58,7 @@ def finished(data: Path, lock: DirectoryLock, *, asked: bool = False) -> tuple[C
     core = build_core(Settings(), data_dir=data, lock=lock, embedder=HashEmbedder())
     anchor = core.anchor(Actor(Caller.HUMAN))
     if asked:
-        anchor.knowledge_sync("", True)
+        anchor.knowledge.sync("", True)
     while core.knowledge.step(lambda: False):
         pass
     return core, anchor
@@ -95,7 +95,7 @@ def test_kills_while_a_source_is_read_lose_and_double_nothing(tmp_path: Path) ->
 
     with DirectoryLock.acquire(data, role="test") as lock:
         core, anchor = finished(data, lock)
-        (state,) = anchor.knowledge_sources()
+        (state,) = anchor.knowledge.sources()
         if state.skipped or state.error:  # two kills met one place: it is named, what `doctor` says brings it back
             assert all(
                 "the engine ended" in sentence for sentence in [*state.skipped, state.error or "the engine ended"]
@@ -103,7 +103,7 @@ def test_kills_while_a_source_is_read_lose_and_double_nothing(tmp_path: Path) ->
             core.close()
             (data / "quarantine" / "set_aside.json").unlink()
             core, anchor = finished(data, lock, asked=True)
-            (state,) = anchor.knowledge_sources()
+            (state,) = anchor.knowledge.sources()
         assert state.skipped == ()
         texts = sorted(path.read_text(encoding="utf-8") for path in docs.iterdir())
         entries, _ = core.services.store.scan(COLLECTION, Where((OneOf("state", ("active",)),)), page=5_000)
@@ -111,6 +111,6 @@ def test_kills_while_a_source_is_read_lose_and_double_nothing(tmp_path: Path) ->
         facts = [text.split("\n\n## Shared")[0] for text in texts]
         assert sorted(held) == sorted([*facts, "## Shared\nThe same words everywhere."])
         assert (state.documents, state.passages, state.waiting) == (len(texts), len(texts) + 1, 0)
-        assert anchor.knowledge_remove(state.source.id)["clean"]
+        assert anchor.knowledge.remove(state.source.id)["clean"]
         assert core.services.store.count(COLLECTION, Where()) == 0
         core.close()

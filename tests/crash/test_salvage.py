@@ -48,7 +48,7 @@ def data(tmp_path: Path) -> Path:
     with opened(folder) as core:
         anchor = core.anchor(HUMAN)
         ids = [anchor.save_memory(f"The {one} stands in hall {at}; {SECRET}").id for at, one in enumerate(MACHINES)]
-        anchor.edit(ids[0], "The lathe stands in hall 77 now")
+        anchor.curation.edit(ids[0], "The lathe stands in hall 77 now")
         anchor.forget(ids[1])
         for at in range(5):
             anchor.log_event(f"Delivery {at} came through the north gate")
@@ -129,7 +129,7 @@ def test_a_damaged_payload_page_is_named_and_salvaged(data: Path, run: Run) -> N
 def test_a_salvage_brings_back_neither_what_was_purged_nor_a_changed_text(data: Path) -> None:
     """Attack N5: a purge that was cut short is not undone, and no text is told that is not the one written."""
     with opened(data) as core:
-        facts = core.anchor(HUMAN).listing(layer="verified_fact")
+        facts = core.anchor(HUMAN).curation.listing(layer="verified_fact")
         named = {one.content.split()[1]: one.id for one in facts}
         told = {"removed": {"verified_fact": [f"{named['press']}@1"]}}
         core.audit.append("purge", told, by="human:me", at=core.clock.now())
@@ -142,7 +142,7 @@ def test_a_salvage_brings_back_neither_what_was_purged_nor_a_changed_text(data: 
 
     assert account.changed and [one.id for one in account.lost] == [named["saw"]]
     with opened(data) as core:
-        left = {one.id for one in core.anchor(HUMAN).listing(layer="verified_fact")}
+        left = {one.id for one in core.anchor(HUMAN).curation.listing(layer="verified_fact")}
     assert named["forge"] in left
     assert {named["press"], named["saw"]}.isdisjoint(left)
 
@@ -233,7 +233,7 @@ def test_an_older_version_never_stands_unseen_for_a_lost_one(data: Path, run: Ru
     with opened(data) as core:
         anchor = core.anchor(HUMAN)
         saw, forge = (anchor.search(f"where does the {one} stand").snippets[0].id for one in ("saw", "forge"))
-        anchor.edit(saw, "The saw was sold")
+        anchor.curation.edit(saw, "The saw was sold")
         anchor.forget(forge)
     drop_log(data)
     shutil.rmtree(segment(data).parent)

@@ -66,7 +66,7 @@ def _written(data: Path) -> dict[str, str]:
         anchor = core.anchor(HUMAN)
         ids = [anchor.save_memory(f"Machine {at} 号机 stands in hall {at * 7}").id for at in range(12)]
         for at in (0, 1):
-            anchor.edit(str(ids[at]), f"Machine {at} was sold in year {at}")
+            anchor.curation.edit(str(ids[at]), f"Machine {at} was sold in year {at}")
         anchor.forget(str(ids[2]))
         for at in range(6):
             anchor.log_event(f"Delivery {at} came through the north gate")
@@ -102,7 +102,7 @@ def _versions(data: Path) -> dict[str, str]:
             found |= {entry.memory.version_id: entry.memory for entry in entries}
         anchor = core.anchor(HUMAN)
         for status in (Status.ACTIVE, Status.PENDING, Status.ARCHIVED):
-            listed = {one.id for one in anchor.listing(status=status.value, limit=200)}
+            listed = {one.id for one in anchor.curation.listing(status=status.value, limit=200)}
             current = {one.id for one in found.values() if one.is_current and one.status is status}
             assert listed == current, f"silent: {len(listed)} of {len(current)} {status} are listed"
         active = [one for one in found.values() if one.is_current and one.status is Status.ACTIVE]

@@ -132,7 +132,7 @@ def _filled(root: Path) -> tuple[dict[str, list[str]], list[dict[str, Any]]]:
         door.save_memory("Perhaps the tower is 31 metres high", confidence=0.75)
         events = [door.log_event(text, request_id=f"event-{at}").id for at, text in enumerate(EVENTS)]
         door.log_event("A boat passed", ttl_days=3650)
-        keeper.edit(facts[0], "The lamp of the lighthouse turns once in 15 seconds")
+        keeper.curation.edit(facts[0], "The lamp of the lighthouse turns once in 15 seconds")
         keeper.forget(facts[9])
         door.promote(events[2], content="The lamp stands at the east wall")
         door.set_active("task", "change the bulb")

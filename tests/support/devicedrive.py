@@ -91,13 +91,13 @@ class World:
                 name = self.random.choice(known)
                 match does:
                     case "edit":
-                        human.edit(name, content=text)
+                        human.curation.edit(name, content=text)
                     case "forget":
                         human.forget(name)
                     case "restore":
-                        human.restore(name)
+                        human.curation.restore(name)
                     case "pin":
-                        human.pin(name)
+                        human.curation.pin(name)
                     case "settle":
                         self._settle(human, name)
                     case "purge":
@@ -107,9 +107,9 @@ class World:
     def _settle(self, human: object, name: str) -> None:
         from memory_anchor.domain.rights import version_stamp
 
-        sides = human.sides(name)  # type: ignore[attr-defined]
+        sides = human.curation.sides(name)  # type: ignore[attr-defined]
         seen = [version_stamp(one.id, one.version, one.content) for one in sides]
-        human.settle(name, resolution=self.random.choice(("keep_new", "keep_old")), seen=seen)  # type: ignore[attr-defined]
+        human.curation.settle(name, resolution=self.random.choice(("keep_new", "keep_old")), seen=seen)  # type: ignore[attr-defined]
 
     def _note(self, device: Laptop) -> None:
         for name, texts in texts_of(device.core).items():

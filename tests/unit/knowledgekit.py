@@ -57,7 +57,7 @@ def docs(project: Path) -> Path:
 
 def read_all(anchor: MemoryAnchor, *, begin: bool = False, source: str = "") -> None:
     for _ in range(100):
-        if not anchor.knowledge_sync(source, begin)["left"]:
+        if not anchor.knowledge.sync(source, begin)["left"]:
             break
         begin = False
     while anchor.services.knowledge.embed(64):
@@ -65,18 +65,18 @@ def read_all(anchor: MemoryAnchor, *, begin: bool = False, source: str = "") -> 
 
 
 def added(anchor: MemoryAnchor, folder: Path, kind: str = "files", **how: Any) -> Any:
-    source = anchor.knowledge_add(str(folder), kind, **how)
+    source = anchor.knowledge.add(str(folder), kind, **how)
     read_all(anchor)
     return source
 
 
 def texts(anchor: MemoryAnchor, query: str, **how: Any) -> list[str]:
     """Return what is found, without what is hardly relevant: weak passages are shown, and marked."""
-    return [passage.text for passage in anchor.knowledge_search(query, **how) if (passage.relevance or 0.0) >= 0.1]
+    return [passage.text for passage in anchor.knowledge.search(query, **how) if (passage.relevance or 0.0) >= 0.1]
 
 
 def states(anchor: MemoryAnchor) -> dict[str, Any]:
-    return {state.source.kind.value: state for state in anchor.knowledge_sources()}
+    return {state.source.kind.value: state for state in anchor.knowledge.sources()}
 
 
 def pdf(text: str, *, pages: int = 1) -> bytes:
@@ -129,5 +129,5 @@ def human(core: Core, agent: Actor) -> MemoryAnchor:
 
 def purged(core: Core, agent: Actor, text: str) -> Any:
     """Purge a text as a human does; return the certificate."""
-    seen = purge_digest(human(core, agent).preview_purge(text=text)["memories"])
-    return human(core, agent).purge(text=text, seen=seen)
+    seen = purge_digest(human(core, agent).maintenance.preview_purge(text=text)["memories"])
+    return human(core, agent).maintenance.purge(text=text, seen=seen)

@@ -52,7 +52,7 @@ def transcript(folder: Path, *turns: tuple[str, str]) -> dict[str, str]:
 
 
 def contents(here: MemoryAnchor) -> list[str]:
-    return [memory.content for memory in here.listing()]
+    return [memory.content for memory in here.curation.listing()]
 
 
 # --- enabled -------------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_a_ghostwriter_writes_in_the_person_that_was_chosen(
 
     Hooks().in_background(here, "SessionEnd", transcript(tmp_path, *TALK))
 
-    (memory,) = here.listing()
+    (memory,) = here.curation.listing()
     assert asked in model.asked[0]
     assert (memory.content, memory.write_mode) == (stored, WriteMode.GHOSTWRITER)
 
@@ -320,7 +320,7 @@ def test_a_users_own_rule_counts_at_once_and_says_that_it_was_captured(tmp_path:
 
     Hooks().in_background(here, "SessionEnd", transcript(tmp_path, *OWN_WORDS))
 
-    kept = here.listing()
+    kept = here.curation.listing()
     active = {memory.content for memory in kept if memory.status.value == "active"}
     assert OWN_WORDS[0][1] in active
     assert OWN_WORDS[-1][1] in active
@@ -337,7 +337,7 @@ def test_what_is_found_at_a_sessions_end_waits_for_review(tmp_path: Path) -> Non
 
     assert Hooks().in_background(here, "SessionEnd", transcript(tmp_path, *TALK)) >= 1
 
-    kept = here.listing()
+    kept = here.curation.listing()
     assert {(memory.status.value, memory.origin.value) for memory in kept} == {("pending", "extracted")}
     assert any("PostgreSQL 16" in memory.content for memory in kept)
     assert here.search("PostgreSQL billing").snippets == ()

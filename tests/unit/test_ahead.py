@@ -88,7 +88,7 @@ def test_what_lies_ahead_heads_no_list(anchor: MemoryAnchor, planned: list[str])
     assert [event.id for event in anchor.search_events(start=iso(-10), limit=4)] == planned[:4]
     assert [event.id for event in anchor.search_events(start=iso(5))] == planned[3:]
     assert [event.id for event in anchor.search_events(end=iso(1.5))] == planned[:3]
-    assert [memory.id for memory in anchor.listing()] == planned
+    assert [memory.id for memory in anchor.curation.listing()] == planned
 
 
 def test_what_lies_ahead_stands_in_no_context_and_no_brief(
@@ -132,11 +132,11 @@ def test_a_plan_fades_from_the_day_it_is_for(anchor: MemoryAnchor, clock: Manual
     told = anchor.log_event("The crane was greased").id
 
     clock.advance(days=39)
-    anchor.run_job("forget")
+    anchor.maintenance.run_job("forget")
 
     assert [anchor.get(str(name)).status for name in (plan, told)] == [Status.ACTIVE, Status.ARCHIVED]
     clock.advance(days=40)
-    anchor.run_job("forget")
+    anchor.maintenance.run_job("forget")
     assert anchor.get(str(plan)).status is Status.ARCHIVED
 
 

@@ -103,7 +103,7 @@ def test_a_tag_refutes_nothing(anchor: MemoryAnchor) -> None:
     """Rule tags.free: a mark is told of a memory that was judged so, not of one that has the tag by itself."""
     tagged = anchor.save_memory("The cache is cleared by restarting nginx", tags=["refuted", "net"]).id
     judged = anchor.save_memory("The lock file is what made the build hang", tags=["net"]).id
-    anchor.judge(judged, "refuted", "make -j4")
+    anchor.curation.judge(judged, "refuted", "make -j4")
 
     (one,), (other,) = (anchor.search(said, limit=1).snippets for said in ("restarting nginx", "lock file build hang"))
 

@@ -68,12 +68,12 @@ BUDGETS: dict[str, int] = {
     "extensions.dashboard": 1450,
     "extensions.devices": 2974,
     "extensions.evaluation": 824,
-    "extensions.knowledge": 4317,
-    "extensions.lorebook": 1619,
+    "extensions.knowledge": 4320,
+    "extensions.lorebook": 1621,
     "extensions.prompts": 733,
     "extensions.service": 3723,
     "extensions.transfer": 2000,
-    "front": 8816,
+    "front": 8840,
     "hooks": 908,
     "identity": 3750,
     "ingest": 4135,
@@ -85,7 +85,7 @@ BUDGETS: dict[str, int] = {
     "settings": 555,
     "testing": 170,
     "upkeep": 3060,
-    "use_cases": 2715,
+    "use_cases": 2590,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
 in the commit what was dropped for it."""

@@ -29,7 +29,7 @@ def test_an_edited_fact_says_then_what_it_said_then(anchor: MemoryAnchor, clock:
     kept = anchor.save_memory("The release manager is Anna").id
     before = clock.now()
     clock.advance(days=3)
-    anchor.edit(kept, "The release manager is Anna Weber")
+    anchor.curation.edit(kept, "The release manager is Anna Weber")
 
     assert found(anchor, as_of=before.isoformat()) == [(kept, "The release manager is Anna")]
     assert found(anchor) == [(kept, "The release manager is Anna Weber")]
@@ -59,7 +59,7 @@ def test_an_archived_memory_is_found_before_and_not_between(anchor: MemoryAnchor
     clock.advance(days=1)
     hidden.append(clock.now())
     clock.advance(days=1)
-    anchor.restore(kept)
+    anchor.curation.restore(kept)
     known.append(clock.now())
     clock.advance(days=1)
 
@@ -136,7 +136,7 @@ def test_any_past_search_can_be_asked_again(steps: list[tuple[str, int]]) -> Non
 def _do(core: Core, anchor: MemoryAnchor, step: str, which: int, number: int) -> None:
     """Make one write, on the `which`-th memory where it needs one; none where there is none that fits."""
     text = f"release manager of plan{which} is name{number}"
-    known = sorted(anchor.listing(limit=200), key=lambda memory: memory.id)
+    known = sorted(anchor.curation.listing(limit=200), key=lambda memory: memory.id)
     one = known[which % len(known)] if known else None
     match step:
         case "save":
@@ -146,11 +146,11 @@ def _do(core: Core, anchor: MemoryAnchor, step: str, which: int, number: int) ->
         case "replace" if one is not None and one.layer.value == "verified_fact" and one.status.value == "active":
             anchor.save_memory(text, replaces=one.id)
         case "edit" if one is not None:
-            anchor.edit(one.id, text)
+            anchor.curation.edit(one.id, text)
         case "forget" if one is not None:
             anchor.forget(one.id)
         case "restore" if one is not None and one.status.value == "archived":
-            anchor.restore(one.id)
+            anchor.curation.restore(one.id)
         case _:
             core.services.searcher.index.embed_pending(10)
 

@@ -57,7 +57,7 @@ def filled(core):
         "Nails are short",
     ]
     ids = [anchor.save_memory(text).id for text in texts]
-    anchor.edit(ids[0], "钥匙 now hangs at the door")
+    anchor.curation.edit(ids[0], "钥匙 now hangs at the door")
     anchor.log_event("Somebody asked for the rope")
     core.services.searcher.index.embed_pending(100)
     return ids

@@ -35,7 +35,7 @@ BAD: Mapping[str, tuple[Any, str]] = {
 
 
 def stored(here: MemoryAnchor) -> list[str]:
-    return [memory.content for memory in here.listing()]
+    return [memory.content for memory in here.curation.listing()]
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -159,7 +159,7 @@ def test_a_repeat_is_recognised_by_the_clean_request(anchor: MemoryAnchor) -> No
 
     assert first == again == told_clean
     assert first.redactions == ("token",)
-    assert [one.content for one in anchor.listing(status="active")] == [
+    assert [one.content for one in anchor.curation.listing(status="active")] == [
         "The staging token rotates daily; it is [redacted:token]"
     ]
     with pytest.raises(BadInput):
@@ -178,7 +178,7 @@ def test_a_secret_said_on_one_device_is_in_no_version_on_another(tmp_path: Path,
     one.anchor.forget(gone.id, reason=SAID)
     settled([one, other])
     one.clock.advance(minutes=1)
-    one.anchor.edit(kept.id, content=f"The mirror is in rack ten; {SAID}")
+    one.anchor.curation.edit(kept.id, content=f"The mirror is in rack ten; {SAID}")
     settled([one, other])
 
     for core in (one.core, other.core):
@@ -198,13 +198,13 @@ def test_a_purge_finds_a_secret_as_it_was_said_and_writes_it_nowhere(core: Core,
     )
     human = core.anchor(replace(anchor.actor, caller=Caller.HUMAN))
 
-    preview = human.preview_purge(text=TOKEN)
-    done = human.purge(text=TOKEN, seen=purge_digest(preview["memories"]))
+    preview = human.maintenance.preview_purge(text=TOKEN)
+    done = human.maintenance.purge(text=TOKEN, seen=purge_digest(preview["memories"]))
 
     assert [one["id"] for one in preview["memories"]] == [leaked.id]
     assert TOKEN not in json.dumps(done)
     assert disk.holding(core.data_dir, TOKEN[4:]) == []
-    assert [one.content for one in anchor.listing()] == [f"The mirror is in rack nine;  {REDACTED}"]
+    assert [one.content for one in anchor.curation.listing()] == [f"The mirror is in rack nine;  {REDACTED}"]
 
 
 def test_a_private_part_across_the_parts_of_a_summary_is_in_none_of_them(anchor: MemoryAnchor) -> None:
@@ -212,7 +212,7 @@ def test_a_private_part_across_the_parts_of_a_summary_is_in_none_of_them(anchor:
     long = "We moved the mirror. " * 370 + f"<private>{'the cellar door ' * 60}</private> Then we left. {TOKEN} "
     Hooks().answer(anchor, "PostCompact", {"compact_summary": long + "Done at noon. " * 100})
 
-    events = anchor.listing(layer="event_log")
+    events = anchor.curation.listing(layer="event_log")
     assert len(events) == 2
     stored = repr(events)
     assert "Done at noon." in stored and "cellar" not in stored and TOKEN[4:12] not in stored

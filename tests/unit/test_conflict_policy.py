@@ -55,7 +55,7 @@ def test_a_contradiction_that_was_turned_away_does_not_strengthen_what_stands(tm
 
     assert anchor.services.records.read(first.id, anchor.actor.scope) == before
     assert "nothing stored" in done.reason
-    assert len(anchor.listing()) == 1
+    assert len(anchor.curation.listing()) == 1
 
 
 def test_a_type_without_a_policy_still_asks(tmp_path: Path, agent: Actor) -> None:

@@ -62,7 +62,7 @@ def test_what_one_device_wrote_forgot_and_edited_is_so_on_the_other(laptops: Cal
     gone = one.anchor.log_event("CI flaked on the search suite").id
     one.anchor.forget(gone)
     one.clock.advance(minutes=1)
-    one.anchor.edit(kept, content="Deploys go through staging, then a canary.")
+    one.anchor.curation.edit(kept, content="Deploys go through staging, then a canary.")
 
     settled([one, other])
 
@@ -78,9 +78,9 @@ def test_one_memory_edited_on_two_devices_stands_newest_and_disputed(laptops: Ca
     one, other = laptops("laptop"), laptops("desktop")
     name = one.anchor.save_memory("The queue runs on port 8081.").id
     settled([one, other])
-    one.anchor.edit(name, content="The queue runs on port 9000.")
+    one.anchor.curation.edit(name, content="The queue runs on port 9000.")
     other.clock.advance(minutes=5)
-    other.anchor.edit(name, content="The queue runs on port 9100.")
+    other.anchor.curation.edit(name, content="The queue runs on port 9100.")
 
     settled([one, other])
 
@@ -90,7 +90,7 @@ def test_one_memory_edited_on_two_devices_stands_newest_and_disputed(laptops: Ca
         beside = device.anchor.get(newest.disputes[0])
         assert (newest.content, newest.status) == ("The queue runs on port 9100.", Status.DISPUTED)
         assert (beside.content, beside.status) == ("The queue runs on port 9000.", Status.DISPUTED)
-        assert [item.memory.id for item in device.anchor.inbox()] in ([newest.id], [beside.id])
+        assert [item.memory.id for item in device.anchor.curation.inbox()] in ([newest.id], [beside.id])
 
 
 def test_a_dispute_whose_other_side_ended_elsewhere_can_be_settled(laptops: Callable[..., Laptop]) -> None:
@@ -100,14 +100,16 @@ def test_a_dispute_whose_other_side_ended_elsewhere_can_be_settled(laptops: Call
     settled([one, other])
     for device, port in ((one, 9000), (other, 9100)):
         device.clock.advance(minutes=port - 8999)
-        device.anchor.edit(name, content=f"The queue runs on port {port}.")
+        device.anchor.curation.edit(name, content=f"The queue runs on port {port}.")
     settled([one, other])
     human = [one.core.anchor(Actor(Caller.HUMAN, Scope(), client="test")) for one in (one, other)]
     beside = human[0].get(name).disputes[0]
     human[0].forget(beside)
 
-    sides = human[0].sides(name)
-    done = human[0].settle(name, resolution="keep_old", seen=[version_stamp(x.id, x.version, x.content) for x in sides])
+    sides = human[0].curation.sides(name)
+    done = human[0].curation.settle(
+        name, resolution="keep_old", seen=[version_stamp(x.id, x.version, x.content) for x in sides]
+    )
 
     assert (len(sides), done.status) == (1, Status.ACTIVE)
 
@@ -118,7 +120,7 @@ def test_an_edit_after_a_sync_is_no_dispute(laptops: Callable[..., Laptop]) -> N
     one.clock.advance(days=3)
     name = one.anchor.save_memory("The queue runs on port 8081.").id
     settled([one, other])
-    other.anchor.edit(name, content="The queue runs on port 9100.")
+    other.anchor.curation.edit(name, content="The queue runs on port 9100.")
 
     settled([one, other])
 
@@ -135,7 +137,7 @@ def test_a_purge_goes_everywhere_with_the_humans_signature_and_leaves_the_folder
     name = one.anchor.save_memory(SECRETISH).id
     kept = one.anchor.save_memory("Deploys go through staging first.").id
     settled([one, other])
-    other.anchor.edit(name, content=f"{SECRETISH} Bring the badge.")
+    other.anchor.curation.edit(name, content=f"{SECRETISH} Bring the badge.")
     settled([one, other])
     before = {path.name: path.read_bytes() for path in segments(folder)}
 

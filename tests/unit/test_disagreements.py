@@ -90,7 +90,7 @@ def test_two_recalled_facts_that_contradict_become_disputed(core: Core, agent: A
     assert report.counts["found"] == 1
     assert anchor.search(QUERY).conflicts == ((min(old.id, new.id), max(old.id, new.id)),)
     assert {anchor.get(one.id).status for one in (old, new)} == {Status.DISPUTED}
-    (item,) = anchor.inbox()
+    (item,) = anchor.curation.inbox()
     assert (item.memory.id, [one.id for one in item.against]) == (new.id, [old.id])
 
 
@@ -100,10 +100,10 @@ def test_what_was_found_while_recalling_is_settled_like_any_other(core: Core, ag
     reconsolidated(core)
 
     with pytest.raises(Refused, match="waits for the user"):
-        anchor.settle(old.id, "keep_new")
+        anchor.curation.settle(old.id, "keep_new")
     human = core.anchor(replace(agent, caller=Caller.HUMAN))
-    sides = human.sides(old.id)
-    human.settle(old.id, "keep_new", seen=[version_stamp(one.id, one.version, one.content) for one in sides])
+    sides = human.curation.sides(old.id)
+    human.curation.settle(old.id, "keep_new", seen=[version_stamp(one.id, one.version, one.content) for one in sides])
 
     assert (anchor.get(old.id).status, anchor.get(new.id).status) == (Status.SUPERSEDED, Status.ACTIVE)
     assert anchor.search(QUERY).conflicts == ()

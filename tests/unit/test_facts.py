@@ -108,7 +108,7 @@ def test_a_repeat_strengthens_and_never_doubles(anchor: MemoryAnchor, core: Core
 
     assert (again.outcome, again.id) == (Outcome.SKIPPED, first.id)
     assert core.services.records.read(str(first.id), None).usage.count == 1
-    assert len(anchor.listing()) == 1
+    assert len(anchor.curation.listing()) == 1
 
 
 def test_another_origin_saying_the_same_raises_confidence(anchor: MemoryAnchor, core: Core, agent: Actor) -> None:
@@ -146,9 +146,9 @@ def test_a_human_settles_what_waits_and_an_agent_cannot(core: Core, agent: Actor
     assert done.outcome is Outcome.NEEDS_REVIEW
     assert {anchor.get(rule.id).status, anchor.get(done.id).status} == {Status.DISPUTED}
     with pytest.raises(Refused, match="waits for the user"):
-        anchor.settle(done.id, "keep_new")
+        anchor.curation.settle(done.id, "keep_new")
 
-    human(core, agent).settle(done.id, "keep_old", seen=seen(anchor, done.id, rule.id))
+    human(core, agent).curation.settle(done.id, "keep_old", seen=seen(anchor, done.id, rule.id))
 
     assert anchor.get(rule.id).status is Status.ACTIVE
     assert anchor.get(done.id).status is Status.SUPERSEDED
@@ -158,9 +158,9 @@ def test_only_a_human_accepts_a_pending_fact(core: Core, agent: Actor, anchor: M
     """Rule review: approving is out of an agent's reach."""
     waiting = anchor.save_memory("The importer needs a cache", confidence=0.8)
     with pytest.raises(Refused, match="human"):
-        anchor.accept(waiting.id)
+        anchor.curation.accept(waiting.id)
 
-    human(core, agent).accept(waiting.id, seen=seen(anchor, waiting.id))
+    human(core, agent).curation.accept(waiting.id, seen=seen(anchor, waiting.id))
 
     assert anchor.get(waiting.id).status is Status.ACTIVE
 
@@ -171,7 +171,7 @@ def test_forgetting_archives_and_restoring_brings_back(anchor: MemoryAnchor) -> 
 
     assert anchor.forget(done.id, "stale").outcome is Outcome.ARCHIVED
     assert anchor.search("old build make").snippets == ()
-    anchor.restore(done.id)
+    anchor.curation.restore(done.id)
 
     assert [s.id for s in anchor.search("old build make").snippets] == [done.id]
     assert [m.status for m in anchor.history(done.id)] == [Status.ACTIVE, Status.ARCHIVED, Status.ACTIVE]
@@ -180,7 +180,7 @@ def test_forgetting_archives_and_restoring_brings_back(anchor: MemoryAnchor) -> 
 def test_a_pinned_memory_is_not_forgotten_by_an_agent(anchor: MemoryAnchor) -> None:
     """Rule pin: pinned and human-written memories are out of an agent's reach."""
     done = anchor.save_memory("The licence is Apache-2.0")
-    anchor.pin(done.id)
+    anchor.curation.pin(done.id)
 
     with pytest.raises(Refused, match="pinned"):
         anchor.forget(done.id)
@@ -189,10 +189,10 @@ def test_a_pinned_memory_is_not_forgotten_by_an_agent(anchor: MemoryAnchor) -> N
 def test_two_agents_editing_one_memory_do_not_overwrite_each_other(anchor: MemoryAnchor) -> None:
     """Rule versions: an edit of a version that is not current any more is refused."""
     done = anchor.save_memory("The API limit is 100 requests a minute")
-    anchor.edit(done.id, "The API limit is 120 requests a minute", expected_version=1)
+    anchor.curation.edit(done.id, "The API limit is 120 requests a minute", expected_version=1)
 
     with pytest.raises(VersionConflict, match="version 2, not 1"):
-        anchor.edit(done.id, "The API limit is 90 requests a minute", expected_version=1)
+        anchor.curation.edit(done.id, "The API limit is 90 requests a minute", expected_version=1)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_a_memory_of_nothing_but_secrets_is_not_stored(anchor: MemoryAnchor, tex
 
     assert {(one.outcome, one.id, one.redactions) for one in done} == {(Outcome.REJECTED, None, ("api_key",))}
     assert done[0].reason == "content says nothing besides what is never stored (api_key)"
-    assert anchor.listing() == []
+    assert anchor.curation.listing() == []
     with pytest.raises(BadInput, match=r"content says nothing besides .* \(api_key\); nothing was stored"):
         anchor.propose(content, "a rule")
     with pytest.raises(BadInput, match="summary says nothing besides"):
@@ -318,7 +318,7 @@ def test_an_edit_to_nothing_but_a_secret_changes_nothing(anchor: MemoryAnchor) -
     done = anchor.save_memory("The token is rotated on Mondays")
 
     with pytest.raises(BadInput, match="says nothing besides"):
-        anchor.edit(done.id, TOKEN)
+        anchor.curation.edit(done.id, TOKEN)
 
     assert anchor.get(done.id).version == 1
 
@@ -342,7 +342,7 @@ def test_nothing_is_extracted_of_a_secret_alone(anchor: MemoryAnchor) -> None:
         ]
     )
 
-    assert anchor.listing() == []
+    assert anchor.curation.listing() == []
 
 
 class _Interrupted(HashEmbedder):

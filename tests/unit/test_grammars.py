@@ -68,13 +68,13 @@ def test_symbols_are_the_headings_of_code(project: Path, anchor: MemoryAnchor) -
     (project / "shop.js").write_text(SHOP, encoding="utf-8")
     added(anchor, project)
 
-    (found, *_) = anchor.knowledge_search("rounds once at the end of a basket")
+    (found, *_) = anchor.knowledge.search("rounds once at the end of a basket")
 
     assert (found.citations[0].locator.heading, found.citations[0].locator.line_start) == (("total",), 4)
     pieces = list(cut(SHOP, "code", "shop.js"))
     covered = {line for one in pieces for line in range(one.line_start, one.line_end + 1)}
     assert {at for at, line in enumerate(SHOP.split("\n"), 1) if line.strip()} <= covered
-    assert anchor.knowledge_get(found.id).freshness == "fresh"
+    assert anchor.knowledge.open(found.id).freshness == "fresh"
 
 
 def test_without_the_extra_code_is_cut_between_blank_lines_and_says_so(

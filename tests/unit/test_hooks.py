@@ -192,7 +192,7 @@ def test_before_a_compaction_durable_facts_are_taken_from_the_transcript_once(co
     assert Hooks().in_background(here, "Stop", told) == 0
     assert Hooks().in_background(here, "PreCompact", told) >= 1
     Hooks().in_background(here, "PreCompact", told)
-    stored = [m.content for m in here.listing()]
+    stored = [m.content for m in here.curation.listing()]
     assert len([text for text in stored if "PostgreSQL" in text]) == 1
     assert Hooks().in_background(here, "PreCompact", {}) == 0
     with pytest.raises(NotFound):
@@ -217,7 +217,7 @@ def test_what_the_tool_calls_of_a_transcript_show_is_learned(core: Core, tmp_pat
     here = anchor(core)
     assert Hooks().in_background(here, "PreCompact", told) == 1
     assert Hooks().in_background(here, "PreCompact", told) <= 1
-    assert ["make check-all" in memory.content for memory in here.listing()] == [True]
+    assert ["make check-all" in memory.content for memory in here.curation.listing()] == [True]
 
 
 def test_only_what_was_said_counts_towards_the_least_turns(core: Core, tmp_path: Path) -> None:

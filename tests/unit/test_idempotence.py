@@ -50,7 +50,7 @@ def archived(anchor: MemoryAnchor) -> str:
 def pinned(anchor: MemoryAnchor) -> str:
     name = fact(anchor)
     human = MemoryAnchor(anchor.services, anchor.project, replace(anchor.actor, caller=Caller.HUMAN), anchor._context)
-    human.pin(name)
+    human.curation.pin(name)
     return name
 
 
@@ -64,7 +64,7 @@ def disputed(anchor: MemoryAnchor) -> str:
 def exported_elsewhere(anchor: MemoryAnchor) -> list[list[Any]]:
     """Return lines of an export: a memory in two versions that is not here, one that is, and a foreign line."""
     here, gone = fact(anchor), fact(anchor, "The queue holds 500 jobs")
-    anchor.edit(gone, "The queue holds 900 jobs")
+    anchor.curation.edit(gone, "The queue holds 900 jobs")
     store = anchor.services.store
     lines = [
         json.dumps(to_payload(e.memory)) for e in store.scan("verified_fact", Where(), page=99)[0]
@@ -80,7 +80,7 @@ def in_mind(anchor: MemoryAnchor) -> dict[str, Any]:
 
 
 def pushed(anchor: MemoryAnchor) -> str:
-    done = anchor.knowledge_push("port.md", "# Ports\n\nThe API listens on port 8080.")
+    done = anchor.knowledge.push("port.md", "# Ports\n\nThe API listens on port 8080.")
     return str(done.id)
 
 
@@ -254,8 +254,8 @@ def test_the_same_nonce_for_something_else_is_another_request(core: Core, resent
     other = json.loads(mcp_answers.run(resent, "log_event", {"content": "second"}))
     assert one["id"] != other["id"]
     edited = fact(resent)
-    resent.edit(edited, "The API listens on port 1")
-    assert resent.edit(edited, "The API listens on port 2").outcome.value == "updated"
+    resent.curation.edit(edited, "The API listens on port 1")
+    assert resent.curation.edit(edited, "The API listens on port 2").outcome.value == "updated"
     assert resent.get(edited).content == "The API listens on port 2"
 
 
@@ -287,7 +287,7 @@ def test_receipts_of_many_requests_and_over_revisions_are_kept(
     """Promise 1 (mutations: only the last receipt kept; a job's revision drops receipts)."""
     first = [anchor.save_memory("We use Redis", confidence=0.95, request_id=f"r{n}") for n in range(RECEIPTS_KEPT)]
     assert {outcome.id for outcome in first} == {first[0].id}
-    anchor.edit(first[0].id, "We use Redis 7")
+    anchor.curation.edit(first[0].id, "We use Redis 7")
     clock.advance(days=40)
     for job in core.scheduler.jobs:
         calls.run(core, wire.Preamble(), "jobs_run", {"name": job})
@@ -298,7 +298,7 @@ def test_receipts_of_many_requests_and_over_revisions_are_kept(
 def test_a_write_of_another_kind_keeps_the_answers_given_before(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
     """Promise 1 (mutation: only the last receipt kept): saved, then edited, then the first sending comes once more."""
     first = anchor.save_memory("We use Redis", confidence=0.95, request_id="r1")
-    core.anchor(replace(agent, nonce="bridge-1/8")).edit(first.id, "We use Redis 7")
+    core.anchor(replace(agent, nonce="bridge-1/8")).curation.edit(first.id, "We use Redis 7")
     killed(core)
     assert anchor.save_memory("We use Redis", confidence=0.95, request_id="r1") == first
 
@@ -309,9 +309,9 @@ def test_a_pin_set_or_taken_off_twice_gets_its_first_answer(core: Core, agent: A
     name = fact(core.anchor(agent))
     human = replace(agent, caller=Caller.HUMAN)
     if not pinned:
-        core.anchor(human).pin(name)
+        core.anchor(human).curation.pin(name)
     doors = [core.anchor(replace(human, nonce="n/1")) for _ in range(2)]
-    sent = [(door.pin if pinned else door.unpin)(name) for door in doors]
+    sent = [(door.curation.pin if pinned else door.curation.unpin)(name) for door in doors]
     assert sent[0] == sent[1] and sent[0].outcome.value == "updated"
 
 
@@ -341,7 +341,7 @@ def test_a_session_ended_twice_leaves_one_event_over_a_restart(tmp_path: Path, a
     core.anchor(agent).set_active("topic", "later")
     (again,) = core.anchor(asked).end_session("done")
     assert again == first
-    assert [m.content for m in core.anchor(agent).listing()] == ["done\ntopic: x"]
+    assert [m.content for m in core.anchor(agent).curation.listing()] == ["done\ntopic: x"]
     core.close()
 
 

@@ -55,7 +55,7 @@ def test_it_waits_in_the_review_and_no_night_frees_it(core: Core, agent: Actor, 
 
     core.scheduler.run("reconsolidate", core.clock.now(), Limits())
 
-    waiting = {one.id for one in human.listing(status="disputed", limit=10)}
+    waiting = {one.id for one in human.curation.listing(status="disputed", limit=10)}
     assert waiting == {kept.id, new.id}
 
 

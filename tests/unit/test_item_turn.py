@@ -21,7 +21,7 @@ def test_a_purge_waits_for_the_item_that_another_replica_writes_and_finds_it(ser
     one, two = service.core(), service.core()
     human = two.anchor(replace(member(), caller=Caller.HUMAN))
     human.save_memory("Zanzibar is where the harbour plan began.")
-    seen = purge_digest(human.preview_purge(text="Zanzibar")["memories"])
+    seen = purge_digest(human.maintenance.preview_purge(text="Zanzibar")["memories"])
     inside, order = threading.Event(), []
 
     def item() -> None:
@@ -35,12 +35,14 @@ def test_a_purge_waits_for_the_item_that_another_replica_writes_and_finds_it(ser
     writing.start()
     inside.wait()
     with pytest.raises(Refused, match="shown"):  # the item was stored first, and is told
-        human.purge(text="Zanzibar", seen=seen)
+        human.maintenance.purge(text="Zanzibar", seen=seen)
     order.append("purge")
     writing.join()
 
     assert order == ["item", "purge"]
-    assert human.purge(text="Zanzibar", seen=purge_digest(human.preview_purge(text="Zanzibar")["memories"]))["clean"]
+    assert human.maintenance.purge(
+        text="Zanzibar", seen=purge_digest(human.maintenance.preview_purge(text="Zanzibar")["memories"])
+    )["clean"]
     for collection in ("event_log", "verified_fact"):
         assert not [m for m in service.store.find(collection, Where(), limit=100) if "Zanzibar" in m.content]
 

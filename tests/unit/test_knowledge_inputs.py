@@ -114,7 +114,7 @@ def test_every_heading_of_a_document_has_its_line(
         assert places
         for place in places:
             assert 1 <= place.line_start <= place.line_end <= len(lines)
-        said = anchor.knowledge_get(places[-1].passage)
+        said = anchor.knowledge.open(places[-1].passage)
         assert (said.freshness, said.text in text) == ("fresh", True)
         if form in ("pdf", "txt"):
             assert {place.page for place in places} <= ({1, 2, 3} if form == "pdf" else {None})
@@ -178,7 +178,7 @@ def test_a_full_disk_is_one_sentence_and_what_was_accepted_is_read_later(docs: P
         (docs / f"{number}.md").write_text(f"# Part {number}\nWords of part {number}.\n", encoding="utf-8")
     catalogue._db.execute(f"PRAGMA max_page_count={pages}")
 
-    anchor.knowledge_sync("", True)
+    anchor.knowledge.sync("", True)
 
     assert "has no room; nothing was changed; free some space" in states(anchor)["files"].error
     assert texts(anchor, "run the setup script") != []

@@ -33,7 +33,7 @@ def read_all(core: Core, anchor: MemoryAnchor) -> None:
     """Have one replica read all that waits, as its background thread does."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
-        if not anchor.knowledge_sync("", False)["left"] and not core.knowledge.catalogue.unfinished_removals(
+        if not anchor.knowledge.sync("", False)["left"] and not core.knowledge.catalogue.unfinished_removals(
             core.clock.now()
         ):
             break
@@ -45,13 +45,13 @@ def read_all(core: Core, anchor: MemoryAnchor) -> None:
 
 def listed(anchor: MemoryAnchor) -> list[tuple[str, int, int, int]]:
     """Return kind, documents, passages and what waits of each source."""
-    return [(s.source.kind.value, s.documents, s.passages, s.waiting) for s in anchor.knowledge_sources()]
+    return [(s.source.kind.value, s.documents, s.passages, s.waiting) for s in anchor.knowledge.sources()]
 
 
 def cited(anchor: MemoryAnchor, query: str) -> list[tuple[str, Any]]:
     """Return text and citations of what is found."""
     return [
-        (passage.text, [(c.ref, c.locator) for c in passage.citations]) for passage in anchor.knowledge_search(query)
+        (passage.text, [(c.ref, c.locator) for c in passage.citations]) for passage in anchor.knowledge.search(query)
     ]
 
 
@@ -68,33 +68,33 @@ def names(service: Replicas) -> list[str]:
 def test_what_is_pushed_to_one_replica_is_listed_found_and_opened_on_the_other(service: Replicas) -> None:
     """Replicas: one knowledge behind every replica: the same sources, passages, citations and bytes."""
     one, _two, here, there = service.two()
-    here.knowledge_push("whales.md", WHALES)
+    here.knowledge.push("whales.md", WHALES)
     assert listed(there) == [("upload", 0, 0, 1)]
 
     read_all(one, here)
 
     assert listed(here) == listed(there) == [("upload", 1, 2, 0)]
     assert cited(there, "blue whale sings") == cited(here, "blue whale sings")
-    found = there.knowledge_search("blue whale sings")[0]
-    opened = there.knowledge_get(found.id)
+    found = there.knowledge.search("blue whale sings")[0]
+    opened = there.knowledge.open(found.id)
     assert (opened.freshness, opened.lines) == ("fresh", (1, 4)) and "> " in opened.around
-    assert opened.text == here.knowledge_get(found.id).text
+    assert opened.text == here.knowledge.open(found.id).text
 
 
 def test_what_changes_on_one_replica_changes_on_the_other(service: Replicas) -> None:
     """Replicas: a document pushed again to another replica is one document, and what is gone of it is told there."""
     one, two, here, there = service.two()
-    here.knowledge_push("whales.md", WHALES)
+    here.knowledge.push("whales.md", WHALES)
     read_all(one, here)
-    gone = there.knowledge_search("blue whale sings")[0]
+    gone = there.knowledge.search("blue whale sings")[0]
 
-    there.knowledge_push("whales.md", "# Whales\n\n## Blue\nThe blue whale sleeps at noon.\n")
+    there.knowledge.push("whales.md", "# Whales\n\n## Blue\nThe blue whale sleeps at noon.\n")
     read_all(two, there)
 
     assert listed(here) == listed(there) == [("upload", 1, 1, 0)]
-    assert "sleeps at noon" in here.knowledge_search("blue whale")[0].text
+    assert "sleeps at noon" in here.knowledge.search("blue whale")[0].text
     for anchor in (here, there):
-        opened = anchor.knowledge_get(gone.id)
+        opened = anchor.knowledge.open(gone.id)
         assert opened.freshness == "changed" and not opened.text
     assert len(stored(service)) == 1
 
@@ -105,7 +105,7 @@ def test_two_replicas_asked_at_once_make_one_source(service: Replicas) -> None:
     anchors = [core.anchor(member()) for core in cores]
     at_once(
         *(
-            partial(anchor.knowledge_push, f"{number}-{place}.md", f"Note {number} {place} here.")
+            partial(anchor.knowledge.push, f"{number}-{place}.md", f"Note {number} {place} here.")
             for number, anchor in enumerate(anchors)
             for place in range(5)
         )
@@ -120,13 +120,13 @@ def test_two_replicas_asked_at_once_make_one_source(service: Replicas) -> None:
 def test_removed_on_one_replica_nothing_is_left_on_any(service: Replicas) -> None:
     """Replicas: a removal is the service's: passages, places, queue and bytes, with a certificate."""
     one, two, here, there = service.two()
-    here.knowledge_push("whales.md", WHALES)
-    here.knowledge_push("ships.md", SHIPS)
+    here.knowledge.push("whales.md", WHALES)
+    here.knowledge.push("ships.md", SHIPS)
     read_all(one, here)
-    assert there.knowledge_search("blue whale sings")
-    here.knowledge_push("late.md", "Nobody reads this any more.")
+    assert there.knowledge.search("blue whale sings")
+    here.knowledge.push("late.md", "Nobody reads this any more.")
 
-    told = there.knowledge_remove("uploads")
+    told = there.knowledge.remove("uploads")
 
     assert (told["passages"], told["documents"], told["blobs"], told["clean"]) == (3, 2, 3, True)
     for core, anchor in ((one, here), (two, there)):
@@ -137,7 +137,7 @@ def test_removed_on_one_replica_nothing_is_left_on_any(service: Replicas) -> Non
         held = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
         assert b"whales.md" not in held and b"blue whale" not in held
 
-    there.knowledge_push("whales.md", WHALES)
+    there.knowledge.push("whales.md", WHALES)
     read_all(two, there)
     assert listed(here) == [("upload", 1, 2, 0)]
 
@@ -146,13 +146,13 @@ def test_a_source_is_removed_while_another_replica_reads_it(service: Replicas) -
     """Replicas: a removal goes before reading: what is in work ends, nothing of it comes back."""
     one, _two, here, there = service.two()
     for number in range(30):
-        here.knowledge_push(f"{number}.md", f"Entry {number} tells of the harbour.")
+        here.knowledge.push(f"{number}.md", f"Entry {number} tells of the harbour.")
     reading = threading.Thread(target=read_all, args=(one, here))
     reading.start()
     while not stored(service):
         time.sleep(0.002)
 
-    told = there.knowledge_remove("uploads")
+    told = there.knowledge.remove("uploads")
     reading.join()
     read_all(one, here)
 
@@ -178,28 +178,28 @@ def test_killed_at_any_change_another_replica_goes_on_and_nothing_is_lost_or_dou
             life = Life()
             one, two = service.core(life), service.core()
             here, there = one.anchor(member()), two.anchor(member())
-            here.knowledge_push("whales.md", WHALES)
+            here.knowledge.push("whales.md", WHALES)
             read_all(one, here)
             life.left, life.after = left, after
             accepted: list[str] = []
             with contextlib.suppress(Killed):
                 for name, text in wanted.items():
-                    here.knowledge_push(name, text)
+                    here.knowledge.push(name, text)
                     accepted.append(name)
                 read_all(one, here)
             time.sleep(LEASE_S)
 
             read_all(two, there)
 
-            found = [passage for query in ("blue whale", "two masts") for passage in there.knowledge_search(query)]
-            assert [state.error for state in there.knowledge_sources()] == [""], left
+            found = [passage for query in ("blue whale", "two masts") for passage in there.knowledge.search(query)]
+            assert [state.error for state in there.knowledge.sources()] == [""], left
             if "whales.md" in accepted:
                 assert "dawn" in str(cited(there, "blue whale")) and "dusk" not in str(stored(service)), left
             if "ships.md" in accepted:
                 assert "two masts" in str(cited(there, "two masts")), left
             texts = stored(service)
             assert len(texts) == len(set(texts)), (left, texts)
-            (state,) = there.knowledge_sources()
+            (state,) = there.knowledge.sources()
             assert not state.error, left
             assert (state.passages, state.waiting, state.error) == (len(texts), 0, ""), (left, state, texts)
             assert {c.ref for passage in found for c in passage.citations} <= {"whales.md", "ships.md"}
@@ -224,13 +224,13 @@ def test_killed_at_any_change_of_a_removal_another_replica_ends_it(
             life = Life()
             one, two = service.core(life), service.core()
             here, there = one.anchor(member()), two.anchor(member())
-            here.knowledge_push("whales.md", WHALES)
+            here.knowledge.push("whales.md", WHALES)
             read_all(one, here)
-            here.knowledge_push("ships.md", SHIPS)
-            here.lorebooks()  # makes their record
+            here.knowledge.push("ships.md", SHIPS)
+            here.lore.books()  # makes their record
             life.left, life.after = left, after
             with contextlib.suppress(Killed):
-                here.knowledge_remove("uploads")
+                here.knowledge.remove("uploads")
             time.sleep(LEASE_S)
             began = left > 1 or after
             service.clock.advance(seconds=shared_catalogue.REMOVING_S + 1)
@@ -251,7 +251,7 @@ def test_one_that_slept_past_its_turn_changes_nothing_that_counts(
 ) -> None:
     """Replicas: what a replica read before it slept is not written over what another read meanwhile."""
     one, two, here, there = service.two()
-    here.knowledge_push("whales.md", WHALES)
+    here.knowledge.push("whales.md", WHALES)
     slept: list[Any] = []
     asleep = one.knowledge.catalogue.replace
 
@@ -260,7 +260,7 @@ def test_one_that_slept_past_its_turn_changes_nothing_that_counts(
             slept.append(True)
             time.sleep(2 * LEASE_S)
             read_all(two, there)
-            there.knowledge_push("whales.md", "# Whales\n\n## Blue\nThe blue whale dives.\n")
+            there.knowledge.push("whales.md", "# Whales\n\n## Blue\nThe blue whale dives.\n")
             read_all(two, there)
         return asleep(*given, **named)
 
@@ -277,14 +277,14 @@ def test_one_that_slept_through_a_removal_brings_nothing_back(
 ) -> None:
     """Replicas: a removal holds against a replica that wakes."""
     one, _two, here, there = service.two()
-    here.knowledge_push("whales.md", WHALES)
+    here.knowledge.push("whales.md", WHALES)
     put, slept = one.knowledge.put, []
 
     def sleeps(entries: Any) -> None:
         if not slept:
             slept.append(True)
             time.sleep(2 * LEASE_S)
-            there.knowledge_remove("uploads")
+            there.knowledge.remove("uploads")
         put(entries)
 
     monkeypatch.setattr(one.knowledge, "put", sleeps)
@@ -297,11 +297,11 @@ def test_knowledge_of_one_account_is_seen_by_no_other_through_any_replica(servic
     """Replicas: an account's knowledge stays its own: search, open, list, sync and removal, asked of each replica."""
     one, two = service.core(), service.core()
     mine, theirs = member("acme"), member("globex")
-    one.anchor(mine).knowledge_push("whales.md", WHALES)
+    one.anchor(mine).knowledge.push("whales.md", WHALES)
     read_all(one, one.anchor(mine))
-    two.anchor(theirs).knowledge_push("whales.md", SHIPS)
+    two.anchor(theirs).knowledge.push("whales.md", SHIPS)
     read_all(two, two.anchor(theirs))
-    ours = one.anchor(mine).knowledge_search("blue whale sings")[0].id
+    ours = one.anchor(mine).knowledge.search("blue whale sings")[0].id
     assert ours
 
     for core in (one, two):
@@ -309,13 +309,13 @@ def test_knowledge_of_one_account_is_seen_by_no_other_through_any_replica(servic
         assert listed(other) == [("upload", 1, 1, 0)]
         assert "whale sings" not in str(cited(other, "blue whale sings"))
         with pytest.raises(NotFound):
-            other.knowledge_get(ours)
-        for state in core.anchor(mine).knowledge_sources():
+            other.knowledge.open(ours)
+        for state in core.anchor(mine).knowledge.sources():
             with pytest.raises(NotFound):
-                other.knowledge_remove(state.source.id)
+                other.knowledge.remove(state.source.id)
             with pytest.raises(NotFound):
-                other.knowledge_sync(state.source.id, True)
-    two.anchor(theirs).knowledge_remove("uploads")
+                other.knowledge.sync(state.source.id, True)
+    two.anchor(theirs).knowledge.remove("uploads")
     for core in (one, two):
         assert listed(core.anchor(mine)) == [("upload", 1, 2, 0)]
         assert "whale sings" in str(cited(core.anchor(mine), "blue whale sings"))
@@ -324,8 +324,8 @@ def test_knowledge_of_one_account_is_seen_by_no_other_through_any_replica(servic
 def test_private_knowledge_and_two_users_of_one_account(service: Replicas) -> None:
     """Replicas: one project's uploads are one source for its account, and no other project's."""
     one, two = service.core(), service.core()
-    one.anchor(member(user="eve")).knowledge_push("a.md", "Eve wrote of anchors.")
-    two.anchor(member(user="bob")).knowledge_push("b.md", "Bob wrote of buoys.")
+    one.anchor(member(user="eve")).knowledge.push("a.md", "Eve wrote of anchors.")
+    two.anchor(member(user="bob")).knowledge.push("b.md", "Bob wrote of buoys.")
     read_all(two, two.anchor(member(user="bob")))
     assert listed(one.anchor(member(user="bob"))) == [("upload", 2, 2, 0)]
     assert listed(two.anchor(member(project="other"))) == []
@@ -338,17 +338,17 @@ def test_a_path_of_one_machine_is_no_source_of_a_service(service: Replicas, tmp_
     (tmp_path / "docs").mkdir()
     for kind in ("files", "repo_docs", "git_history"):
         with pytest.raises(Refused, match="push its documents"):
-            core.anchor(human).knowledge_add(str(tmp_path / "docs"), kind)
+            core.anchor(human).knowledge.add(str(tmp_path / "docs"), kind)
     assert names(service) == []
 
 
 def test_a_document_that_cannot_be_read_is_told_on_every_replica(service: Replicas) -> None:
     """Replicas: what is left out is told everywhere, and keeps nothing waiting."""
     one, _two, here, there = service.two()
-    there.knowledge_push("bad.bin", base64=base64.b64encode(b"\0" * 100).decode())
-    there.knowledge_push("whales.md", WHALES)
+    there.knowledge.push("bad.bin", base64=base64.b64encode(b"\0" * 100).decode())
+    there.knowledge.push("whales.md", WHALES)
     read_all(one, here)
-    (state,) = there.knowledge_sources()
+    (state,) = there.knowledge.sources()
     assert "binary" in state.skipped[0] and (state.documents, state.passages, state.waiting) == (1, 2, 0)
 
 
@@ -356,7 +356,7 @@ def test_a_copy_that_is_damaged_or_lost_is_made_anew(service: Replicas) -> None:
     """Replicas: the copy is derived."""
     one = service.core()
     here = one.anchor(member())
-    here.knowledge_push("whales.md", WHALES)
+    here.knowledge.push("whales.md", WHALES)
     read_all(one, here)
     before = listed(here)
     one.knowledge.catalogue.close()
@@ -369,12 +369,14 @@ def test_a_copy_that_is_damaged_or_lost_is_made_anew(service: Replicas) -> None:
 def test_a_purge_reaches_what_was_pushed_and_names_on_the_server(service: Replicas) -> None:
     """Replicas: purge: passages, headings, waiting pushes and kept bytes of every replica's server."""
     one, two, here, there = service.two()
-    here.knowledge_push("secret.md", "# Zanzibar plan\n\n## Zanzibar plan\nThe harbour opens at nine.\n")
+    here.knowledge.push("secret.md", "# Zanzibar plan\n\n## Zanzibar plan\nThe harbour opens at nine.\n")
     read_all(one, here)
-    here.knowledge_push("late.md", "The Zanzibar plan is late.")
+    here.knowledge.push("late.md", "The Zanzibar plan is late.")
 
     human = two.anchor(replace(member(), caller=Caller.HUMAN))
-    told = human.purge(text="Zanzibar plan", seen=purge_digest(human.preview_purge(text="Zanzibar plan")["memories"]))
+    told = human.maintenance.purge(
+        text="Zanzibar plan", seen=purge_digest(human.maintenance.preview_purge(text="Zanzibar plan")["memories"])
+    )
 
     assert told["clean"]
     service.clock.advance(seconds=1)
@@ -395,7 +397,7 @@ def test_of_many_documents_a_look_asks_little(service: Replicas, monkeypatch: py
     """Replicas: a look costs two lists while nothing changes."""
     one, two, here, there = service.two()
     for number in range(DOCUMENTS):
-        here.knowledge_push(f"{number}.md", f"Entry {number} tells of the harbour.")
+        here.knowledge.push(f"{number}.md", f"Entry {number} tells of the harbour.")
     read_all(one, here)
     assert listed(there) == [("upload", DOCUMENTS, DOCUMENTS, 0)]
     asked: list[str] = []
@@ -407,14 +409,14 @@ def test_of_many_documents_a_look_asks_little(service: Replicas, monkeypatch: py
     monkeypatch.setattr(shared_catalogue, "FRESH_S", 60.0)
     two.knowledge.catalogue._compared_at = float("-inf")  # type: ignore[attr-defined]
     for _ in range(5):
-        there.knowledge_search("harbour")
+        there.knowledge.search("harbour")
     assert [one for one in asked if one != "revisions"] == ["listed", "listed"]
 
 
 def test_a_server_that_is_away_takes_no_push_and_loses_none(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas: accepted or refused, nothing between."""
     _one, two, here, there = service.two()
-    here.knowledge_push("whales.md", WHALES)
+    here.knowledge.push("whales.md", WHALES)
 
     def away(*_: Any, **__: Any) -> Any:
         raise MemoryAnchorError("away")
@@ -422,7 +424,7 @@ def test_a_server_that_is_away_takes_no_push_and_loses_none(service: Replicas, m
     with monkeypatch.context() as patch:
         patch.setattr(service.records, "write", away)
         with pytest.raises(MemoryAnchorError):
-            there.knowledge_push("ships.md", SHIPS)
+            there.knowledge.push("ships.md", SHIPS)
     read_all(two, there)
     assert listed(here) == [("upload", 1, 2, 0)]
 
@@ -432,8 +434,8 @@ def test_a_push_sent_again_while_its_source_is_being_removed_is_refused(
 ) -> None:
     """Replicas: accepted or refused: a repeat is not called accepted when the removal takes its document along."""
     one, two = service.core(), service.core()
-    one.anchor(member()).knowledge_push("late.md", "The brig is late.")
-    (state,) = one.anchor(member()).knowledge_sources()
+    one.anchor(member()).knowledge.push("late.md", "The brig is late.")
+    (state,) = one.anchor(member()).knowledge.sources()
     write = service.records.write
 
     def removed_first(name: str, *args: Any, **kinds: Any) -> Any:
@@ -444,7 +446,7 @@ def test_a_push_sent_again_while_its_source_is_being_removed_is_refused(
     with monkeypatch.context() as patch:
         patch.setattr(service.records, "write", removed_first)
         with pytest.raises(MemoryAnchorError, match="being removed"):
-            two.anchor(member()).knowledge_push("late.md", "The brig is late.")
+            two.anchor(member()).knowledge.push("late.md", "The brig is late.")
 
 
 def test_a_lorebook_that_one_replica_takes_speaks_on_the_other_until_it_is_removed_anywhere(service: Replicas) -> None:
@@ -452,24 +454,26 @@ def test_a_lorebook_that_one_replica_takes_speaks_on_the_other_until_it_is_remov
     one, two, here, there = service.two()
     entries = [{"keys": ["whale"], "content": "The whale Ishmael is white.", "enabled": True}]
     book = json.dumps({"spec": "lorebook_v3", "data": {"name": "sea", "entries": entries}}).encode()
-    here.add_lorebook(file="sea.json", content=base64.b64encode(book).decode())
+    here.lore.add(file="sea.json", content=base64.b64encode(book).decode())
     asked: list[Any] = [{"role": "user", "content": "Tell me of the whale."}]
 
-    assert "Ishmael" in str(there.scan_lorebook(messages=asked))
-    assert base64.b64decode(there.export_lorebook("sea")["content"]) == book
-    assert two.anchor(member("globex")).lorebooks()["books"] == []
+    assert "Ishmael" in str(there.lore.scan(messages=asked))
+    assert base64.b64decode(there.lore.export("sea")["content"]) == book
+    assert two.anchor(member("globex")).lore.books()["books"] == []
 
-    there.add_lorebook(file="land.json", content=base64.b64encode(book.replace(b"Ishmael", b"Zanzibar")).decode())
+    there.lore.add(file="land.json", content=base64.b64encode(book.replace(b"Ishmael", b"Zanzibar")).decode())
     human = two.anchor(replace(member(), caller=Caller.HUMAN))
-    assert human.purge(text="Zanzibar", seen=purge_digest(human.preview_purge(text="Zanzibar")["memories"]))["clean"]
-    assert "Zanzibar" not in str(here.scan_lorebook(messages=asked))
+    assert human.maintenance.purge(
+        text="Zanzibar", seen=purge_digest(human.maintenance.preview_purge(text="Zanzibar")["memories"])
+    )["clean"]
+    assert "Zanzibar" not in str(here.lore.scan(messages=asked))
     for core in (one, two):
-        core.anchor(member()).lorebooks()
+        core.anchor(member()).lore.books()
         assert not any(b"Zanzibar" in path.read_bytes() for path in core.data_dir.rglob("*.book"))
 
-    here.remove_lorebook("sea")
-    assert [book["name"] for book in there.lorebooks()["books"]] == ["land"]
-    assert "Ishmael" not in str(there.scan_lorebook(messages=asked))
+    here.lore.remove("sea")
+    assert [book["name"] for book in there.lore.books()["books"]] == ["land"]
+    assert "Ishmael" not in str(there.lore.scan(messages=asked))
 
 
 def test_what_a_killed_push_left_of_a_source_that_is_gone_goes_with_the_next_removal(service: Replicas) -> None:
@@ -479,7 +483,7 @@ def test_what_a_killed_push_left_of_a_source_that_is_gone_goes_with_the_next_rem
     service.records.write("knowledge/queue/gone/one", b"{}\nThe whale is white.", before="")
     service.records.write("knowledge/docs/gone/07.json", b"{}", before="")
     service.clock.advance(days=10_000)  # records are as old as this machine's clock says
-    anchor.knowledge_push("whales.md", WHALES)
-    anchor.knowledge_remove("uploads")
+    anchor.knowledge.push("whales.md", WHALES)
+    anchor.knowledge.remove("uploads")
 
     assert names(service) == []

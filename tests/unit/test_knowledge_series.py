@@ -46,7 +46,7 @@ def test_a_short_passage_is_found_by_what_stands_before_it(docs: Path, anchor: M
     (docs / "other.md").write_text("# Other\nNothing about animals here.\n", encoding="utf-8")
     added(anchor, docs)
 
-    first, second, *_ = anchor.knowledge_search("walrus harbour pool")
+    first, second, *_ = anchor.knowledge.search("walrus harbour pool")
 
     assert first.text.endswith("harbour pool?")
     assert second.text == "## Tom\nYes, last week!"
@@ -121,7 +121,7 @@ def test_an_index_of_the_version_before_is_read_again_and_embeds_nothing(
 
     assert [context for _, context, _ in indexed(core).values()].count("") == 1
     assert len(embedder.embedded) == before == 3
-    assert core.anchor(agent).knowledge_search("walrus")[0].citations[0].index_version == points.INDEX_VERSION
+    assert core.anchor(agent).knowledge.search("walrus")[0].citations[0].index_version == points.INDEX_VERSION
     core.close()
 
 
@@ -137,5 +137,5 @@ def test_a_purge_takes_a_text_out_of_the_passage_after_it(docs: Path, core: Core
     assert set(indexed(core)) == {"## Tom\nYes, last week!", "## Ada\nGood."}
     assert "walrus" not in str(indexed(core))
     assert "## Tom\nYes, last week!" not in [
-        passage.text for passage in anchor.knowledge_search("walrus") if not passage.weak
+        passage.text for passage in anchor.knowledge.search("walrus") if not passage.weak
     ]

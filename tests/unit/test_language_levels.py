@@ -94,12 +94,12 @@ def test_few_pages_in_the_question_s_language_do_not_take_the_answer_s_place(tmp
     core = ephemeral_core(tmp_path / "core", embedder=Aimed())
     try:
         anchor = core.anchor(Actor(project_dir=str(project)))
-        anchor.knowledge_add(str(docs), "files")
-        while anchor.knowledge_sync("", False)["left"]:
+        anchor.knowledge.add(str(docs), "files")
+        while anchor.knowledge.sync("", False)["left"]:
             pass
         while core.knowledge.embed(64):
             pass
-        found = [one.citations[0].ref for one in anchor.knowledge_search(QUESTION, limit=3)]
+        found = [one.citations[0].ref for one in anchor.knowledge.search(QUESTION, limit=3)]
     finally:
         core.close()
     assert found[0] == "answer.md"

@@ -72,21 +72,21 @@ def step(core: Core, anchor: MemoryAnchor, what: str, which: int, how: int) -> N
         case "promote" if one is not None and one.layer.value == "event_log":
             anchor.promote(one.id)
         case "edit" if one is not None and not one.pinned:
-            anchor.edit(one.id, f"{one.content} and {word}"[:200])
+            anchor.curation.edit(one.id, f"{one.content} and {word}"[:200])
         case "pin" if one is not None:
-            (anchor.unpin if one.pinned else anchor.pin)(one.id)
+            (anchor.curation.unpin if one.pinned else anchor.curation.pin)(one.id)
         case "judge" if one is not None and not one.pinned:
-            anchor.judge(one.id, "refuted", "make test")
+            anchor.curation.judge(one.id, "refuted", "make test")
         case "forget" if one is not None and not one.pinned:
             anchor.forget(one.id)
         case "restore" if one is not None and one.status is Status.ARCHIVED:
-            anchor.restore(one.id)
+            anchor.curation.restore(one.id)
         case _:
             core.services.usage.flush()
 
 
 def everything(core: Core, anchor: MemoryAnchor) -> dict[str, Any]:
-    found = [memory for status in Status for memory in anchor.listing(status=status.value, limit=500)]
+    found = [memory for status in Status for memory in anchor.curation.listing(status=status.value, limit=500)]
     return {memory.id: memory for memory in found}
 
 
@@ -150,7 +150,7 @@ def test_forgetting_then_restoring_is_the_identity(steps, which):
         anchor.forget(name)
         assert name not in view(core)
         assert answer() == []
-        anchor.restore(name)
+        anchor.curation.restore(name)
 
         assert view(core) == before
         assert answer() == found

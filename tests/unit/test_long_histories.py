@@ -91,9 +91,9 @@ def test_a_long_history_is_undone_to_the_version_before(core: Core, anchor: Memo
     """Rule undo.length: the last change is the newest version's, however many came before it."""
     fact = str(anchor.save_memory("The harbour is deep").id)
     with_versions(core, clock, fact, LONG)
-    anchor.edit(fact, "The harbour is closed")
+    anchor.curation.edit(fact, "The harbour is closed")
 
-    answer = anchor.undo("last", apply=True)
+    answer = anchor.maintenance.undo("last", apply=True)
 
     assert [step["action"] for step in answer["steps"]] == ["restore"]
     assert anchor.get(fact).content == f"The harbour is {LONG - 1} m deep"
@@ -115,11 +115,11 @@ def test_a_humans_pin_stays_a_humans_however_long_ago(core: Core, anchor: Memory
     """Rule rights.unpin: an agent's thousand edits on top of a pin do not make it the agent's."""
     fact = str(anchor.save_memory("The harbour is deep").id)
     human = core.anchor(replace(anchor.actor, caller=Caller.HUMAN))
-    human.pin(fact)
+    human.curation.pin(fact)
     with_versions(core, clock, fact, LONG, pinned=True)
 
     with pytest.raises(Refused):
-        anchor.unpin(fact)
+        anchor.curation.unpin(fact)
 
 
 def test_a_memory_forgotten_after_a_long_history_comes_back_as_it_was(
@@ -130,7 +130,7 @@ def test_a_memory_forgotten_after_a_long_history_comes_back_as_it_was(
     with_versions(core, clock, fact, LONG)
     anchor.forget(fact)
 
-    anchor.restore(fact)
+    anchor.curation.restore(fact)
 
     assert (anchor.get(fact).status, anchor.get(fact).version) == (Status.ACTIVE, LONG + 2)
 

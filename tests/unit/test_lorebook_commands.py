@@ -51,7 +51,7 @@ def of_conversation(core: Core, agent: Actor, name: str) -> MemoryAnchor:
 
 @pytest.fixture
 def harbour(anchor: MemoryAnchor) -> MemoryAnchor:
-    anchor.add_lorebook(file="/tmp/harbour.json", content=encoded())
+    anchor.lore.add(file="/tmp/harbour.json", content=encoded())
     return anchor
 
 
@@ -144,10 +144,10 @@ def test_read_only_and_paused_change_nothing(core: Core, agent: Actor, harbour: 
     reader = core.anchor(replace(agent, read_only=True))
 
     with pytest.raises(Refused):
-        reader.add_lorebook(file="x.json", content=encoded())
+        reader.lore.add(file="x.json", content=encoded())
     with pytest.raises(Refused):
-        reader.remove_lorebook(name="harbour")
-    assert len(reader.scan_lorebook(messages=turns("deploy"))["snippets"]) == 2
+        reader.lore.remove(name="harbour")
+    assert len(reader.lore.scan(messages=turns("deploy"))["snippets"]) == 2
 
 
 def test_books_are_of_one_project(core: Core, harbour: MemoryAnchor, agent: Actor, tmp_path: Path) -> None:
@@ -157,10 +157,10 @@ def test_books_are_of_one_project(core: Core, harbour: MemoryAnchor, agent: Acto
     another = core.anchor(replace(agent, scope=replace(agent.scope, account="team-b")))
 
     for other in (elsewhere, another):
-        assert other.lorebooks()["books"] == []
+        assert other.lore.books()["books"] == []
         with pytest.raises(NotFound):
-            other.export_lorebook(name="harbour")
-        assert other.scan_lorebook(messages=turns("deploy"))["snippets"] == []
+            other.lore.export(name="harbour")
+        assert other.lore.scan(messages=turns("deploy"))["snippets"] == []
 
 
 def test_the_examples_of_the_docs_answer_as_they_say(run: Run, project: Path) -> None:
@@ -186,7 +186,7 @@ def test_removing_a_book_leaves_no_byte(harbour: MemoryAnchor, core: Core) -> No
     turn = next((core.data_dir / "lorebooks").rglob("books.json")).parent / "turns" / "c1.json"
     turn.parent.mkdir()
     turn.write_text('{"report": "harbour says Tuesdays"}')  # as release 0.1 wrote it
-    harbour.remove_lorebook(name="harbour")
+    harbour.lore.remove(name="harbour")
 
     left = [path for path in (core.data_dir / "lorebooks").rglob("*") if path.is_file()]
     assert not [path for path in left if b"Tuesdays" in path.read_bytes() or b"harbour" in path.read_bytes()]
@@ -194,17 +194,17 @@ def test_removing_a_book_leaves_no_byte(harbour: MemoryAnchor, core: Core) -> No
 
 def test_a_damaged_book_is_named_and_the_others_are_scanned(harbour: MemoryAnchor, core: Core) -> None:
     """Rule lore.damage: the cure is in the sentence."""
-    harbour.add_lorebook(file="other.json", content=encoded({"entries": [{"key": ["deploy"], "content": "Other."}]}))
+    harbour.lore.add(file="other.json", content=encoded({"entries": [{"key": ["deploy"], "content": "Other."}]}))
     (damaged,) = [path for path in (core.data_dir / "lorebooks").rglob("*.book") if b"Tuesdays" in path.read_bytes()]
     damaged.write_bytes(b"{}")
     core.services.lorebooks.__init__()  # type: ignore[misc]
 
-    answer = harbour.scan_lorebook(messages=turns("deploy"))
+    answer = harbour.lore.scan(messages=turns("deploy"))
 
     assert [snippet.text for snippet in answer["snippets"]] == ["Other."]
     assert [note for note in answer["report"]["notes"] if "lorebook remove harbour" in note]
     with pytest.raises(StoreDamaged):
-        harbour.export_lorebook(name="harbour")
+        harbour.lore.export(name="harbour")
 
 
 def test_purging_a_text_takes_the_book_that_holds_it(core: Core, agent: Actor, harbour: MemoryAnchor) -> None:
@@ -212,7 +212,7 @@ def test_purging_a_text_takes_the_book_that_holds_it(core: Core, agent: Actor, h
     of_conversation(core, agent, "c1").assemble(messages=turns("deploy"), context_window_tokens=8_000)
     human = core.anchor(replace(agent, caller=Caller.HUMAN))
     text = "Deploys go out on Tuesdays."
-    human.purge(text=text, seen=purge_digest(human.preview_purge(text=text)["memories"]))
+    human.maintenance.purge(text=text, seen=purge_digest(human.maintenance.preview_purge(text=text)["memories"]))
 
     assert not [path for path in core.data_dir.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
     assert text not in harbour.build_context("deploy").text
@@ -220,18 +220,18 @@ def test_purging_a_text_takes_the_book_that_holds_it(core: Core, agent: Actor, h
 
 def test_a_book_added_again_takes_the_place_of_the_older_one(harbour: MemoryAnchor, core: Core) -> None:
     """Rule lore.add: one file, one book; the older bytes are gone."""
-    harbour.add_lorebook(file="/else/harbour.json", content=encoded({"entries": []}))
+    harbour.lore.add(file="/else/harbour.json", content=encoded({"entries": []}))
 
-    assert [book["name"] for book in harbour.lorebooks()["books"]] == ["harbour"]
+    assert [book["name"] for book in harbour.lore.books()["books"]] == ["harbour"]
     assert len(list((core.data_dir / "lorebooks").rglob("*.book"))) == 1
-    assert harbour.scan_lorebook(messages=turns("deploy"))["snippets"] == []
+    assert harbour.lore.scan(messages=turns("deploy"))["snippets"] == []
 
 
 def test_what_is_no_message_or_no_base64_is_refused(anchor: MemoryAnchor) -> None:
     """Rule lore.bad_input: one sentence."""
     for given in ({"messages": "text"}, {"messages": [3]}, {"messages": [{"content": "x"}]}, {"content": "%%"}):
         with pytest.raises(BadInput):
-            anchor.scan_lorebook(**{"messages": [], **given})
+            anchor.lore.scan(**{"messages": [], **given})
 
 
 # --- contexts ------------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_without_books_a_context_has_no_word_of_them(anchor: MemoryAnchor) -> No
 def test_constants_of_a_semi_trusted_book_stand_in_the_stable_prefix(core: Core, agent: Actor) -> None:
     """Rule lore.positions: meant for the head, always there, and a human's; everything else is in the tail."""
     human = core.anchor(replace(agent, caller=Caller.HUMAN))
-    human.add_lorebook(file="harbour.json", content=encoded())
+    human.lore.add(file="harbour.json", content=encoded())
 
     built = core.anchor(agent).build_context("deploy")
     parts = {section.name: section.part for section in built.report.sections}
@@ -300,18 +300,18 @@ def test_a_secret_in_a_book_is_told_to_nobody_and_exported_as_it_came(anchor: Me
     """Rule lore.secrets: the file is the user's; what comes out of it into a prompt is cleaned."""
     key = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"
     content = encoded({"entries": [{"key": ["go"], "content": f"The token is {key} <private>and more</private>."}]})
-    anchor.add_lorebook(file="token.json", content=content)
+    anchor.lore.add(file="token.json", content=content)
 
     assert key not in anchor.build_context("go").text
-    assert "and more" not in anchor.scan_lorebook(messages=turns("go"))["snippets"][0].text
-    assert anchor.export_lorebook(name="token")["content"] == content
+    assert "and more" not in anchor.lore.scan(messages=turns("go"))["snippets"][0].text
+    assert anchor.lore.export(name="token")["content"] == content
 
 
 def test_the_budget_of_books_is_their_own(core: Core, agent: Actor) -> None:
     """Rule lore.budget: 500 tokens unless set, whatever the books hold; a small context sheds them first."""
     anchor = core.anchor(agent)
     long = {"entries": [{"key": ["go"], "content": f"word{at} " * 90} for at in range(20)]}
-    anchor.add_lorebook(file="long.json", content=encoded(long))
+    anchor.lore.add(file="long.json", content=encoded(long))
 
     built = anchor.build_context("go")
     small = anchor.build_context("go", budget_tokens=200)

@@ -24,7 +24,7 @@ def test_an_event_that_was_archived_and_restored_has_its_neighbours_again(anchor
     before = evidence(anchor, "pears of Anna")
 
     anchor.forget(ids[1])
-    anchor.restore(ids[1])
+    anchor.curation.restore(ids[1])
     after = evidence(anchor, "pears of Anna")
 
     assert after == before

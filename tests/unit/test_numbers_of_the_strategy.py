@@ -100,12 +100,12 @@ def test_what_a_human_does_between_choosing_and_writing_stands(core, clock, acti
         yielded.append(1)
         if len(yielded) == step + 1:
             if action == "pin":
-                keeper.pin(event.id)
+                keeper.curation.pin(event.id)
             elif action == "use":  # counted in place: no new version tells of it
                 core.services.usage.record_use(keeper.get(event.id))
                 core.services.usage.flush()
             else:
-                keeper.edit(event.id, "The crane was greased and painted")
+                keeper.curation.edit(event.id, "The crane was greased and painted")
 
     core.scheduler._upkeep = replace(core.upkeep, yield_to_requests=meanwhile)
     core.scheduler.run("forget", clock.now(), Limits())

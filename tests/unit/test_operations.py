@@ -207,10 +207,12 @@ def test_rows_that_may_be_wrong_are_made_again(
     if harm == "purge":
         human = core.anchor(replace(agent, caller=Caller.HUMAN))
         anchor.save_memory("the ferry leaves at nine")
-        human.purge(text="ferry", seen=purge_digest(human.preview_purge(text="ferry")["memories"]))
+        human.maintenance.purge(
+            text="ferry", seen=purge_digest(human.maintenance.preview_purge(text="ferry")["memories"])
+        )
         assert not rows.exists()
     elif harm == "reindex":
-        while not core.anchor(replace(agent, caller=Caller.HUMAN)).reindex(vectors=True)["finished"]:
+        while not core.anchor(replace(agent, caller=Caller.HUMAN)).maintenance.reindex(vectors=True)["finished"]:
             pass
         assert not rows.exists()
     embedder = CountingEmbedder()

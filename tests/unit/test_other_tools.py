@@ -230,7 +230,7 @@ def test_a_dry_run_says_what_would_be_turned_away_and_what_speaks_against_what_i
 
     assert (lines["rejected"], lines["written"], lines["pending"]) == (1, 0, 0)
     assert (rules["conflicts"], rules["skipped"], rules["written"]) == (1, 1, 0)
-    assert len(mine.listing(limit=50)) == 1
+    assert len(mine.curation.listing(limit=50)) == 1
 
 
 def _made(folder: Path) -> Path:
@@ -244,7 +244,7 @@ def test_a_memory_says_where_it_comes_from_and_since_when(
     """Rule moving.in: provenance and date are kept, and shown."""
     run("import", str(place_of("mem0", tmp_path)), "--from", "mem0")
 
-    (porto,) = [one for one in mine.listing(status="pending", limit=50) if "Porto" in one.content]
+    (porto,) = [one for one in mine.curation.listing(status="pending", limit=50) if "Porto" in one.content]
     shown = mine.get(porto.id)
     assert [one.ref for one in shown.citations] == ["mem0:a2"]
     assert shown.valid_from == datetime(2025, 3, 3, 10, tzinfo=UTC)

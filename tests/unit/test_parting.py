@@ -68,12 +68,12 @@ def test_what_was_joined_is_offered_and_parted_with_each_text_s_own_dates(
     assert "part_joined" in checks["joined memories"].fix
     assert "part_joined" not in {job.name for job in core.scheduler.due(clock.now() + timedelta(days=400))}
     assert core.scheduler.run("part_joined", clock.now(), Limits(dry_run=True)).planned
-    assert len(anchor.listing()) == 1
+    assert len(anchor.curation.listing()) == 1
 
     clock.advance(days=1)
     core.scheduler.run("part_joined", clock.now())
 
-    live = {memory.content: memory for memory in anchor.listing()}
+    live = {memory.content: memory for memory in anchor.curation.listing()}
     assert set(live) == {first, second}
     assert live[first].id == old.id
     assert live[first].learned_at == old.recorded_at

@@ -21,7 +21,7 @@ def anchor(core: Core, conversation: str = "c1") -> Any:
 
 def test_a_pause_ends_by_itself(core: Core, clock: ManualClock) -> None:
     """Issue 15, pause: `--for 2h` stops agents from writing for two hours."""
-    assert anchor(core).pause(lasting="2h")["until"]
+    assert anchor(core).maintenance.pause(lasting="2h")["until"]
     ends = f"it ends at {clock.now() + timedelta(hours=2):%Y-%m-%d %H:%M} UTC"
     with pytest.raises(Refused, match=ends):
         anchor(core).save_memory("The cache has nine nodes")
@@ -32,7 +32,7 @@ def test_a_pause_ends_by_itself(core: Core, clock: ManualClock) -> None:
 
 def test_a_pause_stops_agents_and_no_human(core: Core) -> None:
     """Rule pause: what a human signs (`--human`) is written, and the refusal says so to whoever did not sign."""
-    anchor(core).pause()
+    anchor(core).maintenance.pause()
     human = core.anchor(Actor(Caller.HUMAN, Scope(conversation="c1", user="me")))
 
     assert human.save_memory("The cache has nine nodes").outcome.value == "added"
@@ -42,9 +42,9 @@ def test_a_pause_stops_agents_and_no_human(core: Core) -> None:
 
 def test_an_agent_ends_no_pause_by_a_shorter_one(core: Core) -> None:
     """Attack A23: neither a pause without an end nor a longer or more silent one gives way to an agent's."""
-    anchor(core).pause()
+    anchor(core).maintenance.pause()
     with pytest.raises(Refused):
-        anchor(core).pause(lasting="1m")
+        anchor(core).maintenance.pause(lasting="1m")
     assert pause_of(core.data_dir, core.clock.now()) is not None
 
 
@@ -53,7 +53,7 @@ def test_a_silent_pause_recalls_nothing_unprompted(core: Core) -> None:
     anchor(core).save_memory("The cache keys expire after nine minutes")
     prompt = {"prompt": "when do the cache keys expire?"}
     assert "nine minutes" in Hooks().answer(anchor(core, "c2"), "UserPromptSubmit", prompt)
-    anchor(core).pause(no_memory=True, lasting="1d")
+    anchor(core).maintenance.pause(no_memory=True, lasting="1d")
     assert Hooks().answer(anchor(core, "c3"), "UserPromptSubmit", prompt) == ""
 
 

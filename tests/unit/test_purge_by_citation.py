@@ -83,7 +83,7 @@ def test_a_digest_of_short_notes_goes_with_one_of_them(
 
     assert NUT not in all_texts(core)
     assert (told["clean"], told["failed"], told["mentions"]) == (True, [], [])
-    assert {memory.id for memory in anchor.listing(status="archived")} == {cat, tea}
+    assert {memory.id for memory in anchor.curation.listing(status="archived")} == {cat, tea}
     assert disk.holding(core.data_dir, NUT) == []
 
 
@@ -95,7 +95,7 @@ def test_a_digest_of_a_digest_goes_too_and_one_that_somebody_reworded_is_named(
     first = told(core, [nut, cat])
     second = told(core, [first, tea])
     reworded = told(core, [nut, tea])
-    anchor.edit(reworded, content=f"饮食：{NUT}；{TEA}")
+    anchor.curation.edit(reworded, content=f"饮食：{NUT}；{TEA}")
 
     answer = purge(nut)
 

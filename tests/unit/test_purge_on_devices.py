@@ -42,9 +42,9 @@ def edited_on_both(one: Laptop, other: Laptop) -> None:
     """Edit one memory on two devices that do not know of each other's edit."""
     name = str(one.anchor.save_memory("The queue runs on port 8081.").id)
     settled([one, other])
-    one.anchor.edit(name, content="The queue runs on port 9000.")
+    one.anchor.curation.edit(name, content="The queue runs on port 9000.")
     other.clock.advance(minutes=5)
-    other.anchor.edit(name, content="The queue runs on port 9100.")
+    other.anchor.curation.edit(name, content="The queue runs on port 9100.")
 
 
 def test_a_device_that_joins_after_a_purge_reads_everything_that_is_left(laptops: Callable[[str], Laptop]) -> None:
@@ -123,12 +123,12 @@ def test_an_older_version_that_a_purge_emptied_is_no_second_side_of_a_dispute(
     one, other = laptops("laptop"), laptops("desktop")
     gone, name = (str(one.anchor.save_memory(text).id) for text in (SECRETISH, "Deploys go through staging."))
     one.anchor.forget(name, reason=f"It is said elsewhere: {SECRETISH}")
-    one.anchor.restore(name)
+    one.anchor.curation.restore(name)
     settled([one, other])
 
     one.purge(gone)
     settled([one, other])
-    other.anchor.edit(name, content="Deploys go through staging, then a canary.")
+    other.anchor.curation.edit(name, content="Deploys go through staging, then a canary.")
     settled([one, other])
 
     for device in (one, other):

@@ -121,7 +121,7 @@ def test_a_repeat_in_other_words_is_linked_and_shown_once(anchor: MemoryAnchor) 
     found = anchor.search("when is the staging database wiped").snippets
     assert len({one.id for one in found} & {first.id, second.id}) == 1
     assert {first.id, second.id} <= {cited.ref for one in found for cited in one.citations}
-    assert len(anchor.listing()) == 2
+    assert len(anchor.curation.listing()) == 2
 
 
 def test_across_languages_a_repeat_is_linked_and_never_joined(anchor: MemoryAnchor) -> None:
@@ -130,7 +130,7 @@ def test_across_languages_a_repeat_is_linked_and_never_joined(anchor: MemoryAnch
     second = anchor.save_memory("时间戳统一按 UTC 存储")
 
     assert second.outcome is Outcome.ADDED
-    assert {memory.content for memory in anchor.listing()} == {
+    assert {memory.content for memory in anchor.curation.listing()} == {
         "Timestamps are stored in UTC",
         "时间戳统一按 UTC 存储",
     }
@@ -169,7 +169,9 @@ def test_an_echo_of_a_replaced_text_is_never_active_in_silence(core: Core, agent
     assert (again.relation, again.target_id) == (Relation.ECHO, present.id)
     assert str(present.id) in again.reason
     assert again.outcome is (Outcome.NEEDS_REVIEW if conversation else Outcome.SKIPPED)
-    assert [memory.id for memory in first.listing(status=Status.ACTIVE)] == ([] if conversation else [present.id])
+    assert [memory.id for memory in first.curation.listing(status=Status.ACTIVE)] == (
+        [] if conversation else [present.id]
+    )
     assert old.id != again.id
 
 
@@ -192,16 +194,16 @@ def test_what_may_contradict_waits_in_the_inbox_until_somebody_says_that_both_ho
     """Rule: the inbox offers the links that nothing proves; whatever is decided, they ask no more."""
     old = anchor.save_memory("Search runs on Elasticsearch")
     new = anchor.save_memory("Finished the migration of search to OpenSearch")
-    (item,) = anchor.inbox()
+    (item,) = anchor.curation.inbox()
     assert (item.memory.id, [one.id for one in item.against]) == (new.id, [old.id])
 
     human = core.anchor(replace(agent, caller=Caller.HUMAN))
     sides = [anchor.get(str(one.id)) for one in (old, new)]
 
     stamps = [version_stamp(one.id, one.version, one.content) for one in sides]
-    settled = human.settle(str(new.id), "keep_both", seen=stamps)
+    settled = human.curation.settle(str(new.id), "keep_both", seen=stamps)
 
     assert settled.status is Status.ACTIVE
-    assert anchor.inbox() == []
-    assert {one.id for one in anchor.listing(status=Status.ACTIVE)} == {old.id, new.id}
+    assert anchor.curation.inbox() == []
+    assert {one.id for one in anchor.curation.listing(status=Status.ACTIVE)} == {old.id, new.id}
     assert anchor.search("what does search run on").conflicts == ()

@@ -57,7 +57,7 @@ def test_by_default_no_write_no_search_and_no_night_asks_a_language_model(
         anchor.log_event(f"Step {step} of moving the cache to Valkey: node {step} is done.")
     anchor.end_session(summary="Moved the cache.")
     anchor.search("which database?")
-    ran = [anchor.run_job(job) for job in ("consolidate", "merge_duplicates", "reconsolidate", "forget")]
+    ran = [anchor.maintenance.run_job(job) for job in ("consolidate", "merge_duplicates", "reconsolidate", "forget")]
 
     assert Settings().llm.kind == "none"
     assert [report.job for report in ran] == ["consolidate", "merge_duplicates", "reconsolidate", "forget"]
@@ -67,12 +67,12 @@ def test_by_default_no_write_no_search_and_no_night_asks_a_language_model(
 def test_replaying_a_conversation_adds_nothing(anchor: MemoryAnchor) -> None:
     """Rule replay: twenty times the same conversation is once."""
     anchor.remember_conversation(TALK)
-    before = [(m.id, m.version, m.content) for m in anchor.listing()]
+    before = [(m.id, m.version, m.content) for m in anchor.curation.listing()]
 
     for _ in range(19):
         anchor.remember_conversation(TALK)
 
-    assert [(m.id, m.version, m.content) for m in anchor.listing()] == before
+    assert [(m.id, m.version, m.content) for m in anchor.curation.listing()] == before
 
 
 def test_what_was_decided_side_by_side_is_proposed_side_by_side(anchor: MemoryAnchor) -> None:
@@ -80,22 +80,22 @@ def test_what_was_decided_side_by_side_is_proposed_side_by_side(anchor: MemoryAn
     talk = [{"role": "user", "content": text} for text in ("我们决定账本用 PostgreSQL。", "我们决定消息队列用 Kafka。")]
 
     done, _ = anchor.remember_conversation(talk)
-    before = [(m.id, m.version, m.content) for m in anchor.listing()]
+    before = [(m.id, m.version, m.content) for m in anchor.curation.listing()]
     anchor.remember_conversation(talk)
 
     assert [one.quote for one in done] == [turn["content"] for turn in talk]
-    assert [(m.id, m.version, m.content) for m in anchor.listing()] == before
+    assert [(m.id, m.version, m.content) for m in anchor.curation.listing()] == before
 
 
 def test_recalled_memories_in_a_conversation_are_not_extracted_again(core: Core, anchor: MemoryAnchor) -> None:
     """Rule loop: what was recalled and pasted in never becomes new memory."""
     anchor.remember_conversation(TALK)
-    before = {m.id for m in anchor.listing()}
+    before = {m.id for m in anchor.curation.listing()}
     context = anchor.build_context("which database and which answers").text
 
     anchor.remember_conversation([{"role": "user", "content": context}, *TALK])
 
-    assert {m.id for m in anchor.listing()} == before
+    assert {m.id for m in anchor.curation.listing()} == before
 
 
 def test_only_user_facts_can_be_asked_for(anchor: MemoryAnchor) -> None:
@@ -129,7 +129,7 @@ def test_a_conversation_that_cannot_be_read_stores_nothing(
     """Rule bad-input: one sentence each, nothing half-written."""
     with pytest.raises(BadInput, match=sentence):
         anchor.remember_conversation(messages)
-    assert anchor.listing() == []
+    assert anchor.curation.listing() == []
 
 
 def test_what_was_said_about_one_project_stays_there(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
@@ -137,7 +137,7 @@ def test_what_was_said_about_one_project_stays_there(core: Core, agent: Actor, a
     anchor.remember_conversation(TALK)
     elsewhere = core.anchor(replace(agent, project_dir=""))
 
-    contents = [m.content for m in elsewhere.listing()]
+    contents = [m.content for m in elsewhere.curation.listing()]
     assert any("short answers" in content for content in contents)
     assert not any("PostgreSQL" in content for content in contents)
 
@@ -150,7 +150,7 @@ def test_the_same_conversation_in_another_project_or_account_is_learned_there_to
     for stranger in (replace(agent, project_dir=""), replace(agent, scope=replace(agent.scope, account="another"))):
         other = core.anchor(stranger)
         other.remember_conversation(TALK)
-        (own,) = [one.id for one in other.listing() if "PostgreSQL" in one.content]
+        (own,) = [one.id for one in other.curation.listing() if "PostgreSQL" in one.content]
         assert own not in mine
 
 
@@ -169,11 +169,11 @@ def test_a_later_rule_for_the_same_names_ends_the_earlier_one_in_another_session
     ):
         anchor.remember_conversation([{"role": "user", "content": text}])
 
-    live = [memory.content for memory in anchor.listing()]
+    live = [memory.content for memory in anchor.curation.listing()]
     for sign, stands in {"fn_": False, "v_": True, "_b": False, "_c": True, "_m": True, "g_": True}.items():
         assert any(f"'{sign}'" in content for content in live) is stands, sign
     anchor.remember_conversation([{"role": "user", "content": "From now on always end all method names with '_n'."}])
-    live = [memory.content for memory in anchor.listing()]
+    live = [memory.content for memory in anchor.curation.listing()]
     assert any("'_n'" in content for content in live)
     assert any("'_c'" in content for content in live), "of two rules in one memory one still holds"
 

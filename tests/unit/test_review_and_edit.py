@@ -38,23 +38,26 @@ def test_a_contradiction_is_settled_only_where_both_sides_were_shown_as_they_are
 ) -> None:
     """Rule review.seen: an edit of the other side, or a side left out, refuses the decision and changes nothing."""
     old, new = disputed(anchor)
-    sides = human.sides(new)
+    sides = human.curation.sides(new)
     seen = stamps(sides[0]) if shown == "one side" else stamps(*sides)
     if shown != "one side":
-        anchor.edit(old, f"{PORT} on weekdays")
+        anchor.curation.edit(old, f"{PORT} on weekdays")
 
     with pytest.raises(Refused, match="changed since it was shown"):
-        human.settle(new, resolution=resolution, seen=seen)
+        human.curation.settle(new, resolution=resolution, seen=seen)
 
     assert {human.get(name).status for name in (old, new)} == {Status.DISPUTED}
-    assert human.settle(new, resolution=resolution, seen=stamps(*human.sides(new))).status is Status.ACTIVE
+    assert (
+        human.curation.settle(new, resolution=resolution, seen=stamps(*human.curation.sides(new))).status
+        is Status.ACTIVE
+    )
 
 
 def test_a_text_that_a_human_wrote_in_the_review_counts_in_full(anchor: MemoryAnchor, human: MemoryAnchor) -> None:
     """Rule review.edit: it is the human's word, as an edit at the keyboard is, not the agent's doubt."""
     waiting = str(anchor.save_memory(PORT, confidence=0.8).id)
 
-    human.accept(waiting, seen=stamps(human.get(waiting)), content=f"{PORT} everywhere")
+    human.curation.accept(waiting, seen=stamps(human.get(waiting)), content=f"{PORT} everywhere")
 
     memory = human.get(waiting)
     assert (memory.content, memory.origin, memory.confidence) == (f"{PORT} everywhere", Origin.HUMAN, 1.0)
@@ -66,11 +69,11 @@ def test_an_edit_of_one_side_ends_no_contradiction(anchor: MemoryAnchor, human: 
     old, new = disputed(anchor)
     text = f"{OTHER} on weekdays"
 
-    done = (human if by_human else anchor).edit(new, text)
+    done = (human if by_human else anchor).curation.edit(new, text)
 
     assert done.status is Status.DISPUTED
     assert {human.get(name).disputes for name in (old, new)} == {(old,), (new,)}
-    ((memory, against),) = [(item.memory, item.against) for item in human.inbox()]
+    ((memory, against),) = [(item.memory, item.against) for item in human.curation.inbox()]
     assert (memory.content, [one.id for one in against]) == (text, [old])
 
 
@@ -81,9 +84,9 @@ def test_what_is_accepted_ends_what_it_replaces_also_where_that_was_edited_meanw
     """Rule conflicts: the human was shown the edited text beside it, and decided."""
     old = str(anchor.save_memory(PORT).id)
     waiting = str(anchor.save_memory(OTHER, confidence=0.8, replaces=old).id)
-    (human if by_human else anchor).edit(old, f"{PORT} on weekdays")
+    (human if by_human else anchor).curation.edit(old, f"{PORT} on weekdays")
 
-    done = human.accept(waiting, seen=stamps(*human.sides(waiting)))
+    done = human.curation.accept(waiting, seen=stamps(*human.curation.sides(waiting)))
 
     assert (done.outcome, done.target_id) == (Outcome.SUPERSEDED, old)
     assert {name: human.get(name).status for name in (old, waiting)} == {

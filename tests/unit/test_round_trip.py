@@ -89,9 +89,9 @@ def filled(mine: MemoryAnchor, count: int) -> int:
             told = mine.save_memory(text, type=kind, key=text[: number % 40], tags=tags, importance=number % 11 / 10)
         if told.id is not None:
             kept.append(str(told.id))
-    mine.edit(kept[0], "The gate opens at ten")
+    mine.curation.edit(kept[0], "The gate opens at ten")
     for id in kept[::17]:
-        mine.pin(id)
+        mine.curation.pin(id)
     for id in kept[5::29]:
         mine.forget(id)
     return len(set(kept))

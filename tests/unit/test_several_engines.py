@@ -31,7 +31,7 @@ def test_no_edit_of_another_engine_is_lost(tmp_path: Path) -> None:
             for edit in range(EDITS):
                 text = f"The service listens on port {number}{edit}000."
                 try:
-                    doors[number].edit(name, text)
+                    doors[number].curation.edit(name, text)
                     acknowledged.append(text)
                 except VersionConflict as late:
                     refused.append(str(late))
@@ -75,4 +75,4 @@ def test_a_save_that_another_engine_forestalled_is_decided_again(
             (True, Status.ACTIVE),
             (True, Status.SUPERSEDED),
         ]
-        assert [one.id for one in mine.listing()] == [done.id]
+        assert [one.id for one in mine.curation.listing()] == [done.id]

@@ -31,12 +31,12 @@ def kept(core: Core, project: Path, event: str, number: int = 0, **payload: obje
 
 def facts(core: Core, project: Path) -> list[str]:
     actor = Actor(Caller.AGENT, Scope(agent="claude-code"), project_dir=str(project))
-    return [memory.content for memory in core.anchor(actor).listing(layer=Layer.VERIFIED_FACT.value)]
+    return [memory.content for memory in core.anchor(actor).curation.listing(layer=Layer.VERIFIED_FACT.value)]
 
 
 def events(core: Core, project: Path) -> list[str]:
     actor = Actor(Caller.AGENT, Scope(agent="claude-code"), project_dir=str(project))
-    return [memory.content for memory in core.anchor(actor).listing(layer=Layer.EVENT_LOG.value)]
+    return [memory.content for memory in core.anchor(actor).curation.listing(layer=Layer.EVENT_LOG.value)]
 
 
 def test_a_spooled_hook_that_fails_stays_and_is_taken_next_time(

@@ -121,15 +121,15 @@ def test_an_idea_is_verified_with_what_showed_it_or_refuted_and_kept_as_a_warnin
     idea = anchor.save_memory("The cache makes startup slow").id
     desk = anchor
 
-    desk.judge(idea, "hypothesis")
+    desk.curation.judge(idea, "hypothesis")
     with pytest.raises(BadInput, match="shown_by"):
-        desk.judge(idea, "verified")
-    desk.judge(idea, "refuted", "python -X importtime -m app")
+        desk.curation.judge(idea, "verified")
+    desk.curation.judge(idea, "refuted", "python -X importtime -m app")
     answer = anchor.search("cache startup")
 
     assert answer.snippets[0].id == idea
     assert answer.notes == (f"{idea} was refuted; it is kept as a warning",)
     assert [v.reason for v in anchor.history(idea)][1:] == ["hypothesis", "refuted: python -X importtime -m app"]
-    desk.judge(idea, "verified", "https://example.org/run/7")
+    desk.curation.judge(idea, "verified", "https://example.org/run/7")
     memory = anchor.get(idea)
     assert (memory.epistemic, memory.tags, memory.citations[-1].ref) == ("verified", (), "https://example.org/run/7")

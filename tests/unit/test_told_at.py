@@ -33,7 +33,7 @@ def test_what_is_noted_about_a_fact_does_not_make_it_news(
     clock.advance(days=400)
     before = clock.now() - timedelta(days=1)
     if note == "pin":
-        anchor.pin(fact)
+        anchor.curation.pin(fact)
     else:
         core.scheduler.run("mark_to_verify", clock.now())
     assert anchor.get(fact).version == 2
@@ -51,7 +51,7 @@ def test_a_text_that_was_changed_today_is_todays(anchor: MemoryAnchor, clock: Ma
     fact = anchor.save_memory(FACT, type="decision").id
     clock.advance(days=400)
     since = clock.now() - timedelta(days=1)
-    anchor.edit(fact, "We chose SQLite for the ledger")
+    anchor.curation.edit(fact, "We chose SQLite for the ledger")
 
     assert found(anchor, "which database has the ledger", since=since.isoformat()) == [fact]
     assert found(anchor, "which database has the ledger", until=since.isoformat()) == []

@@ -73,8 +73,8 @@ def full(core, agent, clock, project):
     human_fact = human.save_memory("部署分支每周四切出", type="decision")
     event = anchor.log_event("CI was red for an hour", who=["bob"], where="ci/main", ttl_days=30)
     clock.advance(hours=1)
-    human.edit(fact.id, "The deploy branch is cut on Fridays now")
-    human.pin(human_fact.id)
+    human.curation.edit(fact.id, "The deploy branch is cut on Fridays now")
+    human.curation.pin(human_fact.id)
     anchor.forget(event.id, "over")
     anchor.promote(anchor.log_event("Rolling back twice in a row breaks the cache").id)
     anchor.propose("Never deploy on Friday", "asked for")
@@ -147,7 +147,7 @@ def test_what_is_written_while_an_export_runs_neither_doubles_nor_hides(core, ag
         page, after = export_page(store, "verified_fact", at=at, versions=False, after=after, page=7)
         seen += page
         for memory_id in ids[turn::5]:
-            human.edit(memory_id, f"changed meanwhile {memory_id} in turn {turn}")
+            human.curation.edit(memory_id, f"changed meanwhile {memory_id} in turn {turn}")
         turn += 1
         if after is None:
             break
@@ -322,9 +322,9 @@ def test_any_history_survives_the_round_trip(tmp_path_factory, actions):
                 write = anchor.save_memory if action == "fact" else anchor.log_event
                 ids.append(write(text).id)
             elif action == "edit":
-                anchor.edit(ids[-1], text)
+                anchor.curation.edit(ids[-1], text)
             elif action == "pin":
-                anchor.pin(ids[0])
+                anchor.curation.pin(ids[0])
             else:
                 anchor.forget(ids[-1])
             ids = [name for name in ids if name]

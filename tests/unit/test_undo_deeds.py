@@ -123,7 +123,7 @@ def test_a_deed_of_which_one_side_was_changed_since_is_left_alone_whole(
     """Rule undo: half a supersede would leave two facts that contradict each other, or none."""
     scope = anchor.actor.scope
     human = core.anchor(replace(agent, caller=Caller.HUMAN, scope=replace(scope, conversation="theirs")))
-    human.pin(superseded[side])
+    human.curation.pin(superseded[side])
     before = statuses_of(anchor, *superseded)
 
     plan = undo_last(core, anchor, history.plan_conversation(core.upkeep, scope.conversation, scope, human=True))
@@ -140,7 +140,7 @@ def test_a_side_changed_between_plan_and_apply_keeps_the_other_as_it_is(
 ) -> None:
     """Rule undo: two writers are compared, and a action is written together or not at all."""
     plan = history.plan_last(core.upkeep, anchor.actor.scope, human=True)
-    anchor.pin(superseded[side])
+    anchor.curation.pin(superseded[side])
     before = statuses_of(anchor, *superseded)
 
     assert history.apply(core.upkeep, plan, at=core.clock.now(), author="human:me") == []

@@ -106,7 +106,7 @@ def test_an_enrichment_is_kept(anchor: MemoryAnchor, first: str, second: str) ->
     saved = anchor.save_memory(second)
 
     assert saved.outcome in (Outcome.UPDATED, Outcome.ADDED)
-    assert second in [memory.content for memory in anchor.listing()]
+    assert second in [memory.content for memory in anchor.curation.listing()]
     assert first in [version.content for version in anchor.history(str(known.id))]
 
 
@@ -166,7 +166,7 @@ def test_only_a_text_that_contains_the_other_joins_it(anchor: MemoryAnchor, firs
     for one, two in ((first, second), (second, first)):
         known, saved = anchor.save_memory(one), anchor.save_memory(two)
 
-        assert {one, two} <= {memory.content for memory in anchor.listing()}
+        assert {one, two} <= {memory.content for memory in anchor.curation.listing()}
         for outcome in (known, saved):
             anchor.forget(str(outcome.id), reason="the other order comes next")
 

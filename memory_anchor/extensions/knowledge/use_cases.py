@@ -23,6 +23,7 @@ from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused, Un
 from memory_anchor.domain.model import Actor, RetrievedSnippet, Trust, Visibility
 from memory_anchor.domain.requests import checks
 from memory_anchor.domain.requests import knowledge_requests as requests
+from memory_anchor.domain.requests.fields import use_case
 from memory_anchor.domain.rights import Action
 from memory_anchor.extensions.knowledge import convert
 from memory_anchor.extensions.knowledge.catalogue import SourceState
@@ -57,6 +58,7 @@ class KnowledgeUseCases:
         self._library, self._searcher, self._actor = library, searcher, actor
         self._author, self._check_writable, self._monotonic = author, check_writable, monotonic
 
+    @use_case(requests.KnowledgeSearch)
     def search(self, request: requests.KnowledgeSearch) -> list[RetrievedSnippet]:
         """Return passages, best first; empty when nothing fits."""
         rights.check(Action.READ, self._actor.caller)
@@ -75,11 +77,13 @@ class KnowledgeUseCases:
         passages = self._passages(request, with_neighbours=False)
         return tuple(passage for passage in passages if (passage.relevance or 0.0) >= STRONG)
 
+    @use_case(requests.KnowledgeGet)
     def open(self, request: requests.KnowledgeGet) -> OpenedCitation:
         """Return a passage and its current state in the source. Raises NotFound."""
         rights.check(Action.READ, self._actor.caller)
         return open_citation(self._library, self._actor, request.citation, around=request.around)
 
+    @use_case(requests.KnowledgeAdd)
     def add(self, request: requests.KnowledgeAdd) -> Source:
         """Add a source and queue it.
 
@@ -122,6 +126,7 @@ class KnowledgeUseCases:
             rights.check(Action.TRUST_KNOWLEDGE, self._actor.caller)
         return requested if rights.is_human(self._actor.caller) else None
 
+    @use_case(requests.KnowledgePush)
     def push(self, request: requests.KnowledgePush) -> Source:
         """Take one document that was pushed; accepted once this returns. Raises BadInput."""
         self._check_writable()
@@ -137,11 +142,13 @@ class KnowledgeUseCases:
             self._actor.scope, kind, ref, content, name=request.name, mime=mime, by_human=by_human
         )
 
-    def sources(self) -> list[SourceState]:
+    @use_case(requests.KnowledgeSources)
+    def sources(self, _: requests.KnowledgeSources) -> list[SourceState]:
         """Return the state of every source that this caller may read."""
         rights.check(Action.READ, self._actor.caller)
         return self._library.states(self._actor.scope)
 
+    @use_case(requests.KnowledgeSync)
     def sync(self, request: requests.KnowledgeSync) -> dict[str, Json]:
         """Read for up to `STEP_S`; return the progress. left: sources and documents that are still queued.
 
@@ -166,6 +173,7 @@ class KnowledgeUseCases:
                 answer["unembedded"] = unembedded
         return answer
 
+    @use_case(requests.KnowledgeRemove)
     def remove(self, request: requests.KnowledgeRemove) -> dict[str, Json]:
         """Erase a source; return the certificate. One that a human trusts, added or pushed into is a human's."""
         self._check_writable()

@@ -19,6 +19,7 @@ from memory_anchor.domain import rights
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import Citation, Layer, Locator, RetrievedSnippet, Tag, Trust
 from memory_anchor.domain.requests import checks, requests
+from memory_anchor.domain.requests.fields import use_case
 from memory_anchor.domain.rights import HUMAN_AUTHOR, Action
 from memory_anchor.extensions.lorebook.lorebook import Lorebook, read_lorebook
 from memory_anchor.extensions.lorebook.lorebook_scan import (
@@ -53,6 +54,7 @@ class LorebookUseCases:
         self._home = home_of(writes.services.data_dir, writes.actor.scope)
         self._settings = writes.project.settings.lorebook
 
+    @use_case(requests.AddLorebook)
     def add(self, request: requests.AddLorebook) -> dict[str, Json]:
         """Add a book; return its size and format, and problems in it."""
         name = book_name(request.file)
@@ -70,10 +72,12 @@ class LorebookUseCases:
         problems = [*book.problems, *LoreScanner([book], self._settings).keys.problems.all()]
         return {**_shown(record), "entries": len(book.entries), "format": book.format, "problems": problems}
 
-    def books(self) -> dict[str, Json]:
+    @use_case(requests.ListLorebooks)
+    def books(self, _: requests.ListLorebooks) -> dict[str, Json]:
         """Return the books of this project."""
         return {"books": [_shown(record) for record in self._store.books(self._home)]}
 
+    @use_case(requests.ShowLorebook)
     def show(self, request: requests.ShowLorebook) -> dict[str, Json]:
         """Return a book's entries and the problems in it."""
         record = self._store.record(self._home, request.name)
@@ -93,10 +97,11 @@ class LorebookUseCases:
     def has(self, name: str) -> bool:
         return any(record.id == name for record in self._store.books(self._home))
 
-    def remove(self, name: str) -> dict[str, Json]:
+    @use_case(requests.RemoveLorebook)
+    def remove(self, request: requests.RemoveLorebook) -> dict[str, Json]:
         """Erase a book; return a certificate like that of a removed source."""
-        self._check_may_change(self._store.record(self._home, name))
-        record = self._store.remove(self._home, name)
+        self._check_may_change(self._store.record(self._home, request.name))
+        record = self._store.remove(self._home, request.name)
         self._services.audit.append(
             "lorebook.removed",
             {"name": record.id, "sha": record.sha},
@@ -106,12 +111,14 @@ class LorebookUseCases:
         clean = not self._store.exists(self._home, record)
         return {"source": record.id, "documents": 1, "passages": 0, "clean": clean}
 
+    @use_case(requests.ExportLorebook)
     def export(self, request: requests.ExportLorebook) -> dict[str, Json]:
         """Return a book's original bytes, in base64."""
         record = self._store.record(self._home, request.name)
         content = self._store.content(self._home, record)
         return {"name": record.id, "file": Path(record.file).name, "content": base64.b64encode(content).decode()}
 
+    @use_case(requests.ScanLorebook)
     def scan(self, request: requests.ScanLorebook) -> ScannedLore:
         """Return the entries that these messages admit and why."""
         scanner, trusts, problems = self._scanner(request)
