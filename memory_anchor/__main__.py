@@ -33,7 +33,9 @@ def main() -> int:
         return hook(rest[0])
     one_for_algebra()
     from memory_anchor.front.cli.spinner import Spinner
+    from memory_anchor.front.cli.typing_ahead import hide_typing
 
+    hide_typing(sys.argv[1:])
     with Spinner("loading"):
         from memory_anchor.front.cli.app import app
     app()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
 import re
+import select
 import subprocess
 import sys
+import termios
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -197,3 +202,34 @@ def test_wrong_passphrases_are_slowed_down(seat: Seat) -> None:
     code, screen = seat.human("review", answers=[("Passphrase", PASSPHRASE), ("(a)ccept", "a", True)])
     assert code == 0 and time.monotonic() - begun > 16  # 8 s, then 16
     assert "since passphrases were refused" in screen and "7 refused tries" in screen
+
+
+@pytest.mark.parametrize("words", [("purge", "GONE", "--yes"), ("forget", "GONE", "--human")])
+def test_what_is_typed_before_the_prompt_is_not_shown(seat: Seat, words: tuple[str, ...]) -> None:
+    """Passphrases: nothing echoes from the sign of life on; the prompt forgets it, the end echoes again."""
+    gone = json.loads(seat.shell("add", "The pump is grey", "--json").stdout)["id"]
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "memory_anchor", *(gone if word == "GONE" else word for word in words)]
+    child = subprocess.Popen(
+        command,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None,
+        cwd=seat.project,
+        env=seat.env(TERM="xterm-256color"),
+    )
+    screen = os.read(master, 65536)  # the sign of life
+    while b"Passphrase" not in screen:
+        os.write(master, b"\xc2\xa7")
+        screen += os.read(master, 65536) if select.select([master], [], [], 0.01)[0] else b""
+    os.write(master, b"\x15" + PASSPHRASE.encode() + b"\n")  # Ctrl-U: what came between the prompt and its reading
+    while child.poll() is None:
+        screen += os.read(master, 65536) if select.select([master], [], [], 0.05)[0] else b""
+
+    assert child.returncode == 0, screen.decode()
+    assert b"\xc2\xa7" not in screen and PASSPHRASE.encode() not in screen
+    assert termios.tcgetattr(slave)[3] & termios.ECHO
+    os.close(master)
+    os.close(slave)

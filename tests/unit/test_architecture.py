@@ -73,7 +73,7 @@ BUDGETS: dict[str, int] = {
     "extensions.prompts": 733,
     "extensions.service": 3723,
     "extensions.transfer": 2000,
-    "front": 8840,
+    "front": 8885,
     "hooks": 908,
     "identity": 3750,
     "ingest": 4135,

@@ -5,10 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from commandtable import that_ask
 
 import memory_anchor
+from memory_anchor.front.cli.app import app
+from memory_anchor.front.cli.typing_ahead import may_ask
 from memory_anchor.identity import keys
 from memory_anchor.identity.statements import Statement
 
@@ -178,3 +183,19 @@ def test_the_source_that_signs_an_answer_is_noticed(source: str) -> None:
     """The test itself: the two ways in which it was done, and three like them."""
     (function,) = ast.parse(source).body
     assert isinstance(function, ast.FunctionDef) and faults(function)
+
+
+def test_every_command_that_asks_hides_what_is_typed_before() -> None:
+    """Passphrases: all but `init`, which asks visibly first; a new one is in `typing_ahead` or takes --human."""
+    root = typer.main.get_command(app)
+
+    def takes_human(name: str) -> bool:
+        command: Any = root
+        for word in name.split():
+            command = command.commands[word]
+        return any("--human" in parameter.opts for parameter in command.params)
+
+    shown = {name for name in that_ask() if not may_ask(name.split()) and not takes_human(name)}
+
+    assert shown == {"init"}
+    assert may_ask(["add", "text", "--human"]) and not may_ask(["list"]) and not may_ask(["backup", "create"])

@@ -36,6 +36,7 @@ from memory_anchor.front.cli.output import (
 from memory_anchor.front.cli.passphrase import ask_hidden, ask_human, ask_human_on_tty
 from memory_anchor.front.cli.review import review
 from memory_anchor.front.cli.shorthand import full_id, full_project_id
+from memory_anchor.front.cli.typing_ahead import show_typing
 
 EXTRACT_AT_ONCE = 400
 """Messages of one call, beyond which the next message of the user begins another."""
@@ -330,6 +331,7 @@ def _ask_likely() -> str:
     if here is None:
         raise BadInput("this folder looks like no other project; name one: `memory-anchor projects list`")
     out.print(f"this folder may be [cyan]{escaped(record(here)['may_be'])}[/]: {escaped(here['why'])}")
+    show_typing()
     if not typer.confirm("Is it that project?", default=False):
         print_dim("nothing was linked")
         raise typer.Exit(0)

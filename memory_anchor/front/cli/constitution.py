@@ -25,6 +25,7 @@ from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused, re
 from memory_anchor.domain.model import Proposal, ProposalAction, ProposalStatus
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.passphrase import wait_after_refusals, warn
+from memory_anchor.front.cli.typing_ahead import show_typing
 
 if TYPE_CHECKING:
     from memory_anchor.identity.identity_schema import IdentitySchema
@@ -415,6 +416,7 @@ def _ask_twice(prompt: str, *, may_be_empty: bool = False) -> str:
 
 
 def _ask(prompt: str, *, as_json: bool) -> str:
+    show_typing()
     stream = sys.stderr if as_json else sys.stdout
     stream.write(prompt)
     stream.flush()

@@ -29,6 +29,7 @@ from memory_anchor.base.terminal import visible, visible_json, visible_lines
 from memory_anchor.domain.errors import BadInput, DiskFull, MemoryAnchorError, report
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.link import Failed, has_called
+from memory_anchor.front.cli.typing_ahead import show_typing
 from memory_anchor.runtime.wire import InvalidSetting, local_zone
 
 P = ParamSpec("P")
@@ -239,6 +240,7 @@ def offer_project_link() -> None:
         project, line = Projects(file, str).link_question(caller.project_dir, on_terminal=on_terminal)
         if line:
             err.print(escaped(line))
+        show_typing()
         if project and typer.confirm("Link this folder to it now?", default=False, err=True):
             from memory_anchor.front.cli.care import link_folder
 

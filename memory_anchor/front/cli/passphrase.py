@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from memory_anchor.domain.errors import Refused
 from memory_anchor.front.cli.link import data_dir
 from memory_anchor.front.cli.spinner import Spinner
+from memory_anchor.front.cli.typing_ahead import show_typing
 
 if TYPE_CHECKING:
     from memory_anchor.adapters.audit import JsonlAudit
@@ -100,6 +101,7 @@ def unlock(keys: KeyRing, ask: Callable[[], str], *, tell: Callable[[str], None]
         if keys.own() is not None:
             tries.note(clock.now())
         raise
+    show_typing()
     (tell or warn)(tries.take())
     return signer
 
