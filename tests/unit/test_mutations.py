@@ -30,7 +30,7 @@ def mutate() -> Any:
 
 def test_every_mutation_can_be_made_and_has_its_tests(mutate: Any) -> None:
     listed = mutate.mutations()
-    assert len(mutate.mutations(lists=["first"])) >= 120
+    assert len(mutate.mutations(lists=["first"])) >= 120 and len(mutate.mutations(lists=["between"])) >= 80
     assert mutate.faults(listed) == []
     assert all(one.breaks and one.tests and one.find != one.replace for one in listed)
 
