@@ -12,14 +12,21 @@ from typing import TYPE_CHECKING
 from memory_anchor.adapters.system import START as START
 from memory_anchor.adapters.system import ManualClock as ManualClock
 from memory_anchor.base.json_values import Json, Record
+from memory_anchor.base.quarantine import Quarantine
+from memory_anchor.domain.activation import DEFAULTS
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.ports import EmbedderIdentity, ModelUsage
 from memory_anchor.language.terms import term_id, terms
+from memory_anchor.recall.cooccurrence import TagNeighbours
+from memory_anchor.recall.index import Index
+from memory_anchor.recall.query_embedder import QueryEmbedder
+from memory_anchor.recall.ranking import SearchOptions
+from memory_anchor.recall.search import Searcher
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memory_anchor.domain.ports import Answer, Clock, Embedder, Matrix, MemoryStore, Reranker
+    from memory_anchor.domain.ports import Answer, Clock, Embedder, Matrix, MemoryStore, Reranker, Snapshot
     from memory_anchor.identity.keys import Signer
     from memory_anchor.process.wiring import Core
     from memory_anchor.runtime.wire import Preamble
@@ -123,6 +130,32 @@ def ephemeral_core(
         embedder=embedder or HashEmbedder(),
         reranker=reranker,
         local=local,
+    )
+
+
+def make_searcher(
+    store: MemoryStore,
+    embedder: Embedder | None,
+    clock: Clock,
+    options: SearchOptions | None = None,
+    *,
+    cache_ttl_s: float = 60.0,
+    reranker: Reranker | None = None,
+    rerank_deadline_s: float = 1.5,
+    tags: TagNeighbours | None = None,
+    snapshot: Snapshot | None = None,
+) -> Searcher:
+    """Return a searcher over a store, without the rest of a memory."""
+    return Searcher(
+        Index(store, QueryEmbedder(embedder), lambda: None, snapshot, Quarantine()),
+        clock,
+        options or SearchOptions(),
+        cache_ttl_s=cache_ttl_s,
+        reranker=reranker,
+        rerank_deadline_s=rerank_deadline_s,
+        activation=DEFAULTS,
+        tags=tags or TagNeighbours(lambda: None),
+        variants={},
     )
 
 

@@ -31,7 +31,7 @@ from memory_anchor.domain.ports import DENSE, CollectionSpec, MemoryStore
 from memory_anchor.language.indexing import conversation_context
 from memory_anchor.recall.ranking import RankingWeights, SearchOptions
 from memory_anchor.recall.search import Searcher, SearchRequest
-from memory_anchor.testing import ManualClock
+from memory_anchor.testing import ManualClock, make_searcher
 
 DEPTH = 20
 PIECE_CHARS = 90
@@ -239,7 +239,7 @@ def main() -> None:
         for case in cases:
             with tempfile.TemporaryDirectory() as folder:
                 store = open_store(chosen.store, folder, embedder)
-                searcher = Searcher(store, embedder, clock, SearchOptions(weights), cache_ttl_s=0)
+                searcher = make_searcher(store, embedder, clock, SearchOptions(weights), cache_ttl_s=0)
                 fill(store, searcher, case, now=clock.now(), without=chosen.without)
                 rows += measured(case, searcher, spent)
                 store.close()

@@ -19,8 +19,8 @@ from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
 from evaluation import cases as questions
 
 from memory_anchor.domain.model import Actor
-from memory_anchor.recall.search import Searcher, SearchRequest
-from memory_anchor.testing import ManualClock
+from memory_anchor.recall.search import SearchRequest
+from memory_anchor.testing import ManualClock, make_searcher
 
 VERSIONS = (3, 10)
 
@@ -43,7 +43,7 @@ def main() -> None:
             turns = random.Random(one.id).sample(turns, len(turns))
             with tempfile.TemporaryDirectory() as folder:
                 store = open_store("dict", folder, embedder)
-                searcher = Searcher(store, embedder, clock, cache_ttl_s=0)
+                searcher = make_searcher(store, embedder, clock, cache_ttl_s=0)
                 fill(
                     store,
                     searcher,

@@ -26,8 +26,8 @@ from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
 
 from memory_anchor.domain.model import Actor
 from memory_anchor.recall.relevance import max_weak
-from memory_anchor.recall.search import Searcher, SearchRequest
-from memory_anchor.testing import ManualClock
+from memory_anchor.recall.search import SearchRequest
+from memory_anchor.testing import ManualClock, make_searcher
 
 DATA = Path(__file__).resolve().parent / "data"
 LEARNED_AT = datetime(2025, 12, 1, tzinfo=UTC)
@@ -68,7 +68,7 @@ def measured(case: Case, asked: list[Asked], embedder: CachedEmbedder) -> dict[s
     rows: dict[str, list[dict[str, float]]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         store = open_store("dict", folder, embedder)
-        searcher = Searcher(store, embedder, clock, cache_ttl_s=0)
+        searcher = make_searcher(store, embedder, clock, cache_ttl_s=0)
         fill(store, searcher, case, now=clock.now(), without="conversation")
         for query in asked:
             gold = query.gold

@@ -25,9 +25,8 @@ from memory_anchor.domain.model import Actor
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.recall import unprompted as moments
 from memory_anchor.recall.centring import script_of
-from memory_anchor.recall.search import Searcher
 from memory_anchor.recall.unprompted import score_prompt
-from memory_anchor.testing import ManualClock
+from memory_anchor.testing import ManualClock, make_searcher
 
 PARTS = 5
 DEPTH = 12
@@ -105,7 +104,7 @@ def seen_in(name: str, texts: Sequence[str], said: Sequence[Said], embedder: Cac
     clock, kept = ManualClock(), []
     with tempfile.TemporaryDirectory() as folder:
         store = open_store("dict", folder, embedder)
-        searcher = Searcher(store, embedder, clock, cache_ttl_s=0)
+        searcher = make_searcher(store, embedder, clock, cache_ttl_s=0)
         turns = tuple(Turn(str(number), text, None, "", "") for number, text in enumerate(texts))
         fill(store, searcher, Case(name, turns, ()), now=clock.now(), without="conversation")
         for one in said:

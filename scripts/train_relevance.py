@@ -30,9 +30,9 @@ from memory_anchor.domain.model import Actor
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.recall import relevance
 from memory_anchor.recall.relevance import STRONG
-from memory_anchor.recall.search import Searcher, SearchRequest
+from memory_anchor.recall.search import SearchRequest
 from memory_anchor.recall.search_context import period_of
-from memory_anchor.testing import ManualClock
+from memory_anchor.testing import ManualClock, make_searcher
 
 PROMPTS = DATA / "prompts_train.yaml"
 DEPTH = 12
@@ -119,7 +119,7 @@ def judged(
     clock = ManualClock()
     with tempfile.TemporaryDirectory() as folder:
         store = open_store("dict", folder, embedder)
-        searcher = Searcher(store, embedder, clock, cache_ttl_s=0)
+        searcher = make_searcher(store, embedder, clock, cache_ttl_s=0)
         fill(store, searcher, Case(source.name, tuple(turns), ()), now=clock.now(), without="conversation")
         by_id = {turn.id: turn for turn in turns}
         for name, one in asked:

@@ -105,7 +105,7 @@ class ContextSources:
     operations: Callable[[str, int], Sequence[OperationPassage]]
     active_context: Callable[[], Mapping[str, Json]]
     now: Callable[[], datetime]
-    cache: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    cache: Callable[[], tuple[int, int]]
     record: Callable[[ContextCostReport], str] | None = None
     lore: Lorebooks | None = None
     knowledge: Callable[[str, int], Sequence[RetrievedSnippet]] | None = None

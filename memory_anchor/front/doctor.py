@@ -560,7 +560,7 @@ def _operations(data_dir: Path) -> Iterator[Check]:
 
     here = preamble().project_dir
     left = quarantine.Quarantine(suspects=quarantine.suspects_of(data_dir))
-    operations = OperationalKnowledge(Path(locate(Path(here)).root) if here else None, quarantine=left)
+    operations = OperationalKnowledge(Path(locate(Path(here)).root) if here else None, left)
     left_out = operations.problems()
     for problem in left_out:
         yield Check("operations", "warning", problem, "fix that file, or remove it from the folder")

@@ -133,10 +133,8 @@ class _File:
 
 
 class OperationalKnowledge:
-    def __init__(
-        self, project_dir: Path | None, embedder: TextEmbedder | None = None, quarantine: Quarantine | None = None
-    ) -> None:
-        self._quarantine = quarantine or Quarantine()
+    def __init__(self, project_dir: Path | None, quarantine: Quarantine, embedder: TextEmbedder | None = None) -> None:
+        self._quarantine = quarantine
         self._root = project_dir
         self._embedder = embedder
         self._lock = threading.Lock()

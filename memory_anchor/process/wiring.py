@@ -84,6 +84,7 @@ from memory_anchor.recall.candidates import WRITTEN_HERE
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.embedding import awaited_text
 from memory_anchor.recall.embedding_queue import EmbeddingThread
+from memory_anchor.recall.index import Index
 from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.query_embedder import QueryEmbedder
 from memory_anchor.recall.search import Searcher
@@ -208,7 +209,8 @@ class Core:
         """Return what every project of this process shares. counts_writes: nobody else writes to the store."""
         settings, store, embedder = self.settings, adapters.store, adapters.embedder
         tags = TagNeighbours(lambda: load_state(self.data_dir / "jobs", TAG_STATE))
-        searcher = self._make_searcher(adapters, tags)
+        meaning = QueryEmbedder(embedder, local=adapters.local, prompt=adapters.prompt)
+        searcher = self._make_searcher(adapters, meaning, tags)
         records = Records(
             store,
             self.clock,
@@ -234,7 +236,6 @@ class Core:
             near=self._near_stored,
             on_news=lambda: self.scheduler.queue("reconsolidate"),
         )
-        meaning = QueryEmbedder(embedder, local=adapters.local, prompt=adapters.prompt)
         return Services(
             settings=settings,
             data_dir=self.data_dir,
@@ -259,7 +260,6 @@ class Core:
             tag_neighbours=tags,
             recalled_together=recalled,
             knowledge=self._make_library(store, meaning),
-            query_embedder=meaning,
             answers=FirstAnswers(self.data_dir / FOLDER, self.records if self.shared else None),
             remote=adapters.remote,
             project_note=self.projects.note,
@@ -267,23 +267,17 @@ class Core:
             lorebooks=LorebookStore(self.shared[1].lorebooks() if self.shared else None),
         )
 
-    def _make_searcher(self, adapters: Adapters, tags: TagNeighbours) -> Searcher:
-        retrieval = self.settings.retrieval
+    def _make_searcher(self, adapters: Adapters, meaning: QueryEmbedder, tags: TagNeighbours) -> Searcher:
+        retrieval, wait = self.settings.retrieval, self.foreground.wait_until_quiet
         return Searcher(
-            adapters.store,
-            adapters.embedder,
+            Index(adapters.store, meaning, wait, adapters.snapshot, self.quarantine),
             self.clock,
             services.search_options(retrieval),
             cache_ttl_s=retrieval.cache_ttl_s if adapters.store.kind in WRITTEN_HERE else 0,
             reranker=adapters.reranker,
             rerank_deadline_s=retrieval.reranker_deadline_s,
             activation=services.activation(self.settings),
-            local=adapters.local,
-            prompt=adapters.prompt,
             tags=tags,
-            yield_to_requests=self.foreground.wait_until_quiet,
-            snapshot=adapters.snapshot,
-            quarantine=self.quarantine,
             variants=services.variants(self.settings),
         )
 
@@ -390,7 +384,7 @@ class Core:
                     sharing=self.sharing,
                     account=self.settings.scope.account if root else account,
                 ),
-                operations=OperationalKnowledge(Path(root) if root else None, self.nearness, self.quarantine),
+                operations=OperationalKnowledge(Path(root) if root else None, self.quarantine, self.nearness),
                 sources=FreshnessChecker(WorkingTree(Path(root))) if root else None,
             )
             self._projects[(project_id, root)] = (stamp, project)

@@ -95,7 +95,7 @@ class TagNeighbours:
     load: returns the JSON form kept by the last run, asked once, when first needed.
     """
 
-    def __init__(self, load: Callable[[], Json] = lambda: None) -> None:
+    def __init__(self, load: Callable[[], Json]) -> None:
         self._load = load
         self._loading = threading.Lock()
         self._indexes: Mapping[str, _Index] | None = None

@@ -47,9 +47,9 @@ class EmbeddingQueue:
         on_rows: Callable[[Mapping[str, Matrix]], None],
         *,
         using: str = DENSE,
-        quarantine: Quarantine | None = None,
+        quarantine: Quarantine,
     ) -> None:
-        self._quarantine = quarantine or Quarantine()
+        self._quarantine = quarantine
         self._store, self._embedder, self._on_rows, self._using = store, embedder, on_rows, using
         self.waiting: deque[tuple[str, str]] = deque()
         self._lock = threading.Lock()

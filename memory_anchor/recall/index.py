@@ -52,18 +52,19 @@ def _content(entry: Entry) -> str:
 
 
 class Index:
-    """Thread-safe; embedding and the store run outside its lock. snapshot: where the mirror is saved."""
+    """Thread-safe; embedding and the store run outside its lock. yield_to_requests: returns when none waits, or soon
+    (`Foreground`). snapshot: where the mirror is saved."""
 
     def __init__(
         self,
         store: MemoryStore,
         query_embedder: QueryEmbedder,
         yield_to_requests: Callable[[], None],
-        snapshot: Snapshot | None = None,
-        quarantine: Quarantine | None = None,
+        snapshot: Snapshot | None,
+        quarantine: Quarantine,
     ) -> None:
-        self._store, self.query_embedder, self._yield_to_requests = store, query_embedder, yield_to_requests
-        self._quarantine = quarantine or Quarantine()
+        self.store, self.query_embedder, self._yield_to_requests = store, query_embedder, yield_to_requests
+        self._quarantine = quarantine
         self._snapshot = snapshot
         self.mirror = Mirror(query_embedder.identities)
         self.lock = threading.RLock()
@@ -147,7 +148,7 @@ class Index:
         read, after = 0, None
         while True:
             self._yield_to_requests()
-            page, after = self._store.scan(collection, CURRENT, page=WARM_PAGE, after=after, with_vectors=True)
+            page, after = self.store.scan(collection, CURRENT, page=WARM_PAGE, after=after, with_vectors=True)
             if not self._add_page(page, collection, era):
                 return read
             read += len(page)
@@ -204,7 +205,7 @@ class Index:
             after, lacking[layer.value] = None, []
             while True:
                 self._yield_to_requests()
-                marks, after = self._store.marks(layer.value, CURRENT, page=MARKS_PAGE, after=after)
+                marks, after = self.store.marks(layer.value, CURRENT, page=MARKS_PAGE, after=after)
                 lacking[layer.value] += loaded.confirm(marks)
                 seen += len(marks)
                 if after is None:
@@ -222,7 +223,7 @@ class Index:
             wanted = [*points, *read_meanwhile.difference(points)]
             for start in range(0, len(wanted), WARM_PAGE):
                 self._yield_to_requests()
-                page = self._store.get(collection, wanted[start : start + WARM_PAGE], with_vectors=True)
+                page = self.store.get(collection, wanted[start : start + WARM_PAGE], with_vectors=True)
                 if not self._add_page(page, collection, era):
                     return seen
         return seen
@@ -299,7 +300,7 @@ class Index:
             inside = {layer.value: known[mirror.within(rows, layer.value)].tolist() for layer in SEARCHED_LAYERS}
         found: dict[str, Memory] = {}
         for collection, wanted in inside.items():
-            memories = [entry.memory for entry in self._store.get(collection, wanted)] if wanted else []
+            memories = [entry.memory for entry in self.store.get(collection, wanted)] if wanted else []
             # They come in the order asked for; `point_id` takes 8 µs and is needed only where some are gone.
             is_complete = len(memories) == len(wanted)
             found |= zip(wanted if is_complete else [memory.point_id for memory in memories], memories, strict=True)
@@ -328,7 +329,7 @@ class Index:
             .and_(Between("recorded_at", at_least=at - within, below=at + within))
             .and_(OneOf("audience", tuple(sorted(readers))))
         )
-        found = [other for layer in layers for other in self._store.find(layer.value, where, limit=limit)]
+        found = [other for layer in layers for other in self.store.find(layer.value, where, limit=limit)]
         found.sort(key=lambda other: (layers.index(other.layer), abs((other.recorded_at - at).total_seconds())))
         return [other for other in found if other.id != memory.id][:limit]
 
@@ -348,10 +349,10 @@ class Index:
         """
         with self.lock:
             mirror = self.mirror if mirror is None else mirror
-            missing = points_to_read(self._store, mirror, list(points), self.query_embedder.identities)
+            missing = points_to_read(self.store, mirror, list(points), self.query_embedder.identities)
         for layer in SEARCHED_LAYERS if missing else ():
             wanted = [point for point in missing if points[point] == layer.value]
-            entries = self._store.get(layer.value, wanted, with_vectors=True)
+            entries = self.store.get(layer.value, wanted, with_vectors=True)
             for group in self._quarantine.safe_groups(entries, _content):
                 with (
                     self._quarantine.reading({quarantine_name(entry.memory): _content(entry) for entry in group}),

@@ -42,10 +42,10 @@ class Nearness:
         self,
         embedder: Embedder | None,
         on_waiting: Callable[[], None],
-        quarantine: Quarantine | None = None,
+        quarantine: Quarantine,
         kept: Snapshot | None = None,
     ) -> None:
-        self._quarantine = quarantine or Quarantine()
+        self._quarantine = quarantine
         self._embedder = embedder
         self._on_waiting = on_waiting
         self._centring = Centring(embedder.identity) if embedder else None

@@ -14,7 +14,7 @@ searches (their usage and state move, and decoding the few that are shown costs 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memory_anchor.base.json_values import Json
-from memory_anchor.base.quarantine import Quarantine
-from memory_anchor.domain.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
+from memory_anchor.domain.activation import GREATEST, ActivationSettings, strength_of
 from memory_anchor.domain.model import Actor, Layer, Memory, Scope, SearchAnswer, Status
 from memory_anchor.domain.model import audiences as audiences_of
 from memory_anchor.domain.ports import DENSE, DENSE_LOCAL
@@ -41,8 +40,7 @@ from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.index import Index
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
-from memory_anchor.recall.order import DEADLINE_S, final_order, rank_key, reranked
-from memory_anchor.recall.query_embedder import QueryEmbedder
+from memory_anchor.recall.order import final_order, rank_key, reranked
 from memory_anchor.recall.ranking import SearchOptions
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.request import SearchRequest, admits, refusal, where_of
@@ -81,7 +79,7 @@ from memory_anchor.recall.snippets import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.domain.ports import Clock, Embedder, MemoryStore, Reranker, Snapshot
+    from memory_anchor.domain.ports import Clock, Reranker
     from memory_anchor.recall.mirror import Mirror
 
 SMALL_PERIOD = timedelta(days=2)
@@ -110,38 +108,29 @@ class _Cached:
 class Searcher:
     """Finds memories for an actor. Thread-safe; embedding and the store run outside its lock.
 
-    embedder None: words alone. cache_ttl_s 0: no answers are cached. activation: how strength is counted. local,
-    prompt: as of `QueryEmbedder`. tags: which occur together. yield_to_requests: returns when none waits, or soon
-    (`Foreground`). snapshot: see `Index`. variants: other options by name (`with_variant`).
+    cache_ttl_s 0: no answers are cached. activation: how strength is counted. tags: which occur together. variants:
+    other options by name (`with_variant`).
 
     A writer must call `index.note_written`, or stale answers live for the cache's TTL.
     """
 
     def __init__(
         self,
-        store: MemoryStore,
-        embedder: Embedder | None,
+        index: Index,
         clock: Clock,
-        options: SearchOptions | None = None,
+        options: SearchOptions,
         *,
-        cache_ttl_s: float = 60.0,
-        reranker: Reranker | None = None,
-        rerank_deadline_s: float = DEADLINE_S,
-        activation: ActivationSettings = DEFAULTS,
-        local: Embedder | None = None,
-        prompt: Embedder | None = None,
-        tags: TagNeighbours | None = None,
-        yield_to_requests: Callable[[], None] = lambda: None,
-        snapshot: Snapshot | None = None,
-        quarantine: Quarantine | None = None,
-        variants: Mapping[str, SearchOptions] | None = None,
+        cache_ttl_s: float,
+        reranker: Reranker | None,
+        rerank_deadline_s: float,
+        activation: ActivationSettings,
+        tags: TagNeighbours,
+        variants: Mapping[str, SearchOptions],
     ) -> None:
-        meaning = QueryEmbedder(embedder, local=local, prompt=prompt)
-        self.index = Index(store, meaning, yield_to_requests, snapshot, quarantine)
-        self._store, self._tags, self.clock = store, tags or TagNeighbours(), clock
+        self.index, self._store, self._tags, self.clock = index, index.store, tags, clock
         self._reranker, self._rerank_deadline_s, self.activation = reranker, rerank_deadline_s, activation
-        self._default_options = options or SearchOptions()
-        self.variants = variants or {}
+        self._default_options = options
+        self.variants = variants
         self._ttl = timedelta(seconds=cache_ttl_s)
         self._answers: OrderedDict[tuple[Scope, str, SearchRequest, SearchOptions], _Cached] = OrderedDict()
         self._hits = self._misses = 0

@@ -69,9 +69,9 @@ class RecalledTogether:
         cosines: Cosines,
         decide: Decide,
         *,
-        ask_model: Decide | None = None,
-        near: Callable[[Memory], Sequence[Memory]] = lambda _: (),
-        on_news: Callable[[], None] = lambda: None,
+        ask_model: Decide | None,
+        near: Callable[[Memory], Sequence[Memory]],
+        on_news: Callable[[], None],
     ) -> None:
         self._store, self._cosines, self._decide, self._ask_model = store, cosines, decide, ask_model
         self._near, self.on_news = near, on_news

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -41,7 +41,6 @@ from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.nearness import Nearness
-from memory_anchor.recall.query_embedder import QueryEmbedder
 from memory_anchor.recall.ranking import RankingWeights, SearchOptions
 from memory_anchor.recall.search import Searcher
 from memory_anchor.settings import AgentSettings, RetrievalSettings, Settings
@@ -106,24 +105,22 @@ class Services:
     searcher: Searcher
     usage: UsageBuffer
     nearness: Nearness
+    turn_of_request: Callable[[str], AbstractContextManager[None]]
+    """Of several replicas: around a request by its name, so that one of two that do it at once waits."""
+    project_note: Callable[[str], str]
+    """What is to be told, once, about which project this is; "" for nothing."""
     paused: Callable[[], bool]
     monotonic: Callable[[], float]
     activation: ActivationSettings
     tag_neighbours: TagNeighbours
     recalled_together: RecalledTogether
     knowledge: Library
-    query_embedder: QueryEmbedder
-    """Rows of what is asked; shares the embedders' memory of queries with every search."""
     save_health: SaveHealth = field(default_factory=SaveHealth)
     answers: FirstAnswers = field(default_factory=FirstAnswers)
     recent_prompts: RecentPrompts = field(default_factory=RecentPrompts)
     lorebooks: LorebookStore = field(default_factory=LorebookStore)
-    turn_of_request: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
-    """Of several replicas: around a request by its name, so that one of two that do it at once waits."""
     remote: RemoteMemory | None = None
     """A served memory that is asked first; None for a memory that works alone."""
-    project_note: Callable[[str], str] = lambda _: ""
-    """What is to be told, once, about which project this is; "" for nothing."""
 
     def invalidate_caches(self) -> None:
         """Drop what searches keep of the store: something was written past them."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from memory_anchor.base import nofollow
+from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.domain.errors import NotFound, Refused
 from memory_anchor.domain.model import Actor
 from memory_anchor.front import doctor, mcp_answers
@@ -146,7 +147,10 @@ def test_a_folder_swapped_for_a_link_while_it_is_read_leads_nowhere(project: Pat
     swapping.start()
     answers = set()
     while not done.is_set():
-        answers |= {passage.text for passage in OperationalKnowledge(project).find("ours vault credential", limit=5)}
+        answers |= {
+            passage.text
+            for passage in OperationalKnowledge(project, Quarantine()).find("ours vault credential", limit=5)
+        }
     swapping.join()
 
     assert answers <= {"ours"}

@@ -89,6 +89,7 @@ class World:
             operations=self.operations,
             active_context=lambda: self.active,
             now=lambda: NOON,
+            cache=lambda: (0, 0),
             record=record,
         )
 

@@ -10,8 +10,7 @@ from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope, 
 from memory_anchor.domain.ports import DENSE, CollectionSpec
 from memory_anchor.language.indexing import conversation_context
 from memory_anchor.recall.request import SearchRequest
-from memory_anchor.recall.search import Searcher
-from memory_anchor.testing import HashEmbedder, ManualClock
+from memory_anchor.testing import HashEmbedder, ManualClock, make_searcher
 
 ACTOR = Actor()
 
@@ -27,7 +26,7 @@ class Bench:
         self.store, self.embedder, self.clock = DictStore(), HashEmbedder(dimensions=256), ManualClock()
         for layer in (Layer.EVENT_LOG, Layer.VERIFIED_FACT):
             self.store.open_collection(layer.value, CollectionSpec({DENSE: self.embedder.identity}))
-        self.searcher = Searcher(self.store, self.embedder, self.clock, **options)
+        self.searcher = make_searcher(self.store, self.embedder, self.clock, **options)
         self._number = 0
 
     def add(self, memory: Memory, *, embed: bool = True) -> Memory:

@@ -80,10 +80,10 @@ BUDGETS: dict[str, int] = {
     "language": 4990,
     "layers": 1256,
     "process": 925,
-    "recall": 5150,
+    "recall": 5138,
     "runtime": 4023,
     "settings": 555,
-    "testing": 170,
+    "testing": 188,
     "upkeep": 3060,
     "use_cases": 2590,
 }

@@ -18,9 +18,8 @@ from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit
 from memory_anchor.domain.where import Where
 from memory_anchor.recall import mirror, vector_rows
 from memory_anchor.recall.request import SearchRequest
-from memory_anchor.recall.search import Searcher
 from memory_anchor.recall.vector_rows import VectorRows
-from memory_anchor.testing import START, HashEmbedder, ManualClock
+from memory_anchor.testing import START, HashEmbedder, ManualClock, make_searcher
 
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import Matrix
@@ -56,7 +55,7 @@ class Room:
         self.store, embedder, clock = Shelf(), HashEmbedder(dimensions=64), ManualClock()
         for layer in (Layer.EVENT_LOG, Layer.VERIFIED_FACT):
             self.store.open_collection(layer.value, CollectionSpec({DENSE: embedder.identity}))
-        self.searcher = Searcher(self.store, embedder, clock, cache_ttl_s=0)
+        self.searcher = make_searcher(self.store, embedder, clock, cache_ttl_s=0)
         self.searcher.index.warm()
         self._number = 0
 
@@ -150,7 +149,7 @@ def test_what_is_written_while_the_store_is_read_counts_and_not_the_page_from_be
     """Rule search.derived: a page that was read before a write does not undo it."""
     room = Room()
     memory = room.add(TOPICS[3])
-    late = Searcher(room.store, HashEmbedder(dimensions=64), ManualClock(), cache_ttl_s=0)
+    late = make_searcher(room.store, HashEmbedder(dimensions=64), ManualClock(), cache_ttl_s=0)
     whole = room.store.scan
 
     def slow(collection: str, where: Where, **paging: Any) -> tuple[list[Entry], str | None]:
@@ -172,7 +171,7 @@ def test_a_mirror_that_is_emptied_while_it_is_read_is_not_taken_for_whole() -> N
     """Rule search.derived: after an import or a reindex the engine answers until everything was read again."""
     room = Room()
     memory = room.add(TOPICS[0])
-    late = Searcher(room.store, HashEmbedder(dimensions=64), ManualClock(), cache_ttl_s=0)
+    late = make_searcher(room.store, HashEmbedder(dimensions=64), ManualClock(), cache_ttl_s=0)
     whole = room.store.scan
 
     def emptied(collection: str, where: Where, **paging: Any) -> tuple[list[Entry], str | None]:

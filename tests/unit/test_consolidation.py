@@ -496,7 +496,7 @@ def test_a_dispute_that_begins_during_the_scan_goes_on():
 
 def test_tags_that_occur_together_are_counted_by_audience(tmp_path):
     """Rule: a co-occurrence table, rebuilt by a job; nobody learns another's tags."""
-    counted = TagNeighbours()
+    counted = TagNeighbours(lambda: None)
     up = replace(upkeep(), state_dir=tmp_path, tags=counted)
     for i in range(3):
         put(up, a_memory(f"p{i}", tags=(Tag("deploy"), Tag("nginx"))))

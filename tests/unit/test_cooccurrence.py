@@ -16,7 +16,7 @@ TAGGED = st.lists(st.tuples(st.sampled_from(["p|a", "u|me", "u|you"]), st.lists(
 
 
 def counted(*tagged):
-    tags = TagNeighbours()
+    tags = TagNeighbours(lambda: None)
     tags.replace(count_tags(tagged))
     return tags
 
@@ -70,7 +70,7 @@ def test_a_table_that_is_torn_or_cleared_answers_nothing():
 def test_an_answer_is_bounded():
     """Rule: every bound is a name."""
     others = [f"tag{i:02}" for i in range(40)]
-    tags = TagNeighbours()
+    tags = TagNeighbours(lambda: None)
     tags.replace(TagTable({"p": dict.fromkeys(["hub", *others], 9)}, {"p": {("hub", other): 9 for other in others}}))
 
     assert len(tags.wanted(["hub"], ["p"])) == WANTED_MOST

@@ -41,6 +41,9 @@ QUERY = "which port does the staging server run on"
 OLD, NEW = "The staging server runs on port 8080.", "The staging server runs on port 9090."
 CHANGED = "The staging server now runs on port 9090."
 
+ALONE: dict[str, Any] = {"ask_model": None, "near": lambda _: (), "on_news": lambda: None}
+"""What a process gives besides."""
+
 
 def stored(core: Core, agent: Actor, clock: ManualClock, *contents: str, **fields: Any) -> list[Memory]:
     """Put facts into the store as an import does: nothing compares them."""
@@ -185,7 +188,9 @@ def test_a_pair_is_compared_once_a_version(core: Core, agent: Actor, clock: Manu
         compared.extend(f"{old.id} {new.id}" for old, _ in near)
         return Decision(Outcome.ADDED)
 
-    together = RecalledTogether(core.services.store, core.services.searcher.alike, none)
+    together = RecalledTogether(
+        core.services.store, core.services.searcher.alike, none, ask_model=None, near=lambda _: (), on_news=lambda: None
+    )
     answer = anchor.search("staging server", limit=10).snippets
 
     for _ in range(3):
@@ -200,7 +205,14 @@ def test_a_full_queue_drops_and_never_grows(core: Core) -> None:
     """Rule bounded: a queue that nobody empties holds so many answers and no more."""
     requests: list[None] = []
     services = core.services
-    together = RecalledTogether(services.store, services.searcher.alike, decide, on_news=lambda: requests.append(None))
+    together = RecalledTogether(
+        services.store,
+        services.searcher.alike,
+        decide,
+        ask_model=None,
+        near=lambda _: (),
+        on_news=lambda: requests.append(None),
+    )
 
     for number in range(ANSWERS_WAITING * 3):
         together.note([_shown(f"a{number}"), _shown(f"b{number}")])

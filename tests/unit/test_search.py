@@ -18,8 +18,7 @@ from memory_anchor.domain.model import Actor, Layer, Scope, Status, Tag, Visibil
 from memory_anchor.domain.ports import DENSE, Entry
 from memory_anchor.recall.cooccurrence import TagNeighbours, count_tags
 from memory_anchor.recall.request import SearchRequest, admits, where_of
-from memory_anchor.recall.search import Searcher
-from memory_anchor.testing import START, HashEmbedder
+from memory_anchor.testing import START, HashEmbedder, make_searcher
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def test_words_meaning_and_identifiers_find_a_fact(bench: Bench) -> None:
 def test_parts_of_an_identifier_in_a_question_are_looked_for(bench: Bench, is_whole: bool) -> None:
     """Rule search.hybrid: by the engine as by the mirror, and without an embedder too."""
     fact = bench.fact("The header of each HTTP answer is parsed lazily")
-    words = Searcher(bench.store, None, bench.clock)
+    words = make_searcher(bench.store, None, bench.clock)
     if is_whole:
         words.index.warm()
 
@@ -122,7 +121,7 @@ def test_without_an_embedder_words_still_find_and_a_note_says_so() -> None:
     """Rule search.words_only: no embedder is a normal mode."""
     bench = Bench()
     fact = bench.fact("The retry limit is three")
-    words_only = Searcher(bench.store, None, bench.clock)
+    words_only = make_searcher(bench.store, None, bench.clock)
     answer = words_only.search(ACTOR, SearchRequest("retry limit"))
     assert ids(answer) == [fact.id]
     assert "words only" in answer.notes[0]
@@ -308,7 +307,7 @@ def test_a_searcher_over_a_filled_store_answers_like_the_one_that_filled_it(benc
     for number in range(20):
         bench.fact(f"fact number {number} about the workshop planning")
     wanted = bench.ask("where is the workshop", limit=10)
-    cold, warm = (Searcher(bench.store, bench.embedder, bench.clock) for _ in range(2))
+    cold, warm = (make_searcher(bench.store, bench.embedder, bench.clock) for _ in range(2))
     assert warm.index.warm() == 23
     for searcher in (cold, warm):
         answer = searcher.search(ACTOR, SearchRequest("where is the workshop", limit=10))
@@ -393,7 +392,7 @@ def test_a_clock_moved_by_hand_moves_the_meaning_of_today(bench: Bench) -> None:
 
 def test_a_tag_that_occurs_with_the_one_asked_for_breaks_a_tie() -> None:
     """Rule search.tags: of two memories that say the same of the query, the one with a neighbouring tag comes first."""
-    tags = TagNeighbours()
+    tags = TagNeighbours(lambda: None)
     tags.replace(count_tags([("p|local|default", ("nginx", "gateway"))] * 3))
     bench = Bench(tags=tags)
     plain = bench.fact("the timeout was raised on Monday morning")

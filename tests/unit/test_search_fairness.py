@@ -8,7 +8,7 @@ import pytest
 from searching import ACTOR, Bench
 
 from memory_anchor.recall.request import SearchRequest
-from memory_anchor.recall.search import Searcher
+from memory_anchor.testing import make_searcher
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_why_not_counts_what_the_answer_would_show(bench: Bench) -> None:
 def test_why_not_answers_before_the_store_was_read(bench: Bench) -> None:
     """Rule search.why_not: a memory that the search did not meet has its reason too."""
     facts = [bench.fact(f"lunch number {number} was fine") for number in range(90)]
-    cold = Searcher(bench.store, bench.embedder, bench.clock, cache_ttl_s=0)
+    cold = make_searcher(bench.store, bench.embedder, bench.clock, cache_ttl_s=0)
 
     verdict = cold.why_not(ACTOR, SearchRequest("invoice export"), facts[0])
 
@@ -173,7 +173,7 @@ def test_what_another_process_stored_without_a_row_is_told_too(bench: Bench) -> 
     """Rule search.deferred: the note counts the store, not the queue of this process."""
     for number in range(6):
         bench.event(f"sensor reading {number}", embed=False)
-    other = Searcher(bench.store, bench.embedder, bench.clock, cache_ttl_s=0)
+    other = make_searcher(bench.store, bench.embedder, bench.clock, cache_ttl_s=0)
     request = SearchRequest("sensor reading 3")
 
     before = other.search(ACTOR, request).notes

@@ -29,7 +29,7 @@ from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.search import Searcher
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
-from memory_anchor.testing import START, HashEmbedder, ManualClock
+from memory_anchor.testing import START, HashEmbedder, ManualClock, make_searcher
 
 ME = Actor(scope=Scope(project="mine", agent="anna"))
 TOPICS = ("ports of the gateway", "label printer jams", "invoice export", "登录超时", "路由配置的变更")
@@ -100,7 +100,7 @@ class Machine:
 
     def process(self, *, snapshot: bool = True) -> Searcher:
         used = self.snapshot if snapshot else None
-        return Searcher(self.store, self.embedder, ManualClock(), cache_ttl_s=0, snapshot=used)
+        return make_searcher(self.store, self.embedder, ManualClock(), cache_ttl_s=0, snapshot=used)
 
     def memory(self, content: str, **more: Any) -> Memory:
         self._number += 1

@@ -106,11 +106,11 @@ class Library:
         audit: AuditLog,
         embedders: Mapping[str, Embedder],
         new_id: Callable[[], str],
-        on_waiting: Callable[[], None] = lambda: None,
-        quarantine: Quarantine | None = None,
-        records: SharedRecords | None = None,
-        monotonic: Callable[[], float] = lambda: 0.0,
-        cpu_s: Callable[[], float] = lambda: 0.0,
+        on_waiting: Callable[[], None],
+        quarantine: Quarantine,
+        records: SharedRecords | None,
+        monotonic: Callable[[], float],
+        cpu_s: Callable[[], float],
     ) -> None:
         """on_waiting: called when there is something to read or to embed.
 
@@ -131,7 +131,7 @@ class Library:
         self.index = PassageIndex(store, {name: embedder.identity for name, embedder in embedders.items()})
         self._audit, self._new_id = audit, new_id
         self._on_waiting = on_waiting
-        self._quarantine = quarantine or Quarantine()
+        self._quarantine = quarantine
         self._guard = ReadingGuard(self._quarantine, cpu_s)
         self._work_lock, self._blob_lock = threading.Lock(), threading.Lock()
         self._reading: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None

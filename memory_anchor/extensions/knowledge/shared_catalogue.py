@@ -87,7 +87,7 @@ class SharedCatalogue(Catalogue):
         data_dir: Path,
         records: SharedRecords,
         monotonic: Callable[[], float],
-        on_changed: Callable[[Sequence[str]], None] = lambda _: None,
+        on_changed: Callable[[Sequence[str]], None],
     ) -> None:
         super().__init__(data_dir, "knowledge-copy", more=COPIED_TABLE)
         self._records, self._monotonic, self._on_changed = records, monotonic, on_changed
