@@ -25,6 +25,7 @@ from memory_anchor.domain.errors import BadInput, Unavailable
 from memory_anchor.extensions.service.batches import ITEMS_MAX
 from memory_anchor.extensions.service.http_api import build_http, check_tls
 from memory_anchor.extensions.service.keys import FOLDER
+from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ephemeral_core, human_of
@@ -214,7 +215,7 @@ def test_a_conversation_goes_on_with_its_variant_until_it_names_another_and_ever
         def went_by(variant: str = "", talk: str = "") -> tuple[int, set[str]]:
             found = ask("memory/search", variant, talk, query="when do whales sing").json()["snippets"]
             cited = [one for snippet in found for one in snippet["citations"]]
-            assert cited and all(one["index_version"] == "hash-test/64+terms2" for one in cited)
+            assert cited and all(one["index_version"] == f"hash-test/64+terms{TERMS_VERSION}" for one in cited)
             return len(found), {one["variant"] for one in cited}
 
         assert went_by()[1] == {"default"} and went_by("plain")[1] == {"plain"}
