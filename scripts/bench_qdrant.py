@@ -33,7 +33,6 @@ from typing import Any
 
 import numpy as np
 
-from memory_anchor.adapters.embedders import make_embedder
 from memory_anchor.adapters.qdrant_layout import Layout
 from memory_anchor.adapters.qdrant_link import Access
 from memory_anchor.adapters.qdrant_store import QdrantStore
@@ -42,6 +41,7 @@ from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.extensions.evaluation.metrics import percentile
 from memory_anchor.language.indexing import searched_words
+from memory_anchor.process.app import make_embedder
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))

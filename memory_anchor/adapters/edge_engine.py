@@ -25,6 +25,7 @@ from memory_anchor.base.files import sync_folder, sync_tree
 from memory_anchor.domain.errors import (
     DiskFull,
     MemoryAnchorError,
+    Mending,
     NotFound,
     Refused,
     StoreBusy,
@@ -355,4 +356,4 @@ def _of_message(message: str, home: Path) -> MemoryAnchorError:
     for signs, kind, sentence in _MEANINGS:
         if any(sign in lowered for sign in signs):
             return kind(sentence.format(home=home))
-    return StoreDamaged(_DAMAGED.format(home=home))
+    return StoreDamaged(_DAMAGED.format(home=home), Mending.SALVAGE)

@@ -51,7 +51,7 @@ from memory_anchor.adapters.payload import Payload, checksum_matches, with_check
 from memory_anchor.adapters.vectors import identity_conflict
 from memory_anchor.base.durability import Durability
 from memory_anchor.base.files import make_folder, sync_file, sync_folder, sync_tree, write_atomic
-from memory_anchor.domain.errors import StoreDamaged
+from memory_anchor.domain.errors import Mending, StoreDamaged
 from memory_anchor.domain.ports import CollectionSpec, EmbedderIdentity
 
 if TYPE_CHECKING:
@@ -339,7 +339,8 @@ class EdgeCollection:
             if readable_points(self.home / stray):
                 raise StoreDamaged(
                     f"{self.home / RECORD_FILE} is missing beside a shard with memories; "
-                    "restore it from a backup, or run `memory-anchor doctor`."
+                    "restore it from a backup, or run `memory-anchor doctor`.",
+                    Mending.SALVAGE,
                 )
             shutil.rmtree(self.home / stray)
         record = CollectionRecord(_next_shard(self.home), spec.schema_version, dict(spec.embedders))
@@ -370,7 +371,8 @@ class EdgeCollection:
         if stored > spec.schema_version:
             raise StoreDamaged(
                 f"{self.home} was written by a newer memory-anchor (schema {stored}, this one reads up to "
-                f"{spec.schema_version}); upgrade memory-anchor, nothing was changed."
+                f"{spec.schema_version}); upgrade memory-anchor, nothing was changed.",
+                Mending.UPGRADE,
             )
         missing = [version for version in range(stored, spec.schema_version) if version not in migrations]
         if missing:
@@ -385,7 +387,8 @@ class EdgeCollection:
         if readable < written:
             raise StoreDamaged(
                 f"{self.home}: {written} versions were written and {readable} can be read. Restore a backup, "
-                "or run `memory-anchor doctor` to go on with what is left."
+                "or run `memory-anchor doctor` to go on with what is left.",
+                Mending.SALVAGE,
             )
 
     def _complete(self, spec: CollectionSpec) -> None:
@@ -440,7 +443,8 @@ def _read_record(home: Path) -> CollectionRecord | None:
         if stored["format"] > _FORMAT:
             raise StoreDamaged(
                 f"{path} has format {stored['format']}: it was written by a newer memory-anchor (this one reads "
-                f"{_FORMAT}); upgrade memory-anchor, nothing was changed."
+                f"{_FORMAT}); upgrade memory-anchor, nothing was changed.",
+                Mending.UPGRADE,
             )
         if stored["format"] < _FORMAT:
             raise too_old(home, f"format {stored['format']}")
@@ -450,7 +454,7 @@ def _read_record(home: Path) -> CollectionRecord | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreDamaged(
-            f"{path} cannot be read; restore it from a backup, or run `memory-anchor doctor`."
+            f"{path} cannot be read; restore it from a backup, or run `memory-anchor doctor`.", Mending.SALVAGE
         ) from error
 
 
@@ -458,7 +462,8 @@ def too_old(home: Path, what: str) -> StoreDamaged:
     """Return the error for a collection that only an older program can read; `doctor` shows the way out."""
     return StoreDamaged(
         f"{home} was written by an older memory-anchor ({what}); nothing was changed. Export it with that version and "
-        "import it here."
+        "import it here.",
+        Mending.OLDER_VERSION,
     )
 
 

@@ -42,7 +42,7 @@ from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.base.durability import Durability
 from memory_anchor.base.files import make_folder
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.domain.errors import BadInput, DiskFull, StoreBusy, StoreDamaged, Unavailable
+from memory_anchor.domain.errors import BadInput, DiskFull, Mending, StoreBusy, StoreDamaged, Unavailable
 from memory_anchor.domain.model import COLLECTIONS, Memory, Usage
 from memory_anchor.domain.ports import (
     DENSE,
@@ -359,7 +359,8 @@ class EdgeStore:
         id = (record.payload or {}).get("id")
         return StoreDamaged(
             f"{self.directory}: version {record.id}{f' of memory {id}' if isinstance(id, str) else ''} is not as "
-            "it was written; nothing was changed. `memory-anchor doctor --salvage` brings back what can be read."
+            "it was written; nothing was changed. `memory-anchor doctor --salvage` brings back what can be read.",
+            Mending.SALVAGE,
         )
 
     def _entry(self, record: Record, with_vectors: bool) -> Entry:

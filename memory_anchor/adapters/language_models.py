@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Protocol
 from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.base.files import write_atomic
 from memory_anchor.base.json_values import Json
-from memory_anchor.domain.errors import BadInput, Unavailable, extra_missing
-from memory_anchor.domain.ports import Clock, LanguageModel, ModelUsage
+from memory_anchor.domain.errors import Unavailable, extra_missing
+from memory_anchor.domain.ports import Clock, ModelUsage
 
 if TYPE_CHECKING:
     import anthropic
@@ -408,29 +408,3 @@ def anthropic_model(model: str, limits: ModelLimits, *, api_key: str = "", base_
     url = base_url or ANTHROPIC_URL
     needs_key = not api_key and url == ANTHROPIC_URL
     return BudgetedModel(model or DEFAULT_MODEL, limits, url=url, connect=connect, needs_key=needs_key)
-
-
-def make_model(
-    kind: str,
-    limits: ModelLimits,
-    *,
-    model: str = "",
-    api_key: str = "",
-    base_url: str = "",
-    command: str = "",
-    runs_a_day: int = 50,
-) -> LanguageModel:
-    """Return the language model that settings name by its kind. Raises BadInput."""
-    if kind == "none":
-        return NoModel()
-    if kind == "anthropic":
-        return anthropic_model(model, limits, api_key=api_key, base_url=base_url)
-    from memory_anchor.adapters.other_models import CommandModel, openai_model
-
-    if kind == "command":
-        if not command.strip():
-            raise BadInput("llm.kind is command and llm.command is empty; set it to a program, such as `claude -p`.")
-        return CommandModel(command, limits, runs_a_day=runs_a_day)
-    if not model:
-        raise BadInput("llm.kind is openai and llm.model is empty; set llm.model to a name the server knows.")
-    return openai_model(model, limits, api_key=api_key, base_url=base_url)

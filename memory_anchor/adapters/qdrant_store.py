@@ -31,7 +31,7 @@ from memory_anchor.adapters.qdrant_link import Access, QdrantLink, already_exist
 from memory_anchor.adapters.qdrant_records import claim_lease
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.base.json_values import Record, text
-from memory_anchor.domain.errors import BadInput, StoreDamaged
+from memory_anchor.domain.errors import BadInput, Mending, StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS, Memory, Usage, account_of
 from memory_anchor.domain.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
 from memory_anchor.domain.where import AnyOf, Condition, OneOf, StartsWith, Where
@@ -91,7 +91,8 @@ class QdrantStore:
         if stored.schema_version > spec.schema_version:
             raise StoreDamaged(
                 f"collection {name!r} was written by a newer memory-anchor (schema {stored.schema_version}, "
-                f"this one reads up to {spec.schema_version}); upgrade memory-anchor, nothing was changed."
+                f"this one reads up to {spec.schema_version}); upgrade memory-anchor, nothing was changed.",
+                Mending.UPGRADE,
             )
         if conflict := identity_conflict(name, stored.embedders, spec.embedders):
             raise conflict

@@ -26,7 +26,7 @@ from memory_anchor.adapters.file_records import HIDDEN
 from memory_anchor.adapters.system import new_token
 from memory_anchor.base.files import file_error, file_lock, make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.base.json_values import parsed, record, text
-from memory_anchor.domain.errors import MemoryAnchorError, Refused, StoreDamaged, TooLarge, Unavailable
+from memory_anchor.domain.errors import MemoryAnchorError, Mending, Refused, StoreDamaged, TooLarge, Unavailable
 from memory_anchor.domain.ports import SharedRecords
 
 NAME = "service.json"
@@ -262,7 +262,9 @@ def _decoded(content: bytes, name: str) -> tuple[str, dict[str, bytes]]:
     try:
         stored = record(parsed(content))
         if stored["format"] != 1:
-            raise StoreDamaged(f"the record {name} was written by a newer memory-anchor; upgrade this one")
+            raise StoreDamaged(
+                f"the record {name} was written by a newer memory-anchor; upgrade this one", Mending.UPGRADE
+            )
         files = {path: base64.b64decode(text(encoded)) for path, encoded in record(stored["files"]).items()}
         return text(stored["service"]), files
     except (ValueError, KeyError, RecursionError):

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+
+from memory_anchor.domain.errors import BadInput
+
+NAME_MAX = 120
+_NAME = re.compile(rf"[^|\x00-\x1f\x7f]{{1,{NAME_MAX}}}")
 
 
 class Role(StrEnum):
@@ -36,3 +43,15 @@ class Credential:
     def principal(self) -> str:
         """Unique to a credential: a session that one began is closed to all others."""
         return "|".join((self.account, self.user, self.project, self.role.value, self.key))
+
+
+def key_digest(key: str) -> str:
+    """Return what a key file keeps of an access key."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def scope_name(what: str, name: str) -> str:
+    """Return the name if a scope may hold it. Raises BadInput."""
+    if not (_NAME.fullmatch(name) and name == name.strip() and name.isprintable()):
+        raise BadInput(f"{what} is {name[:40]!r}; allowed are 1 to {NAME_MAX} printable characters without '|'")
+    return name

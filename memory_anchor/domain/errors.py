@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeVar
 
 A = TypeVar("A")
@@ -49,8 +50,25 @@ class TooLarge(MemoryAnchorError):
     """The request is larger than allowed; nothing of it was read."""
 
 
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """Who holds a lock. role: what that process is, e.g. "engine"; since: as it wrote it."""
+
+    pid: int
+    role: str
+    since: str
+
+
 class StoreBusy(MemoryAnchorError):
-    """Another process holds the data directory."""
+    """Another process holds the data directory. holder: None where it has not said who it is."""
+
+    def __init__(self, message: str, holder: LockHolder | None = None) -> None:
+        super().__init__(message)
+        self.holder = holder
+
+    def is_held_by(self, role: str) -> bool:
+        """Return whether that kind of process holds it."""
+        return self.holder is not None and self.holder.role == role
 
 
 class VersionConflict(MemoryAnchorError):
@@ -69,8 +87,21 @@ class DiskFull(MemoryAnchorError):
     """Free space is below the reserve; nothing was written."""
 
 
+class Mending(StrEnum):
+    """What mends a store that cannot be read as it is."""
+
+    UPGRADE = "upgrade"
+    OLDER_VERSION = "older version"
+    SALVAGE = "salvage"
+    BACKUP = "backup"
+
+
 class StoreDamaged(MemoryAnchorError):
     """The store cannot be read as it is; `memory-anchor doctor` says how to mend it."""
+
+    def __init__(self, message: str, mending: Mending = Mending.BACKUP) -> None:
+        super().__init__(message)
+        self.mending = mending
 
 
 class WrongEmbedder(MemoryAnchorError):

@@ -257,8 +257,8 @@ def sync_signed(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Rec
 @call
 def doctor_probe(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Return the checks of `doctor` that need the store; with `vectors_from`, one step of `--deep`."""
-    from memory_anchor.front import doctor
+    from memory_anchor.front import doctor_store
 
     if (start := given.get("vectors_from")) is not None:
-        return doctor.compare_vectors(core, [optional_text(one) for one in items(start)])
-    return {"checks": [asdict(check) for check in doctor.probe(core)]}
+        return doctor_store.compare_vectors(core, [optional_text(one) for one in items(start)])
+    return {"checks": [asdict(check) for check in doctor_store.probe(core)]}

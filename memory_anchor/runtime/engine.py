@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import signal
 import socket
@@ -18,10 +17,11 @@ import time
 from pathlib import Path
 
 from memory_anchor.base.json_values import whole
-from memory_anchor.domain.errors import MemoryAnchorError, StoreBusy, Unavailable, report
+from memory_anchor.domain.errors import MemoryAnchorError, StoreBusy, Unavailable
 from memory_anchor.runtime import environment, launch, wire
 from memory_anchor.runtime.listening import tcp_listener
-from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.runtime.lock import DirectoryLock, in_use
+from memory_anchor.runtime.state_file import StateFile, write_failure
 from memory_anchor.runtime.threads import one_for_algebra
 
 TYPE_CHECKING = False
@@ -173,7 +173,7 @@ def _lock_for_engine(data: Path) -> DirectoryLock | None:
             if not _is_claimed(data):
                 return DirectoryLock.acquire(data, role=ROLE)
         except StoreBusy as error:
-            if f"({ROLE}," not in str(error):
+            if not error.is_held_by(ROLE):
                 raise
         state = wire.read_state(str(data)) or {}
         if state.get("state") != "draining" or time.monotonic() > until:
@@ -199,12 +199,13 @@ def _claim(data: Path) -> DirectoryLock:
             return DirectoryLock.acquire(data, role=SERVER, file=CLAIM_FILE)
         except StoreBusy as error:
             busy = error
-        if f"({SERVER}," in str(busy):
+        if busy.is_held_by(SERVER):
             break
         time.sleep(HAND_OVER_PAUSE_S)
     raise StoreBusy(
-        f"{str(busy).partition(';')[0]}; nothing was changed. Use the address it printed, or end it with "
-        "`memory-anchor engine stop` and try again."
+        f"{in_use(data, busy.holder)}; nothing was changed. Use the address it printed, or end it with "
+        "`memory-anchor engine stop` and try again.",
+        busy.holder,
     ) from busy
 
 
@@ -215,7 +216,7 @@ def _is_claimed(data: Path) -> bool:
     try:
         DirectoryLock.acquire(data, role=ROLE, file=CLAIM_FILE).release()
     except StoreBusy as error:
-        return f"({SERVER}," in str(error)
+        return error.is_held_by(SERVER)
     return False
 
 
@@ -226,18 +227,19 @@ def _handed_over(data: Path, wait_s: float) -> DirectoryLock:
         try:
             return DirectoryLock.acquire(data, role=ROLE)
         except StoreBusy as error:
-            holder, busy = str(error), error
+            busy = error
         late = time.monotonic() > until
-        if f"({ROLE}," not in holder and (late or not requests):
+        if not busy.is_held_by(ROLE) and (late or not requests):
             raise busy
         if late:
             raise StoreBusy(
-                f"{holder.partition(';')[0]} and was not handed over within {wait_s:g} s; nothing was changed. "
-                "Run `memory-anchor engine stop`, then try again."
+                f"{in_use(data, busy.holder)} and was not handed over within {wait_s:g} s; nothing was changed. "
+                "Run `memory-anchor engine stop`, then try again.",
+                busy.holder,
             ) from busy
         state = wire.read_state(str(data)) or {}
         engine = (state.get("pid"), state.get("started_at"))
-        if engine not in requests and f"pid {engine[0]} (" in holder:
+        if engine not in requests and busy.holder is not None and busy.holder.pid == engine[0]:
             with contextlib.suppress(OSError):  # it may be about to listen, or ending already
                 wire.ask(str(data), "stop", wire.Preamble(), timeout_s=min(wait_s, STOP_ASK_S))
                 requests.append(engine)
@@ -279,54 +281,6 @@ def socket_path(run: Path) -> Path:
     if folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise PermissionError(13, "the folder for the engine's socket is not private", str(folder))
     return folder / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.sock"
-
-
-class StateFile:
-    """The state file of this engine, written only by the holder of the lock.
-
-    took: digests of the settings that came from its environment; None for a server that a human started.
-    """
-
-    def __init__(self, run: Path, address: Record, *, took: dict[str, str] | None = None) -> None:
-        self.run = run
-        self.address = address
-        self.took = took
-        self.started_at = time.time()
-
-    def publish(self, state: str) -> None:
-        """Publish the engine's state: loading, serving or draining."""
-        content = {
-            "pid": os.getpid(),
-            "version": wire.VERSION,
-            "wire": wire.WIRE,
-            "state": state,
-            "address": self.address,
-            "started_at": self.started_at,
-            "took": self.took,
-            "data": str(self.run.parent.resolve()),
-        }
-        wire.write_private(str(self.run / wire.STATE_FILE), json.dumps(content))
-        if state == "serving":
-            (self.run / wire.FAILURE_FILE).unlink(missing_ok=True)
-
-    def is_ours(self) -> bool:
-        """Return whether the state file still names this process; False when the data directory was deleted."""
-        return (wire.read_json(str(self.run / wire.STATE_FILE)) or {}).get("pid") == os.getpid()
-
-    def remove(self) -> None:
-        """Remove the socket and the file, while the lock is still held: they are nobody else's yet."""
-        if path := self.address.get("unix"):
-            Path(str(path)).unlink(missing_ok=True)
-        (self.run / wire.STATE_FILE).unlink(missing_ok=True)
-
-
-def write_failure(run: Path, error: Exception) -> None:
-    """Write why no engine could start, for the bridges that wait for one."""
-    ours = isinstance(error, MemoryAnchorError | OSError)
-    message = str(error) if ours else f"a bug ended it ({type(error).__name__}); see {run.parent / 'logs'}"
-    content = {"at": time.time(), "pid": os.getpid(), "code": report(error).code, "message": message}
-    with contextlib.suppress(OSError):  # a full disk: the bridge then reports that nothing started
-        wire.write_private(str(run / wire.FAILURE_FILE), json.dumps(content))
 
 
 def _log_to(folder: Path) -> None:
@@ -418,5 +372,5 @@ def _holds(data: Path, pid: int) -> bool:
     try:
         DirectoryLock.acquire(data, role="command").release()
     except StoreBusy as error:
-        return f"pid {pid} (" in str(error)
+        return error.holder is not None and error.holder.pid == pid
     return False

@@ -18,7 +18,7 @@ import weakref
 from pathlib import Path
 from types import TracebackType
 
-from memory_anchor.domain.errors import DiskFull, Refused, StoreBusy, Unavailable
+from memory_anchor.domain.errors import DiskFull, LockHolder, Refused, StoreBusy, Unavailable
 
 LOCK_FILE = "store.lock"
 _HOLDER_BYTES = 256
@@ -80,8 +80,9 @@ class DirectoryLock:
             os.close(handle)
             if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
                 raise StoreBusy(
-                    f"{directory} is in use by {holder}; nothing was changed. "
-                    "Let it finish, or let agents share one engine: `memory-anchor mcp` without --in-process."
+                    f"{in_use(directory, holder)}; nothing was changed. "
+                    "Let it finish, or let agents share one engine: `memory-anchor mcp` without --in-process.",
+                    holder,
                 ) from error
             raise _refusal(directory, error) from error
         try:
@@ -138,16 +139,22 @@ def _sign(handle: int, role: str) -> None:
     os.write(handle, f"{os.getpid()} {role} {started}\n".encode()[:_HOLDER_BYTES])
 
 
-def _holder(handle: int) -> str:
-    """Return who holds the lock, in words."""
+def in_use(directory: Path, holder: LockHolder | None) -> str:
+    """Return the beginning of the sentence that tells whoever cannot have the directory who has it."""
+    who = f"pid {holder.pid} ({holder.role}, since {holder.since})" if holder else "another process"
+    return f"{directory} is in use by {who}"
+
+
+def _holder(handle: int) -> LockHolder | None:
+    """Return who holds the lock, None where it has not said so."""
     for attempt in range(_HOLDER_TRIES):
         os.lseek(handle, 0, os.SEEK_SET)
         words = os.read(handle, _HOLDER_BYTES).decode("utf-8", "replace").split()
         if len(words) >= 3 and words[0].isdigit() and _alive(int(words[0])):
-            return f"pid {words[0]} ({' '.join(words[1:-1])}, since {words[-1]})"
+            return LockHolder(int(words[0]), " ".join(words[1:-1]), words[-1])
         if attempt + 1 < _HOLDER_TRIES:
             time.sleep(_HOLDER_PAUSE_S)
-    return "another process"
+    return None
 
 
 def _alive(pid: int) -> bool:

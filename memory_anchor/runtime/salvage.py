@@ -33,7 +33,7 @@ from memory_anchor.admin.purge import PURGE, PURGE_BEGUN
 from memory_anchor.base.files import file_error, write_atomic
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.base.json_values import Record, parsed, record, records, text, texts, whole
-from memory_anchor.domain.errors import BadInput, MemoryAnchorError, StoreDamaged
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Mending, StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS, Layer, Memory, Status, point_id
 from memory_anchor.domain.ports import CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.language.indexing import is_same_vector, searched_words
@@ -213,7 +213,8 @@ def _read_record(home: Path, collection: _SalvagedCollection) -> tuple[Record | 
     if schema > current or form > _RECORD_FORMAT:
         raise StoreDamaged(
             f"{home} was written by a newer memory-anchor (schema {schema}); upgrade memory-anchor, nothing "
-            "was changed."
+            "was changed.",
+            Mending.UPGRADE,
         )
     if form < _RECORD_FORMAT or any(step not in MIGRATIONS for step in range(schema, current)):
         raise too_old(home, f"schema {schema}, format {form}")

@@ -31,8 +31,8 @@ from memory_anchor.hooks.hooks import COLD_START
 from memory_anchor.runtime import connections, handshake, spool, wire
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.connections import BridgeAnswers, BridgeLines, Connection
-from memory_anchor.runtime.engine import StateFile, write_failure
 from memory_anchor.runtime.recording import ClientConnection, memory_streams, record_handshake, repair_lines
+from memory_anchor.runtime.state_file import StateFile, write_failure
 
 log = logging.getLogger("memory_anchor.engine")
 

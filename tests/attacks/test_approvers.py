@@ -14,9 +14,8 @@ from serving import Served, bearer, key_for
 from typer.testing import CliRunner
 
 from memory_anchor.base.json_values import Record
-from memory_anchor.domain.credential import Role
+from memory_anchor.domain.credential import Role, key_digest
 from memory_anchor.domain.rights import version_stamp
-from memory_anchor.extensions.service.keys import digest_of
 from memory_anchor.front.callers import REVIEWER
 from memory_anchor.front.cli import passphrase
 from memory_anchor.front.cli.app import app
@@ -47,7 +46,7 @@ def waiting(served: Served, eve: str) -> dict[str, Any]:
 def proof_of(served: Served, key: str, signer: Signer, call: str, said: Record, *, server: str = "") -> dict[str, str]:
     """Return the proof of a decision. server: an access key that the signature names instead of the one it is for."""
     challenge = post(served, key, "review/challenge").json()["challenge"]
-    return sign_request(signer, call, said, REVIEWER, challenge, server=digest_of(server or key))
+    return sign_request(signer, call, said, REVIEWER, challenge, server=key_digest(server or key))
 
 
 def decision(served: Served, key: str, signer: Signer, call: str, **said: Any) -> Any:

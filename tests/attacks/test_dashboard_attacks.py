@@ -13,7 +13,7 @@ from memory_anchor.domain.rights import purge_digest
 from memory_anchor.extensions.dashboard.access import IDLE_S, LINK_S, OPEN, REFUSALS_MAX, Sessions
 from memory_anchor.extensions.dashboard.app import Dashboard
 from memory_anchor.front.cli import link
-from memory_anchor.front.cli.setup import identity
+from memory_anchor.front.cli.passphrase import identity
 from memory_anchor.testing import PASSPHRASE, human_of
 
 

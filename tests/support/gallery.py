@@ -14,7 +14,7 @@ from human_seat import Seat
 
 from memory_anchor.domain.model import ProposalAction
 from memory_anchor.front.cli import link
-from memory_anchor.front.cli.setup import identity
+from memory_anchor.front.cli.passphrase import identity
 from memory_anchor.testing import PASSPHRASE, human_of
 
 SAID: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))

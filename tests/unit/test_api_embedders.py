@@ -17,9 +17,9 @@ from answering import Answering
 
 from memory_anchor.adapters import api_embedders
 from memory_anchor.adapters.api_embedders import MAX_ATTEMPTS, PROVIDERS, ApiEmbedder, Prompts
-from memory_anchor.adapters.embedders import make_embedder
 from memory_anchor.base.circuit import FAILURES_TO_OPEN
 from memory_anchor.domain.errors import BadInput, Unavailable, WrongEmbedder
+from memory_anchor.process.app import make_embedder
 
 WIDTH = 4
 

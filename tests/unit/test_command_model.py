@@ -12,14 +12,14 @@ import pytest
 from pydantic import BaseModel
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.adapters.language_models import ModelLimits, make_model
+from memory_anchor.adapters.language_models import ModelLimits
 from memory_anchor.adapters.other_models import CommandModel, last_json_object
 from memory_anchor.base.request_gate import in_background
 from memory_anchor.domain.errors import BadInput, Unavailable
 from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.front.doctor import probe
 from memory_anchor.hooks.hooks import Hooks
-from memory_anchor.process.app import build_core
+from memory_anchor.process.app import build_core, make_model
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
 

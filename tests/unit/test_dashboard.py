@@ -25,8 +25,8 @@ from memory_anchor.extensions.dashboard.access import POLICY
 from memory_anchor.extensions.dashboard.wording import LANGUAGES, Words, catalogue, proposal_diff
 from memory_anchor.extensions.devices import sync_job
 from memory_anchor.front.cli import link
+from memory_anchor.front.cli.passphrase import identity
 from memory_anchor.front.cli.review import word_diff
-from memory_anchor.front.cli.setup import identity
 from memory_anchor.testing import PASSPHRASE, human_of
 
 HERE = Path(wording.__file__).parent

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.adapters.payload import to_payload
-from memory_anchor.domain.errors import DiskFull, StoreDamaged, Unavailable
+from memory_anchor.domain.errors import DiskFull, Mending, StoreDamaged, Unavailable
 from memory_anchor.domain.model import COLLECTIONS
 from memory_anchor.domain.where import Where
 from memory_anchor.front import doctor
@@ -123,6 +123,6 @@ def test_clients_are_known_by_what_is_in_their_files(tmp_path, monkeypatch):
 
 def test_each_failure_of_a_store_has_its_next_command(tmp_path):
     """Rule doctor.fix: damage names the newest backup there is."""
-    assert doctor._fix_of(StoreDamaged(f"{tmp_path / 'store'} x"), tmp_path) == "memory-anchor doctor --salvage"
+    assert doctor._fix_of(StoreDamaged("x", Mending.SALVAGE), tmp_path) == "memory-anchor doctor --salvage"
     assert doctor._fix_of(StoreDamaged("x"), tmp_path) == "memory-anchor backup restore FILE --force"
     assert "free some space" in doctor._fix_of(DiskFull("x"), tmp_path)

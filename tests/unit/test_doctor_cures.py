@@ -17,7 +17,7 @@ from memory_anchor.domain.errors import Refused, StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS
 from memory_anchor.domain.ports import CollectionSpec
 from memory_anchor.domain.where import Where
-from memory_anchor.front import doctor
+from memory_anchor.front import doctor, doctor_store
 from memory_anchor.front.cli.passphrase import key_ring
 from memory_anchor.identity.keys import Signer
 from memory_anchor.process.wiring import Core
@@ -113,10 +113,10 @@ def test_a_purge_that_did_not_end_is_told_before_and_after_the_store_is_opened(
     assert waits.fix == "memory-anchor stats"
     purge.finish_purge(core.upkeep, at=core.clock.now())
     assert list(doctor._unfinished_purge(core.data_dir, serving=False)) == []
-    (again,) = doctor._purge_to_repeat(core)
+    (again,) = doctor_store._purge_to_repeat(core)
     assert again.fix == f"memory-anchor purge {saved}"
     purge.purge_ids(core.upkeep, [saved], caller=Caller.HUMAN, at=core.clock.now(), by="human:alice")
-    assert list(doctor._purge_to_repeat(core)) == []
+    assert list(doctor_store._purge_to_repeat(core)) == []
 
 
 def test_a_collection_that_only_an_older_version_reads_is_left_alone(tmp_path: Path) -> None:

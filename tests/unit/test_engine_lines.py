@@ -20,9 +20,9 @@ from mcp import types
 from mcp.server.lowlevel import Server
 
 from memory_anchor.runtime import wire
-from memory_anchor.runtime.engine import StateFile
 from memory_anchor.runtime.recording import ClientConnection
 from memory_anchor.runtime.service import Service
+from memory_anchor.runtime.state_file import StateFile
 
 WAIT_S = 10.0
 MODERN = {

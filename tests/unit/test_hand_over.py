@@ -13,6 +13,7 @@ import pytest
 from memory_anchor.domain.errors import StoreBusy
 from memory_anchor.runtime import engine, wire
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.runtime.state_file import StateFile
 
 
 class Holder:
@@ -20,7 +21,7 @@ class Holder:
 
     def __init__(self, data: Path) -> None:
         self.lock = DirectoryLock.acquire(data, role=engine.ROLE)
-        self.state_file = engine.StateFile(Path(wire.run_dir(str(data))), {"unix": "/nowhere"})
+        self.state_file = StateFile(Path(wire.run_dir(str(data))), {"unix": "/nowhere"})
         self.state_file.publish("serving")
 
     def leave(self) -> None:

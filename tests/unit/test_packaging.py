@@ -88,7 +88,7 @@ import sys
 for name in {heavy!r}:
     sys.modules[name.replace("-", "_")] = None
 sys.modules["loguru"] = None
-from memory_anchor.adapters.embedders import make_embedder
+from memory_anchor.process.app import make_embedder
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.domain.errors import MemoryAnchorError
 from memory_anchor.language.tokens import count_tokens, cut_to_tokens

@@ -19,7 +19,7 @@ from archives import unpack
 from typer.testing import CliRunner, Result
 
 from memory_anchor.front.cli.app import app
-from memory_anchor.front.cli.setup import identity
+from memory_anchor.front.cli.passphrase import identity
 from memory_anchor.process.app import build_core, settings_of
 from memory_anchor.runtime.lock import DirectoryLock
 

@@ -13,8 +13,8 @@ from memory_anchor.domain.model import Actor, Caller, Layer, Scope
 from memory_anchor.front.backend import MemoryBackend
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime import spool, wire
-from memory_anchor.runtime.engine import StateFile
 from memory_anchor.runtime.service import Service
+from memory_anchor.runtime.state_file import StateFile
 
 
 @pytest.fixture

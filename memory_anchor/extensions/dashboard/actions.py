@@ -30,9 +30,8 @@ from memory_anchor.extensions.dashboard.access import Session
 from memory_anchor.extensions.dashboard.wording import Words
 from memory_anchor.front import doctor
 from memory_anchor.front.cli import link
-from memory_anchor.front.cli.passphrase import key_ring, unlock
+from memory_anchor.front.cli.passphrase import identity, key_ring, unlock
 from memory_anchor.front.cli.review import version_stamps
-from memory_anchor.front.cli.setup import identity
 from memory_anchor.identity import proposals
 from memory_anchor.runtime import engine, launch
 

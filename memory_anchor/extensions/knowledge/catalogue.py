@@ -163,7 +163,7 @@ class Catalogue:
                 with db:
                     yield db
             except sqlite3.OperationalError as error:
-                if "full" in str(error):
+                if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                     raise DiskFull(f"{self.folder} has no room; nothing was changed; free some space.") from error
                 raise StoreDamaged(f"{self.folder / FILE} cannot be used ({error}); run `doctor`.") from error
             except sqlite3.DatabaseError as error:

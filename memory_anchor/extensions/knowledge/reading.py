@@ -26,6 +26,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from memory_anchor.adapters import git
 from memory_anchor.base import nofollow
@@ -33,7 +34,6 @@ from memory_anchor.base.lines import text_lines
 from memory_anchor.domain.errors import BadInput, Unavailable
 from memory_anchor.extensions.knowledge import convert
 from memory_anchor.extensions.knowledge.catalogue import BLOB_BYTES_MAX, PassagePlace
-from memory_anchor.extensions.knowledge.library import Library
 from memory_anchor.extensions.knowledge.sources import (
     DEPTH_MAX,
     IGNORE_FILE,
@@ -49,6 +49,9 @@ from memory_anchor.language import grammars
 from memory_anchor.language.passages import CODE, Form, Passage, cut, format_of, plain
 from memory_anchor.language.safe_regex import bounded, linear
 from memory_anchor.language.safety import cleaned
+
+if TYPE_CHECKING:
+    from memory_anchor.extensions.knowledge.library import Library
 
 FILE_BYTES_MAX = BLOB_BYTES_MAX
 TEXT_CHARS_MAX = 4 * 1024 * 1024

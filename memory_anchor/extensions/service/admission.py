@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Protocol
 
 from memory_anchor.base.json_values import Record
-from memory_anchor.domain.credential import Credential, Role
+from memory_anchor.domain.credential import Credential, Role, key_digest
 from memory_anchor.domain.errors import NoCredential, TooMany
-from memory_anchor.extensions.service.keys import PREFIX, KeyFile, digest_of
+from memory_anchor.extensions.service.keys import PREFIX, KeyFile
 from memory_anchor.extensions.service.limits import Bucket, RefusedCredentials
 
 TOKEN_CHARS_MAX = 16_384
@@ -55,7 +55,7 @@ class Admission:
     ) -> None:
         self.keys = keys
         self.issuer = issuer
-        self._tokens = {digest_of(token): account for token, account in tokens.items()}
+        self._tokens = {key_digest(token): account for token, account in tokens.items()}
         self._now = now
         self._tries = RefusedCredentials(monotonic)
         self._requests = Bucket(requests_a_minute, monotonic)
@@ -67,7 +67,7 @@ class Admission:
         """
         if not token or len(token) > TOKEN_CHARS_MAX:
             raise NoCredential(HOW)
-        digest = digest_of(token)
+        digest = key_digest(token)
         self._tries.check(address, digest)
         try:
             credential = self._credential(token, digest)

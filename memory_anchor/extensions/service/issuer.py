@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, Record, items, parsed, record
-from memory_anchor.domain.credential import Credential, Role
+from memory_anchor.domain.credential import Credential, Role, scope_name
 from memory_anchor.domain.errors import BadInput, NoCredential, Unavailable
-from memory_anchor.extensions.service.keys import checked_name
 from memory_anchor.settings import JwtSettings
 
 if TYPE_CHECKING:
@@ -180,6 +179,6 @@ def _keys_of(raw: bytes) -> Mapping[str, PyJWK]:
 def _named(claims: Record, claim: str) -> str:
     value = claims.get(claim)
     try:
-        return checked_name(claim, value if isinstance(value, str) else "")
+        return scope_name(claim, value if isinstance(value, str) else "")
     except BadInput:
         raise NoCredential(f"the token's claim {claim!r} is no name; allowed is text without '|'") from None

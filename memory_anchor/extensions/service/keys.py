@@ -12,7 +12,6 @@ Rejected: a slow password hash. It protects guessable secrets, which 256 random 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import hmac
 import json
 import re
@@ -25,7 +24,7 @@ from pathlib import Path
 from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.base.files import file_lock, read_bounded, write_atomic
 from memory_anchor.base.json_values import Json
-from memory_anchor.domain.credential import Credential, Role
+from memory_anchor.domain.credential import Credential, Role, key_digest, scope_name
 from memory_anchor.domain.errors import (
     BadInput,
     MemoryAnchorError,
@@ -49,7 +48,6 @@ ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 KEY_CHARS = len(PREFIX) + ID_CHARS + SECRET_CHARS + 2
 KEYS_MAX = 10_000
 FILE_BYTES_MAX = 16 << 20
-NAME_MAX = 120
 USED_EVERY = timedelta(seconds=30)
 """How often the times of last use are written to disk."""
 ENDED_KEPT = timedelta(days=365)
@@ -57,7 +55,6 @@ ENDED_KEPT = timedelta(days=365)
 GIVEN_BY_ADMINS = (Role.READER, Role.WRITER, Role.APPROVER)
 """Roles that an admin could give."""
 _KEY = re.compile(rf"{PREFIX}_([{ALPHABET}]{{{ID_CHARS}}})_([{ALPHABET}]{{{SECRET_CHARS}}})")
-_NAME = re.compile(rf"[^|\x00-\x1f\x7f]{{1,{NAME_MAX}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ class KeyFile:
     def authenticate(self, key: str, now: datetime) -> Credential:
         """Return a key's credential. Raises NoCredential: one sentence that reveals nothing about other keys."""
         record = self.all().get(name_of(key))
-        if record is None or not hmac.compare_digest(record.digest, digest_of(key)):
+        if record is None or not hmac.compare_digest(record.digest, key_digest(key)):
             raise NoCredential(
                 "the key is none of this server's; its administrator lists them: `memory-anchor keys list`"
             )
@@ -281,9 +278,9 @@ def new_key(
     expires_at: datetime | None = None,
 ) -> tuple[str, AccessKey]:
     """Return a new key, which is shown only this once, with its signed record. Raises BadInput."""
-    checked_name("account", account)
+    scope_name("account", account)
     for what, name in (("user", user), ("project", project), ("note", note)):
-        _ = name and checked_name(what, name)
+        _ = name and scope_name(what, name)
     if public and not is_public(public):
         raise BadInput(
             f"signs-with is {len(public)} characters that are no Ed25519 public key; allowed is what "
@@ -295,7 +292,7 @@ def new_key(
     key = f"{PREFIX}_{id_}_{secret}"
     ends = expires_at.isoformat(timespec="seconds") if expires_at is not None else ""
     access_key = AccessKey(
-        id_, digest_of(key), account, user, role, project, note, public, now.isoformat(timespec="seconds"),
+        id_, key_digest(key), account, user, role, project, note, public, now.isoformat(timespec="seconds"),
         signer.approver.name, ends,
     )  # fmt: skip
     access_key = replace(access_key, signature=signer.vouch(access_key.admitted()))
@@ -326,10 +323,6 @@ def describe_key(key: AccessKey) -> dict[str, Json]:
     return {name: getattr(key, name) for name in names} | {"role": key.role.value, "approves": bool(key.public)}
 
 
-def digest_of(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 def misshapen(key: str) -> str:
     """Return what is wrong with the form of a key, without quoting it.
 
@@ -342,13 +335,6 @@ def misshapen(key: str) -> str:
     if len(key) > KEY_CHARS:
         return f"{head}, {form}: something was added, or it was pasted twice; copy it again"
     return f"the key is none of ours: {form}, in small letters and the digits 2 to 7; copy it again"
-
-
-def checked_name(what: str, name: str) -> str:
-    """Return the name if a scope may hold it. Raises BadInput."""
-    if not (_NAME.fullmatch(name) and name == name.strip() and name.isprintable()):
-        raise BadInput(f"{what} is {name[:40]!r}; allowed are 1 to {NAME_MAX} printable characters without '|'")
-    return name
 
 
 def _text(bits: bytes, chars: int) -> str:

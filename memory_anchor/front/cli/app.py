@@ -18,6 +18,7 @@ from memory_anchor.extensions import installed
 from memory_anchor.front.cli import care, guide, keep, link, memories, setup
 from memory_anchor.front.cli.constitution import make_app
 from memory_anchor.front.cli.output import show_failure
+from memory_anchor.front.cli.passphrase import identity
 from memory_anchor.front.gone import about_command
 
 LINE = "memory_anchor.line"
@@ -32,7 +33,10 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         try:
-            return super().invoke(ctx)
+            answer = super().invoke(ctx)
+            if link.has_called():
+                care.offer_project_link()
+            return answer
         except Exception as error:
             message = getattr(error, "format_message", None)  # of typer's usage errors, in every version
             if message is not None and (gone := about_command(ctx.meta[LINE])):
@@ -79,5 +83,5 @@ keep.register(app)
 setup.register(app)
 for extension in installed():
     extension.commands(app)
-app.add_typer(make_app(setup.identity, link.check_writable, setup.identity), name="constitution")
+app.add_typer(make_app(identity, link.check_writable, identity), name="constitution")
 guide.add_examples(app)

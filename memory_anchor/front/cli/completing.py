@@ -20,7 +20,7 @@ from memory_anchor.domain.errors import MemoryAnchorError
 from memory_anchor.domain.model import Layer
 from memory_anchor.domain.requests.fields import Moment
 from memory_anchor.front.cli.link import call
-from memory_anchor.front.cli.output import LAYERS, layer_name, local_time
+from memory_anchor.front.cli.output import LAYERS, flat, layer_name, local_time
 from memory_anchor.runtime.wire import InvalidSetting
 
 Completer = Callable[[str], list[tuple[str, str]]]
@@ -138,7 +138,6 @@ def sources(incomplete: str) -> list[tuple[str, str]]:
 
 
 def settings(incomplete: str) -> list[tuple[str, str]]:
-    from memory_anchor.front.cli.setup import flat
     from memory_anchor.settings import Settings
 
     return completed(incomplete, lambda: flat(Settings().model_dump(mode="json")))
@@ -152,7 +151,7 @@ def variants(incomplete: str) -> list[tuple[str, str]]:
 
 def proposals(incomplete: str) -> list[tuple[str, str]]:
     """Open proposals for the constitution."""
-    from memory_anchor.front.cli.setup import identity
+    from memory_anchor.front.cli.passphrase import identity
 
     return completed(incomplete, lambda: ((row.id, row.status.value) for row in identity().proposals()))
 

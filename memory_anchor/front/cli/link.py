@@ -139,11 +139,11 @@ def _ask_review_server(url: str, key: str, name: str, given: Record, human: Sign
     from memory_anchor.front.callers import REVIEWER
 
     if human is not None:
-        from memory_anchor.extensions.service.keys import digest_of
+        from memory_anchor.domain.credential import key_digest
         from memory_anchor.identity.signed_requests import sign_request
 
         challenge = ask_server(url, key, "review/challenge", {}).get("challenge")
-        given = {**given, "human": sign_request(human, name, given, REVIEWER, challenge, server=digest_of(key))}
+        given = {**given, "human": sign_request(human, name, given, REVIEWER, challenge, server=key_digest(key))}
     return ask_server(url, key, f"review/{name}", given)
 
 

@@ -27,9 +27,7 @@ from memory_anchor.base.json_values import Json, Record, optional_text, records,
 from memory_anchor.base.json_values import number as number_of
 from memory_anchor.base.terminal import visible, visible_json, visible_lines
 from memory_anchor.domain.errors import BadInput, DiskFull, MemoryAnchorError, report
-from memory_anchor.front.cli import link
-from memory_anchor.front.cli.link import Failed, has_called
-from memory_anchor.front.cli.typing_ahead import show_typing
+from memory_anchor.front.cli.link import Failed
 from memory_anchor.runtime.wire import InvalidSetting, local_zone
 
 P = ParamSpec("P")
@@ -81,8 +79,6 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
         as_json = bool(kwargs.get("json_"))
         try:
             result = command(*args, **kwargs)
-            if has_called():
-                offer_project_link()
             sys.stdout.flush()
             return result
         except MemoryAnchorError as error:
@@ -228,29 +224,6 @@ def print_dim(message: str) -> None:
     out.print(f"[dim]{escaped(message)}[/]")
 
 
-def offer_project_link() -> None:
-    """Ask whether this folder belongs to a likely project, or name it where nobody can answer. Never fails."""
-    file, caller = link.data_dir() / "projects.json", link.preamble()
-    if caller.project or not caller.project_dir or not file.is_file():
-        return
-    from memory_anchor.adapters.projects import Projects
-
-    on_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-    try:
-        project, line = Projects(file, str).link_question(caller.project_dir, on_terminal=on_terminal)
-        if line:
-            err.print(escaped(line))
-        show_typing()
-        if project and typer.confirm("Link this folder to it now?", default=False, err=True):
-            from memory_anchor.front.cli.care import link_folder
-
-            link_folder(project, None, moved=False, as_json=False)
-    except typer.Abort:
-        return
-    except MemoryAnchorError as error:
-        err.print(f"[bold red]error:[/] {escaped(str(error))}")
-
-
 class Ticker:
     """Progress on stderr: one line that changes on a terminal, else a line every `every` steps."""
 
@@ -289,3 +262,15 @@ def progress_line(counts: Record) -> str:
         f"{counts['read']} of {counts['documents'] or '?'} documents, {counts['passages']} passages, "
         f"{number_of(counts['bytes']) / 1e6:.1f} MB, {counts['mb_s']} MB/s"
     )
+
+
+def flat(value: Record, prefix: str = "") -> list[tuple[str, Json]]:
+    """Return nested settings as (dotted name, value)."""
+    rows: list[tuple[str, Json]] = []
+    for name, inner in value.items():
+        dotted = f"{prefix}{name}"
+        if isinstance(inner, dict) and inner:
+            rows += flat(inner, f"{dotted}.")
+        else:
+            rows.append((dotted, inner))
+    return rows

@@ -1,4 +1,6 @@
-"""The passphrase: asked for on the terminal only, never taken from a pipe, an argument or the environment.
+"""The passphrase, asked for on the terminal only, never taken from a pipe, an argument or the environment.
+
+Also the files of the human's rules (L0), which commands open without an engine.
 
 It opens the human's key in this process and goes no further: only a signature leaves (`link`).
 """
@@ -14,8 +16,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory_anchor.domain.errors import Refused
-from memory_anchor.front.cli.link import data_dir
+from memory_anchor.base.files import make_private
+from memory_anchor.domain.errors import BadInput, Refused
+from memory_anchor.domain.requests.checks import project_id as checked_project_id
+from memory_anchor.front.cli.link import data_dir, preamble
 from memory_anchor.front.cli.spinner import Spinner
 from memory_anchor.front.cli.typing_ahead import show_typing
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.working_copy import WorkingCopy
     from memory_anchor.domain.ports import SharedRecords
+    from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.identity.keys import KeyRing, Signer
     from memory_anchor.settings import StoreSettings
 
@@ -139,3 +144,41 @@ def _ask_on_tty() -> str:
     except OSError:
         raise Refused("this needs a human at a terminal, and there is only the pipe") from None
     return getpass.getpass(PROMPT)
+
+
+def identity(account: str = "", project: str = "") -> IdentitySchema:
+    """Return L0 of the project this command is run in. It has its own files, so no engine is asked.
+
+    account: another account that this memory serves; project: its id there. Raises BadInput.
+    """
+    os.umask(0o077)
+    from memory_anchor.adapters.projects import DEFAULT, Projects
+    from memory_anchor.adapters.system import Ids, SystemClock
+    from memory_anchor.domain.credential import scope_name
+    from memory_anchor.domain.model import Scope
+    from memory_anchor.process.app import settings_of
+    from memory_anchor.process.wiring import project_settings
+    from memory_anchor.use_cases.services import identity_of, rules_folder
+
+    clock = SystemClock()
+    home = data_dir()
+    make_private(home)
+    settings, shared = settings_of(os.environ), shared_records()
+    project_id, root = Projects(home / "projects.json", Ids(clock).new).of(preamble().project_dir)
+    project_id = checked_project_id(project or preamble().project or settings.scope.project or project_id)
+    own = settings.scope.account
+    if account:
+        if scope_name("account", account) == own:
+            raise BadInput(f"{account} is this server's own account; leave --account out")
+        root, project_id = "", checked_project_id(project or settings.scope.project or DEFAULT)
+        project_id = rules_folder(Scope(account, project_id), "", local_account=own)
+    return identity_of(
+        project_settings(settings, root),
+        project_id,
+        root,
+        data_dir=home,
+        clock=clock,
+        audit=audit_trail(home),
+        sharing=shared[1] if shared is not None else None,
+        account=account or own,
+    )

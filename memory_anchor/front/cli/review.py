@@ -318,7 +318,7 @@ def _edit_in_editor(text: str, editor: str) -> str:
 
 
 def _constitution() -> IdentitySchema | None:
-    from memory_anchor.front.cli.setup import identity
+    from memory_anchor.front.cli.passphrase import identity
 
     try:
         return identity()

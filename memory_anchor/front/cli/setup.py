@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.markup import escape
 
-from memory_anchor.base.files import make_private
-from memory_anchor.base.json_values import Json, Record
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.domain.requests.checks import project_id as checked_project_id
 from memory_anchor.front.cli import completing, init
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir, preamble
-from memory_anchor.front.cli.output import JsonOption, handle_errors, out, print_dim, show_json
+from memory_anchor.front.cli.output import JsonOption, flat, handle_errors, out, print_dim, show_json
+from memory_anchor.front.cli.passphrase import identity
 from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
     from typer.core import TyperGroup
 
     from memory_anchor.front.clients.install import Plan
-    from memory_anchor.identity.identity_schema import IdentitySchema
 
 
 def register(app: typer.Typer) -> None:
@@ -38,45 +35,6 @@ def register(app: typer.Typer) -> None:
     app.command()(uninstall)
     app.command()(hook)
     app.command()(statusline)
-
-
-def identity(account: str = "", project: str = "") -> IdentitySchema:
-    """Return L0 of the project this command is run in. It has its own files, so no engine is asked.
-
-    account: another account that this memory serves; project: its id there. Raises BadInput.
-    """
-    os.umask(0o077)
-    from memory_anchor.adapters.projects import DEFAULT, Projects
-    from memory_anchor.adapters.system import Ids, SystemClock
-    from memory_anchor.domain.model import Scope
-    from memory_anchor.extensions.service.keys import checked_name
-    from memory_anchor.front.cli.passphrase import audit_trail, shared_records
-    from memory_anchor.process.app import settings_of
-    from memory_anchor.process.wiring import project_settings
-    from memory_anchor.use_cases.services import identity_of, rules_folder
-
-    clock = SystemClock()
-    home = data_dir()
-    make_private(home)
-    settings, shared = settings_of(os.environ), shared_records()
-    project_id, root = Projects(home / "projects.json", Ids(clock).new).of(preamble().project_dir)
-    project_id = checked_project_id(project or preamble().project or settings.scope.project or project_id)
-    own = settings.scope.account
-    if account:
-        if checked_name("account", account) == own:
-            raise BadInput(f"{account} is this server's own account; leave --account out")
-        root, project_id = "", checked_project_id(project or settings.scope.project or DEFAULT)
-        project_id = rules_folder(Scope(account, project_id), "", local_account=own)
-    return identity_of(
-        project_settings(settings, root),
-        project_id,
-        root,
-        data_dir=home,
-        clock=clock,
-        audit=audit_trail(home),
-        sharing=shared[1] if shared is not None else None,
-        account=account or own,
-    )
 
 
 ClientArgument = Annotated[
@@ -162,18 +120,6 @@ def config(
     print_dim(f"data directory {data_dir()}; your file {wire.user_config_file(os.environ)}")
     if ignored.left:
         print_dim(f"for this command alone, not for a shared engine: {', '.join(ignored.left)}; {ignored.reason}")
-
-
-def flat(value: Record, prefix: str = "") -> list[tuple[str, Json]]:
-    """Return nested settings as (dotted name, value)."""
-    rows: list[tuple[str, Json]] = []
-    for name, inner in value.items():
-        dotted = f"{prefix}{name}"
-        if isinstance(inner, dict) and inner:
-            rows += flat(inner, f"{dotted}.")
-        else:
-            rows.append((dotted, inner))
-    return rows
 
 
 @handle_errors
