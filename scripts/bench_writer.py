@@ -8,8 +8,9 @@
     python scripts/bench_writer.py --notes FILE           different facts of long notes in six orders
 
 --rule: each pair in both orders. harmful: a true text ended, rewritten or joined. misleading: a change was stated and
-the old text stands plainly active, or an old text came again and does. unnoticed: no dispute and no link between two
-that contradict, imply a change or repeat each other. asked: two that both hold are disputed.
+the old text stands plainly active, or an old text came again and does. not_superseded: a change asks or is linked.
+unnoticed: no dispute and no link between two that contradict, imply a change or repeat each other. asked: two that both
+hold are disputed.
 
 Each pair has its own store. right: the outcome that docs/write-path.md promises, a link counted as one. silent: a
 contradiction that was added or dropped without notice. lost: a text of which a part is in no live memory.
@@ -146,7 +147,7 @@ def score(pairs: list[tuple[str, str, str]], settings: Settings, embedder: Any) 
     return figures, wrong
 
 
-HOLD = {"subjects", "question", "hypothetical", "exception", "temporary"}
+HOLD = {"subjects", "question", "hypothetical", "exception", "temporary", "attribute", "denied"}
 NOTICED = {"denial", "values", "change", "implied", "enrichment", "repeat", "cross"}
 
 
@@ -180,6 +181,8 @@ def _in_order(kind: str, texts: Sequence[str], settings: Settings, embedder: Any
         wrong.add("unnoticed")
     if kind in HOLD and "disputed" in live.values():
         wrong.add("asked")
+    if kind == "change" and last.outcome.value != "superseded":
+        wrong.add("not_superseded")
     return wrong, f"{last.outcome.value} {getattr(last, 'relation', None) or ''}: {last.reason}"
 
 

@@ -16,7 +16,9 @@ from memory_anchor.base.json_values import Json, number
 from memory_anchor.domain.model import MemoryType
 from memory_anchor.ingest.messages import fold
 from memory_anchor.ingest.reconcile import Likeness, likeness
-from memory_anchor.language.slots import contrast, read
+from memory_anchor.ingest.relations import Kind, compare
+from memory_anchor.language.coverage import covers
+from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
 
 MAX_CANDIDATES = 200
@@ -53,7 +55,7 @@ TYPE_OF: dict[str, StoredAs] = {
 class Candidate:
     """One possible memory. quote: verbatim from message `seq`. about: who may read it (a user's facts are shared by
     that user's agents, an agent's memories are private to it). gap: predicted, actual, type, importance. redactions:
-    kinds. from_tools: from tool calls, where nearly the same text is no repeat. speaks: it is the user's own "I"."""
+    kinds. speaks: it is the user's own "I"."""
 
     key: str
     content: str
@@ -68,7 +70,6 @@ class Candidate:
     sentiment: float | None = None
     gap: dict[str, Json] | None = field(default=None)
     redactions: tuple[str, ...] = ()
-    from_tools: bool = False
     speaks: bool = False
 
     def with_gap(self, gap: dict[str, Json]) -> Candidate:
@@ -127,13 +128,13 @@ def new_candidates(
 
     from_memory: folded text that memory put into the conversation; repeating it would be a loop.
     """
-    compare = similarity or shared_words
+    likeness_of = similarity or shared_words
 
     def is_recalled(candidate: Candidate) -> bool:
         return any(fold(text).rstrip(".。!！") in from_memory for text in (candidate.quote, candidate.content))
 
     said = [candidate for candidate in candidates if not (from_memory and is_recalled(candidate))]
-    gaps = (_with_gap(candidate, known, compare) for candidate in _without_repeats(said, compare))
+    gaps = (_with_gap(candidate, known, likeness_of) for candidate in _without_repeats(said))
     new = [candidate for candidate in gaps if candidate is not None]
     return sorted(most_important(new, MAX_CANDIDATES), key=lambda candidate: candidate.seq)
 
@@ -148,46 +149,32 @@ def shared_words(first: str, second: str) -> float:
     return min(1.0, shared + 0.15) if shared and is_chinese(first) else shared
 
 
-def _without_repeats(candidates: Iterable[Candidate], similarity: Similarity) -> list[Candidate]:
-    """Return the candidates without repeats, and without what a later one about the same owner replaced."""
+def _without_repeats(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates without those that an earlier one contains, and without what a later one ends.
+
+    A change is read from the quote too, since an opening "actually" is no part of the content.
+    """
     kept: list[Candidate] = []
-    seen: set[str] = set()
     for candidate in sorted(candidates, key=lambda candidate: candidate.seq):
-        folded = fold(candidate.content)
-        if folded in seen:
+        near = _closest(read(candidate.content).content, kept)
+        if any(covers(earlier.content, candidate.content) for earlier in near):
             continue
-        seen.add(folded)
-        for index in _closest(read(candidate.content).content, kept):
-            earlier = kept[index]
-            kind, _ = likeness(earlier.content, candidate.content, similarity(earlier.content, candidate.content))
-            if kind is Likeness.DUPLICATE and not candidate.from_tools:
-                break
-            if kind is Likeness.CONFLICT and earlier.about == candidate.about and _replaces(earlier, candidate):
-                del kept[index]
-        else:
-            kept.append(candidate)
+        ended = [earlier for earlier in near if earlier.about == candidate.about and _ends(candidate, earlier)]
+        kept = [*(one for one in kept if not any(one is other for other in ended)), candidate]
     return kept
 
 
-def _closest(words: frozenset[str], kept: Sequence[Candidate]) -> list[int]:
-    """Return the indices of the candidates to compare with, latest first: few, since a comparison costs the most."""
-    recent = range(max(0, len(kept) - MAX_CANDIDATES), len(kept))
-    shared = [(len(words & read(kept[index].content).content), index) for index in recent]
+def _closest(words: frozenset[str], kept: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates that share the most words: few, since a comparison costs the most."""
+    shared = ((len(words & read(one.content).content), at) for at, one in enumerate(kept[-MAX_CANDIDATES:]))
     best = sorted((pair for pair in shared if pair[0]), reverse=True)[:MAX_COMPARED]
-    return sorted((index for _, index in best), reverse=True)
+    return [kept[-MAX_CANDIDATES:][at] for _, at in best]
 
 
-def _replaces(earlier: Candidate, later: Candidate) -> bool:
-    """Return whether of two contradicting candidates only the later one is kept; else reconcile sees both.
-
-    It says that something changed, or it gives the same subject another number or value. The quote is read too, since
-    an opening "actually" is no part of the content.
-    """
-    after = read(later.content)
-    if after.changed or read(later.quote).changed:
-        return True
-    difference = contrast(read(earlier.content), after)
-    return difference.value or (difference.span and (difference.counted or difference.opposites))
+def _ends(later: Candidate, earlier: Candidate) -> bool:
+    """Return whether of two statements of one talk only the later counts: it says so, or gives another value."""
+    texts = (later.content, later.quote)
+    return any(compare(earlier.content, text) in (Kind.REPLACED, Kind.OPPOSED) for text in texts)
 
 
 def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity) -> Candidate | None:
@@ -199,10 +186,9 @@ def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity
     for text in known:
         if not words & read(text).content:
             continue
-        related, _ = likeness(text, candidate.content, similarity(text, candidate.content))
-        if related is Likeness.DUPLICATE:
+        if covers(text, candidate.content):
             return None
-        if related is Likeness.CONFLICT:
+        if likeness(text, candidate.content, similarity(text, candidate.content))[0] is Likeness.CONFLICT:
             predicted = text
             kind = "preference_shift" if candidate.type is MemoryType.PREFERENCE else "contradiction"
             importance = min(1.0, candidate.importance + 0.2)

@@ -494,5 +494,4 @@ def _workflow(content: str, command: str, seq: int, gap: dict[str, Json] | None)
         (f"Which command is used for {topic}?",),
         None,
         gap,
-        from_tools=True,
     )

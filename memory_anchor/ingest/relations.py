@@ -2,9 +2,9 @@
 
 Two texts are compared as sequences of words. Where they are the same but for one stretch in the middle, that stretch
 decides: a denial on one side, or two values of one kind behind the same subject, contradict; two subjects, names or
-identifiers are two facts. A statement that itself reports a change replaces another where it names the same subject,
-brings a value of the same kind, and holds everything else that the other says. Where it names the old value as over but
-something else would be lost, a human is asked.
+identifiers are two facts. A statement that itself reports a change replaces another where, without its words of change,
+it is the other but for one stretch, and both stretches are values of one kind (`_restates`). Where it names the old
+value as over, or takes back what the other says, but something else would be lost, a human is asked.
 
 What is asked, supposed or true for some days only stands beside everything. The comparison of two statements is the
 same in both orders; which of them reports a change is read from their words, not from their order.
@@ -25,7 +25,7 @@ from itertools import pairwise, product
 
 from memory_anchor.language.quantities import Number, numbers
 from memory_anchor.language.safe_regex import bounded
-from memory_anchor.language.slots import DENY, EXCLUSIVE, SINGLE, contrast, read
+from memory_anchor.language.slots import DENY, EXCLUSIVE, PLACED, SINGLE, contrast, read
 from memory_anchor.language.terms import CJK, stem
 from memory_anchor.language.words import LETTERS, either, listed, pattern
 
@@ -35,13 +35,18 @@ STRETCH_MAX, STRETCH_SHARE = 8, 0.6
 """Words of a differing stretch, and its share of the statement, up to which two statements are one but for it."""
 CLAUSES_MAX = 4
 NAME_WORDS, VALUE_WORDS = 4, 6
-CLAUSE = bounded(r"[,;!?，；。！？：:\n—–]|\.(?!\w)|(?<![a-z])(?:but|because|so that)(?![a-z])|但是?|因为|而是")
-REPLACES = bounded(either("replacement", edges=LETTERS), re.IGNORECASE)
+CLAUSE = bounded(r"[,;!?，；。！？：\n—–]|:(?!\d)|\.(?!\w)|(?<![a-z])(?:but|because|so that)(?![a-z])|但是?|因为|而是")
+REPLACES = bounded(f"{either('lately', edges=LETTERS)}|{either('replacement', edges=LETTERS)}", re.IGNORECASE)
+DENIED = bounded(rf"(?:{either('denial', edges=LETTERS)})(?![^,;:，；。]{{0,16}}(?:and|but|而)\b)[^,;:，；。]{{0,24}}$")
 ALSO = bounded(either("also", edges=LETTERS))
 SUPPOSED = bounded(either("supposed", edges=LETTERS))
 FOR_NOW = bounded(either("for_now", edges=LETTERS))
 OVER = bounded(pattern("relations", "over"))
+REASON = bounded(pattern("relations", "reason"), re.IGNORECASE)
 HAPPENED = bounded(either("came_about", edges=LETTERS))
+LATELY = bounded(either("lately", edges=LETTERS))
+BECOMES = bounded(either("becomes", edges=LETTERS))
+RENAMED = bounded(either("renamed", edges=LETTERS))
 ENDS = bounded(either("ends", edges=LETTERS))
 UNDOES = bounded(either("undoes", edges=LETTERS))
 _TOKEN = re.compile(
@@ -63,6 +68,9 @@ _PLACED = frozenset(("in", "at", "on", "to", "by", "with", "as"))
 _HAN_SINGLE = frozenset("在是叫归由属住")
 _HAN_VERBS = frozenset("用跑开在走放存写发是叫归由属住每从")
 _PERSONS = frozenset("我你他她们户")
+_PERSON_OF = {word: one.split("/")[0] for one in listed("left_out", "persons") for word in one.split("/")}
+_LIMITS = frozenset(("every", "each", "per", "all", "before", "within", "每"))
+_HAN_UNITS = frozenset("零〇一二两三四五六七八九十百千万点半刻分秒天周月年日号个次条名人台岁元时")
 _VERB = bounded(either("predicate", edges=(r"(?<![a-z])", r"(?![a-z])")))
 
 
@@ -127,11 +135,19 @@ def wording(text: str) -> Wording:
         bases=frozenset(word.base for word in words),
         numbers=numbers(lower),
         over=frozenset(over - _STOPS),
-        changes=REPLACES.search(lower) is not None,
+        changes=_reports_change(lower),
         undoes=UNDOES.search(lower) is not None,
         happened=HAPPENED.search(lower) is not None,
         supposed=is_supposed,
         passing=is_supposed or FOR_NOW.search(lower) is not None,
+    )
+
+
+def _reports_change(lower: str) -> bool:
+    """Return whether a text has a word of change that it does not deny: it was not moved, 没有换成."""
+    return any(
+        LATELY.fullmatch(match.group()) is not None or DENIED.search(lower[: match.start()]) is None
+        for match in REPLACES.finditer(lower)
     )
 
 
@@ -329,23 +345,165 @@ def replacement(old: str, new: str) -> Kind:
     if [word.base for word in after] == [word.base for word in before]:
         return Kind.REPLACED if ENDS.search(now.text.lower()) and not ENDS.search(was.text.lower()) else Kind.NONE
     adds = ALSO.search(now.text.lower()) is not None
-    if not adds and not _denies(before) and not _denies(after) and _differ_in_value(before, after, old, new):
+    is_dated = all(LATELY.fullmatch(found.group()) for found in REPLACES.finditer(now.text.lower()))
+    is_plain = is_dated or not (_denies(before) or _denies(after))
+    if not adds and is_plain and _differ_in_value(before, after, old, new):
         return Kind.REPLACED
-    value = _old_value(was, now)
-    if value is None:
-        return Kind.NONE
-    subject = _subject(was)
-    about = {word.base for word in subject} - _STOPS - value
-    rest = {word.base for word in was.words if word.kind != "number"} - _STOPS - value - was.over
-    lost = rest - now.bases - _verbs(was)
-    shared = (about or rest) & now.bases
-    if not shared:
-        return Kind.OVER if now.undoes and value & now.over else Kind.NONE
-    brings_value = _brings_value(was, now, value)
-    left = [word for word in subject if word.base not in value]
-    if not lost and brings_value and _is_same_subject(left, was, now):
+    if not adds and _restates(was, wording(REASON.sub("", now.text))):
         return Kind.REPLACED
-    return Kind.OVER if value & now.over or (now.undoes and not about - now.bases) else Kind.NONE
+    said = {word.base for word in was.words} - _STOPS - was.over - _verbs(was)
+    named = said & now.over
+    if len(named) > 1 or (named and (now.undoes or (said - named) & now.bases)):
+        return Kind.OVER
+    if now.undoes and _opening(was) <= now.bases:
+        return Kind.OVER
+    units, others = ({unit for unit, _ in one} for one in (was.numbers - now.numbers, now.numbers - was.numbers))
+    about = said - {word.base for word in was.words if word.kind == "number"}
+    return Kind.OVER if units & others and about and about <= now.bases else Kind.NONE
+
+
+def _opening(side: Wording) -> set[str]:
+    """Return the first word that says what a statement is about; in Chinese the first two signs."""
+    if side.words and side.words[0].kind == "han":
+        return {word.base for word in side.words[:2]}
+    return {word.base for word in [word for word in side.words if word.base not in _STOPS][:1]}
+
+
+def _restates(was: Wording, now: Wording) -> bool:
+    """Return whether the new statement is the old one but for its value, and the value is one of the same kind.
+
+    What is compared is what both say without words of change, without what is named as over, and without the predicate,
+    for which a verb of change may stand. So the subject is the same, nothing is lost, and nothing restricts the change.
+    """
+    if not now.over <= was.bases | _STOPS:
+        return False
+    known, parts = _bare_parts(was, was), _bare_parts(was, now)
+    old, said = (tuple(word for part in side for word in part) for side in (known, parts))
+    persons, others = ({_PERSON_OF.get(word.raw, "") for word in side} - {""} for side in (old, said))
+    limits, further = ({word.raw for word in side} & _LIMITS for side in (old, said))
+    if _denies(old) != _denies(said) or not further <= limits or (persons ^ others) - {"we"}:
+        return False
+    verbs = _verbs(was) | _participles(was.words)
+    before, after = (tuple(word for word in side if word.base not in _STOPS | verbs) for side in (old, said))
+    for rest, mine, theirs in _exchanged(before, after):
+        # In one go: "GCS for new projects" is a value with a condition.
+        wanted, size = [id(word) for word in theirs], len(theirs)
+        is_one_run = any(
+            [id(word) for word in part[at : at + size]] == wanted for part in parts for at in range(len(part))
+        )
+        return is_one_run and bool(rest or persons) and _is_same_kind(was, now, (old, said), mine, theirs)
+    return False
+
+
+def _bare_parts(was: Wording, side: Wording) -> list[tuple[Word, ...]]:
+    """Return the words of each part without words of change and what they name as over, unless it is the subject."""
+    text, lower = side.text, side.text.lower()
+    subject = next((word.base for word in was.words if word.base not in _STOPS), "")
+    for match in reversed(list(OVER.finditer(lower)) if len(lower) == len(text) else []):
+        over = [word.base for word in _words(match[match.lastindex or 0])]
+        if subject not in over or match.start() != match.start(match.lastindex or 0):
+            text = f"{text[: match.start()]};{text[match.end() :]}"
+    return [tuple(_words(part)) for part in CLAUSE.split(REPLACES.sub(";", text))]
+
+
+def _participles(words: Sequence[Word]) -> set[str]:
+    """Return what is said passively of a subject, and where: capped at, shipped with."""
+    triples = zip(words, words[1:], words[2:], strict=False)
+    return {
+        word.base
+        for before, word, after in triples
+        if before.raw in _COPULAS
+        and word.kind == "word"
+        and after.raw in _STOPS
+        and word.raw.endswith(("ed", "t", "n"))
+    }
+
+
+def _exchanged(
+    before: Sequence[Word], after: Sequence[Word]
+) -> Iterator[tuple[tuple[Word, ...], tuple[Word, ...], tuple[Word, ...]]]:
+    """Yield what both have, and the one stretch of each that the other lacks, the shortest first."""
+    longer = len(after) - len(before)
+    for size in range(max(1, 1 - longer), VALUE_WORDS + 1):
+        come = size + longer
+        if come > VALUE_WORDS:
+            return
+        rests = {tuple(w.base for w in (*after[:at], *after[at + come :])): at for at in range(len(after) - come + 1)}
+        for start in range(len(before) - size + 1):
+            rest = (*before[:start], *before[start + size :])
+            at = rests.get(tuple(word.base for word in rest))
+            if at is not None:
+                yield rest, tuple(before[start : start + size]), tuple(after[at : at + come])
+                return
+
+
+def _is_same_kind(
+    was: Wording,
+    now: Wording,
+    bare: tuple[Sequence[Word], Sequence[Word]],
+    mine: Sequence[Word],
+    theirs: Sequence[Word],
+) -> bool:
+    """Return whether the exchanged words are values of one kind.
+
+    Quantities of one unit, versions and identifiers of one form, what is named as over and what stands for it, or two
+    values of a predicate that holds one.
+    """
+    mine = _placed_value(bare[0], mine)
+    both = (*mine, *theirs)
+    if all(map(_counts, both)):
+        before, after = (numbers(_text(side)) for side in bare)
+        return {unit for unit, _ in before - after} == {unit for unit, _ in after - before}
+    if any(word.kind == "number" for word in mine) != any(word.kind == "number" for word in theirs):
+        return False
+    is_han = all(word.kind == "han" for word in both)
+    if {word.base for word in mine} <= now.over:
+        return is_han or len(theirs) <= (NAME_WORDS if all(word.kind != "word" for word in theirs) else 2)
+    if any(_is_identifier(word) or word.kind == "number" for word in both):
+        return len(both) == 2 and _form(mine[0]) == _form(theirs[0])
+    if all(RENAMED.search(side.text.lower()) for side in (was, now)):
+        return len(both) <= NAME_WORDS or is_han
+    is_value = all(word.kind == "name" for word in both) or is_han
+    return is_value and _holds_one(was, now, _sign_before(bare[0], mine[0]), _sign_before(bare[1], theirs[0]))
+
+
+def _placed_value(words: Sequence[Word], stretch: Sequence[Word]) -> tuple[Word, ...]:
+    """Return a value without the Chinese verb before 在, 是, 由 and the like: 部署 in 部署在阿里云."""
+    first, last = (next(at for at, word in enumerate(words) if word is end) for end in (stretch[0], stretch[-1]))
+    inner = next((at for at in range(first, min(last, first + 3)) if words[at].raw in _HAN_SINGLE | {"于"}), None)
+    return tuple(words[first : last + 1] if inner is None else words[inner + 1 : last + 1])
+
+
+def _counts(word: Word) -> bool:
+    """Return whether a word is a number, with its unit or not, or a unit."""
+    is_unit = word.raw.isalpha() and (word.raw in _HAN_UNITS or not numbers(f"5 {word.raw}") <= {("count", "5")})
+    return word.kind == "number" or is_unit or re.match(r"\d++[a-z]*+$", word.raw) is not None
+
+
+def _form(word: Word) -> str:
+    """Return an identifier with every number as 0; where it has several parts, with every word as a."""
+    plain = re.sub(r"\d++", "0", word.raw)
+    return re.sub(r"[a-z]++", "a", plain) if len(re.findall(r"[-_./:]", plain)) > 1 else plain
+
+
+def _holds_one(was: Wording, now: Wording, before: str, after: str) -> bool:
+    """Return whether a subject has one of what both say of it: is, is called, lives in; in Chinese 是, 由, 叫, 在."""
+    lower = now.text.lower()
+    becomes = BECOMES.search(lower) is not None
+    if _is_chinese(was.words):
+        moved = before == "在" and PLACED.search(lower) is not None
+        return moved or (before in _HAN_SINGLE and (before == after or (before != "在" and becomes)))
+    before, after = (read(side.text).predicate for side in (was, now))
+    if before in _COPULAS:
+        is_same = after in _COPULAS and all(LATELY.fullmatch(found.group()) for found in REPLACES.finditer(lower))
+        return (is_same or becomes) and _participles(was.words) <= now.bases
+    return SINGLE.fullmatch(before) is not None and stem(before) == stem(after)
+
+
+def _sign_before(words: Sequence[Word], value: Word) -> str:
+    """Return the nearest of the signs that a Chinese value stands behind, at most two words before it."""
+    at = next((at for at, word in enumerate(words) if word is value), 0)
+    return next((word.raw for word in reversed(words[max(0, at - 2) : at]) if word.raw in _HAN_SINGLE), "")
 
 
 def _verbs(was: Wording) -> set[str]:
@@ -358,79 +516,6 @@ def _verbs(was: Wording) -> set[str]:
     if not verbs and (at := _verb_at(was.words)) is not None:
         verbs.add(was.words[at].base)
     return verbs | _HAN_VERBS
-
-
-def _old_value(was: Wording, now: Wording) -> set[str] | None:
-    """Return the bases of the value that is over: named as such, or all that the new statement lacks; None for none."""
-    subject = {word.base for word in _subject(was)}
-    said = {word.base for word in was.words} - _STOPS - was.over
-    named = (said & now.over) - _verbs(was)
-    if named - subject:
-        return named - subject
-    units = {unit for unit, _ in was.numbers} & {unit for unit, _ in now.numbers - was.numbers}
-    if units and not ALSO.search(now.text.lower()):
-        return {word.base for word in was.words if word.kind == "number"}
-    gone = [word for word in was.words if word.base in said - now.bases - _verbs(was)]
-    if gone and all(word.kind == "han" for word in gone):  # what stands behind 是, 由, 归 and the like is one value
-        at = max((at for at, word in enumerate(was.words) if word.raw in _HAN_SINGLE), default=len(was.words))
-        behind = was.words[at + 1 :]
-        return {word.base for word in behind} if 0 < len(behind) <= NAME_WORDS and gone[0] in behind else None
-    if gone and len(gone) <= VALUE_WORDS and was.words[-1] in gone and all(word.kind == "name" for word in gone):
-        return {word.base for word in gone}
-    return named or (set() if now.undoes and subject <= now.bases else None)
-
-
-def _brings_value(was: Wording, now: Wording, value: set[str]) -> bool:
-    """Return whether the new statement gives another value of the kind of the old one."""
-    come = [word for word in now.words if word.base not in was.bases | now.over | _STOPS]
-    if any(word.kind == "number" for word in was.words if word.base in value):
-        units = {unit for unit, _ in was.numbers}
-        news = now.numbers - was.numbers
-        return any(unit in units for unit, _ in news) or (bool(value & now.over) and bool(news))
-    is_han = bool(value) and all(re.fullmatch(rf"[{CJK}]", base) for base in value)
-    brings = any(word.kind == "name" or (is_han and word.kind == "han") for word in come)
-    return brings or (bool(value & now.over) and bool(come))
-
-
-def _subject(was: Wording) -> tuple[Word, ...]:
-    """Return the words before the predicate; all but the last stretch of names and numbers where there is none."""
-    words = was.words
-    for at, word in enumerate(words):
-        is_verb = (word.kind == "word" and _VERB.fullmatch(word.raw)) or (at > 1 and word.raw in _HAN_VERBS)
-        if at and is_verb:
-            return words[:at]
-    if (verb := _verb_at(words)) is not None:
-        return words[:verb]
-    end = len(words)
-    while end and words[end - 1].kind in ("number", "name"):
-        end -= 1
-    return words[:end]
-
-
-def _is_same_subject(subject: Sequence[Word], was: Wording, now: Wording) -> bool:
-    """Return whether the new statement names the subject whole, and nothing that makes it another one."""
-    wanted = [word.base for word in subject if word.base not in _STOPS]
-    if not wanted:
-        return True
-    bases = [word.base for word in now.words]
-    content = [at for at, base in enumerate(bases) if base in wanted]
-    for at in content:
-        run = [base for base in bases[at : at + len(subject) + 2] if base not in _STOPS]
-        if run[: len(wanted)] != wanted:
-            continue
-        before = now.words[at - 1] if at else None
-        if before is None or _may_stand_before(before, was, now):
-            return True
-    return set(wanted) <= set(bases) and not _VERB.search(_text(was.words))
-
-
-def _may_stand_before(word: Word, was: Wording, now: Wording) -> bool:
-    """Return whether a word before the subject leaves it the same: no adjective, no name, no other noun."""
-    if word.base in _STOPS or word.base in was.bases or REPLACES.search(_text([word])) or word.kind == "number":
-        return True
-    place = now.text.lower().find(word.raw)
-    behind = now.text[place + len(word.raw) : place + len(word.raw) + 1]
-    return behind in ",;:，；：。.!！" or (word.kind == "han" and word.raw in "把将的给对让和与，换改正")
 
 
 def missing(text: str, other: str, *, replaced: bool = False) -> frozenset[str]:

@@ -47,6 +47,7 @@ from memory_anchor.domain.versions import Revision, parse_version_id, revise
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.ingest.letting_in import IN_FORCE, LetIn, let_in
 from memory_anchor.ingest.reconcile import Decision
+from memory_anchor.ingest.relations import wording
 from memory_anchor.language.coverage import covers
 from memory_anchor.language.terms import query_terms
 from memory_anchor.layers.gate import ConfidenceGate, Verdict
@@ -170,6 +171,7 @@ class FactWriter:
             near = self._near(actor, memory)
             is_current = by_model is not None and _is_up_to_date(by_model, near)
             decision = self._echo(memory) or (by_model if by_model and is_current else self._decided_near(memory, near))
+            decision = self._with_former(memory, decision)
         target, outcome = decision.target, decision.outcome
         if target is not None and memory.status is Status.PENDING and outcome is not Outcome.SKIPPED:
             # What itself waits for a human can neither displace nor dispute a stored fact; it names what it would.
@@ -317,6 +319,18 @@ class FactWriter:
             outcome = Outcome.SKIPPED if is_repeat else Outcome.NEEDS_REVIEW
             return Decision(outcome, present, reason, None, similar, Relation.ECHO)
         return None
+
+    def _with_former(self, memory: Memory, decision: Decision) -> Decision:
+        """Return the decision with what was before, where a text takes back a change without saying to what."""
+        target = decision.target
+        if target is None or decision.outcome is not Outcome.NEEDS_REVIEW or not wording(memory.content).undoes:
+            return decision
+        named = parse_version_id(target.previous_version_id)
+        former = self._current(memory, (named[0],) if named and named[0] != target.id else ())
+        for before in former.values():
+            shown = (Similar(before.id, before.content, 0.0), *decision.similar)
+            return replace(decision, reason=f"{decision.reason}; before it stood {before.id}", similar=shown)
+        return decision
 
     def _successor(self, former: Memory) -> Memory | None:
         """Return the live memory that stands in the place of a former version, None where there is none."""

@@ -74,7 +74,7 @@ BUDGETS: dict[str, int] = {
     "front": 8946,
     "hooks": 908,
     "identity": 3750,
-    "ingest": 4135,
+    "ingest": 4195,
     "language": 4990,
     "layers": 1256,
     "process": 1002,
