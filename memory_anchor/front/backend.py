@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 from memory_anchor.admin import nightly
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import Actor
-from memory_anchor.extensions.devices.sync_job import JOB as SYNC
 from memory_anchor.front.callers import actor_from
 from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.process.app import build_core, settings_of
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("memory_anchor.engine")
 T = TypeVar("T")
 IN_PROCESS = "in-process server"
-SYNCED_AT = ("SessionStart", "SessionEnd")
-"""Hooks that start an exchange with the user's other devices, where that is set up."""
 
 
 class MemoryBackend:
@@ -70,8 +67,8 @@ class MemoryBackend:
 
     def hook(self, preamble: wire.Preamble, event: str, payload: Record) -> str:
         anchor = self.core.anchor(self._actor(preamble, request_id="hook"))
-        if event in SYNCED_AT and self.core.devices.is_set_up:
-            self.core.scheduler.queue(SYNC)  # in the background: nobody waits for other devices
+        for extension in self.core.running.values():
+            extension.on_hook(event)
         with self.core.foreground:
             return self._hooks.answer(anchor, event, payload, budget_tokens=preamble.budget)
 

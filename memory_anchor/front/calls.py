@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from memory_anchor.adapters.system import clock_set_to
 from memory_anchor.base.hashing import stable_hash
-from memory_anchor.base.json_values import Json, Record, items, kind_of, optional_text, text
+from memory_anchor.base.json_values import Json, Record, items, kind_of, optional_text
 from memory_anchor.context.context_reports import owner_of
 from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.domain.requests import checks
 from memory_anchor.domain.requests.requests import AssemblePrompt, CreateBackup, ReadStats
+from memory_anchor.extensions import installed
 from memory_anchor.front import views
 from memory_anchor.front.callers import actor_from
 from memory_anchor.front.table import ROWS, Row
@@ -54,6 +55,8 @@ def _call_of(row: Row) -> Call:
 
 
 CALLS: dict[str, Call] = {name: _call_of(row) for name, row in ROWS.items() if name not in TOOLS_ALONE}
+for _extension in installed():
+    CALLS.update(_extension.calls())
 
 
 def call(function: Call) -> Call:
@@ -105,28 +108,6 @@ def _moved_to(core: Core, name: str, given: dict[str, Json]) -> datetime | None:
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
-
-
-@call
-def ask_golden(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    """Run golden questions against this store; see `evaluation.golden`."""
-    from memory_anchor.extensions.evaluation.golden import ask
-
-    name = given.get("variant", "")
-    if name and name not in core.services.searcher.variants:
-        raise BadInput(f"variant is {str(name)[:80]!r}; allowed are {', '.join(core.services.searcher.variants)}")
-    with core.services.searcher.with_variant(text(name)):
-        return ask(anchor, given.get("questions"))
-
-
-@call
-def variants(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    """Return the recall variants that are served, their versions, and their counts."""
-    from memory_anchor.extensions.service.variants import VariantChoice
-
-    choice = VariantChoice(core)
-    counts = choice.use.counts()
-    return {"variants": [{**choice.versions(name), "served": counts.get(name)} for name in choice.names]}
 
 
 @call
@@ -216,42 +197,6 @@ def backup_create(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> R
 
 def _backup(made: MadeBackup) -> Record:
     return {"file": made["file"], "bytes": made["bytes"], "versions": made["versions"]}
-
-
-@call
-def sync_now(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    """Exchange with the user's other devices; the notes say what went wrong with single files."""
-    if not core.devices.is_set_up:
-        return {"set_up": False, "sent": 0, "received": 0, "purged": 0, "disputed": 0, "notes": [], "unsigned": 0}
-    done = core.devices.exchange.run()
-    unsigned = len(core.devices.exchange.unsigned_purges())
-    return {"set_up": True, **(asdict(done) if done is not None else {}), "unsigned": unsigned}
-
-
-@call
-def sync_status(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    return core.devices.exchange.status() if core.devices.is_set_up else {"set_up": False}
-
-
-@call
-def sync_reached(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    return asdict(core.devices.exchange.position_of(str(given.get("device"))))
-
-
-@call
-def sync_unsigned(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    """Return the ids of memories purged here that a human may purge on every device."""
-    return {"ids": core.devices.exchange.unsigned_purges() if core.devices.is_set_up else []}
-
-
-@call
-def sync_signed(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    """Keep that signature after checking it against this device's human."""
-    statement = given.get("said")
-    if not isinstance(statement, Mapping):
-        raise BadInput(f"the signed statement is {kind_of(statement)}; allowed is an object")
-    by = checks.text("by", given.get("by"), most=200)
-    return {"signed": core.devices.exchange.accept_signature(statement, str(given.get("signature")), by)}
 
 
 @call

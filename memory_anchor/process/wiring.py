@@ -65,7 +65,8 @@ from memory_anchor.domain.ports import (
 )
 from memory_anchor.domain.requests import checks
 from memory_anchor.domain.where import OneOf, Where
-from memory_anchor.extensions.devices.sync_job import DeviceSync
+from memory_anchor.extensions import installed
+from memory_anchor.extensions.extension import Running
 from memory_anchor.extensions.knowledge.library import Library
 from memory_anchor.extensions.knowledge.sharing import TurnPoll
 from memory_anchor.extensions.lorebook.lorebooks import LorebookStore
@@ -98,7 +99,7 @@ from memory_anchor.upkeep.registry import JobCalls, all_jobs
 from memory_anchor.upkeep.settling import TAG_STATE
 from memory_anchor.upkeep.statistics import UsageBuffer, statistics
 from memory_anchor.use_cases import services
-from memory_anchor.use_cases.maintenance import merges_of, purged_elsewhere
+from memory_anchor.use_cases.maintenance import merges_of
 from memory_anchor.use_cases.memory import MemoryAnchor
 from memory_anchor.use_cases.services import Project, Services, rules_folder
 from memory_anchor.use_cases.writes import session_text
@@ -186,9 +187,9 @@ class Core:
             state_file=data_dir / "jobs.json",
             lease=StoreLease(adapters.store, SystemClock(), self._runner_id()),
         )
-        purge = partial(purged_elsewhere, self.services, self)
-        self.devices = DeviceSync(self.upkeep, data_dir, self.clock, self.projects, purge, new_token, self._paused)
-        self.scheduler.add(self.devices.job())
+        self.running: dict[str, Running] = {one.name: one.start(self) for one in installed() if one.start is not None}
+        for job in (job for one in self.running.values() for job in one.jobs):
+            self.scheduler.add(job)
         self._projects: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(PROJECTS_KEPT)
         self._projects_lock = threading.Lock()
 

@@ -16,6 +16,7 @@ from devicekit import WORDS, Laptop, settled, texts_of
 
 from memory_anchor.adapters.system import new_token
 from memory_anchor.extensions.devices import membership, sealing
+from memory_anchor.extensions.devices.calls import sync_of
 from memory_anchor.extensions.devices.folder import SegmentNumber, segment_name
 from memory_anchor.extensions.devices.membership import Device
 from memory_anchor.extensions.devices.segments import about_line, purge_statement, shared_fields, version_line
@@ -167,7 +168,7 @@ def test_what_a_revoked_device_writes_with_the_keys_it_kept_is_not_taken(laptops
             device_of(one),
             "phone",
             WORDS,
-            position_of=one.core.devices.exchange.position_of,
+            position_of=sync_of(one.core).exchange.position_of,
             now=one.clock.now(),
             new_token=new_token,
         )
@@ -199,7 +200,7 @@ def test_a_segment_that_was_read_cannot_be_swapped_for_another_of_the_same_devic
 
     assert any("is another one than was read here" in note for note in done.notes), done.notes
     assert texts_of(other.core) == held
-    assert other.core.devices.exchange.position_of(device_of(one).device).segment == last[1]
+    assert sync_of(other.core).exchange.position_of(device_of(one).device).segment == last[1]
 
 
 def test_an_edit_waits_for_the_version_that_it_was_written_over(laptops: Callable[..., Laptop]) -> None:

@@ -12,6 +12,7 @@ from memory_anchor.domain.model import Actor, Caller, Memory, Scope
 from memory_anchor.domain.ports import MemoryStore
 from memory_anchor.domain.where import Where
 from memory_anchor.extensions.devices import membership
+from memory_anchor.extensions.devices.calls import sync_of
 from memory_anchor.extensions.devices.exchange import map_projects
 from memory_anchor.extensions.devices.folder import SyncFolder
 from memory_anchor.extensions.devices.membership import Device
@@ -62,7 +63,7 @@ class Laptop:
             )
 
     def sync(self) -> Any:
-        return self.core.devices.exchange.run()
+        return sync_of(self.core).exchange.run()
 
     def purge(self, *ids: str, signs: bool = True) -> None:
         """Purge as a human does, and sign it for the other devices."""
@@ -72,7 +73,7 @@ class Laptop:
             self.sign()
 
     def sign(self) -> None:
-        exchange = self.core.devices.exchange
+        exchange = sync_of(self.core).exchange
         if ids := exchange.unsigned_purges():
             device = membership.load(self.core.data_dir)
             assert device is not None

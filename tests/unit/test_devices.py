@@ -19,6 +19,7 @@ from memory_anchor.domain.errors import MemoryAnchorError, NotFound, Refused
 from memory_anchor.domain.model import Actor, Caller, Scope, Status
 from memory_anchor.domain.rights import version_stamp
 from memory_anchor.extensions.devices import membership
+from memory_anchor.extensions.devices.calls import sync_of
 from memory_anchor.extensions.devices.folder import NAME
 from memory_anchor.identity.statements import Purged
 from memory_anchor.testing import ManualClock, cheap_keys
@@ -162,13 +163,13 @@ def test_an_unsigned_purge_stays_here_and_says_so(laptops: Callable[..., Laptop]
 
     assert name not in texts_of(one.core)
     assert name in texts_of(other.core)
-    assert one.core.devices.exchange.status()["unsigned"] == [name]
+    assert sync_of(one.core).exchange.status()["unsigned"] == [name]
     device = membership.load(one.core.data_dir)
     assert device is not None
     purged = Purged(device.folder_id, (name,), one.clock.now().isoformat())
     for signature in (other.human.purge(purged), ""):
         with pytest.raises(Refused):
-            one.core.devices.exchange.accept_signature(purged.record(), signature, "human:me")
+            sync_of(one.core).exchange.accept_signature(purged.record(), signature, "human:me")
 
 
 def test_the_folder_reveals_nothing_without_the_key(laptops: Callable[..., Laptop], folder: Path) -> None:
@@ -205,7 +206,7 @@ def test_two_devices_of_one_name_and_another_person_are_refused(
         with pytest.raises(MemoryAnchorError, match=said):
             stranger.join(folder, **given)
     assert sorted(path.name for path in folder.rglob("*")) == there
-    assert not stranger.core.devices.is_set_up
+    assert not sync_of(stranger.core).is_set_up
     stranger.close()
 
 
@@ -236,7 +237,7 @@ def test_a_torn_missing_swapped_or_foreign_segment_waits_in_one_sentence(
     (folder / NAME / "segments" / "notes (conflicted copy).txt").write_text("somebody else's")
     other.sync()
     assert len(texts_of(other.core)) == 3
-    assert other.core.devices.exchange.status()["foreign_files"] == 1
+    assert sync_of(other.core).exchange.status()["foreign_files"] == 1
 
 
 def test_a_folder_that_goes_back_in_time_is_named_and_healed(
@@ -343,7 +344,7 @@ def test_a_revoked_device_counts_no_more_and_opens_nothing_new(laptops: Callable
     with cheap_keys():
         membership.revoke(
             *(one.core.data_dir, device, "desktop", WORDS),
-            position_of=one.core.devices.exchange.position_of,
+            position_of=sync_of(one.core).exchange.position_of,
             now=one.clock.now(),
             new_token=new_token,
         )

@@ -376,7 +376,8 @@ def test_a_change_that_comes_twice_at_once_is_made_once(
     one, and looks again under the lock."""
     name = archived(core.anchor(agent)) if change == "restore" else fact(core.anchor(agent))
     given = (name, "The API listens on port 1") if change == "edit" else (name,)
-    first, second = (getattr(core.anchor(replace(agent, nonce="bridge-1/7")), change) for _ in range(2))
+    doors = [core.anchor(replace(agent, nonce="bridge-1/7")) for _ in range(2)]
+    first, second = (getattr(one if change == "forget" else one.curation, change) for one in doors)
     records, read, told = core.services.records, core.services.records.read, []
 
     def slow(*wanted: Any) -> Any:

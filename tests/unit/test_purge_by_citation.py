@@ -18,6 +18,7 @@ from memory_anchor.admin.backup import unpack
 from memory_anchor.domain.model import Actor, Caller, MemoryType, Scope
 from memory_anchor.domain.rights import purge_digest
 from memory_anchor.domain.where import Where
+from memory_anchor.extensions.devices.calls import sync_of
 from memory_anchor.hooks import brief
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
@@ -282,7 +283,7 @@ def test_a_purged_text_does_not_come_back_in_another_devices_digest(laptops: lis
 
     for device in laptops:
         assert set(texts_of(device.core)) == {cat, tea}
-        assert device.core.devices.exchange.run().notes == []
+        assert sync_of(device.core).exchange.run().notes == []
 
 
 @pytest.mark.usefixtures("no_sync")

@@ -13,6 +13,7 @@ from memory_anchor.adapters.payload import to_payload
 from memory_anchor.domain.errors import Refused
 from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.extensions.devices import membership
+from memory_anchor.extensions.devices.calls import sync_of
 from memory_anchor.front import calls
 from memory_anchor.identity.statements import Purged
 from memory_anchor.testing import ManualClock
@@ -150,7 +151,7 @@ def test_a_signature_erases_elsewhere_only_what_was_purged_here(laptops: Callabl
     one.purge(name, signs=False)
     device = membership.load(one.core.data_dir)
     assert device is not None
-    exchange = one.core.devices.exchange
+    exchange = sync_of(one.core).exchange
 
     for ids in ((kept,), (kept, name)):
         purged = Purged(device.folder_id, tuple(sorted(ids)), one.clock.now().isoformat())

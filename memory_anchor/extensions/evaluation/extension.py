@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import typer
 
 from memory_anchor.extensions.extension import Extension
+
+if TYPE_CHECKING:
+    from memory_anchor.extensions.extension import Call
 
 
 def _commands(app: typer.Typer) -> None:
@@ -14,4 +20,10 @@ def _commands(app: typer.Typer) -> None:
     commands.register_variants(app)
 
 
-EXTENSION = Extension(name="evaluation", commands=_commands)
+def _calls() -> Mapping[str, Call]:
+    from memory_anchor.extensions.evaluation.calls import CALLS
+
+    return CALLS
+
+
+EXTENSION = Extension(name="evaluation", commands=_commands, calls=_calls)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import typer
 
 from memory_anchor.extensions.extension import Extension
+
+if TYPE_CHECKING:
+    from memory_anchor.extensions.extension import Call
 
 
 def _commands(app: typer.Typer) -> None:
@@ -13,4 +19,10 @@ def _commands(app: typer.Typer) -> None:
     commands.register(app)
 
 
-EXTENSION = Extension(name="service", commands=_commands)
+def _calls() -> Mapping[str, Call]:
+    from memory_anchor.extensions.service.calls import CALLS
+
+    return CALLS
+
+
+EXTENSION = Extension(name="service", commands=_commands, calls=_calls)
