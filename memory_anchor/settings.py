@@ -27,10 +27,9 @@ ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_F
 TOKENS = "http.tokens"
 PROJECT_FILE = "memory-anchor.yaml"
 PROJECT_MAY_SET = frozenset({"profile", "budget", "gate", "collections"})
-SECRETS = ("store.api_key", "embedder.api_key", "llm.api_key", TOKENS)
+SECRETS = ("database.url", "store.api_key", "embedder.api_key", "llm.api_key", TOKENS)
 """Settings that are never shown; of `TOKENS` the names are the secrets."""
-TOKEN_SHOWN, TOKEN_LONG = 4, 12
-VALUE_SHOWN = 80
+TOKEN_SHOWN, TOKEN_LONG, VALUE_SHOWN = 4, 12, 80
 SHAPES = {
     **dict.fromkeys(("model_type", "dict_type", "mapping_type"), "allowed is a mapping of names to values"),
     **dict.fromkeys(("tuple_type", "list_type"), "allowed is a list"),
@@ -79,6 +78,10 @@ class ScopeSettings(_Group):
     project: str = ""
     agent_across_projects: Switch = False
     """Whether an agent reads its private memories of one project in every other."""
+
+
+class DatabaseSettings(_Group):
+    url: SecretStr = SecretStr("")
 
 
 class StoreSettings(_Group):
@@ -339,6 +342,7 @@ class Settings(_Group):
     read_only: Switch = False
     paused: Switch = False
     scope: ScopeSettings = ScopeSettings()
+    database: DatabaseSettings = DatabaseSettings()
     store: StoreSettings = StoreSettings()
     embedder: EmbedderSettings = EmbedderSettings()
     llm: ModelSettings = ModelSettings()
@@ -440,10 +444,8 @@ def _sentence(error: ErrorDetails, origins: Mapping[str, str]) -> str:
     """Return what is wrong with a setting in one sentence, without a secret."""
     parts = [str(part) for part in error["loc"] if part != "[key]"]
     name = ".".join(parts)
-    source = next(
-        (origin for key, origin in origins.items() if key.startswith(name) or name.startswith(f"{key}.")),
-        "settings",
-    )
+    near = (origin for key, origin in origins.items() if key.startswith(name) or name.startswith(f"{key}."))
+    source = next(near, "settings")
     if name.startswith(f"{TOKENS}."):
         token = name.removeprefix(f"{TOKENS}.")
         name = f"{TOKENS}.{masked_tokens([token])[token]}"

@@ -413,6 +413,10 @@ PROMISES: dict[str, Held] = {
             "test_knowledge::test_the_memorys_own_files_are_no_source",
         ),
     },
+    "docs/store.md": {
+        "| readers | a pool of connections": ("memory_anchor.store.database.POOL_MAX=16",),
+        "| COMMIT fails |": ("test_group_commit::test_exactly_the_units_that_returned_are_stored",),
+    },
     "docs/team.md": {
         "| `writer` |": ("test_access_keys::test_each_role_may_what_the_table_says_and_nothing_else", *_RIGHTS),
         "## What is logged, and what never is": ("test_access_keys::test_no_file_and_no_log_line_holds_a_key",),

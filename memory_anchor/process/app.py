@@ -134,12 +134,18 @@ def _remote(settings: Settings, data_dir: Path) -> RemoteMemory | None:
 
 def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> MemoryStore:
     """Return the store the settings name, none of its collections opened. Raises Refused, DiskFull, Unavailable."""
-    if settings.store.kind == "qdrant":
+    url = settings.database.url.get_secret_value()
+    if settings.store.kind == "qdrant" and not url:
         return server_store(settings.store)
-    from memory_anchor.adapters.edge_store import EdgeStore
-
     if lock is None:
         raise Refused(f"{data_dir} is not locked; an embedded store is only opened under its lock")
+    if url:
+        from memory_anchor.store.database import open_database
+        from memory_anchor.store.sql_store import SqlStore
+
+        return SqlStore(open_database(url, data_dir / "store" / "memory.db"))
+    from memory_anchor.adapters.edge_store import EdgeStore
+
     return EdgeStore(
         data_dir / "store",
         lock=lock,

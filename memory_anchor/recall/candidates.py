@@ -49,7 +49,7 @@ JUST_WRITTEN = 40
 """Memories of a layer without a vector yet, the newest first, that are candidates whatever their words."""
 LISTED_MAX = 2_000
 """Memories of a period that are looked through for different ones."""
-WRITTEN_HERE = ("edge", "dict")
+WRITTEN_HERE = ("edge", "dict", "sqlite")
 """Kinds of store that no other process writes to: of any other no answer is kept."""
 BARE_READ = 50
 """Memories without a vector that a search reads again, the newest of them, where other engines embed too."""

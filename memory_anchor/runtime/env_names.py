@@ -17,13 +17,13 @@ NO_SETTINGS = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRAS
 PLAIN_TEXT = frozenset(
     {"DATA_DIR", "PROJECT_DIR", *(f"SCOPE__{name}" for name in ("ACCOUNT", "USER", "AGENT", "PROJECT"))}
 )
-HIDDEN = "http.tokens"
-"""The group whose names are never shown."""
-ANY = "*"
+HIDDEN, ANY = "http.tokens", "*"
+"""The group whose names are never shown; what stands for any name."""
 KNOWN: Mapping[str, str] = {
-    "": "data_dir project_dir profile answers read_only paused scope store embedder llm budget gate constitution "
-    "conflicts lifecycle backup retrieval variants agents collections http engine lorebook remote",
+    "": "data_dir project_dir profile answers read_only paused scope database store embedder llm budget gate "
+    "constitution conflicts lifecycle backup retrieval variants agents collections http engine lorebook remote",
     "scope": "account user agent project agent_across_projects",
+    "database": "url",
     "store": "kind url path records api_key reserve_mb sync sync_ms ca_file exact quantization shard_number "
     "replication_factor write_consistency_factor timeout_s",
     "remote": "url key project connect_s search_s write_s",

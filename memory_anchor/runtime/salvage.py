@@ -123,10 +123,10 @@ def salvage(settings: Settings, data_dir: Path, *, now: datetime) -> SalvageRepo
     A running engine is stopped first. Raises StoreDamaged: nothing can be read, or a newer program wrote it; nothing
     was changed. BadInput: the store is no embedded one. StoreBusy, DiskFull, Refused.
     """
-    if settings.store.kind != "edge":
+    if (is_sql := bool(settings.database.url.get_secret_value())) or settings.store.kind != "edge":
         raise BadInput(
-            f"store.kind is {settings.store.kind!r}, whose files are its server's; restore a snapshot there, or run "
-            "`memory-anchor backup restore FILE` into an empty collection. --salvage mends the embedded store"
+            f"{'database.url is set' if is_sql else f'store.kind is {settings.store.kind!r}'}: --salvage mends the "
+            "embedded store; restore a snapshot there, or run `memory-anchor backup restore FILE` into an empty one"
         )
     os.umask(0o077)
     engine.stop(data_dir)

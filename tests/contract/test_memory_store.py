@@ -45,12 +45,14 @@ from memory_anchor.domain.ports import (
 )
 from memory_anchor.domain.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.store.database import IN_MEMORY, Sqlite
+from memory_anchor.store.sql_store import SqlStore
 
 FACTS = "verified_fact"
 EVENTS = "event_log"
 NOON = datetime(2026, 3, 1, 12, 0, 0, 1, tzinfo=UTC)
 SPEC = CollectionSpec({DENSE: EmbedderIdentity("tiny", 4)})
-Store = DictStore | EdgeStore | QdrantStore
+Store = DictStore | EdgeStore | QdrantStore | SqlStore
 
 
 def _edge(folder: Path) -> Iterator[Store]:
@@ -82,7 +84,23 @@ def _dict(_folder: Path) -> Iterator[Store]:
         yield store
 
 
-MAKERS: dict[str, Callable[[Path], Iterator[Store]]] = {"dict": _dict, "edge": _edge, "local": _local}
+def _sqlite(folder: Path) -> Iterator[Store]:
+    with closing(SqlStore(Sqlite(folder / "data" / "memory.db"))) as store:
+        yield store
+
+
+def _in_memory(_folder: Path) -> Iterator[Store]:
+    with closing(SqlStore(Sqlite(IN_MEMORY))) as store:
+        yield store
+
+
+MAKERS: dict[str, Callable[[Path], Iterator[Store]]] = {
+    "dict": _dict,
+    "edge": _edge,
+    "local": _local,
+    "sqlite": _sqlite,
+    "memory": _in_memory,
+}
 if os.environ.get("QDRANT_TEST_URL"):
     MAKERS["server"] = _server
 
@@ -632,7 +650,7 @@ def test_the_small_calls_answer(store: Store) -> None:
     store.erase(FACTS, [])
     store.flush()
     assert store.size_bytes() >= 0
-    assert store.kind in ("dict", "edge", "qdrant")
+    assert store.kind in ("dict", "edge", "qdrant", "sqlite")
 
 
 def test_a_lease_has_one_holder_until_it_ends(store: Store) -> None:

@@ -1,0 +1,378 @@
+"""The two databases that hold the truth: SQLite, one file of one machine, and PostgreSQL for several engines.
+
+Both give the same: reads on a pool of connections (as many as threads that read at once), writes through one
+connection as groups (`group_commit`), foreign errors as ours. The lock of every write is the database's own, so two
+processes never decide at the same time: `BEGIN IMMEDIATE`, or an advisory lock before a transaction's first read.
+
+SQLite: a write-ahead log, synced at each COMMIT (`synchronous=FULL`); deleted bytes are overwritten
+(`secure_delete`); the file is made 0600 before SQLite opens it, and its log takes that mode. The log is copied into
+the file behind the writers (`_Checkpoints`). `:memory:` is one connection: its readers take the writers' lock, and a
+group is one unit there, or they would see what is not committed. Rejected: a shared cache, whose readers fail at once
+where a writer holds a table, whatever the timeout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, cast
+
+from memory_anchor.base.files import file_error, make_private, sync_folder
+from memory_anchor.domain.errors import (
+    BadInput,
+    DiskFull,
+    MemoryAnchorError,
+    StoreBusy,
+    StoreDamaged,
+    Unavailable,
+    extra_missing,
+)
+from memory_anchor.store.group_commit import MOST, CommitFailed, GroupCommit, Row, SqlConnection, SqlLink
+from memory_anchor.store.tables import LAYOUT, POSTGRESQL, SQLITE, SqlDialect
+
+T = TypeVar("T")
+IN_MEMORY = Path(":memory:")
+WAIT_MS = 5_000
+"""How long a connection waits for another one's lock."""
+POOL_MAX = 16
+"""Reading connections that are kept; more are opened where more threads read at once, and closed after it."""
+LOG_PAGES_MAX = 8_000
+"""Pages of the write-ahead log above which the writer itself copies it into the file: 33 MB."""
+COPY_AFTER_S, SHORTEN_AFTER_S = 0.25, 5.0
+"""When the log is copied into the file after a write, and when it is cut to nothing without another one."""
+PAGE_BYTES = 4_096
+_FILES = ("", "-wal", "-shm")
+_BLOCK_BYTES = 512
+_NOT_OURS = ("malformed JSON", "no such column", "no such table", "no such index", "table ", "unrecognized token")
+"""How SQLite says that a text, or the text of a table's definition, is not the one that we wrote."""
+_ADVISORY_LOCK = 0x6D656D6F7279
+"""The key of the lock of every write: "memory"."""
+
+
+class Database(ABC):
+    """Connections to one database. Thread-safe. place: how messages name it, without a password."""
+
+    dialect: SqlDialect
+    place: str
+
+    def __init__(self, begin: tuple[str, ...], *, most: int = MOST) -> None:
+        self._idle: list[SqlLink] = []
+        self._pool = threading.Lock()
+        self._writing: SqlLink | None = None
+        self.groups = GroupCommit(self._writer, begin, most=most)
+
+    def prepare(self) -> None:
+        """Make the tables that are missing. Raises StoreDamaged: a newer version of Memory Anchor made them."""
+        self.write(self._make_tables)
+
+    def _make_tables(self, link: SqlLink) -> None:
+        for statement in self.dialect.tables():
+            link.run(statement)
+        link.run("insert into meta values('layout', ?) on conflict(name) do nothing", (LAYOUT,))
+        ((layout,),) = link.rows("select value from meta where name = 'layout'")
+        if layout != LAYOUT:
+            raise StoreDamaged(f"{self.place} has tables of version {layout!r}, not {LAYOUT}; update Memory Anchor.")
+
+    def write(self, unit: Callable[[SqlLink], T]) -> T:
+        """Run `unit` in a transaction; return what it returned, durable. All of it is stored, or nothing."""
+        try:
+            return self.groups.write(unit)
+        except CommitFailed as failed:
+            cause = failed.__cause__ or failed
+            raise self.translated(cause) or cause from cause
+        except Exception as error:
+            raise self.translated(error) or error from error
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[SqlLink]:
+        """Lend a connection that sees what is committed; each statement sees one state of the store."""
+        with self._pool:
+            link = self._idle.pop() if self._idle else None
+        try:
+            link = link if link is not None and self.is_alive(link) else self.connect(writes=False)
+            yield link
+        except Exception as error:
+            raise self.translated(error) or error from error
+        finally:
+            if link is not None:
+                self._put_back(link)
+
+    def rows(self, sql: str, values: tuple[str | int | float | bytes | None, ...] = ()) -> list[Row]:
+        with self.reading() as link:
+            return link.rows(sql, values)
+
+    def _put_back(self, link: SqlLink) -> None:
+        with self._pool:
+            if len(self._idle) < POOL_MAX and self.is_alive(link):
+                self._idle.append(link)
+                return
+        link.raw.close()
+
+    def _writer(self) -> SqlLink:
+        if self._writing is None or not self.is_alive(self._writing):
+            self._writing = self.connect(writes=True)
+        return self._writing
+
+    def close(self) -> None:
+        """Close every connection; whoever reads now finishes first, on a connection that is then closed."""
+        with self.groups.lock, self._pool:
+            for link in (*self._idle, *([self._writing] if self._writing else [])):
+                link.raw.close()
+            self._idle, self._writing = [], None
+
+    @abstractmethod
+    def connect(self, *, writes: bool) -> SqlLink: ...
+
+    def is_alive(self, link: SqlLink) -> bool:
+        """Return whether a connection can be used again; one to a file always can."""
+        return not getattr(link.raw, "closed", False)
+
+    @abstractmethod
+    def translated(self, error: BaseException) -> MemoryAnchorError | None:
+        """Return what a foreign error means, None for ours and for bugs. No text of a memory stands in it."""
+
+    @abstractmethod
+    def wipe(self) -> None:
+        """Remove from the files what was deleted. Raises Unavailable: a reader still needs it."""
+
+    @abstractmethod
+    def size_bytes(self) -> int: ...
+
+    @abstractmethod
+    def faults(self) -> list[str]:
+        """Return what the database itself finds damaged, one sentence each."""
+
+
+class Sqlite(Database):
+    dialect = SQLITE
+
+    def __init__(self, path: Path) -> None:
+        """path: of the file, made where it is missing; `IN_MEMORY` for none. Raises Refused, Unavailable, DiskFull."""
+        self.path, self.place = path, str(path)
+        self._is_file = path != IN_MEMORY
+        super().__init__(("begin immediate",), most=MOST if self._is_file else 1)
+        self._checkpoints = _Checkpoints(self._checkpointed)
+        if self._is_file:
+            self._make_file()
+        self.prepare()
+
+    def _make_file(self) -> None:
+        """Make the file readable by its owner alone before SQLite opens it, its name durable."""
+        make_private(self.path.parent)
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o600))
+            sync_folder(self.path.parent)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise file_error(error, self.path) from error
+
+    def write(self, unit: Callable[[SqlLink], T]) -> T:
+        result = super().write(unit)
+        if self._is_file:
+            self._checkpoints.due()
+        return result
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[SqlLink]:
+        if self._is_file:
+            with super().reading() as link:
+                yield link
+            return
+        with self.groups.lock:
+            try:
+                yield self._writer()
+            except Exception as error:
+                raise self.translated(error) or error from error
+
+    def connect(self, *, writes: bool) -> SqlLink:
+        raw = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        # What is not UTF-8 is damage of one row, which its checksum tells; by default the whole answer would fail.
+        raw.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+        pragmas = [f"busy_timeout={WAIT_MS}", "foreign_keys=on", "secure_delete=on", "synchronous=full"]
+        pragmas += ["fullfsync=on", "checkpoint_fullfsync=on"]  # macOS: fsync alone leaves it in the drive's cache
+        if writes:
+            pragmas[1:1] = [f"page_size={PAGE_BYTES}", "auto_vacuum=incremental", "journal_mode=wal"]
+            pragmas.append(f"wal_autocheckpoint={LOG_PAGES_MAX}")
+        else:
+            pragmas.append("query_only=on")
+        try:
+            for pragma in pragmas:
+                raw.execute(f"pragma {pragma}")
+        except BaseException:
+            raw.close()
+            raise
+        link = cast("SqlConnection", raw)
+        return SqlLink(link, mark=self.dialect.mark, in_transaction=lambda: raw.in_transaction)
+
+    def translated(self, error: BaseException) -> MemoryAnchorError | None:
+        if not isinstance(error, sqlite3.Error):
+            return None
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        name = getattr(error, "sqlite_errorname", type(error).__name__)
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreBusy(f"{self.place} is being written by another process; nothing was written, try again.")
+        if code == sqlite3.SQLITE_FULL:
+            return DiskFull(f"{self.place} has no room; nothing was written, free some space and retry.")
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(_NOT_OURS):
+            return StoreDamaged(
+                f"{self.place} cannot be read ({name}); nothing was changed. "
+                "`memory-anchor backup restore` brings back the newest backup."
+            )
+        if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            return Unavailable(
+                f"{self.place} cannot be used ({name}); whether the last write is stored is unknown: look at the disk."
+            )
+        return None
+
+    def _checkpointed(self, mode: str, wait_ms: int) -> bool:
+        """Copy the log into the file; return whether somebody still needed the log."""
+        link = self.connect(writes=True)
+        try:
+            link.run(f"pragma busy_timeout={wait_ms}")
+            return bool(link.rows(f"pragma wal_checkpoint({mode})")[0][0])
+        finally:
+            link.raw.close()
+
+    def wipe(self) -> None:
+        """A reader that began before the deletion keeps the old pages in the log: SQLite says so and does not fail."""
+        try:
+            is_read = self._is_file and self._checkpointed("truncate", WAIT_MS)
+        except sqlite3.Error as error:
+            raise self.translated(error) or error from error
+        if is_read:
+            raise Unavailable(
+                f"{self.place}: what was erased is in no answer any more, and still in the log of the file, which "
+                "somebody reads; end that reader, then erase again."
+            )
+
+    def size_bytes(self) -> int:
+        total = 0
+        for end in _FILES if self._is_file else ():
+            with contextlib.suppress(FileNotFoundError):
+                total += getattr(Path(f"{self.path}{end}").stat(), "st_blocks", 0) * _BLOCK_BYTES
+        return total
+
+    def faults(self) -> list[str]:
+        lines = [str(line) for (line,) in self.rows("pragma integrity_check(20)")]
+        return [] if lines == ["ok"] else [f"{self.place}: {line}" for line in lines]
+
+    def close(self) -> None:
+        self._checkpoints.stop()
+        if self._is_file:
+            with contextlib.suppress(sqlite3.Error):
+                self._checkpointed("truncate", 0)
+        super().close()
+
+
+class _Checkpoints:
+    """Copies the log into the file a quarter of a second after a write, on a thread and a connection of its own.
+
+    So no writer pays for it, and no reader has to look through a long log. A failure costs nothing but time: the log
+    holds what the file does not, and the next write tries again.
+    """
+
+    def __init__(self, checkpoint: Callable[[str, int], bool]) -> None:
+        self._checkpoint = checkpoint
+        self._due, self._stopped, self._starting = threading.Event(), threading.Event(), threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def due(self) -> None:
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None and not self._stopped.is_set():
+                    self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+                    self._thread.start()
+        self._due.set()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._due.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        is_short = True
+        while not self._stopped.is_set():
+            is_written = self._due.wait(None if is_short else SHORTEN_AFTER_S)
+            if is_written and self._stopped.wait(COPY_AFTER_S):
+                return
+            self._due.clear()
+            with contextlib.suppress(sqlite3.Error):
+                self._checkpoint("passive" if is_written else "truncate", 0)
+            is_short = not is_written
+
+
+class Postgresql(Database):
+    """A database on a server. Waits for the lock of writes at most `WAIT_MS`."""
+
+    dialect = POSTGRESQL
+
+    def __init__(self, url: str) -> None:
+        """url: as libpq reads it. Raises Unavailable: no server, no access, or the extra `server` is missing."""
+        try:
+            import psycopg
+        except ImportError:
+            raise extra_missing("server", "database.url postgresql") from None
+        self._url, self._psycopg = url, psycopg
+        self.place = "the PostgreSQL database"
+        super().__init__(("begin", f"select pg_advisory_xact_lock({_ADVISORY_LOCK})"))
+        self.prepare()
+
+    def connect(self, *, writes: bool) -> SqlLink:
+        options = f"-c lock_timeout={WAIT_MS} -c default_transaction_read_only={'off' if writes else 'on'}"
+        raw = self._psycopg.connect(self._url, autocommit=True, connect_timeout=WAIT_MS // 1_000, options=options)
+        in_transaction = self._psycopg.pq.TransactionStatus.INTRANS
+        return SqlLink(
+            cast("SqlConnection", raw),
+            mark=self.dialect.mark,
+            in_transaction=lambda: raw.info.transaction_status == in_transaction,
+        )
+
+    def translated(self, error: BaseException) -> MemoryAnchorError | None:
+        errors = self._psycopg.errors
+        if isinstance(error, UnicodeDecodeError | errors.DataCorrupted | errors.IndexCorrupted):
+            return StoreDamaged(f"{self.place} cannot be read ({type(error).__name__}); restore it from a dump.")
+        if isinstance(error, errors.DiskFull):
+            return DiskFull(f"{self.place} has no room; nothing was written, free some space there and retry.")
+        if isinstance(error, errors.LockNotAvailable):
+            return StoreBusy(f"{self.place} is being written by another engine; nothing was written, try again.")
+        if isinstance(error, errors.DataError):
+            return BadInput(f"{self.place} refuses a value ({type(error).__name__}): a NUL is no text.")
+        if isinstance(error, self._psycopg.OperationalError | errors.ReadOnlySqlTransaction):
+            return Unavailable(
+                f"{self.place} does not answer ({type(error).__name__}); whether the last write is stored is unknown."
+            )
+        return None
+
+    def wipe(self) -> None:
+        """Let the server use the room again. Its own log and its backups are the server's (docs/store.md)."""
+        with contextlib.closing(self.connect(writes=True).raw) as raw:
+            for table in ("version", "term", "vec", "used"):
+                raw.cursor().execute(f"vacuum {table}", ())
+
+    def size_bytes(self) -> int:
+        ((size,),) = self.rows("select pg_database_size(current_database())")
+        return int(size or 0)
+
+    def faults(self) -> list[str]:
+        """The server has checksums of its own, where it was set up with them."""
+        return []
+
+
+def open_database(url: str, default: Path) -> Database:
+    """Return the database that `database.url` names. default: the file of `sqlite`.
+
+    Raises BadInput: neither `sqlite` nor an address of PostgreSQL.
+    """
+    if url.startswith(("postgresql://", "postgres://")):
+        return Postgresql(url)
+    if url != "sqlite":
+        raise BadInput("database.url is neither 'sqlite' nor postgresql://HOST/NAME; the value is not shown")
+    return Sqlite(default)

@@ -1,0 +1,397 @@
+"""The store port over a database: every version, its vectors and its usage in one transaction.
+
+Each method is one statement that reads or one unit that writes. Search is exact and has no index: vectors and words
+are read out of the rows that a filter lets through. That is the reference which faster searches are compared with;
+it costs some 20 ms over 10,000 vectors. Rejected: an index beside it already here, before the truth is one place.
+
+Invariant: a write that returned is durable, and one that raised has stored nothing (docs/store.md names the exception).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from memory_anchor.adapters import revisions
+from memory_anchor.adapters.dict_store import inverse_frequency
+from memory_anchor.adapters.vectors import checked_rows, identity_conflict
+from memory_anchor.base.json_values import items, parsed, record, text, whole
+from memory_anchor.domain.errors import StoreDamaged
+from memory_anchor.domain.model import COLLECTIONS, Memory
+from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
+from memory_anchor.domain.where import Where
+from memory_anchor.store.tables import (
+    COLUMNS,
+    SELECTED,
+    SELECTED_COUNT,
+    STORED,
+    VECTOR,
+    NewRow,
+    condition_of,
+    facet_of,
+    joined_words,
+    memory_of,
+    micros,
+    ordering_of,
+    point_bytes,
+    point_text,
+    row_of,
+    used_of,
+    vector_of,
+    vectors_of,
+)
+
+if TYPE_CHECKING:
+    from memory_anchor.domain.model import Usage
+    from memory_anchor.domain.ports import Matrix
+    from memory_anchor.store.database import Database
+    from memory_anchor.store.group_commit import Row, SqlLink, Value
+
+IDS_PER_QUERY = 500
+ROWS_PER_PIECE = 500
+_NEXT = """select coalesce(max(n), 0) + 1 from
+  (select max(changed) as n from version union all select max(changed) from gone) as numbers"""
+_INSERT = f"insert into version(seq, changed, {', '.join(COLUMNS)}, crc) values({', '.join('?' * (len(COLUMNS) + 3))})"
+_USED = """insert into used(seq, last_at, doc, crc) values(?, ?, ?, ?)
+  on conflict(seq) do update set last_at = excluded.last_at, doc = excluded.doc, crc = excluded.crc"""
+_VECTOR = """insert into vec(seq, names, dense, words, crc) values(?, ?, ?, ?, ?)
+  on conflict(seq) do update set names = excluded.names, dense = excluded.dense,
+  words = excluded.words, crc = excluded.crc"""
+_META = "insert into meta(name, value) values(?, ?) on conflict(name) do update set value = excluded.value"
+_LEASE = """insert into lease(name, holder, ends) values(?, ?, ?)
+  on conflict(name) do update set holder = excluded.holder, ends = excluded.ends"""
+
+
+class SqlStore:
+    """Collections as rows of one database. Thread-safe; several processes may write."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._dialect = database.dialect
+        self._embedders: dict[str, dict[str, EmbedderIdentity]] = {}
+        self.kind = database.dialect.name
+
+    # --- collections -----------------------------------------------------------------------------------------------
+
+    def open_collection(self, name: str, spec: CollectionSpec) -> None:
+        if name not in COLLECTIONS:
+            raise ValueError(f"{name!r} is not one of the collections {COLLECTIONS}")
+        with self._database.reading() as link:
+            stored = _identities(link, name)
+        if stored is None or not spec.embedders.items() <= stored.items():
+            stored = self._database.write(lambda link: _added(link, name, spec.embedders))
+        self._embedders[name] = stored
+
+    def peek(self, name: str) -> tuple[int, Mapping[str, EmbedderIdentity]] | None:
+        with self._database.reading() as link:
+            stored = _identities(link, name)
+        return None if stored is None else (self.count(name, Where()), stored)
+
+    def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
+        return dict(self._embedders[name])
+
+    def reindex(self, name: str, spec: CollectionSpec) -> None:
+        """Give the collection the embedders of `spec`, in one transaction; vectors made by another one are dropped."""
+
+        def unit(link: SqlLink) -> None:
+            before = _identities(link, name) or {}
+            kept = {vector for vector, identity in spec.embedders.items() if before.get(vector) == identity}
+            if before.keys() - kept:
+                self._drop_vectors(link, name, kept)
+            link.run(_META, (_meta_name(name), _identities_text(spec.embedders)))
+
+        self._database.write(unit)
+        self._embedders[name] = dict(spec.embedders)
+
+    def _drop_vectors(self, link: SqlLink, collection: str, kept: set[str]) -> None:
+        last = 0
+        sql = f"""select version.seq, version.point, {VECTOR} from version join vec on vec.seq = version.seq
+          where version.collection = ? and version.seq > ? order by version.seq limit ?"""
+        while rows := link.rows(sql, (collection, last, ROWS_PER_PIECE)):
+            for seq, point, *vector in cast("list[tuple[int, bytes, Value]]", rows):
+                last = seq
+                dense, words = vectors_of(point, tuple(vector), self._database.place)
+                left = {name: row for name, row in dense.items() if name in kept}
+                if len(left) < len(dense):
+                    _write_vector(link, seq, vector_of(point, left, words))
+
+    # --- writes ------------------------------------------------------------------------------------------------------
+
+    def put(self, collection: str, entries: Sequence[Entry]) -> None:
+        embedders = self._embedders[collection]
+        rows = [row_of(collection, entry, checked_rows(entry.vectors, embedders)) for entry in entries]
+        if rows:
+            self._database.write(lambda link: _put(link, collection, rows))
+
+    def set_vectors(self, collection: str, vectors: Mapping[str, Mapping[str, Matrix]]) -> None:
+        embedders = self._embedders[collection]
+        checked = {point_bytes(point): checked_rows(named, embedders) for point, named in vectors.items()}
+
+        def unit(link: SqlLink) -> None:
+            columns = f"version.seq, version.point, {VECTOR}"
+            tables = "version left join vec on vec.seq = version.seq"
+            for seq, point, *vector in _by_point(link, columns, tables, collection, list(checked)):
+                at, number = cast("bytes", point), cast("int", seq)
+                dense, words = vectors_of(at, tuple(vector), self._database.place)
+                _write_vector(link, number, vector_of(at, dense | checked[at], words))
+
+        if checked:
+            self._database.write(unit)
+
+    def set_usage(self, collection: str, usages: Mapping[str, Usage]) -> None:
+        named = {point_bytes(point): usage for point, usage in usages.items()}
+
+        def unit(link: SqlLink) -> None:
+            for seq, point in _by_point(link, "seq, point", "version", collection, list(named)):
+                link.run(_USED, (seq, *used_of(named[cast("bytes", point)])))
+                link.run(f"update version set changed = ({_NEXT}) where seq = ?", (seq,))
+
+        if named:
+            self._database.write(unit)
+
+    def erase(self, collection: str, point_ids: Sequence[str]) -> None:
+        def unit(link: SqlLink) -> None:
+            for seq, point in _by_point(
+                link, "seq, point", "version", collection, [point_bytes(each) for each in point_ids]
+            ):
+                link.run(f"insert into gone(changed, collection, point) values(({_NEXT}), ?, ?)", (collection, point))
+                link.run("delete from version where seq = ?", (seq,))
+
+        if point_ids:
+            self._database.write(unit)
+            self._database.wipe()
+
+    def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
+        def unit(link: SqlLink) -> bool:
+            for owner, ends in link.rows("select holder, ends from lease where name = ?", (name,)):
+                if owner != holder and cast("int", ends) > micros(now):
+                    return False
+            link.run(_LEASE, (name, holder, micros(until)))
+            return True
+
+        return self._database.write(unit)
+
+    # --- reads -------------------------------------------------------------------------------------------------------
+
+    def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
+        columns, tables = _entry_parts(with_vectors)
+        points = [point_bytes(point) for point in point_ids]
+        with self._database.reading() as link:
+            rows = _by_point(link, columns, tables, collection, points)
+        entries = {row[1]: self._entry(row) for row in rows}
+        return [entries[point] for point in points if point in entries]
+
+    def find(
+        self, collection: str, where: Where, *, limit: int, order_by: str | None = None, descending: bool = False
+    ) -> list[Memory]:
+        there, order = "1=1", ""
+        if order_by is not None:
+            column, there = ordering_of(order_by, self._dialect)
+            way = "desc" if descending else "asc"
+            order = f"order by {column} {way}, version.point {way}"
+        rows = self._matches(SELECTED, STORED, collection, where, there=there, end=f"{order} limit {int(limit)}")
+        return [memory_of(row, self._database.place) for row in rows]
+
+    def scan(
+        self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
+    ) -> tuple[list[Entry], str | None]:
+        rows, following = self._page(*_entry_parts(with_vectors), collection, where, page, after)
+        return [self._entry(row) for row in rows], following
+
+    def marks(
+        self, collection: str, where: Where, *, page: int = 500, after: str | None = None
+    ) -> tuple[list[Mark], str | None]:
+        rows, following = self._page("state, point, audience", "version", collection, where, page, after)
+        return [
+            Mark(point_text(cast("bytes", point)), str(state), str(audience)) for state, point, audience in rows
+        ], following
+
+    def count(self, collection: str, where: Where) -> int:
+        return int(self._matches("count(*)", "version", collection, where)[0][0] or 0)
+
+    def facet(self, collection: str, field: str, where: Where, *, limit: int = 1000) -> dict[str, int]:
+        value, tables = facet_of(field, self._dialect)
+        end = f"group by 1 order by 2 desc, 1 limit {int(limit)}"
+        rows = self._matches(f"{value}, count(*)", tables, collection, where, there=f"{value} is not null", end=end)
+        return {str(name): int(count or 0) for name, count in rows}
+
+    def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
+        columns, tables = f"version.point, {VECTOR}", "version join vec on vec.seq = version.seq"
+        points: list[bytes] = []
+        found: list[Matrix] = []
+        for point, *stored in self._matches(columns, tables, collection, where, there="vec.dense is not null"):
+            dense, _ = vectors_of(cast("bytes", point), tuple(stored), self._database.place)
+            if using in dense:
+                points.append(cast("bytes", point))
+                found.append(dense[using])
+        if not found:
+            return []
+        rows, query = np.stack(found), np.asarray(vector, dtype=np.float32)
+        lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(query)
+        return _best(points, rows @ query / np.where(lengths == 0, 1, lengths), limit)
+
+    def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
+        """Rarity is counted over the whole collection, whatever the filter, so every row's words are read."""
+        test, values = condition_of(where, self._dialect)
+        rows = self._database.rows(
+            f"""select version.point, vec.words, case when {test} then 1 else 0 end
+            from version join vec on vec.seq = version.seq where version.collection = ? and vec.words is not null""",
+            (*values, collection),
+        )
+        if not rows or not words.indices:
+            return []
+        terms, weights, owner = joined_words([cast("bytes", row[1]) for row in rows])
+        scores, shares = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
+        for term, weight in zip(words.indices, words.values, strict=True):
+            at = np.flatnonzero(terms == term)
+            scores[owner[at]] += weight * inverse_frequency(len(at), len(rows)) * weights[at]
+            shares[owner[at]] = True
+        kept = np.flatnonzero(shares & np.array([row[2] == 1 for row in rows]))
+        return _best([cast("bytes", rows[each][0]) for each in kept], scores[kept], limit)
+
+    # --- the whole store ---------------------------------------------------------------------------------------------
+
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence for each damage: what the database finds, then each version whose checksum is wrong."""
+        yield from self._database.faults()
+        last = 0
+        while rows := self._database.rows(
+            f"select {SELECTED}, {VECTOR}, version.seq from {STORED} left join vec on vec.seq = version.seq "
+            "where version.seq > ? order by version.seq limit ?",
+            (last, ROWS_PER_PIECE),
+        ):
+            for row in rows:
+                last = cast("int", row[-1])
+                try:
+                    self._entry(row)
+                except Exception as error:
+                    yield str(error)
+
+    def flush(self) -> None:
+        """Do nothing: what a write returned for is on disk."""
+
+    def size_bytes(self) -> int:
+        return self._database.size_bytes()
+
+    def close(self) -> None:
+        self._database.close()
+
+    # --- helpers -----------------------------------------------------------------------------------------------------
+
+    def _matches(
+        self, columns: str, tables: str, collection: str, where: Where, *, there: str = "1=1", end: str = ""
+    ) -> list[Row]:
+        test, values = condition_of(where, self._dialect)
+        return self._database.rows(
+            f"select {columns} from {tables} where version.collection = ? and {there} and {test} {end}",
+            (collection, *values),
+        )
+
+    def _page(
+        self, columns: str, tables: str, collection: str, where: Where, page: int, after: str | None
+    ) -> tuple[list[Row], str | None]:
+        """Return one page in point order and the point that begins the next one; a point is the second column."""
+        test, values = condition_of(where, self._dialect)
+        rows = self._database.rows(
+            f"select {columns} from {tables} where version.collection = ? and version.point >= ? and {test} "
+            f"order by version.point limit {page + 1}",
+            (collection, b"" if after is None else point_bytes(after), *values),
+        )
+        return rows[:page], point_text(cast("bytes", rows[page][1])) if len(rows) > page else None
+
+    def _entry(self, row: Row) -> Entry:
+        """Return the entry of a row of `SELECTED`, with its vectors where `VECTOR` follows."""
+        memory = memory_of(row, self._database.place)
+        vector = row[SELECTED_COUNT : SELECTED_COUNT + 4]
+        if not vector:
+            return Entry(memory)
+        return Entry(memory, *vectors_of(cast("bytes", row[1]), vector, self._database.place))
+
+
+def _entry_parts(with_vectors: bool) -> tuple[str, str]:
+    """Return columns and tables of `SqlStore._entry`."""
+    if not with_vectors:
+        return SELECTED, STORED
+    return f"{SELECTED}, {VECTOR}", f"{STORED} left join vec on vec.seq = version.seq"
+
+
+def _by_point(link: SqlLink, columns: str, tables: str, collection: str, points: Sequence[bytes]) -> list[Row]:
+    """Return the rows of these points that exist, in no order."""
+    rows: list[Row] = []
+    for first in range(0, len(points), IDS_PER_QUERY):
+        piece = points[first : first + IDS_PER_QUERY]
+        sql = f"select {columns} from {tables} where version.collection = ? and version.point in "
+        rows += link.rows(f"{sql}({', '.join('?' * len(piece))})", (collection, *piece))
+    return rows
+
+
+def _put(link: SqlLink, collection: str, rows: Sequence[NewRow]) -> None:
+    """Insert or replace these versions. Raises ChangedMeanwhile: one was changed since it was read."""
+    points = [row.point for row in rows]
+    stored = {
+        point: (cast("int", seq), str(doc))
+        for point, seq, doc in _by_point(link, "point, seq, doc", "version", collection, points)
+    }
+    for row in rows:
+        if row.memory.revision is not None:
+            revisions.check(row.memory, record(parsed(stored[row.point][1])) if row.point in stored else None)
+    number = cast("int", link.rows(_NEXT)[0][0])
+    for changed, row in enumerate({row.point: row for row in rows}.values(), number):
+        seq = stored[row.point][0] if row.point in stored else changed
+        if row.point in stored:  # its terms, vectors and usage go with it
+            link.run("delete from version where seq = ?", (seq,))
+        link.run(_INSERT, (seq, changed, *row.columns, row.crc))
+        link.run_many("insert into term(field, value, seq) values(?, ?, ?)", [(*term, seq) for term in row.terms])
+        if row.vector is not None:
+            link.run(_VECTOR, (seq, *row.vector))
+        if row.used is not None:
+            link.run(_USED, (seq, *row.used))
+
+
+def _write_vector(link: SqlLink, seq: int, vector: Row | None) -> None:
+    """Replace a version's vectors and words."""
+    if vector is None:
+        link.run("delete from vec where seq = ?", (seq,))
+    else:
+        link.run(_VECTOR, (seq, *vector))
+    link.run(f"update version set changed = ({_NEXT}) where seq = ?", (seq,))
+
+
+def _best(points: Sequence[bytes], scores: np.ndarray, limit: int) -> list[Hit]:
+    return [Hit(point_text(points[at]), float(scores[at])) for at in np.argsort(-scores, kind="stable")[:limit]]
+
+
+# --- what a collection was embedded with -----------------------------------------------------------------------------
+
+
+def _meta_name(collection: str) -> str:
+    return f"embedders:{collection}"
+
+
+def _identities(link: SqlLink, collection: str) -> dict[str, EmbedderIdentity] | None:
+    """Return the embedders of a collection, None where it was never opened."""
+    for (stored,) in link.rows("select value from meta where name = ?", (_meta_name(collection),)):
+        try:
+            named = {name: items(value) for name, value in record(parsed(str(stored))).items()}
+            return {name: EmbedderIdentity(text(one[0]), whole(one[1]), text(one[2])) for name, one in named.items()}
+        except (ValueError, IndexError) as error:
+            raise StoreDamaged(f"what {collection} was embedded with cannot be read; restore a backup.") from error
+    return None
+
+
+def _identities_text(embedders: Mapping[str, EmbedderIdentity]) -> str:
+    return json.dumps({name: [one.model, one.dimensions, one.roles] for name, one in embedders.items()})
+
+
+def _added(link: SqlLink, collection: str, wanted: Mapping[str, EmbedderIdentity]) -> dict[str, EmbedderIdentity]:
+    """Add embedders to a collection; return all it has. Raises WrongEmbedder: one has another identity there."""
+    stored = _identities(link, collection) or {}
+    if conflict := identity_conflict(collection, stored, wanted):
+        raise conflict
+    stored |= wanted
+    link.run(_META, (_meta_name(collection), _identities_text(stored)))
+    return stored

@@ -1,0 +1,334 @@
+"""The tables, in one text for SQLite and PostgreSQL; a memory as rows of them; a `Where` as their SQL.
+
+A version is one row: its payload as JSON text (`doc`), and as columns what is filtered or ordered by often. Other
+fields of a filter are read out of `doc`; lists (tags, people, request keys) are rows of `term`; usage, which moves
+without the text, and vectors have tables of their own. PostgreSQL keeps `doc` as text too: jsonb would rewrite it.
+
+`changed` is one counter over every write of a row, erasing included (`gone`): who follows the store asks for what is
+above the number they have seen. A version's `seq` is the number of its first write, so it is never used twice.
+
+Each row carries a checksum over its columns and its text, each vector another one: `integrity_check` finds nothing
+wrong with a flipped bit inside a text, and one in an audience would show a memory to the wrong reader.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, assert_never, cast
+
+import numpy as np
+
+from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
+from memory_anchor.adapters.revisions import with_revision
+from memory_anchor.base.json_values import parsed, record
+from memory_anchor.domain.errors import BadInput, StoreDamaged
+from memory_anchor.domain.model import FOREVER, Memory, Usage
+from memory_anchor.domain.ports import WORDS, SparseVector
+from memory_anchor.domain.where import INDEXED_FIELDS, AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
+from memory_anchor.store.group_commit import Row, Value
+
+if TYPE_CHECKING:
+    from memory_anchor.domain.ports import Entry, Matrix
+
+LAYOUT = "1"
+"""The version of these tables, kept in `meta`."""
+TABLES = """
+create table if not exists meta(name {text} primary key, value {text} not null){packed};
+create table if not exists version(seq {key} primary key, changed bigint not null unique, crc bigint not null,
+  collection {text} not null, point {blob} not null, id {text} not null, version bigint not null,
+  layer {text} not null, type {text} not null, account {text} not null, project {text} not null,
+  audience {text} not null, state {text} not null, conversation {text} not null, conversation_seq bigint,
+  hash {text} not null, recorded_at bigint not null, recorded_to bigint not null, valid_from bigint not null,
+  valid_to bigint not null, happened_at bigint not null, when_at bigint, expires_at bigint, doc {text} not null,
+  unique(collection, point), unique(id, version, collection));
+create index if not exists by_time on version(collection, state, audience, happened_at);
+create index if not exists by_type on version(collection, state, audience, type);
+create index if not exists by_hash on version(hash);
+create index if not exists by_conversation on version(collection, conversation, conversation_seq);
+create table if not exists term(field bigint not null, value {text} not null,
+  seq bigint not null references version(seq) on delete cascade, primary key(field, value, seq)){packed};
+create index if not exists term_of on term(seq);
+create table if not exists vec(seq {key} primary key references version(seq) on delete cascade,
+  crc bigint not null, names {text} not null, dense {blob}, words {blob});
+create table if not exists used(seq {key} primary key references version(seq) on delete cascade,
+  crc bigint not null, last_at bigint, doc {text} not null);
+create table if not exists gone(changed {key} primary key, collection {text} not null, point {blob} not null);
+create table if not exists lease(name {text} primary key, holder {text} not null, ends bigint not null){packed}
+"""
+"""Times are microseconds since 1970, UTC."""
+COLUMNS = (
+    *("collection", "point", "id", "version", "layer", "type", "account", "project", "audience", "state"),
+    *("conversation", "conversation_seq", "hash", "recorded_at", "recorded_to", "valid_from", "valid_to"),
+    *("happened_at", "when_at", "expires_at", "doc"),
+)
+"""What the checksum of a version covers, in this order."""
+SELECTED = f"{', '.join(f'version.{name}' for name in COLUMNS)}, version.crc, used.last_at, used.doc, used.crc"
+SELECTED_COUNT = len(COLUMNS) + 4
+"""What `memory_of` reads, from `STORED`."""
+STORED = "version left join used on used.seq = version.seq"
+VECTOR = "vec.names, vec.dense, vec.words, vec.crc"
+"""What `vectors_of` reads."""
+TERMS = {"tag": 1, "who": 2, "request_keys": 3}
+"""Fields of several values -> their number in `term`."""
+_LAST_AT = "(select last_at from used where used.seq = version.seq)"
+_RENAMED = {"content_hash": "hash", "when": "happened_at", "last_at": _LAST_AT}
+"""Fields of a filter whose column has another name; `when` is ordered by what the index has."""
+_THERE = {"when": "when_at"}
+"""Fields that a version has only where this column holds something."""
+_NOT_IN_DOC = ("usage", "last_at")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_TERM_WEIGHT = np.dtype([("term", "<u4"), ("weight", "<f4")])
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class SqlDialect:
+    """What the two databases say differently.
+
+    types: names in `TABLES`. json: how a field of `doc` is read, null where it has none.
+    """
+
+    name: str
+    mark: str
+    types: Mapping[str, str]
+    json: str
+
+    def tables(self) -> list[str]:
+        return TABLES.format(**self.types).split(";")
+
+
+SQLITE = SqlDialect(
+    "sqlite",
+    "?",
+    {"text": "text", "blob": "blob", "key": "integer", "packed": " without rowid"},
+    "json_extract(version.doc, '$.{}')",
+)
+POSTGRESQL = SqlDialect(
+    "postgresql",
+    "%s",
+    {"text": 'text collate "C"', "blob": "bytea", "key": "bigint", "packed": ""},
+    "(version.doc::json ->> '{}')",
+)
+
+
+def micros(instant: datetime) -> int:
+    return (instant - _EPOCH) // _MICROSECOND
+
+
+def _micros_of(instant: datetime | None) -> int | None:
+    return None if instant is None else micros(instant)
+
+
+def point_bytes(point_id: str) -> bytes:
+    return bytes.fromhex(point_id.replace("-", ""))
+
+
+def point_text(point: bytes) -> str:
+    digits = point.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """A version to be written. columns: as `COLUMNS`; vector: as `VECTOR`; used: as `used_of`, None while unused."""
+
+    memory: Memory
+    point: bytes
+    columns: Row
+    crc: int
+    terms: frozenset[tuple[int, str]]
+    vector: Row | None
+    used: Row | None
+
+
+def row_of(collection: str, entry: Entry, rows: Mapping[str, Matrix]) -> NewRow:
+    """Return the version of an entry as it is stored. rows: its dense vectors, checked.
+
+    Raises BadInput: a text holds half a character.
+    """
+    memory = entry.memory
+    point = point_bytes(memory.point_id)
+    payload = with_revision(to_payload(memory), None)
+    doc = {name: value for name, value in payload.items() if name not in _NOT_IN_DOC}
+    columns: Row = (
+        *(collection, point, memory.id, memory.version, memory.layer.value, memory.type.value, memory.scope.account),
+        *(memory.scope.project, memory.audience, memory.state, memory.scope.conversation, memory.conversation_seq),
+        *(memory.content_hash, micros(memory.recorded_at), micros(memory.recorded_to or FOREVER)),
+        *(micros(memory.valid_from), micros(memory.valid_to or FOREVER), micros(memory.happened_at)),
+        *(_micros_of(memory.when), _micros_of(memory.expires_at), _compact(doc)),
+    )
+    values: dict[str, Sequence[str]] = {
+        "tag": [tag.name for tag in memory.tags],
+        "who": memory.who,
+        "request_keys": [receipt.key for receipt in memory.receipts],
+    }
+    try:
+        crc = _checksum(columns)
+    except UnicodeEncodeError as error:
+        raise BadInput(f"memory {memory.id!r} holds half a character, which no store keeps; leave it out.") from error
+    return NewRow(
+        memory,
+        point,
+        columns,
+        crc,
+        frozenset((TERMS[name], value) for name, found in values.items() for value in found),
+        vector_of(point, rows, entry.words),
+        used_of(memory.usage) if memory.usage != Usage() else None,
+    )
+
+
+def used_of(usage: Usage) -> Row:
+    """Return the columns of `used`: last_at, JSON, checksum."""
+    columns: Row = (_micros_of(usage.last_at), _compact(usage_payload(usage)))
+    return (*columns, _checksum(columns))
+
+
+def vector_of(point: bytes, rows: Mapping[str, Matrix], words: SparseVector | None) -> Row | None:
+    """Return the columns of `vec`: lengths by name, float32 rows one after the other, terms with weights, checksum.
+
+    None: nothing to be stored.
+    """
+    if not rows and not (words and words.indices):
+        return None
+    names = _compact({name: len(rows[name]) for name in sorted(rows)})
+    dense = b"".join(np.asarray(rows[name], "<f4").tobytes() for name in sorted(rows)) or None
+    weights = None
+    if words and words.indices:
+        weights = np.array(list(zip(words.indices, words.values, strict=True)), _TERM_WEIGHT).tobytes()
+    return names, dense, weights, _vector_checksum(point, names, dense, weights)
+
+
+def memory_of(row: Row, place: str) -> Memory:
+    """Return the memory of a row that starts with `SELECTED`. Raises StoreDamaged: it is not as it was written."""
+    count = len(COLUMNS)
+    columns, crc, used = row[:count], row[count], row[count + 1 : SELECTED_COUNT]
+    if _checksum(columns) != crc or (used[2] is not None and _checksum(used[:2]) != used[2]):
+        raise damaged(place, columns[1], str(columns[2]))
+    try:
+        payload: Payload = dict(record(parsed(str(columns[-1]))))
+        return from_payload({**payload, **record(parsed(str(used[1])))} if used[2] is not None else payload)
+    except (ValueError, BadInput) as error:
+        raise damaged(place, columns[1], str(columns[2])) from error
+
+
+def vectors_of(point: bytes, vector: Row, place: str) -> tuple[dict[str, Matrix], SparseVector | None]:
+    """Return the dense rows and the words of a row that starts with `VECTOR`. Raises StoreDamaged."""
+    names, dense, words, crc = cast("tuple[str | None, bytes | None, bytes | None, int]", vector[:4])
+    if names is None:
+        return {}, None
+    if _vector_checksum(point, names, dense, words) != crc:
+        raise damaged(place, point)
+    rows: dict[str, Matrix] = {}
+    at = 0
+    for name, length in record(parsed(names)).items():
+        rows[name] = np.frombuffer(dense or b"", "<f4", count=cast("int", length), offset=4 * at).astype(np.float32)
+        at += cast("int", length)
+    return rows, None if words is None else _words_of(words)
+
+
+def _words_of(words: bytes) -> SparseVector:
+    weights = np.frombuffer(words, _TERM_WEIGHT)
+    return SparseVector(tuple(weights["term"].tolist()), tuple(weights["weight"].tolist()))
+
+
+def joined_words(blobs: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the terms and the weights of many rows' words in one array each, and of each the number of its row."""
+    weights = np.frombuffer(b"".join(blobs), _TERM_WEIGHT)
+    owner = np.repeat(np.arange(len(blobs)), [len(blob) // _TERM_WEIGHT.itemsize for blob in blobs])
+    return weights["term"], weights["weight"].astype(np.float64), owner
+
+
+def _checksum(columns: Row) -> int:
+    return zlib.crc32("\x1f".join(map(str, columns)).encode("utf-8", "surrogateescape"))
+
+
+def _vector_checksum(point: bytes, names: str, dense: bytes | None, words: bytes | None) -> int:
+    head = zlib.crc32(names.encode("utf-8", "surrogateescape"), zlib.crc32(point))
+    return zlib.crc32(words or b"", zlib.crc32(dense or b"", head))
+
+
+def damaged(place: str, point: Value, id: str = "") -> StoreDamaged:
+    """Return the error that names a version which is not as it was written."""
+    named = point_text(point) if isinstance(point, bytes) else str(point)
+    return StoreDamaged(
+        f"{place}: version {named}{f' of memory {id}' if id else ''} is not as it was written; nothing was changed. "
+        "`memory-anchor backup restore` brings back the newest backup."
+    )
+
+
+# --- filters ---------------------------------------------------------------------------------------------------------
+
+
+def condition_of(where: Where, dialect: SqlDialect) -> tuple[str, list[Value]]:
+    """Return the SQL that is true of the rows of `version` that fulfil `where`, and its values."""
+    parts: list[str] = []
+    values: list[Value] = []
+    for is_wanted, conditions in ((True, where.all_of), (False, where.none_of)):
+        for condition in conditions:
+            sql, more = _test(condition, dialect)
+            parts.append(sql if is_wanted else f"not coalesce({sql}, 1=0)")
+            values += more
+    return " and ".join(parts) or "1=1", values
+
+
+def ordering_of(field: str, dialect: SqlDialect) -> tuple[str, str]:
+    """Return what a field is ordered by, and the condition that a version has it."""
+    column = _column(field, dialect)
+    return column, f"{_THERE.get(field, column)} is not null"
+
+
+def facet_of(field: str, dialect: SqlDialect) -> tuple[str, str]:
+    """Return the value that a keyword field is counted by, and the tables it is read from."""
+    if number := TERMS.get(field):
+        return "term.value", f"version join term on term.seq = version.seq and term.field = {number}"
+    return _column(field, dialect), "version"
+
+
+def _test(condition: Condition, dialect: SqlDialect) -> tuple[str, list[Value]]:
+    match condition:
+        case OneOf(field, wanted):
+            kind = int if INDEXED_FIELDS[field] == "integer" else str
+            values: list[Value] = [value for value in wanted if isinstance(value, kind)]
+            marks = ", ".join("?" * len(values))
+            return (_of_field(field, "{} in " + f"({marks})", dialect), values) if values else ("1=0", [])
+        case StartsWith(field, prefix):
+            return _of_field(field, "substr({}, 1, ?) = ?", dialect), [len(prefix), prefix]
+        case Between(field, at_least, below):
+            column, is_there = ordering_of(field, dialect)
+            bounds = [(">=", at_least), ("<", below)]
+            parts = [f"{column} {sign} ?" for sign, bound in bounds if bound is not None]
+            return f"({' and '.join([*parts, is_there])})", [_bound(bound) for _, bound in bounds if bound is not None]
+        case HasVector(name):
+            test = "vec.words is not null" if name == WORDS else "vec.names like ?"
+            sql = f"exists(select 1 from vec where vec.seq = version.seq and {test})"
+            return sql, [] if name == WORDS else [f'%"{name}":%']
+        case AnyOf(options):
+            tests = [condition_of(option, dialect) for option in options]
+            values = [value for _, more in tests for value in more]
+            return f"({' or '.join(f'({sql})' for sql, _ in tests) or '1=0'})", values
+        case _:
+            assert_never(condition)
+
+
+def _of_field(field: str, test: str, dialect: SqlDialect) -> str:
+    if number := TERMS.get(field):
+        return f"version.seq in (select seq from term where field = {number} and {test.format('value')})"
+    return f"({test.format(_column(field, dialect))})"
+
+
+def _column(field: str, dialect: SqlDialect) -> str:
+    if field in _RENAMED:
+        return _RENAMED[field]
+    return f"version.{field}" if field in COLUMNS else dialect.json.format(field)
+
+
+def _bound(bound: datetime | float) -> Value:
+    return micros(bound) if isinstance(bound, datetime) else bound

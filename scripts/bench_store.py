@@ -1,0 +1,184 @@
+"""Figures of the store in a database beside the embedded store, in one run: the same memories, in turn.
+
+    python scripts/bench_store.py [--memories 10000] [--saves 200] [--folder DIR]     prints JSON with ratios
+
+Both stores are used through their port. A save is one `put` of a version with its vector (384 numbers) and words,
+durable on return. CPU is that of the process, other threads
+included, so the checkpoints of the database count. A ratio is database / embedded: below 1 the database is faster; for
+the rate of eight writers above 1 is faster. Reads are medians of `REPEATS` calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import sqlite3
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from memory_anchor.adapters.edge_store import EdgeStore
+from memory_anchor.base.hashing import content_hash
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Tag, Visibility
+from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, MemoryStore
+from memory_anchor.domain.where import Between, OneOf, Where
+from memory_anchor.language.indexing import searched_words
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.store.database import Sqlite
+from memory_anchor.store.sql_store import SqlStore
+
+EVENTS = Layer.EVENT_LOG.value
+SPEC = CollectionSpec({DENSE: EmbedderIdentity("bench", 384)})
+START = datetime(2025, 1, 1, tzinfo=UTC)
+WRITERS = 8
+REPEATS = 15
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def lines() -> list[str]:
+    """Return the sentences of our own pages that are long enough to be memories."""
+    found = [line.strip() for page in sorted(DOCS.glob("*.md")) for line in page.read_text("utf-8").splitlines()]
+    return [line for line in found if len(line) > 60]
+
+
+def entry(number: int, texts: list[str], rng: random.Random, rows: np.random.Generator) -> Entry:
+    at = START + timedelta(minutes=8 * number)
+    text = f"{rng.choice(texts)[:220]} ({number}) {rng.choice(texts)[:120]}"
+    memory = Memory(
+        f"m{number}",
+        text,
+        Layer.EVENT_LOG,
+        MemoryType.EVENT,
+        Scope(project=f"p{number % 5}", conversation=f"c{number // 50}"),
+        at,
+        at,
+        when=at,
+        visibility=Visibility.PROJECT,
+        tags=(Tag(f"t{rng.randrange(200)}"), Tag(f"u{rng.randrange(200)}")),
+        who=(f"w{number % 30}",),
+        content_hash=content_hash(text),
+        author="agent:bench",
+        conversation_seq=number % 50,
+    )
+    row = rows.standard_normal(384).astype(np.float32)
+    return Entry(memory, {DENSE: row / np.linalg.norm(row)}, searched_words(memory))
+
+
+Stores = dict[str, MemoryStore]
+
+
+def saved(stores: Stores, entries: list[Entry]) -> dict[str, dict[str, float]]:
+    """Save the entries one by one, each in both stores in turn; return p50 and CPU of a save in ms."""
+    walls: dict[str, list[float]] = {name: [] for name in stores}
+    cpus: dict[str, list[float]] = {name: [] for name in stores}
+    for one in entries:
+        for name, store in stores.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            store.put(EVENTS, [one])
+            walls[name].append(1e3 * (time.perf_counter() - wall))
+            cpus[name].append(1e3 * (time.process_time() - cpu))
+    return {
+        "save p50 ms": {name: statistics.median(found) for name, found in walls.items()},
+        "save CPU ms": {name: statistics.fmean(found) for name, found in cpus.items()},
+    }
+
+
+def rate(store: MemoryStore, entries: list[Entry]) -> float:
+    """Return the saves a second of eight threads."""
+    ready = threading.Barrier(WRITERS + 1)
+
+    def write(thread: int) -> None:
+        ready.wait()
+        for one in entries[thread::WRITERS]:
+            store.put(EVENTS, [one])
+
+    threads = [threading.Thread(target=write, args=(thread,)) for thread in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    began = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return len(entries) / (time.perf_counter() - began)
+
+
+def reads(points: list[str], memories: int) -> dict[str, Callable[[MemoryStore], object]]:
+    live = OneOf("state", ("active", "disputed"))
+    mine = Where((live, OneOf("audience", ("p|local|p1",))))
+    middle = START + timedelta(minutes=8 * memories // 2)
+    period = Between("when", middle, middle + timedelta(days=2))
+    newest = {"order_by": "when", "descending": True}
+    return {
+        "list the newest 50": lambda store: store.find(EVENTS, Where((live,)), limit=50, **newest),
+        "list the newest 50 of one audience": lambda store: store.find(EVENTS, mine, limit=50, **newest),
+        "200 by id": lambda store: store.get(EVENTS, points),
+        "by tag": lambda store: store.find(EVENTS, Where((OneOf("tag", ("t7",)),)), limit=100),
+        "two days": lambda store: store.find(EVENTS, Where((period,)), limit=400),
+        "two days of one audience": lambda store: store.find(EVENTS, mine.and_(period), limit=400),
+        "count by audience": lambda store: store.count(EVENTS, mine),
+        "facet of types": lambda store: store.facet(EVENTS, "type", Where((live,))),
+        "page of 500 with vectors": lambda store: store.scan(EVENTS, Where(), with_vectors=True),
+    }
+
+
+def read(stores: Stores, points: list[str], memories: int) -> dict[str, dict[str, float]]:
+    figures: dict[str, dict[str, float]] = {}
+    for what, call in reads(points, memories).items():
+        cpus: dict[str, list[float]] = {name: [] for name in stores}
+        for _ in range(REPEATS):
+            for name, store in stores.items():
+                cpu = time.process_time()
+                call(store)
+                cpus[name].append(1e3 * (time.process_time() - cpu))
+        figures[f"{what}, CPU ms"] = {name: statistics.median(found) for name, found in cpus.items()}
+    return figures
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--memories", type=int, default=10_000)
+    asked.add_argument("--saves", type=int, default=200)
+    asked.add_argument("--folder", type=Path, default=None, help="where the stores lie: a disk, not tmpfs")
+    options = asked.parse_args()
+    rng, rows, texts = random.Random(1), np.random.default_rng(1), lines()
+    more = options.saves * 2
+    entries = [entry(number, texts, rng, rows) for number in range(options.memories + more)]
+    filled, alone, together = entries[:-more], entries[-more : -options.saves], entries[-options.saves :]
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        base = Path(folder)
+        with (
+            DirectoryLock.acquire(base / "edge", role="bench") as lock,
+            closing(EdgeStore(base / "edge" / "store", lock=lock)) as edge,
+            closing(SqlStore(Sqlite(base / "sql" / "memory.db"))) as sql,
+        ):
+            stores: Stores = {"embedded": edge, "database": sql}
+            for store in stores.values():
+                store.open_collection(EVENTS, SPEC)
+                for first in range(0, len(filled), 500):
+                    store.put(EVENTS, filled[first : first + 500])
+            figures = saved(stores, alone)
+            figures |= {f"rate of {WRITERS} writers": {name: rate(store, together) for name, store in stores.items()}}
+            points = [one.memory.point_id for one in rng.sample(filled, min(200, len(filled)))]
+            figures |= read(stores, points, options.memories)
+            sql.close()
+            edge.flush()
+            size = {name: store.size_bytes() / 2**20 for name, store in stores.items()}
+    figures["disk MiB"] = size
+    for figure in figures.values():
+        figure["ratio"] = figure["database"] / figure["embedded"]
+    shown = {what: {name: round(value, 3) for name, value in figure.items()} for what, figure in figures.items()}
+    machine = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version, "machine": platform.machine()}
+    print(json.dumps({**machine, "memories": options.memories, "figures": shown}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
