@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from false_engine import FalseEngine
 from human_seat import Engine, Seat
 
 from memory_anchor.domain.errors import Refused
@@ -26,49 +23,8 @@ CALLER = Preamble(client="cli", project_dir="", zone="UTC")
 TEXT = "The boiler is checked on Mondays"
 
 
-class FalseEngine:
-    """What an agent puts in the engine's place: it writes down every byte and answers as an engine would."""
-
-    def __init__(self, data: Path, kind: str) -> None:
-        self.heard: list[bytes] = []
-        self._listener = socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET)
-        where = str(data.parent / "false.sock") if kind == "unix" else ("127.0.0.1", 0)
-        self._listener.bind(where)
-        self._listener.listen()
-        address = {"unix": where} if kind == "unix" else {"tcp": self._listener.getsockname()[1], "token": "t" * 32}
-        (data / "run").mkdir(parents=True, exist_ok=True)
-        state = {"pid": os.getpid(), "version": "0.1.0", "state": "serving", "address": address}
-        (data / "run" / "engine.json").write_text(json.dumps(state))
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                link, _ = self._listener.accept()
-            except OSError:
-                return
-            with link:
-                line = b""
-                while not line.endswith(b"\n"):
-                    line += link.recv(1 << 16)
-                self.heard.append(line)
-                asked = json.loads(line)
-                answer: dict[str, Any] = {"outcome": "added", "id": "x", "layer": "verified_fact", "status": "active"}
-                if asked.get("name") == CHALLENGE_CALL:
-                    answer = {"challenge": "c" * 32}
-                link.sendall(json.dumps({"anchor": 1, "ok": True, "result": answer}).encode() + b"\n")
-
-    def close(self) -> None:
-        self._listener.close()
-
-
-@contextmanager
-def false_engine(data: Path, kind: str) -> Iterator[FalseEngine]:
-    engine = FalseEngine(data, kind)
-    try:
-        yield engine
-    finally:
-        engine.close()
+def added(_name: str, _given: dict[str, Any]) -> dict[str, Any]:
+    return {"outcome": "added", "id": "x", "layer": "verified_fact", "status": "active"}
 
 
 @pytest.mark.parametrize("kind", ["unix", pytest.param("tcp", marks=pytest.mark.slow)])
@@ -76,7 +32,7 @@ def test_a_false_engine_hears_no_passphrase_no_key_and_nothing_it_could_use(tmp_
     """Attack A5: on a real terminal, against a socket that records everything."""
     seat = Seat(tmp_path)
     human_of(seat.data)
-    with false_engine(seat.data, kind) as engine:
+    with FalseEngine(seat.data, added, kind=kind) as engine:
         code, screen = seat.human("add", TEXT, "--human", answers=[("Passphrase", PASSPHRASE)])
     assert code == 0, screen
     heard = b"".join(engine.heard)

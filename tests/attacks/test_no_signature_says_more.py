@@ -11,9 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import os
 import re
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -25,6 +23,7 @@ from typing import Any
 
 import pytest
 from commandtable import that_ask
+from false_engine import FalseEngine
 from typer.testing import CliRunner
 
 from memory_anchor.base.hashing import stable_hash
@@ -32,7 +31,6 @@ from memory_anchor.domain.rights import purge_digest
 from memory_anchor.extensions.devices import commands as devices
 from memory_anchor.front.cli import care, constitution, init, keep, passphrase, review
 from memory_anchor.front.cli.app import app
-from memory_anchor.front.cli.link import CHALLENGE_CALL
 from memory_anchor.identity import signed_requests
 from memory_anchor.identity.keys import Signer, digest_of
 from memory_anchor.identity.statements import Decided, Statement
@@ -118,43 +116,6 @@ class Liar:
             **{"conflicts": 0, "done": True, "entries": 1, "name": self.mark(), "paused": False, "begun": False},
             **{"passages": 1, "documents": 1, "chunks": 1, "account": self.mark(), "keys": [], "by": self.mark()},
         }
-
-
-class FalseEngine:
-    """What an agent puts in the engine's place: it answers every call on the socket that `run/engine.json` names."""
-
-    def __init__(self, data: Path, liar: Liar) -> None:
-        self.liar, self.heard = liar, list[str]()
-        self._listener = socket.socket(socket.AF_UNIX)
-        path = str(data.parent / "false.sock")
-        self._listener.bind(path)
-        self._listener.listen()
-        (data / "run").mkdir(parents=True, exist_ok=True)
-        state = {"pid": os.getpid(), "version": "0.1.0", "state": "serving", "address": {"unix": path}}
-        (data / "run" / "engine.json").write_text(json.dumps(state))
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                link, _ = self._listener.accept()
-            except OSError:
-                return
-            with link:
-                line = b""
-                while not line.endswith(b"\n"):
-                    if not (more := link.recv(1 << 16)):
-                        break
-                    line += more
-                if line.endswith(b"\n"):
-                    asked = json.loads(line)
-                    name, given = str(asked.get("name")), asked.get("arguments") or {}
-                    self.heard.append(name)
-                    told = {"challenge": "c" * 32} if name == CHALLENGE_CALL else self.liar.answer(name, given)
-                    link.sendall(json.dumps({"anchor": 1, "ok": True, "result": told}).encode() + b"\n")
-
-    def close(self) -> None:
-        self._listener.close()
 
 
 class FalseServer:
@@ -278,7 +239,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(devices, "_device", lambda _: SimpleNamespace(folder_id="shared", folder=str(home)))
     human_of(data)
     liar = Liar()
-    engine, server = FalseEngine(data, liar), FalseServer(liar)
+    engine, server = FalseEngine(data, liar.answer), FalseServer(liar)
     scene = Scene(tmp_path, liar, engine, server)
     arguments: dict[str, Mapping[str, Any]] = {}
     decision, signed = signed_requests.decision, Signer._signed
