@@ -173,8 +173,11 @@ class Utterance:
 
     @property
     def judged(self) -> Utterance:
-        """What says what it is worth: a yes is worth what it agrees to, as if its user had said that."""
-        return replace(self, text=self.previous.rstrip("?？。. "), previous="") if self.assents else self
+        """What says what it is worth: a yes is worth what it agrees to, as if its user had said, not asked, that."""
+        proposed = self.previous.rstrip("?？。. ")
+        if not _OF_ONESELF.search(proposed):  # what one offers to do oneself is an order
+            proposed = _QUESTION_FORM.sub("", proposed)
+        return replace(self, text=proposed, previous="") if self.assents else self
 
     @property
     def embedded_text(self) -> str:
@@ -191,6 +194,11 @@ _ASKS = bounded(r"[?？]\W*$|(?:吗|呢|么|没有|没)[\s。.!！]*$")
 _ASSENTS = bounded(
     r"\W*(?:(?:yes|yep|yeah|ok(?:ay)?|sure|agreed|exactly|absolutely|sounds good|go ahead|please do|do (?:it|that)"
     r"|let['’]s do (?:it|that))(?![a-z])|好|行|可以|对|嗯|没问题|同意|就这么|就这样|就按)",
+    re.I,
+)
+_QUESTION_FORM = bounded(
+    r"\A\W*(?:shall|should|can|could|may|will|would)\s+|(?:[,，]?\s*(?:可以|行|好|对))?[吗么呢]\Z"
+    r"|要不要|是不是|能不能|可不可以|是否",
     re.I,
 )
 _PROPOSES = bounded(
@@ -246,7 +254,7 @@ _WORDS: tuple[re.Pattern[str], ...] = tuple(
         r"|怎么|什么|哪|为什么|多少|几|要不要|能不能|可不可以|是不是|有没有",
     )
 )
-_ACKNOWLEDGES = _WORDS[10]
+_OF_ONESELF, _ACKNOWLEDGES = _WORDS[2], _WORDS[10]
 _NUMBER = re.compile(r"\d")
 _LITERAL = bounded(
     r"[`'\"“”‘’「][^`'\"“”‘’「」\n]{1,60}[`'\"“”‘’」]|[A-Za-z0-9]+[_/\\=@#:][\w./@#=-]+|--[a-z]|[a-z][A-Z]"

@@ -471,6 +471,8 @@ AGREED = (
     ("I propose to keep the retry limit at 5 for every client.", "Agreed."),
     ("建议以后把依赖版本都锁死，因为每次升级都出问题。", "可以，就这样。"),
     ("要不以后所有 PR 都必须先 squash 再合并？", "好，就这么办。"),
+    ("Shall we name feature branches after the ticket, always?", "Agreed."),
+    ("要不要统一用 pnpm 管理依赖？", "好，就这样"),
 )
 NOT_AGREED = (
     ("Should I run the tests?", "Yes, do that."),
