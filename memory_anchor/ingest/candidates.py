@@ -188,7 +188,8 @@ def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity
             continue
         if covers(text, candidate.content):
             return None
-        if likeness(text, candidate.content, similarity(text, candidate.content))[0] is Likeness.CONFLICT:
+        is_other = any(compare(text, said) is not Kind.NONE for said in (candidate.content, candidate.quote))
+        if is_other or likeness(text, candidate.content, similarity(text, candidate.content))[0] is Likeness.CONFLICT:
             predicted = text
             kind = "preference_shift" if candidate.type is MemoryType.PREFERENCE else "contradiction"
             importance = min(1.0, candidate.importance + 0.2)

@@ -47,6 +47,7 @@ from memory_anchor.ingest.capture_classifier import (
 )
 from memory_anchor.ingest.messages import Message, prose_of, recalled_text
 from memory_anchor.ingest.naming import naming_rules
+from memory_anchor.ingest.relations import wording
 from memory_anchor.language.fences import instruction_like
 from memory_anchor.language.perspective import by_user, title, without_opening
 from memory_anchor.language.safe_regex import bounded
@@ -416,6 +417,10 @@ _COMMAND_HEAD = re.compile(
     r"(?P<command>[^|;&\n]{2,400})"
 )
 
+_RUNNER = re.compile(
+    r"\A(?:python[\d.]{0,5} -m|npx|bunx|uvx|(?:uv|poetry|pdm) run|(?:npm|pnpm|yarn) exec) ([\w-]{1,64})"
+)
+
 
 def _commands(messages: Iterable[Message]) -> list[tuple[str, int]]:
     """Return (command, seq) of each shell call, without its `cd`, environment and pipes."""
@@ -431,6 +436,12 @@ def _commands(messages: Iterable[Message]) -> list[tuple[str, int]]:
     return commands
 
 
+def _programs(command: str) -> set[str]:
+    """Return the program of a command, and the one that it runs: unittest in "python -m unittest"."""
+    run = _RUNNER.match(command)
+    return {command.split()[0]} | ({run[1]} if run else set())
+
+
 def _from_tool_calls(
     messages: Sequence[Message], known: Sequence[str], said: Sequence[Candidate], rows: Rows | None
 ) -> list[Candidate]:
@@ -441,19 +452,22 @@ def _from_tool_calls(
     commands = _commands(messages)
     last = dict(commands)
     candidates: list[Candidate] = []
-    programs: Counter[str] = Counter(command.split()[0] for command, _ in commands)
-    for family in RIVALS:
-        used = [name for name in family if programs[name]]
-        for text in known if used else ():
-            words = set(read(text).tokens)
-            expected = [name for name in family if name in words]
-            for name in used:
-                if expected and name not in expected:
-                    size = deviation(programs[name], sum(programs[rival] for rival in expected))
-                    example = next(command for command, _ in commands if command.split()[0] == name)
-                    gap = gap_of(text[:MAX_CHARS], example, "new_behavior", size)
-                    content = f"Commands here were run with `{name}`, where `{expected[0]}` was expected."
-                    candidates.append(_workflow(content, example, last[example], gap))
+    programs: Counter[str] = Counter(program for command, _ in commands for program in _programs(command))
+    for text in known if commands else ():
+        rule = read(text)
+        refused = rule.refused | wording(text).over
+        asked = {token for token in rule.tokens if not {token, *read(token).content} & refused}
+        for name in sorted(programs):
+            family = next((rivals for rivals in RIVALS if name in rivals), ())
+            expected = [rival for rival in family if rival in asked]
+            if name in asked or not (expected or name in rule.tokens):
+                continue
+            size = deviation(programs[name], sum(programs[rival] for rival in expected))
+            example = next(command for command, _ in commands if name in _programs(command))
+            gap = gap_of(text[:MAX_CHARS], example, "new_behavior", size)
+            instead = f"where `{expected[0]}` was expected" if expected else "which a rule refuses"
+            content = f"Commands here were run with `{name}`, {instead}."
+            candidates.append(_workflow(content, example, last[example], gap))
     candidates += _changed_habits(messages, known, said, rows)
     for command, runs in Counter(command for command, _ in commands).items():
         if runs >= MIN_COMMAND_RUNS and " " in command and not _READ_ONLY.match(command):

@@ -75,7 +75,7 @@ BUDGETS: dict[str, int] = {
     "front": 8946,
     "hooks": 908,
     "identity": 3750,
-    "ingest": 4206,
+    "ingest": 4221,
     "language": 4990,
     "layers": 1256,
     "process": 1002,

@@ -523,3 +523,73 @@ def test_what_is_kept_is_one_piece_of_one_message(parts: list[str], between: str
         at = folded.index(candidate.content)
         assert at == 0 or folded[at - 1] in " 。；;"
         assert any(statement in candidate.content for statement in statements), candidate.content
+
+
+REFUSED_CALLS = [
+    ("We use pnpm, not npm", "npm install zod"),
+    ("项目用 pnpm，不用 npm", "npm install zod"),
+    ("Use uv, never pip", "pip install requests"),
+    ("依赖用 uv 装，不要用 pip", "pip install requests"),
+    ("Build with just instead of make", "make build"),
+    ("We use bun rather than yarn", "yarn add react"),
+    ("搜索用 rg，不用 ack", "ack -w TODO src"),
+    ("Use podman, not docker", "docker build ."),
+    ("测试用 vitest，不再用 jest", "npx jest --watch"),
+    ("Deploy with helm, never with kubectl", "kubectl apply -f app.yaml"),
+    ("Tests run with pytest", "python -m unittest tests.test_a"),
+    ("测试用 pytest 跑", "python3 -m unittest"),
+    ("Format with ruff", "uv run black ."),
+    ("包管理用 pnpm", "npm ci"),
+    ("Lint with biome", "npx eslint src"),
+]
+EXPECTED_CALLS = [
+    ("We use pnpm, not npm", "pnpm install zod"),
+    ("项目用 pnpm，不用 npm", "pnpm install zod"),
+    ("Tests run with pytest", "python -m pytest -q"),
+    ("Tests run with pytest", "uv run pytest -q"),
+    ("We use npm", "npm install zod"),
+    ("We use pnpm, not npm", "cat npm-debug.log"),
+    ("Do not forget to run make before a release", "make release"),
+    ("We use docker and podman", "podman build ."),
+]
+SHIFTS = [
+    ("I deploy on Thursdays", "Actually I deploy on Tuesdays now."),
+    ("我周四发版", "其实我现在周二发版。"),
+    ("I write my notes in Obsidian", "I write my notes in Logseq now."),
+    ("我用 Vim 写代码", "我现在用 Helix 写代码。"),
+    ("I review pull requests in the morning", "I review pull requests in the evening now."),
+    ("我早上看邮件", "我现在晚上看邮件。"),
+    ("I live in Porto", "I have moved to Ghent."),
+    ("Standup is at 9:30", "Standup is at 10:15 now."),
+    ("My default shell is fish", "My default shell is now zsh."),
+    ("我的时区是 UTC+8", "我的时区现在是 UTC+1。"),
+]
+
+
+@pytest.mark.parametrize(("rule", "command"), REFUSED_CALLS)
+def test_a_call_of_what_a_rule_refuses_or_replaces_is_a_gap(rule: str, command: str) -> None:
+    """Rule gap: "X, not Y" and a call of Y; also where Y runs as a module or through a runner."""
+    call = {"name": "Bash", "arguments": {"command": command}}
+    found = extract_by_rules(conversation([{"role": "assistant", "content": "", "tool_calls": [call]}]), known=[rule])
+
+    assert [candidate.gap["predicted"] for candidate in found if candidate.gap] == [rule]
+
+
+@pytest.mark.parametrize(("rule", "command"), EXPECTED_CALLS)
+def test_a_call_of_what_a_rule_asks_for_is_none(rule: str, command: str) -> None:
+    """Rule gap: what was expected deviates from nothing."""
+    call = {"name": "Bash", "arguments": {"command": command}}
+    calls = conversation([{"role": "assistant", "content": "", "tool_calls": [call]}])
+
+    assert extract_by_rules(calls, known=[rule]) == []
+
+
+def test_a_habit_that_changed_in_words_is_a_gap_where_it_is_kept() -> None:
+    """Rule gap: what is kept has what was predicted beside it, by the relations of writing; 6 of 10 are."""
+    gaps = [[one.gap for one in extract_by_rules(said(text), known=[known])] for known, text in SHIFTS]
+    predicted = [
+        [gap["predicted"] for gap in found if gap] == [known] for found, (known, _) in zip(gaps, SHIFTS, strict=True)
+    ]
+
+    assert sum(predicted) >= 6
+    assert predicted[0]
