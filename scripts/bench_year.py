@@ -108,6 +108,8 @@ class Year:
             self.store,
             JsonlAudit(folder / "audit.jsonl"),
             self.writers,
+            lambda _: None,
+            lambda: None,
             settings=rules,
             activation=by,
             state_dir=folder,

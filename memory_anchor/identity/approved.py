@@ -144,9 +144,7 @@ class Archive:
     `joint_seals.jointly_sealed`.
     """
 
-    def __init__(
-        self, home: Path, recorded: Callable[[], Sequence[int]] = tuple, *, joint: Joint = lambda *_: False
-    ) -> None:
+    def __init__(self, home: Path, recorded: Callable[[], Sequence[int]], *, joint: Joint) -> None:
         self.home = home
         self._joint = joint
         self.head_path = home.parent.parent / HEADS / f"{home.name}.json"

@@ -60,7 +60,8 @@ class Upkeep:
     store: MemoryStore
     audit: AuditLog
     lock: AbstractContextManager[bool | None]
-    on_write: Callable[[Sequence[Entry]], None] = lambda _: None
+    on_write: Callable[[Sequence[Entry]], None]
+    yield_to_requests: Callable[[], None]
     model: LanguageModel | None = None
     settings: Settings = field(default_factory=Settings)
     asks_user: frozenset[MemoryType] = frozenset()
@@ -70,7 +71,6 @@ class Upkeep:
     extract: Callable[[Sequence[Memory]], int] | None = None
     tags: TagNeighbours | None = None
     recalled: RecalledTogether | None = None
-    yield_to_requests: Callable[[], None] = lambda: None
     batch_item: AbstractContextManager[bool | None] = field(default_factory=FairLock)
     ended_at: Callable[[Scope], datetime | None] = lambda _: None
 

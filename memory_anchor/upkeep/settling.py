@@ -228,9 +228,7 @@ class _RenewalPoint:
     after: str | None = None
 
 
-def renew_words(
-    up: Upkeep, at: datetime, limits: Limits = UNLIMITED, *, on_renewed: Callable[[], None] = lambda: None
-) -> JobReport:
+def renew_words(up: Upkeep, at: datetime, limits: Limits = UNLIMITED, *, on_renewed: Callable[[], None]) -> JobReport:
     """Write again the words that another version made differently; a stopped run continues where it was.
 
     on_renewed: called when words changed, so that cached ones are read again. Does nothing without a `state_dir`.

@@ -16,11 +16,12 @@ import threading
 import time
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from figures import figure, one_in
 from fresh import passed_alone
-from timekit import EMBEDDER, T0, a_memory, current, day, lifecycle, put, upkeep
+from timekit import EMBEDDER, T0, a_memory, current, day, put, upkeep
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.sparse_files import copy_tree
@@ -29,7 +30,7 @@ from memory_anchor.domain.ports import DENSE, CollectionSpec
 from memory_anchor.domain.where import Where
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep.forgetting import expire_events, forget
-from memory_anchor.upkeep.job_kit import COLLECTIONS_KEPT, Upkeep
+from memory_anchor.upkeep.job_kit import COLLECTIONS_KEPT
 from memory_anchor.upkeep.registry import consolidate, merge_duplicates
 from memory_anchor.upkeep.settling import (
     RENEWED,
@@ -113,7 +114,10 @@ SCENES = {
             )
         ],
     ),
-    "renew_words": (renew_words, [a_memory(f"w{i}", f"went to place number {i}") for i in range(120)]),
+    "renew_words": (
+        partial(renew_words, on_renewed=lambda: None),
+        [a_memory(f"w{i}", f"went to place number {i}") for i in range(120)],
+    ),
     "rebuild_tags": (rebuild_tags, [a_memory(f"t{i}", tags=(Tag("x"), Tag(f"y{i % 3}"))) for i in range(9)]),
 }
 RULES = {"max_archived_share": 1.0}
@@ -252,7 +256,8 @@ def _open(folder):
         store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
     audit = JsonlAudit(folder / "audit" / "audit.jsonl")
     audit.complete(lambda written: _stored(store, written), now=NIGHT)
-    return Upkeep(store, audit, threading.RLock(), settings=lifecycle(**RULES), state_dir=folder / "state")
+    up = replace(upkeep(store, **RULES), audit=audit)
+    return replace(up, lock=threading.RLock(), state_dir=folder / "state")
 
 
 def _child(work):

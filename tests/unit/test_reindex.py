@@ -194,15 +194,17 @@ def test_renewing_words_stops_when_told_and_goes_on(tmp_path):
     store = shelf(DictStore())
     up = replace(upkeep(store), state_dir=tmp_path)
 
-    assert renew_words(up, day(1), Limits(should_stop=lambda: True)).left
-    assert not renew_words(up, day(1)).left
+    assert renew_words(up, day(1), Limits(should_stop=lambda: True), on_renewed=lambda: None).left
+    assert not renew_words(up, day(1), on_renewed=lambda: None).left
     assert words_of(store) is not None
 
 
 def test_a_dry_run_renews_no_words(tmp_path):
     """Rule jobs.dry-run: it says how many and writes nothing."""
     store = shelf(DictStore())
-    report = renew_words(replace(upkeep(store), state_dir=tmp_path), day(1), Limits(dry_run=True))
+    report = renew_words(
+        replace(upkeep(store), state_dir=tmp_path), day(1), Limits(dry_run=True), on_renewed=lambda: None
+    )
     assert (report.counts, report.left) == ({"memories": 40}, True)
     assert words_of(store) is None
     assert not (tmp_path / "words.json").exists()

@@ -57,7 +57,7 @@ def upkeep(store: Any = None, **rules: Any) -> Upkeep:
         store = DictStore()
         for name in COLLECTIONS:
             store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
-    return Upkeep(store, ListAudit(), threading.RLock(), settings=lifecycle(**rules))
+    return Upkeep(store, ListAudit(), threading.RLock(), lambda _: None, lambda: None, settings=lifecycle(**rules))
 
 
 def a_memory(memory_id: str, content: str = "", kind: MemoryType = MemoryType.EVENT, **changes: Any) -> Memory:

@@ -139,7 +139,9 @@ def key_ids(incomplete: str) -> list[tuple[str, str]]:
 
 @handle_errors
 def revoke(
-    key: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `keys list` shows it.")],
+    key: Annotated[
+        str, typer.Argument(metavar="ID", help="The key's id, as `keys list` shows it.", autocompletion=key_ids)
+    ],
     json_: JsonOption = False,
 ) -> None:
     """End a key for good; a running server refuses it from the next request on."""
