@@ -7,20 +7,28 @@ vouched for, and access keys made by the human and by an admin.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.domain.model import ProposalStatus
 from memory_anchor.extensions.service.keys import KeyFile
+from memory_anchor.identity.approval import ProjectRef, confirmation, proposal_hash, stamp
+from memory_anchor.identity.approved import Link, SealedRevision
 from memory_anchor.identity.identity_schema import IdentitySchema
+from memory_anchor.identity.keys import canonical
+from memory_anchor.identity.proposals import proposal_file_of
+from memory_anchor.identity.statements import Admitted
 from memory_anchor.settings import Settings
-from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys
+from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, human_of
 
 SAVED = Path(__file__).parent.parent / "corpora" / "earlier_signatures.json"
 pytestmark = pytest.mark.today
@@ -112,6 +120,47 @@ def test_a_jointly_sealed_text_counts_only_with_all_that_was_signed(data_dir: Pa
         path.write_text(json.dumps({**revision, "approval": json.dumps(approval)}), encoding="utf-8")
     served = schema_in(data_dir, saved, "acme").load()
     assert saved["entries"]["acme"][-1] not in [entry.content for entry in served.entries] and served.warnings
+
+
+def signed(key: Ed25519PrivateKey, statement: Any) -> str:
+    return base64.b64encode(key.sign(canonical(statement))).decode()
+
+
+@pytest.mark.parametrize(("number", "is_served"), [(2, False), (3, True)])
+def test_two_approvers_seal_nothing_together(data_dir: Path, saved: Any, number: int, is_served: bool) -> None:
+    """Attack (mutation elsewhere-02): two whom the human let in sign everything that three would have signed."""
+    human, project, keys = human_of(data_dir), saved["acme_id"], dict[str, Ed25519PrivateKey]()
+    files = [
+        data_dir / "constitution-heads" / f"{project}.json",
+        data_dir / "identity" / project / "approved" / "000002.json",
+    ]
+    revision = json.loads(files[0].read_text(encoding="utf-8"))
+    approval = json.loads(revision["approval"])
+    proposal, before = proposal_file_of(approval).proposal, proposal_file_of(approval).before
+    at, origin = proposal.confirmations[0].at, proposal.confirmations[0].origin
+    hashed, entries = proposal_hash(proposal, before), list[dict[str, Any]]()
+    for count in range(1, number + 1):
+        name, key = f"approver-{count}", Ed25519PrivateKey.generate()
+        keys[name] = key
+        public = base64.b64encode(key.public_key().public_bytes_raw()).decode()
+        let_in = Admitted(name, "", "acme", name, "approver", "", "", public, stamp(at), "alice", "")
+        asked = {"proposal": proposal, "hashed": hashed, "number": count, "by": name, "at": at}
+        made = confirmation(**asked, project=ProjectRef(project, origin)).record()
+        credential = {"said": let_in.record(), "signature": human.vouch(let_in)}
+        entry = {"number": count, "by": name, "at": stamp(at), "proposal_hash": hashed, "signature": signed(key, made)}
+        entries.append({**entry, "project": project, "origin": origin, "credential": json.dumps(credential)})
+    last = keys[f"approver-{number}"]
+    link = Link(**{**revision["link"], "by": f"approver-{number}"})
+    link = replace(link, signature=signed(last, link.statement))
+    given = {**revision, "link": link, "applied": tuple(revision["applied"])}
+    sealed = SealedRevision(**{**given, "approval": json.dumps({**approval, "confirmations": entries})})
+    sealed = replace(sealed, seal=signed(last, sealed.statement(project)))
+    for path in files:
+        path.write_text(json.dumps(asdict(sealed)), encoding="utf-8")
+
+    served = schema_in(data_dir, saved, "acme").load()
+
+    assert (saved["entries"]["acme"][-1] in [entry.content for entry in served.entries]) is is_served, served.warnings
 
 
 def test_a_jointly_sealed_text_counts_for_its_own_account_alone(data_dir: Path, saved: Any) -> None:

@@ -125,7 +125,6 @@ def test_a_damaged_payload_page_is_named_and_salvaged(data: Path, run: Run) -> N
     assert "forge" in run("search", "where does the forge stand").stdout
 
 
-@pytest.mark.slow
 def test_a_salvage_brings_back_neither_what_was_purged_nor_a_changed_text(data: Path) -> None:
     """Attack N5: a purge that was cut short is not undone, and no text is told that is not the one written."""
     with opened(data) as core:
