@@ -75,13 +75,20 @@ PROMISES: dict[str, Held] = {
         ),
     },
     "docs/architecture.md": {
-        "An item of a batch and a purge share": (
-            "test_item_turn::test_a_purge_waits_for_the_item_that_another_replica_writes_and_finds_it",
+        "| L0 | `identity_schema` |": _L0_WHOLE,
+        "It claims the directory (`run/server.lock`": (
+            "test_hand_over::test_no_engine_starts_while_a_server_waits_for_the_directory",
+            "test_hand_over::test_an_engine_that_does_not_leave_is_named_with_the_next_step",
         ),
-        "Failure: no facts, no lines": ("test_profile::test_the_profile_is_one_page_and_each_line_cites_a_live_fact",),
-        "**A session without memory.**": (
-            "test_without_memory::test_a_session_without_memory_is_told_and_keeps_nothing_while_another_goes_on",
+        "It never takes over from a running command": (
+            "test_hand_over::test_nothing_but_an_engine_is_asked_to_leave",
+            "test_hand_over::test_a_server_does_not_take_over_from_a_server",
         ),
+        "If the engine dies, it repeats": (
+            "test_relay::test_a_request_is_sent_three_times_and_then_fails_as_json_rpc",
+        ),
+    },
+    "docs/failures.md": {
         "| a save is wrongly judged a repeat |": (
             "test_writer_keeps::test_only_a_text_that_contains_the_other_joins_it",
         ),
@@ -97,53 +104,6 @@ PROMISES: dict[str, Held] = {
         ),
         "| a data directory with keys of its own": (
             "test_working_copy::test_another_service_s_keys_are_never_written_over",
-        ),
-        "| L0 | `identity_schema` |": _L0_WHOLE,
-        "It claims the directory (`run/server.lock`": (
-            "test_hand_over::test_no_engine_starts_while_a_server_waits_for_the_directory",
-            "test_hand_over::test_an_engine_that_does_not_leave_is_named_with_the_next_step",
-        ),
-        "It never takes over from a running command": (
-            "test_hand_over::test_nothing_but_an_engine_is_asked_to_leave",
-            "test_hand_over::test_a_server_does_not_take_over_from_a_server",
-        ),
-        "If the engine dies, it repeats": (
-            "test_relay::test_a_request_is_sent_three_times_and_then_fails_as_json_rpc",
-        ),
-        "A writer that lost removes what it wrote": (
-            "test_memory_store::test_of_two_engines_that_revise_one_memory_one_is_told_it_was_late",
-            "memory_anchor.domain.errors.TRIES=8",
-        ),
-        "Its revision is checked at most": ("test_working_copy::test_a_look_is_asked_for_once_in_half_a_second",),
-        "A data directory with another human's keys": (
-            "test_working_copy::test_another_service_s_keys_are_never_written_over",
-        ),
-        "Its documents with their places fill at most 64": ("memory_anchor.extensions.knowledge.sharing.BUCKETS=64",),
-        "Each replica keeps the SQLite catalogue": (
-            "test_knowledge_replicas::test_of_many_documents_a_look_asks_little",
-            "memory_anchor.extensions.knowledge.shared_catalogue.FRESH_S=0.5",
-        ),
-        "Pickles (used by mem0's vector store)": ("test_promises::test_nothing_in_the_package_can_open_a_pickle",),
-        "**Links.** show or get": _LINKS,
-        'A search -> what its best hit cites; for "why"': _LINKED,
-        "A write during loading overrides": ("test_candidates::test_a_store_that_others_write_to_is_asked_every_time",),
-        "L4 by a search's relevance model)": ("test_brief::test_a_brief_stays_below_its_tokens",),
-        "Later prompts: four lines": (
-            "test_moments::test_no_memory_is_brought_up_twice_in_a_conversation",
-            "memory_anchor.hooks.brief.PROMPT_LINES=4",
-        ),
-        "A memory shown ten times and never used": (
-            "test_used_memories::test_what_is_shown_ten_times_and_never_used_is_held_back",
-            "test_used_memories::test_an_unused_memory_is_shown_where_it_is_likelier_right_than_not",
-        ),
-        "The passphrase never crosses a socket": (
-            "test_a05_false_engine::test_a_false_engine_hears_no_passphrase_no_key_and_nothing_it_could_use",
-        ),
-        "**A resent request.**": ("test_idempotence::test_a_tool_called_again_gets_its_first_answer",),
-        "Search: candidates by meaning, by words": _RESCAN,
-        "**An issuer's token.**": (
-            "test_jwt::test_an_issuer_that_is_away_is_no_wrong_token",
-            "memory_anchor.extensions.service.issuer.ASK_AGAIN_S=10.0",
         ),
         "| an embedder's prompts were changed |": _OTHER_ROWS,
         "| never approved; sealed text lost": (
@@ -161,11 +121,6 @@ PROMISES: dict[str, Held] = {
             "test_http_v1::test_a_batch_is_worked_off_once_however_often_it_is_sent",
         ),
         "| a token issuer is unreachable": ("test_jwt::test_an_issuer_that_is_away_is_no_wrong_token",),
-        "Agents never displace": (
-            "test_a23_an_agent_takes_nothing_from_a_human::test_a_fuller_wording_is_not_written_into_what_a_human_wrote",
-            "test_a23_an_agent_takes_nothing_from_a_human::test_a_pinned_fact_is_not_replaced",
-        ),
-        "**Approving is never a tool.**": _HUMANS_ALONE,
     },
     "docs/index.md": {
         "| a session should run without memory |": (
@@ -250,6 +205,12 @@ PROMISES: dict[str, Held] = {
             *_RESCAN,
             "memory_anchor.extensions.knowledge.library.RESCAN_SHARE=50",
         ),
+        "Its documents with their places fill at most 64": ("memory_anchor.extensions.knowledge.sharing.BUCKETS=64",),
+        "Each replica keeps the SQLite catalogue": (
+            "test_knowledge_replicas::test_of_many_documents_a_look_asks_little",
+            "memory_anchor.extensions.knowledge.shared_catalogue.FRESH_S=0.5",
+        ),
+        "Search: candidates by meaning, by words": _RESCAN,
     },
     "docs/lorebook.md": {
         "A book that a human adds": (
@@ -265,6 +226,17 @@ PROMISES: dict[str, Held] = {
         "| resident memory | 269 MiB": ("scripts/bench_qdrant.py",),
         "| disk, resident memory | 3.3 GB": ("scripts/bench_qdrant.py",),
         "| disk, resident memory | 3.7 GB": ("scripts/bench_qdrant.py",),
+        "An item of a batch and a purge share": (
+            "test_item_turn::test_a_purge_waits_for_the_item_that_another_replica_writes_and_finds_it",
+        ),
+        "A writer that lost removes what it wrote": (
+            "test_memory_store::test_of_two_engines_that_revise_one_memory_one_is_told_it_was_late",
+            "memory_anchor.domain.errors.TRIES=8",
+        ),
+        "Its revision is checked at most": ("test_working_copy::test_a_look_is_asked_for_once_in_half_a_second",),
+        "A data directory with another human's keys": (
+            "test_working_copy::test_another_service_s_keys_are_never_written_over",
+        ),
     },
     "docs/repair.md": {
         "Below `store.reserve_mb` (64)": (
@@ -290,6 +262,7 @@ PROMISES: dict[str, Held] = {
             "test_cures_by_hand::test_an_approval_that_somebody_made_up_in_the_audit_trail",
         ),
         "| the folder cannot be written": ("test_cures_by_hand::test_a_data_folder_that_cannot_be_written",),
+        "Pickles (used by mem0's vector store)": ("test_promises::test_nothing_in_the_package_can_open_a_pickle",),
     },
     "docs/retrieval.md": {
         "Without a topic nothing is blended": ("test_lens_and_rerank::test_without_a_topic_or_a_weight_nothing_bends",),
@@ -328,6 +301,16 @@ PROMISES: dict[str, Held] = {
         "The hook shows at most four lines": ("memory_anchor.hooks.brief.PROMPT_LINES=4",),
         "| more training prompts, a lower threshold": ("scripts/bench_unasked.py",),
         "**The brief** of a conversation's first prompt": ("scripts/bench_brief.py",),
+        "A write during loading overrides": ("test_candidates::test_a_store_that_others_write_to_is_asked_every_time",),
+        "L4 by a search's relevance model)": ("test_brief::test_a_brief_stays_below_its_tokens",),
+        "Later prompts: four lines": (
+            "test_moments::test_no_memory_is_brought_up_twice_in_a_conversation",
+            "memory_anchor.hooks.brief.PROMPT_LINES=4",
+        ),
+        "A memory shown ten times and never used": (
+            "test_used_memories::test_what_is_shown_ten_times_and_never_used_is_held_back",
+            "test_used_memories::test_an_unused_memory_is_shown_where_it_is_likelier_right_than_not",
+        ),
     },
     "docs/security.md": {
         "| an agent with a shell, as the same user |": (
@@ -412,6 +395,9 @@ PROMISES: dict[str, Held] = {
             "test_knowledge::test_an_agent_reads_no_other_place_and_runs_no_command_by_it",
             "test_knowledge::test_the_memorys_own_files_are_no_source",
         ),
+        "**A session without memory.**": (
+            "test_without_memory::test_a_session_without_memory_is_told_and_keeps_nothing_while_another_goes_on",
+        ),
     },
     "docs/store.md": {
         "| readers | a pool of connections": ("memory_anchor.store.database.POOL_MAX=16",),
@@ -424,6 +410,10 @@ PROMISES: dict[str, Held] = {
             "test_access_keys::test_no_file_and_no_log_line_holds_a_key",
             "test_traces::test_each_request_is_a_span_in_the_callers_trace_and_tells_no_text",
             "test_http_v1::test_what_is_counted_names_no_account_and_no_key",
+        ),
+        "**An issuer's token.**": (
+            "test_jwt::test_an_issuer_that_is_away_is_no_wrong_token",
+            "memory_anchor.extensions.service.issuer.ASK_AGAIN_S=10.0",
         ),
     },
     "docs/time.md": {
@@ -513,6 +503,9 @@ PROMISES: dict[str, Held] = {
             "test_reconcile_model::test_stored_text_is_shown_fenced_and_numbered",
             "test_reconcile_model::test_an_answer_that_does_not_fit_falls_back_to_rules_and_says_so",
         ),
+        "Each write stores its answer in the same upsert": (
+            "test_idempotence::test_a_tool_called_again_gets_its_first_answer",
+        ),
         "At most 12, four of a kind": _LINKS,
         "At most two are added": _LINKED,
         "Of an observation `author` is kept": (
@@ -526,22 +519,21 @@ PROMISES: dict[str, Held] = {
             "test_command_model::test_it_is_never_asked_inside_an_agents_call",
             "test_command_model::test_runs_a_day_and_the_size_of_a_text_are_limited",
         ),
+        "Failure: no facts, no lines": ("test_profile::test_the_profile_is_one_page_and_each_line_cites_a_live_fact",),
     },
 }
 
 NO_PROMISE: dict[str, tuple[str, ...]] = {
     "docs/index.md": ("| nothing is saved any more |",),
     # What is out of reach, what others do, what was tried or measured once: nobody is promised anything.
-    "docs/architecture.md": (
-        "A replica's own audit trail cannot witness",
-        "A link to a purged memory disappears",
-        "**Settings are merged by our own few lines**",
-    ),
     "docs/comparison.md": ("Contradictions in sentences that share no word",),
     "docs/dashboard.md": ("[security.md](security.md) says what a browser page",),
     "docs/devices.md": ("Out of reach: earlier versions", "If you lose the passphrase"),
     "docs/knowledge.md": ("Tried as well and not used", "What brought nothing on the 60"),
-    "docs/qdrant.md": ("**Erasing** (`purge`)",),
+    "docs/qdrant.md": (
+        "**Erasing** (`purge`)",
+        "A replica's own audit trail cannot witness",
+    ),
     "docs/repair.md": ("`doctor` says that memories cannot be read",),
     "docs/retrieval.md": (
         "If both languages are in one store",
@@ -562,5 +554,6 @@ NO_PROMISE: dict[str, tuple[str, ...]] = {
         "`test` has another style than `dev`",
         "Of 24 written to test it",
         "What it cannot know",
+        "A link to a purged memory disappears",
     ),
 }

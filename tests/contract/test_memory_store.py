@@ -119,7 +119,7 @@ def counts_the_erased(store: Store) -> bool:
 
 
 def weighs_whole(store: Store) -> Store:
-    """The store, unless it weighs words by a part of a collection: several shards do (docs/architecture.md)."""
+    """The store, unless it weighs words by a part of a collection: several shards do (docs/qdrant.md)."""
     if counts_the_erased(store) and int(os.environ.get("QDRANT_TEST_SHARDS", "0")) > 1:
         pytest.skip("rarity of words is counted within a shard")
     return store

@@ -18,6 +18,8 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("README*.md")])
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.*?)\s*#*$", re.MULTILINE)
+WORDS_OF_THE_MAP = 1_600
+"""Two pages; blanks separate words, so bars of tables and arrows count."""
 _BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
@@ -116,6 +118,44 @@ def test_every_page_has_its_place_in_the_site() -> None:
     nav = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
 
     assert sorted(nav) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+@cache
+def the_map() -> str:
+    return (DOCS / "architecture.md").read_text("utf-8")
+
+
+def rooms_of_the_map() -> set[str]:
+    """Return the rooms that the tree of docs/architecture.md has a line for: `recall`, `extensions/devices`."""
+    tree, above, rooms = the_map().partition("\nmemory_anchor/\n")[2].partition("```")[0], "", set()
+    for spaces, name in re.findall(r"^( +)([a-z_]+)/ ", tree, re.MULTILINE):
+        above = name if len(spaces) == 2 else above
+        rooms.add(name if len(spaces) == 2 else f"{above}/{name}")
+    return rooms
+
+
+def test_the_map_has_a_line_for_every_room_and_names_no_file_that_is_gone() -> None:
+    """Rule docs: the map is two pages, of what `ls` shows today."""
+    package = ROOT / "memory_anchor"
+    folders = {path.parent.relative_to(package).as_posix() for path in package.glob("**/__init__.py")} - {"."}
+    named = re.findall(r"`((?:\w+/)+\w+\.py)`", the_map())
+
+    assert folders - rooms_of_the_map() <= {"front/cli", "front/clients"}
+    assert rooms_of_the_map() <= folders
+    assert len(named) > 25
+    assert [name for name in named if not (package / name).is_file() and not (ROOT / name).is_file()] == []
+    assert len(the_map().split()) <= WORDS_OF_THE_MAP
+
+
+def test_a_stranger_reaches_twenty_behaviours_from_the_map() -> None:
+    """Rule docs: the map names the room, the room's listing shows the file, at most one folder deeper."""
+    behaviours = tomllib.loads((ROOT / "tests" / "corpora" / "behaviours.toml").read_text("utf-8"))["behaviour"]
+    files = [Path(one["file"]) for one in behaviours]
+    near = rooms_of_the_map()
+
+    assert len({one["behaviour"] for one in behaviours}) == 20
+    assert [str(file) for file in files if not (ROOT / "memory_anchor" / file).is_file()] == []
+    assert [str(file) for file in files if not near & {str(file.parent), str(file.parent.parent)}] == []
 
 
 @pytest.mark.slow
