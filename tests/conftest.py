@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,7 @@ sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).paren
 
 if TYPE_CHECKING:
     from pairs import Replicas
+    from pgserver import Cluster
 
 settings.register_profile(
     "unhurried",
@@ -51,6 +53,19 @@ SLOW_S = 900
 
 
 gc.set_threshold(GARBAGE_AFTER)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A private PostgreSQL for the tests of this process; skipped where it is missing."""
+    from pgserver import cluster
+
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(cluster())
+        except LookupError as missing:
+            pytest.skip(str(missing))
+        yield server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -81,13 +81,23 @@ class Database(ABC):
 
     def write(self, unit: Callable[[SqlLink], T]) -> T:
         """Run `unit` in a transaction; return what it returned, durable. All of it is stored, or nothing."""
-        try:
+        with self._translating():
             return self.groups.write(unit)
+
+    @contextlib.contextmanager
+    def _translating(self) -> Iterator[None]:
+        try:
+            yield
         except CommitFailed as failed:
             cause = failed.__cause__ or failed
-            raise self.translated(cause) or cause from cause
+            raise self.translated(cause) or Unavailable(
+                f"{self.place}: the transaction of this write ended early ({type(cause).__name__}); "
+                "nothing of it was stored, try again."
+            ) from cause
         except Exception as error:
-            raise self.translated(error) or error from error
+            if ours := self.translated(error):
+                raise ours from error
+            raise
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[SqlLink]:
@@ -95,10 +105,9 @@ class Database(ABC):
         with self._pool:
             link = self._idle.pop() if self._idle else None
         try:
-            link = link if link is not None and self.is_alive(link) else self.connect(writes=False)
-            yield link
-        except Exception as error:
-            raise self.translated(error) or error from error
+            with self._translating():
+                link = link if link is not None and self.is_alive(link) else self.connect(writes=False)
+                yield link
         finally:
             if link is not None:
                 self._put_back(link)
@@ -108,8 +117,11 @@ class Database(ABC):
             return link.rows(sql, values)
 
     def _put_back(self, link: SqlLink) -> None:
+        """Keep a connection for the next reader; one that broke was not the only one."""
         with self._pool:
-            if len(self._idle) < POOL_MAX and self.is_alive(link):
+            if not self.is_alive(link):
+                self._idle.clear()
+            elif len(self._idle) < POOL_MAX:
                 self._idle.append(link)
                 return
         link.raw.close()
@@ -185,11 +197,8 @@ class Sqlite(Database):
             with super().reading() as link:
                 yield link
             return
-        with self.groups.lock:
-            try:
-                yield self._writer()
-            except Exception as error:
-                raise self.translated(error) or error from error
+        with self.groups.lock, self._translating():
+            yield self._writer()
 
     def connect(self, *, writes: bool) -> SqlLink:
         raw = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, cached_statements=256)
@@ -242,10 +251,8 @@ class Sqlite(Database):
 
     def wipe(self) -> None:
         """A reader that began before the deletion keeps the old pages in the log: SQLite says so and does not fail."""
-        try:
+        with self._translating():
             is_read = self._is_file and self._checkpointed("truncate", WAIT_MS)
-        except sqlite3.Error as error:
-            raise self.translated(error) or error from error
         if is_read:
             raise Unavailable(
                 f"{self.place}: what was erased is in no answer any more, and still in the log of the file, which "

@@ -193,7 +193,13 @@ class SqlStore:
             column, there = ordering_of(order_by, self._dialect)
             way = "desc" if descending else "asc"
             order = f"order by {column} {way}, version.point {way}"
-        rows = self._matches(SELECTED, STORED, collection, where, there=there, end=f"{order} limit {int(limit)}")
+        test, values = condition_of(where, self._dialect)
+        # Numbers are sorted, and the first rows read whole: sorting whole rows took ten times as long.
+        rows = self._database.rows(
+            f"select {SELECTED} from {STORED} where version.seq in (select version.seq from version "
+            f"where version.collection = ? and {there} and {test} {order} limit {int(limit)}) {order}",
+            (collection, *values),
+        )
         return [memory_of(row, self._database.place) for row in rows]
 
     def scan(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pgserver import Cluster
 
 from memory_anchor.adapters.dict_store import DictStore, inverse_frequency
 from memory_anchor.adapters.edge_store import EdgeStore
@@ -45,7 +46,7 @@ from memory_anchor.domain.ports import (
 )
 from memory_anchor.domain.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.store.database import IN_MEMORY, Sqlite
+from memory_anchor.store.database import IN_MEMORY, Postgresql, Sqlite
 from memory_anchor.store.sql_store import SqlStore
 
 FACTS = "verified_fact"
@@ -94,6 +95,11 @@ def _in_memory(_folder: Path) -> Iterator[Store]:
         yield store
 
 
+def _postgresql(server: Cluster) -> Iterator[Store]:
+    with closing(SqlStore(Postgresql(server.emptied()))) as store:
+        yield store
+
+
 MAKERS: dict[str, Callable[[Path], Iterator[Store]]] = {
     "dict": _dict,
     "edge": _edge,
@@ -105,10 +111,11 @@ if os.environ.get("QDRANT_TEST_URL"):
     MAKERS["server"] = _server
 
 
-@pytest.fixture(params=MAKERS)
+@pytest.fixture(params=[*MAKERS, "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An open store with an empty `verified_fact`."""
-    for made in MAKERS[request.param](tmp_path):
+    is_server = request.param == "postgresql"
+    for made in _postgresql(request.getfixturevalue("postgres")) if is_server else MAKERS[request.param](tmp_path):
         made.open_collection(FACTS, SPEC)
         yield made
 
@@ -650,7 +657,7 @@ def test_the_small_calls_answer(store: Store) -> None:
     store.erase(FACTS, [])
     store.flush()
     assert store.size_bytes() >= 0
-    assert store.kind in ("dict", "edge", "qdrant", "sqlite")
+    assert store.kind in ("dict", "edge", "qdrant", "sqlite", "postgresql")
 
 
 def test_a_lease_has_one_holder_until_it_ends(store: Store) -> None:

@@ -6,7 +6,7 @@ import random
 import sqlite3
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,8 +15,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pgserver import Cluster
 from test_payload import MEMORY, plain
 
 from memory_anchor.adapters.dict_store import DictStore
@@ -30,7 +31,7 @@ from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
-from memory_anchor.store.database import IN_MEMORY, Sqlite, open_database
+from memory_anchor.store.database import IN_MEMORY, Postgresql, Sqlite, open_database
 from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import HashEmbedder, ManualClock
 
@@ -114,8 +115,18 @@ def listed(value: Any) -> list[Any]:
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
-@given(st.data())
-def test_a_filter_lets_the_same_through_as_the_reference(data: st.DataObject) -> None:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def opens(request: pytest.FixtureRequest) -> Callable[[], SqlStore]:
+    """Returns a new store over a database with nothing in it."""
+    if request.param == "sqlite":
+        return lambda: SqlStore(Sqlite(IN_MEMORY))
+    server: Cluster = request.getfixturevalue("postgres")
+    return lambda: SqlStore(Postgresql(server.emptied()))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_filter_lets_the_same_through_as_the_reference(data: st.DataObject, opens: Callable[[], SqlStore]) -> None:
     """Port find, count, scan, facet: any filter over any field, with any order, answers like the dict store."""
     memories = data.draw(st.lists(MEMORY, max_size=5, unique_by=lambda memory: memory.point_id))
     where = data.draw(wheres(memories))
@@ -123,7 +134,7 @@ def test_a_filter_lets_the_same_through_as_the_reference(data: st.DataObject) ->
     order, descending = data.draw(st.sampled_from(ranged)), data.draw(st.booleans())
     field = data.draw(st.sampled_from(sorted(INDEXED_FIELDS.keys() - {*ranged})))
     reference = DictStore()
-    with closing(SqlStore(Sqlite(IN_MEMORY))) as store:
+    with closing(opens()) as store:
         for each in (store, reference):
             each.open_collection(FACTS, SPEC)
             each.put(FACTS, [Entry(memory) for memory in memories])
@@ -352,12 +363,12 @@ def test_an_address_of_no_database_is_refused_without_being_shown(tmp_path: Path
 
 def test_a_whole_memory_works_over_it_and_is_there_after_a_restart(tmp_path: Path) -> None:
     """`database.url: sqlite`: save, change, search, forget, back up; another process finds it all."""
-    settings = Settings.model_validate({"database": {"url": "sqlite"}})
+    chosen = Settings.model_validate({"database": {"url": "sqlite"}})
     human = Actor(Caller.HUMAN, Scope(agent="a", conversation="c"))
 
     def opened_core(lock: DirectoryLock) -> Core:
         return build_core(
-            settings, data_dir=tmp_path, lock=lock, embedder=HashEmbedder(), clock=ManualClock(), model=None
+            chosen, data_dir=tmp_path, lock=lock, embedder=HashEmbedder(), clock=ManualClock(), model=None
         )
 
     with DirectoryLock.acquire(tmp_path, role="test") as lock, closing(opened_core(lock)) as core:

@@ -1,0 +1,210 @@
+"""Two engines on one PostgreSQL: none loses or overlooks a write, and the server may go away under them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from pgserver import Cluster
+from threads import at_once
+
+from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, StoreBusy, Unavailable
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Tag
+from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
+from memory_anchor.domain.where import OneOf, Where
+from memory_anchor.store.database import Postgresql
+from memory_anchor.store.sql_store import SqlStore
+
+FACTS = "verified_fact"
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SPEC = CollectionSpec({DENSE: EmbedderIdentity("tiny", 4)})
+THREADS = 3
+EACH = 40
+
+
+def memory(name: str, **changes: Any) -> Memory:
+    return Memory(name, f"about {name}", Layer.VERIFIED_FACT, MemoryType.FACT, Scope(), NOON, NOON, **changes)
+
+
+def opened(server: Cluster) -> SqlStore:
+    store = SqlStore(Postgresql(server.url))
+    store.open_collection(FACTS, SPEC)
+    return store
+
+
+@pytest.fixture
+def engines(postgres: Cluster) -> Iterator[tuple[SqlStore, SqlStore]]:
+    postgres.emptied()
+    with closing(opened(postgres)) as one, closing(opened(postgres)) as two:
+        yield one, two
+
+
+def test_a_follower_of_the_counter_sees_every_write_of_two_engines(
+    engines: tuple[SqlStore, SqlStore], postgres: Cluster
+) -> None:
+    """`changed` is an order of commits: who has read to a number has missed nothing below it."""
+    written = threading.Event()
+    seen: list[tuple[int, str]] = []
+
+    def follow() -> None:
+        with closing(Postgresql(postgres.url)) as database:
+            is_last = False
+            while not is_last:
+                is_last = written.is_set()
+                last = seen[-1][0] if seen else 0
+                rows = database.rows("select changed, id from version where changed > ? order by changed", (last,))
+                seen.extend((int(str(changed)), str(id)) for changed, id in rows)
+
+    def write(engine: int, thread: int) -> Callable[[], None]:
+        def run() -> None:
+            for number in range(EACH):
+                engines[engine].put(FACTS, [Entry(memory(f"{engine}.{thread}.{number}"))])
+
+        return run
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    at_once(*[write(engine, thread) for engine in range(2) for thread in range(THREADS)])
+    written.set()
+    follower.join(60)
+
+    ids = {f"{engine}.{thread}.{number}" for engine in range(2) for thread in range(THREADS) for number in range(EACH)}
+    assert {id for _, id in seen} == ids and len(seen) == len(ids)
+    assert engines[0].count(FACTS, Where()) == len(ids)
+
+
+def test_two_engines_that_count_in_one_memory_lose_no_count(engines: tuple[SqlStore, SqlStore]) -> None:
+    """Revisions: who decided on an old state writes nothing, reads again and decides anew."""
+    engines[0].put(FACTS, [Entry(memory("counter"))])
+    point = memory("counter").point_id
+
+    def count(store: SqlStore) -> Callable[[], None]:
+        def once() -> bool:
+            (entry,) = store.get(FACTS, [point])
+            tags = (*entry.memory.tags, Tag(f"t{len(entry.memory.tags)}"))
+            try:
+                store.put(FACTS, [Entry(replace(entry.memory, tags=tags))])
+            except ChangedMeanwhile:
+                return False
+            return True
+
+        def run() -> None:
+            for _ in range(15):
+                while not once():
+                    pass
+
+        return run
+
+    at_once(count(engines[0]), count(engines[1]))
+
+    (entry,) = engines[0].get(FACTS, [point])
+    assert [tag.name for tag in entry.memory.tags] == [f"t{number}" for number in range(30)]
+
+
+def test_a_lost_connection_costs_one_answer_and_the_next_one_works(
+    engines: tuple[SqlStore, SqlStore], postgres: Cluster
+) -> None:
+    """Server: every connection is ended from there; a write and a read say so once."""
+    import psycopg
+
+    store = engines[0]
+    store.put(FACTS, [Entry(memory("one"))])
+    assert store.count(FACTS, Where()) == 1
+    with psycopg.connect(postgres.url, autocommit=True) as other:
+        other.execute("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()")
+
+    with pytest.raises(Unavailable, match="does not answer"):
+        store.put(FACTS, [Entry(memory("two"))])
+    with pytest.raises(Unavailable, match="does not answer"):
+        store.count(FACTS, Where())
+
+    store.put(FACTS, [Entry(memory("three"))])
+    assert {each.memory.id for each in store.scan(FACTS, Where())[0]} == {"one", "three"}
+
+
+def test_a_killed_server_comes_back_with_every_acknowledged_write(postgres: Cluster) -> None:
+    """Durability: SIGKILL while two engines write; what was answered is there, whole, and they write on."""
+    postgres.emptied()
+    acknowledged: set[str] = set()
+    failed = 0
+    with ExitStack() as stack:
+        stores = [stack.enter_context(closing(opened(postgres))) for _ in range(2)]
+        enough = threading.Event()
+
+        def write(store: SqlStore, name: str) -> Callable[[], None]:
+            def run() -> None:
+                row = np.ones(4, dtype=np.float32)
+                for number in range(10_000):
+                    pair = [memory(f"{name}.{number}.{half}", tags=(Tag(name),)) for half in range(2)]
+                    try:
+                        store.put(FACTS, [Entry(each, {DENSE: row}) for each in pair])
+                    except Unavailable:
+                        return
+                    acknowledged.update(each.id for each in pair)
+                    if len(acknowledged) > 100:
+                        enough.set()
+
+            return run
+
+        def kill() -> None:
+            enough.wait(60)
+            postgres.kill()
+
+        at_once(kill, *[write(stores[n], f"{n}.{thread}") for n in range(2) for thread in range(THREADS)])
+        postgres.start()
+        for store in stores:
+            for _ in range(THREADS + 1):  # a connection of each reader is found dead
+                try:
+                    store.put(FACTS, [Entry(memory(f"after {store is stores[0]}"))])
+                    store.count(FACTS, Where())
+                except Unavailable:
+                    failed += 1
+
+        found = {each.memory.id for each in stores[0].scan(FACTS, Where(), page=100_000, with_vectors=True)[0]}
+        assert acknowledged <= found and {"after True", "after False"} <= found
+        pairs = [id for id in found if not id.startswith("after")]
+        assert all(f"{id[:-1]}{1 - int(id[-1])}" in found for id in pairs), "a write is there by half"
+        assert list(stores[0].faults()) == []
+        assert failed <= 2 * THREADS
+
+
+def test_an_engine_that_writes_for_long_is_waited_for_and_then_said(
+    engines: tuple[SqlStore, SqlStore], postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One lock for every write, taken before the first read; reading goes on."""
+    import psycopg
+
+    monkeypatch.setattr("memory_anchor.store.database.WAIT_MS", 1_000)
+    with psycopg.connect(postgres.url) as other, closing(opened(postgres)) as store:
+        other.execute("select pg_advisory_xact_lock(%s)", (0x6D656D6F7279,))
+        with pytest.raises(StoreBusy, match="nothing was written"):
+            store.put(FACTS, [Entry(memory("early"))])
+        assert store.count(FACTS, Where()) == 0
+        other.rollback()
+
+        store.put(FACTS, [Entry(memory("later"))])
+
+        assert store.count(FACTS, Where((OneOf("id", ("later",)),))) == 1
+
+
+def test_a_text_that_the_server_refuses_is_bad_input_and_costs_nobody_else(engines: tuple[SqlStore, SqlStore]) -> None:
+    """Values: a NUL in a tag is no text there; the group's other writes are stored."""
+    with pytest.raises(BadInput, match="NUL"):
+        engines[0].put(FACTS, [Entry(memory("bad", tags=(Tag("a\0b"),)))])
+    engines[0].put(FACTS, [Entry(memory("good", recorded_to=NOON + timedelta(days=1), is_current=False))])
+
+    assert [each.id for each in engines[1].find(FACTS, Where(), limit=9)] == ["good"]
+
+
+def test_no_server_and_a_wrong_address_are_unavailable_without_the_password(postgres: Cluster) -> None:
+    """`database.url` is not shown."""
+    for url in ("postgresql://me:hunter2@127.0.0.1:1/x", f"postgresql://me:hunter2@/none?host={postgres.folder}"):
+        with pytest.raises(Unavailable, match="does not answer") as refused:
+            Postgresql(url)
+        assert "hunter2" not in str(refused.value)
