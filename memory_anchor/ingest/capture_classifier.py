@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.base.json_values import Record, items, number, parsed, record, text
 from memory_anchor.ingest.messages import Message
+from memory_anchor.language.coverage import DENIES
 from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import is_chinese
 
@@ -168,7 +169,8 @@ class Utterance:
     def assents(self) -> bool:
         """Whether a user briefly says yes to what was proposed just before."""
         is_brief = self.role == "user" and self.position == 0 and len(self.text) <= SHORT_ANSWER
-        is_yes = is_brief and bool(_ASSENTS.match(self.text))
+        yes = _ASSENTS.match(self.text) if is_brief else None
+        is_yes = yes is not None and not DENIES.search(self.text[yes.end() :])
         return is_yes and bool(_ASKS.search(self.previous) or _PROPOSES.search(self.previous))
 
     @property
@@ -192,8 +194,8 @@ class Utterance:
 
 _ASKS = bounded(r"[?？]\W*$|(?:吗|呢|么|没有|没)[\s。.!！]*$")
 _ASSENTS = bounded(
-    r"\W*(?:(?:yes|yep|yeah|ok(?:ay)?|sure|agreed|exactly|absolutely|sounds good|go ahead|please do|do (?:it|that)"
-    r"|let['’]s do (?:it|that))(?![a-z])|好|行|可以|对|嗯|没问题|同意|就这么|就这样|就按)",
+    r"(?:\W*(?:(?:yes|yep|yeah|ok(?:ay)?|sure|agreed|exactly|absolutely|sounds good|go ahead|please do|do (?:it|that)"
+    r"|let['’]s do (?:it|that)|no problem)(?![a-z])|好|行|可以|对|嗯|没问题|同意|就这么|就这样|就按))+",
     re.I,
 )
 _QUESTION_FORM = bounded(

@@ -480,6 +480,8 @@ NOT_AGREED = (
     ("要我现在跑一下测试吗？", "好，跑吧。"),
     ("I suggest that we always pin all dependencies to exact versions.", "No, not now."),
     ("I have fixed the crash; the cause was a missing index.", "ok thanks"),
+    ("I propose to keep the retry limit at 5 for every client.", "Ok but not yet."),
+    ("要不以后所有 PR 都必须先 squash 再合并？", "好的先不管它，看看测试吧"),
 )
 
 
