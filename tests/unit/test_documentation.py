@@ -113,6 +113,15 @@ def test_the_list_of_scripts_names_every_script_and_no_other() -> None:
     assert named == {path.name for path in folder.iterdir() if path.is_file()} - {"README.md"}
 
 
+def test_every_exit_code_is_told() -> None:
+    """Rule errors: a script that runs a command finds in docs/repair.md what its exit code means."""
+    from memory_anchor.domain.errors import TABLE
+
+    told = (DOCS / "repair.md").read_text("utf-8").partition("every command, exit code ")[2].partition(".\n")[0]
+
+    assert {int(code) for code in re.findall(r"\d", told)} == {kind.exit_code for kind in TABLE.values()}
+
+
 def test_every_page_has_its_place_in_the_site() -> None:
     """Issue 18: no page that nobody finds."""
     nav = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
