@@ -22,11 +22,11 @@ from memory_anchor.adapters.language_models import (
     NoModel,
     anthropic_model,
     complete_json,
-    make_model,
 )
 from memory_anchor.adapters.other_models import openai_model
 from memory_anchor.base.circuit import FAILURES_TO_OPEN, OPEN_FOR_S
 from memory_anchor.domain.errors import BadInput, Unavailable
+from memory_anchor.process.app import make_model
 from memory_anchor.testing import ManualClock, ScriptedLanguageModel
 
 SECRET_TEXT = "my very private question"
