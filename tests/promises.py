@@ -51,7 +51,7 @@ _SOURCE_AWAY = ("test_knowledge::test_a_source_that_cannot_be_read_is_tried_agai
 
 PROMISES: dict[str, Held] = {
     "README.md": {
-        "A language model is never called": (
+        "**0 background model calls by default**": (
             "test_remembering::test_by_default_no_write_no_search_and_no_night_asks_a_language_model",
         ),
         "`memory-anchor pause --for 2h` stops saving": (

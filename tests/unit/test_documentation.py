@@ -13,6 +13,9 @@ from types import ModuleType
 
 import pytest
 
+from memory_anchor.domain.model import Outcome
+from memory_anchor.use_cases.memory import MemoryAnchor
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("README*.md")])
@@ -104,6 +107,25 @@ def test_what_newcomers_read_is_there_in_chinese_with_the_same_commands(page: Pa
 
     assert len(bones(page)) > 4
     assert bones(chinese) == bones(page)
+
+
+@pytest.mark.parametrize(
+    ("page", "known", "said"),
+    [
+        ("README.md", "The export runs on cron.", "We moved the export from cron to systemd timers"),
+        ("README.zh.md", "导出任务用 cron 跑。", "导出任务从 cron 改用 systemd 定时器了"),
+    ],
+)
+def test_the_correction_that_the_readme_shows_replaces_what_it_corrects(
+    anchor: MemoryAnchor, page: str, known: str, said: str
+) -> None:
+    """Claims: README's day, its correction, in each language."""
+    former = anchor.save_memory(known)
+    outcome = anchor.save_memory(f"{said}.")
+
+    assert said in (ROOT / page).read_text("utf-8")
+    assert (outcome.outcome, outcome.target_id) == (Outcome.SUPERSEDED, former.id)
+    assert anchor.get(former.id or "").content == known
 
 
 def test_the_list_of_scripts_names_every_script_and_no_other() -> None:
