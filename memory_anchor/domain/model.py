@@ -308,9 +308,8 @@ class Memory:
     recorded (None in version 1). content_at: when this very text was written (None: with this version).
     corroborated_at: when another source last said the same. written_in: the conversation that wrote this version;
     `scope.conversation` stays the first. context: neighbouring text that helps to find it; questions: what it would be
-    asked for. Both are searched, never shown as the memory's text. revision: which stored state of it was read, where
-    several engines write to one store (see `MemoryStore.put`); a version that was made here has none. relations: to
-    older memories, "repeats:ID", with the words of `Relation`.
+    asked for. Both are searched, never part of the memory's text. revision: which stored state of it was read, where
+    several engines write to one store (`MemoryStore.put`). relations: to older memories, "repeats:ID" (`Relation`).
     """
 
     id: str
@@ -392,6 +391,10 @@ class Memory:
     def happened_at(self) -> datetime:
         """When the thing was: an event's `when`, else when it was told."""
         return self.when or self.stated_at
+
+    @property
+    def answers(self) -> bool:  # an answer's words prove nothing without its question
+        return self.layer is Layer.VERIFIED_FACT and bool(self.context and self.questions)
 
     @property
     def learned_at(self) -> datetime:

@@ -36,6 +36,7 @@ from memory_anchor.domain.errors import BadInput, NotFound
 from memory_anchor.domain.model import Layer, WriteMode
 from memory_anchor.domain.requests import checks
 from memory_anchor.hooks import brief
+from memory_anchor.ingest.capture_classifier import is_lasting
 from memory_anchor.ingest.extraction import Rows, sentences_of, weigh
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
 from memory_anchor.ingest.transcripts import codex_exit_code, read_end, read_transcript
@@ -51,9 +52,9 @@ LOOKED_AT = 40
 """The newest messages with text that are looked at."""
 EMBEDDED_AT_STOP = 4
 """Sentences of the user's that are judged by their embedding too, some 70 ms each."""
-SURE_ENOUGH = 0.75
-"""Chance from which the agent is asked: after 2 of 60 plain orders, and 24 of 40 single statements worth keeping (.7: 4
-and 26; .8: 1 and 21)."""
+SURE_ENOUGH = 0.85
+"""Chance from which the agent is asked whatever is said; from the keeping one where it says what always holds. Of 120
+plain orders 10 ask, and of 80 statements and small talks worth keeping 70 (`bench_capture.py --alone`)."""
 
 ASK = (
     "[Memory Anchor] While you answer, save with save_memory what was said before this prompt that later sessions must "
@@ -94,7 +95,8 @@ def unwritten_in(messages: Sequence[Message], rows: Rows | None = None) -> Unwri
     by_form = zip(weigh(sentences, None), sentences, strict=True)
     users_own = [(worth.chance, said) for worth, said in by_form if said.role == "user"]
     likeliest = [said for _, said in sorted(users_own, key=lambda pair: -pair[0])[:EMBEDDED_AT_STOP]]
-    candidates = sum(worth.chance >= SURE_ENOUGH for worth in weigh(likeliest, rows))
+    judged = zip(weigh(likeliest, rows), likeliest, strict=True)
+    candidates = sum(w.chance >= SURE_ENOUGH or (w.keeps and is_lasting(said.text)) for w, said in judged)
     users = "\n".join(message.content[:400] for message in newest if message.role == "user")
     return Unwritten(candidates, is_chinese(users))
 

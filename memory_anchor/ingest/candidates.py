@@ -55,7 +55,7 @@ TYPE_OF: dict[str, StoredAs] = {
 class Candidate:
     """One possible memory. quote: verbatim from message `seq`. about: who may read it (a user's facts are shared by
     that user's agents, an agent's memories are private to it). gap: predicted, actual, type, importance. redactions:
-    kinds. speaks: it is the user's own "I"."""
+    kinds. speaks: it is the user's own "I". context: what was said around it without which it cannot be understood."""
 
     key: str
     content: str
@@ -71,6 +71,12 @@ class Candidate:
     gap: dict[str, Json] | None = field(default=None)
     redactions: tuple[str, ...] = ()
     speaks: bool = False
+    context: str = ""
+
+    @property
+    def whole(self) -> str:
+        """Return its text with its context."""
+        return f"{self.context} {self.content}".strip()
 
     def with_gap(self, gap: dict[str, Json]) -> Candidate:
         """Return it with this gap, as important as the gap is large."""
@@ -131,7 +137,8 @@ def new_candidates(
     likeness_of = similarity or shared_words
 
     def is_recalled(candidate: Candidate) -> bool:
-        return any(fold(text).rstrip(".。!！") in from_memory for text in (candidate.quote, candidate.content))
+        texts = (candidate.whole,) if candidate.context else (candidate.quote, candidate.content)
+        return any(fold(text).rstrip(".。!！") in from_memory for text in texts)
 
     said = [candidate for candidate in candidates if not (from_memory and is_recalled(candidate))]
     gaps = (_with_gap(candidate, known, likeness_of) for candidate in _without_repeats(said))
@@ -157,7 +164,7 @@ def _without_repeats(candidates: Iterable[Candidate]) -> list[Candidate]:
     kept: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda candidate: candidate.seq):
         near = _closest(read(candidate.content).content, kept)
-        if any(covers(earlier.content, candidate.content) for earlier in near):
+        if any(covers(earlier.whole, candidate.whole) for earlier in near):
             continue
         ended = [earlier for earlier in near if earlier.about == candidate.about and _ends(candidate, earlier)]
         kept = [*(one for one in kept if not any(one is other for other in ended)), candidate]
@@ -186,7 +193,7 @@ def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity
     for text in known:
         if not words & read(text).content:
             continue
-        if covers(text, candidate.content):
+        if covers(text, candidate.whole):
             return None
         is_other = any(compare(text, said) is not Kind.NONE for said in (candidate.content, candidate.quote))
         if is_other or likeness(text, candidate.content, similarity(text, candidate.content))[0] is Likeness.CONFLICT:

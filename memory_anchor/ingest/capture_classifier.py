@@ -28,9 +28,11 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.base.json_values import Record, items, number, parsed, record, text
 from memory_anchor.ingest.messages import Message
+from memory_anchor.ingest.relations import FOR_NOW, SUPPOSED
 from memory_anchor.language.coverage import DENIES
 from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import is_chinese
+from memory_anchor.language.words import pattern, table
 
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import Matrix
@@ -134,6 +136,12 @@ SHORT_ANSWER = 40
 NOT_BRIEF_FROM, BRIEF_MAX = 3, 1
 """Messages from which a conversation is not brief any more, and up to which it is nothing but what was handed over:
 a client that hands over turn by turn gives two."""
+LISTED = (0.25, 0.45)
+"""Share of lasting statements from which a conversation begins to be a list of rules, and from which it is one."""
+LASTS = -2
+"""Where `alone_features` has whether a statement says what always holds."""
+ALONE = 0.5
+"""Brevity from which the user's sentences are judged as standing alone."""
 BREVITY_SCALE = 3.0
 """How freely what is handed over alone may be worth more as a whole."""
 SHORT_MESSAGE_SENTENCES = 3
@@ -148,7 +156,8 @@ class Utterance:
 
     previous: the sentence before it, by either speaker. position, siblings: its place in its message, from 0, and how
     many sentences that has. verbosity: how long this conversation's messages are, 0 to 1. message: the whole message
-    where that is short and has more sentences, else "". brevity: how few messages the conversation has, 0 to 1.
+    where that is short and has more sentences, else "". brevity: how few messages the conversation has, 0 to 1. asked:
+    the question that the message before answers.
     """
 
     text: str
@@ -159,6 +168,7 @@ class Utterance:
     verbosity: float = 0.25
     message: str = ""
     brevity: float = 1.0
+    asked: str = ""
 
     @property
     def answers(self) -> bool:
@@ -179,7 +189,7 @@ class Utterance:
         proposed = self.previous.rstrip("?？。. ")
         if not _OF_ONESELF.search(proposed):  # what one offers to do oneself is an order
             proposed = _QUESTION_FORM.sub("", proposed)
-        return replace(self, text=proposed, previous="") if self.assents else self
+        return replace(self, text=proposed, previous=self.asked) if self.assents else self
 
     @property
     def embedded_text(self) -> str:
@@ -198,65 +208,19 @@ _ASSENTS = bounded(
     r"|let['’]s do (?:it|that)|no problem)(?![a-z])|好|行|可以|对|嗯|没问题|同意|就这么|就这样|就按))+",
     re.I,
 )
-_QUESTION_FORM = bounded(
-    r"\A\W*(?:shall|should|can|could|may|will|would)\s+|(?:[,，]?\s*(?:可以|行|好|对))?[吗么呢]\Z"
-    r"|要不要|是不是|能不能|可不可以|是否",
-    re.I,
-)
+_QUESTION_FORM = bounded(pattern("moods", "question_form"), re.I)
 _PROPOSES = bounded(
     r"(?<![a-z])(?:suggest|propose|recommend|i['’]d|i would|let['’]s|we (?:could|should))(?![a-z])|建议|提议|要不|不如",
     re.I,
 )
-_WORDS: tuple[re.Pattern[str], ...] = tuple(
-    bounded(pattern, re.I)
-    for pattern in (
-        r"(?<![a-z])(?:because|since|as|so that|due to|hence|therefore|otherwise|or else|caused|reason)(?![a-z])"
-        r"|因为|所以|不然|否则|导致|由于|原因|是因|引起|免得|省得",
-        r"(?<![a-z])(?:must|always|never|every|each|all|only|any|everything|nothing|no|none|have to|has to"
-        r"|should|required"
-        r"|need|needs|don['’]t|not|without|at least|at most|max|until|unless|before|whenever)(?![a-z])"
-        r"|必须|一律|不准|不许|不要|不能|别|都|只|统一|禁止|每|凡是|所有|任何|一定|至少|最多|不得|谁",
-        r"(?<![a-z])(?:i|i['’]\w+|my|me|mine)(?![a-z])|我(?!们)",
-        r"(?<![a-z])(?:we|we['’]\w+|our|us|ours)(?![a-z])|我们|咱|团队|公司|大家",
-        r"(?<![a-z])(?:you|you['’]\w+|your|yours)(?![a-z])|你|您",
-        r"(?<![a-z])(?:maybe|perhaps|might|could|would|think|guess|wonder|probably|if|sure|seems?|hope|suggest"
-        r"|let me)(?![a-z])"
-        r"|可能|也许|大概|如果|好像|觉得|应该|或者|要不|建议|猜|希望|想",
-        r"(?<![a-z])(?:now|today|tomorrow|yesterday|just|again|moment|first|next|then|here|still|yet|running"
-        r"|done)(?![a-z])"
-        r"|现在|今天|昨天|明天|刚|再|先|正在|一下|这里|上面|接着|下一步|了$|了[。！!]",
-        r"(?<![a-z])(?:from now on|instead|rather than|no longer|anymore|any more|going forward|switch\w*"
-        r"|change\w*|becomes?"
-        r"|moved?|replaces?)(?![a-z])|以后|今后|改成|改用|改为|换成|换到|不再|作废|换了|改到",
-        r"(?<![a-z])(?:jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec|january|february|march|april|august"
-        r"|september"
-        r"|october|november|december|monday|tuesday|wednesday|thursday|friday|saturday|sunday|week|month|quarter|by|due"
-        r"|deadline|remind)(?![a-z])|月|号|周[一二三四五六日末]|星期|下周|之前|截止|到期|年底|月底|提醒|别忘",
-        r"^\W*(?:it|its|it['’]s|this|that|that['’]s|these|those|they|them|he|she|one|which|both|either)(?![a-z])"
-        r"|^\W*(?:这|那|它|他|她|其)",
-        r"^\W*(?:ok(?:ay)?|yes|yep|yeah|no|nope|sure|done|great|nice|good|thanks?|cool|perfect|hi|hello|hey"
-        r"|fine|right|got"
-        r"|understood|noted|sorry|hm+|oh|ah|wow|lol|haha\w*|alright|absolutely|exactly|of course|well)(?![a-z])"
-        r"|^\W*(?:好|嗯|行|对|可以|是的|谢|哦|哈|收到|明白|记|了解|知道|不错|赞|牛|ok|没问题|抱歉|早|你好)",
-        r"^\W*(?:i|i['’]\w+)(?![a-z])|^\W*我",
-        r"(?<![a-z])(?:prefer|like|love|hate|enjoy|favou?rite|dislike|used to)(?![a-z])"
-        r"|喜欢|偏好|讨厌|习惯|最爱|受不了",
-        r"(?<![a-z])(?:decid\w+|agree\w*|chose|settled?|go with|went with|let['’]s|we['’]ll|stick|drop"
-        r"|use)(?![a-z])|决定|选|定|就用|采用",
-        r"(?<![a-z])(?:fixed|fix|bug|error|crash\w*|fail\w*|missing|leak|turned out|root|found)(?![a-z])|修|解决"
-        r"|报错|根因|崩|查到|原来是",
-        r"(?<![a-z])(?:he|she|his|her|owns?|works?|lives?|name|allergic|responsible|in charge|ask"
-        r"|contact)(?![a-z])|负责|找|归|住|叫|过敏|对接",
-        r"(?<![a-z])(?:remember|note|keep in mind|don['’]t forget|for the record)(?![a-z])|记住|记下|记得",
-        r"(?<![a-z])(?:happy|proud|frustrated|worried|nervous|relieved|stressed|exhausted|excited|burnt out"
-        r"|thrilled)(?![a-z])"
-        r"|压力|自豪|担心|崩溃|开心|紧张|难过|焦虑|沮丧",
-        r"^\W*(?:what|which|who|when|where|why|how|is|are|do|does|did|can|could|would|will|should|shall|have"
-        r"|has)(?![a-z])"
-        r"|怎么|什么|哪|为什么|多少|几|要不要|能不能|可不可以|是不是|有没有",
-    )
-)
+_WORDS = tuple(bounded(text(source), re.I) for source in record(table("patterns")["capture"]).values())
 _OF_ONESELF, _ACKNOWLEDGES = _WORDS[2], _WORDS[10]
+_MOODS = {
+    name: bounded(pattern("moods", name), re.I)
+    for name in ("praises", "reports", "labels", "deictic", "definite", "lasts")
+}
+SHORT_RULE = 48
+"""Width (a Chinese character counts two) of a statement from which it is not brief."""
 _NUMBER = re.compile(r"\d")
 _LITERAL = bounded(
     r"[`'\"“”‘’「][^`'\"“”‘’「」\n]{1,60}[`'\"“”‘’」]|[A-Za-z0-9]+[_/\\=@#:][\w./@#=-]+|--[a-z]|[a-z][A-Z]"
@@ -300,9 +264,36 @@ def form_features(said: Utterance) -> list[float]:
     return [*figures, *(figure * assistant for figure in figures[1:])]
 
 
-def brevity_of(messages: int) -> float:
-    """Return how brief a conversation of so many messages is, 0 to 1."""
-    return min(1.0, max(0.0, (NOT_BRIEF_FROM - messages) / (NOT_BRIEF_FROM - BRIEF_MAX)))
+def alone_features(said: Utterance, chance: float) -> list[float]:
+    """Return what tells a user's rule that stands alone from what only sounds like one: how it is said, 0 to 1 each.
+
+    chance: of the model that reads its embedding too. A linear model needs told what lasts: no deixis, no object at
+    hand, no question, meant, and the user's own.
+    """
+    import math
+
+    text, lower = said.text, said.text.lower()
+    moods = {name: bool(mood.search(text)) for name, mood in _MOODS.items()}
+    is_moment = moods["deictic"] or moods["definite"] or bool(_ASKS.search(text))
+    is_supposed, is_passing = SUPPOSED.search(lower) is not None, FOR_NOW.search(lower) is not None
+    lasts = is_lasting(text) and not is_moment and not (is_supposed or is_passing)
+    shortness = max(0.0, 1 - (len(text) + len(_HAN.findall(text))) / SHORT_RULE)
+    said_how = (*moods.values(), is_supposed, is_passing, lasts)
+    return [math.log(chance / (1 - chance)), *form_features(said), *map(float, said_how), lasts * shortness]
+
+
+def is_lasting(text: str) -> bool:
+    """Return whether a statement says what always holds, in earnest and in its speaker's own words."""
+    return bool(_MOODS["lasts"].search(text)) and not any(_MOODS[name].search(text) for name in ("praises", "reports"))
+
+
+def brevity_of(messages: int, lasting: float = 0.0) -> float:
+    """Return how much what is said stands alone, 0 to 1: in few messages, or among many that say what always holds.
+
+    lasting: share of the user's sentences that do; of working sessions at most .2, of a list of rules most.
+    """
+    few = (NOT_BRIEF_FROM - messages) / (NOT_BRIEF_FROM - BRIEF_MAX)
+    return min(1.0, max(0.0, few, (lasting - LISTED[0]) / (LISTED[1] - LISTED[0])))
 
 
 def acknowledges(text: str) -> bool:
@@ -330,7 +321,7 @@ class LinearModel:
     """weights: (kinds + 1, features + 1), the constant last; the first row gives the chance, the others the kinds.
 
     keep, join, sure: least chances, each for a sentence of Latin letters, for a Chinese one (a short answer counts as
-    its question does), and in a lecture.
+    its question does), and in a lecture; alone for one that says what always holds, and for another.
     """
 
     weights: Matrix
@@ -338,20 +329,21 @@ class LinearModel:
     join: tuple[float, ...]
     sure: tuple[float, ...]
 
-    def judge(self, figures: Matrix, said: Utterance) -> Worth:
+    def judge(self, figures: Matrix, said: Utterance, place: int | None = None) -> Worth:
         import numpy as np
 
         totals = self.weights[:, :-1] @ figures + self.weights[:, -1]
         chance = float(1 / (1 + np.exp(-np.clip(totals[0], -40, 40))))
-        kind = KINDS[int(np.argmax(totals[1:]))]
-        place = 2 if said.verbosity >= LECTURE else int(is_chinese(said.embedded_text))
+        kind = KINDS[int(np.argmax(totals[1:]))] if len(totals) > 1 else KINDS[0]
+        if place is None:
+            place = 2 if said.verbosity >= LECTURE else int(is_chinese(said.embedded_text))
         keep, join, sure = (limit[place] for limit in (self.keep, self.join, self.sure))
         return Worth(chance, kind, keeps=chance >= keep, joins=chance >= join, sure=chance >= sure)
 
 
 @dataclass(frozen=True, slots=True)
 class WorthModel:
-    """form_only: without embeddings. meaning: of long messages. chat: of short ones.
+    """form_only: without embeddings. meaning: of long messages. chat: of short ones. alone: of what a user says alone.
 
     read_from: least chance by form of a sentence to embed. leans_from: least chance of one that joins its neighbour in
     a short message. embedder: whose rows the models were trained on.
@@ -360,6 +352,7 @@ class WorthModel:
     form_only: LinearModel
     meaning: LinearModel
     chat: LinearModel
+    alone: LinearModel
     read_from: float
     leans_from: float
     embedder: str
@@ -371,8 +364,15 @@ class WorthModel:
 
     def by_embedding(self, said: Utterance, row: Matrix, within: Matrix) -> Worth:
         """row, within: embeddings of `embedded_text` and of `embedded_message`."""
+        import numpy as np
+
         if said.verbosity < CHAT:
-            return self.chat.judge(chat_features(said, row, within), said)
+            worth = self.chat.judge(chat_features(said, row, within), said)
+            if said.role == "assistant" or said.brevity < ALONE:
+                return worth
+            figures = alone_features(said, worth.chance)
+            judged = self.alone.judge(np.array(figures), said, place=int(not figures[LASTS]))
+            return replace(judged, kind=worth.kind)
         return self.meaning.judge(embedding_features(said, row), said)
 
 
@@ -402,9 +402,9 @@ def chat_features(said: Utterance, row: Matrix, within: Matrix) -> Matrix:
 def worth_model() -> WorthModel:
     """Return the shipped model, read once."""
     stored = record(parsed(NUMBERS.read_text("utf-8")))
-    form_only, meaning, chat = (_linear_model(record(stored[name])) for name in ("form", "meaning", "chat"))
+    form_only, meaning, chat, alone = (_linear_model(record(stored[n])) for n in ("form", "meaning", "chat", "alone"))
     least = number(stored["read_from"]), number(stored["leans_from"])
-    return WorthModel(form_only, meaning, chat, *least, text(stored["embedder"]))
+    return WorthModel(form_only, meaning, chat, alone, *least, text(stored["embedder"]))
 
 
 def is_trained_on(embedder: str) -> bool:
@@ -415,7 +415,8 @@ def is_trained_on(embedder: str) -> bool:
 def _linear_model(stored: Record) -> LinearModel:
     import numpy as np
 
-    rows = np.frombuffer(base64.b85decode(text(stored["weights"])), dtype=np.int8).reshape(len(KINDS) + 1, -1)
-    weights = rows.astype(np.float32) * np.array(stored["steps"], dtype=np.float32)[:, None]
+    steps = np.array(stored["steps"], dtype=np.float32)
+    rows = np.frombuffer(base64.b85decode(text(stored["weights"])), dtype=np.int8).reshape(len(steps), -1)
+    weights = rows.astype(np.float32) * steps[:, None]
     keep, join, sure = (tuple(map(number, items(stored[name]))) for name in ("keep", "join", "sure"))
     return LinearModel(weights, keep, join, sure)

@@ -72,8 +72,8 @@ class Boundaries:
     """
 
     shift: float = 0.9
-    least_shift: float = 0.65
-    surprise: float = 0.3
+    least_shift: float = 0.5
+    surprise: float = 0.6
     window: int = 2
 
 
@@ -272,7 +272,7 @@ class ConversationLearner:
             visibility = Visibility.AGENT
         # Of this agent's conversation: no answer to one agent is given to another.
         owner = (scope.account, scope.project, scope.user, scope.agent, scope.conversation)
-        key = stable_hash("remembered", *owner, candidate.type.value, candidate.content)
+        key = stable_hash("remembered", *owner, candidate.type.value, candidate.whole)
         request = Request(key, key, explicit=False)
 
         def filled(draft: Draft) -> Draft:
@@ -283,6 +283,7 @@ class ConversationLearner:
                 citations=(citation,),
                 confidence=candidate.confidence,
                 sentiment=candidate.sentiment,
+                context=candidate.context,
                 visibility=visibility,
                 origin=Origin.EXTRACTED,
                 write_mode=mode,

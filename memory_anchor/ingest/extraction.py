@@ -42,6 +42,7 @@ from memory_anchor.ingest.capture_classifier import (
     acknowledges,
     brevity_of,
     deviation,
+    is_lasting,
     other_choices,
     worth_model,
 )
@@ -54,6 +55,7 @@ from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.safety import cleaned, only_secrets, redact
 from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
+from memory_anchor.language.words import pattern
 
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import Matrix
@@ -128,37 +130,17 @@ _BULLET = re.compile(r"\A\s*+(?:[-*•·]|\d{1,2}[.)、])\s++")
 _FIRST_PERSON = bounded(r"(?<![a-z])(?:i|i['’]\w+|my|we|we['’]\w+|our)(?![a-z])|我", re.I)
 _ONE_PERSON = bounded(r"(?<![a-z])(?:i|i['’]\w+|my)(?![a-z])|我(?!们)", re.I)
 _QUOTATION = bounded(r"“[^“”]{1,2000}”|「[^「」]{1,2000}」|『[^『』]{1,2000}』|(?<!\w)\"(?=\S)[^\"]{1,2000}\"(?!\w)")
-_REPORT = bounded(
-    r"(?!(?:as |like )?(?:i|we)(?![a-z])|我们?的?(?:想|要|再|也|意思是|是|刚才|之前)?(?:说|原话))"
-    r"(?:\S.{0,40}(?<![a-z])(?:wrote|says?|said)|\S.{0,20}(?:邮件|原话|说道?|写道))[:：]"
-    r"|(?:from|subject|发件人|主题)[:：]",
-    re.I,
-)
+_REPORT = bounded(pattern("moods", "quotes"), re.I)
 """How a message opens that reports what somebody else said."""
-_TASK = bounded(
-    r"(?:please |can you |could you )?(?:translate|proofread|rephrase|paraphrase|rewrite|summari[sz]e|fix the typo"
-    r"|write an?)(?![a-z])"
-    r"|[^。！？\n:：]{0,12}(?:翻译|润色|改写)(?:成|为|一下|下面|以下|这|[:：，,]|$)|[^。！？\n:：]{0,6}总结(?:一下|下面|以下)",
-    re.I | re.M,
-)
+_TASK = bounded(pattern("moods", "brings_text"), re.I | re.M)
 """How a message opens that brings text to work on."""
-_SUPPOSES = bounded(
-    r"\A\W*(?:imagine|suppose|supposing|what if|i wonder|i['’]m wondering|in (?:a perfect|an ideal) world)(?![a-z])"
-    r"|\A\W*if (?:we|they|i|he|she)(?![a-z])[^.!?]{0,80}(?<![a-z])(?:ever|would|could|were|(?:we|they|i)['’]d)(?![a-z])"
-    r"|\A\W*(?:想象一下|我在想|假设|说不定|(?:万一|要是|如果|假如|倘若)[^，。]{0,4}(?:哪天|以后|将来|有一天|真的?要))",
-    re.I,
-)
+_SUPPOSES = bounded(pattern("moods", "supposes"), re.I)
 """How a sentence opens that only supposes; a stated condition ("if the build fails", 如果测试失败) opens otherwise."""
-_MOCKS = bounded(
-    r"\A\W*(?:yeah,? right|oh,? sure|(?:great|brilliant|fantastic) idea)(?![a-z])|\A\W*(?:是啊是啊|对对对|真棒[，,])"
-    r"|what could (?:possibly )?go wrong|(?:(?<![a-z])haha|(?<![a-z])lol|呵呵)\W*\Z",
-    re.I,
-)
+_MOCKS = bounded(pattern("moods", "mocks"), re.I)
 """Signs that what is said is not meant."""
-_SAYS = bounded(
-    r"(?<![a-z])(?:says?|said|wrote|writes|prints?|reads)[:,]?\s*\Z|(?:说|写着?|写的是|原话|报错|提示)[:：，]?\s*\Z",
-    re.I,
-)
+_CITES = bounded(pattern("moods", "cites"), re.I)
+"""How a sentence opens that passes on what a tool or a text says, with or without quotation marks."""
+_SAYS = bounded(rf"(?<![a-z])(?:{pattern('moods', 'says')})[:,：，]?\s*\Z|[:：]\s*\Z", re.I)
 QUOTED_SHARE = 0.4
 """Share of a sentence in quotation marks, behind a word of saying, from which it is somebody else's."""
 
@@ -181,7 +163,7 @@ class Sentence:
 def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
     """Return what user and assistant said, sentence by sentence; somebody else's words open no memory."""
     sentences: list[Sentence] = []
-    previous, speaker = "", ""
+    previous, speaker, asked = "", "", ""
     for message in messages:
         if message.role not in {"user", "assistant"} or not message.content:
             continue
@@ -193,25 +175,30 @@ def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
         parts = [part for raw in _SENTENCE.split(text) if (part := _BULLET.sub("", raw).strip())][:MAX_SENTENCES]
         short_message = " ".join(parts) if 1 < len(parts) <= SHORT_MESSAGE_SENTENCES else ""
         at = 0
-        previous, speaker = "" if speaker == message.role else previous, message.role
+        if speaker == message.role:
+            previous = asked = ""
+        speaker, question = message.role, previous
         for position, part in enumerate(parts):
             end, at = at, max(text.find(part, at), at)
             inside = [(start - at, stop - at) for start, stop in quoted if start < at + len(part) and stop > at]
-            said = Utterance(part, message.role, previous, position, len(parts), message=short_message)
+            said = Utterance(part, message.role, previous, position, len(parts), message=short_message, asked=asked)
             is_open = (
                 not brings_text
                 and MIN_CHARS <= len(part) <= MAX_CHARS
-                and not (_SUPPOSES.search(part) or _MOCKS.search(part))
+                and not (_SUPPOSES.search(part) or _MOCKS.search(part) or _CITES.search(part))
                 and not _is_quoted(part, inside)
                 and _is_speakers_own(part, others, inside)
                 and (said.answers or said.assents or len(_WORD.findall(part)) >= MIN_WORDS)
             )
             sentences.append(Sentence(message.seq, said, is_open, "\n" in text[end:at], text, at))
             previous, at = part, at + len(part)
+        asked = question if parts and sentences[-len(parts)].said.answers else ""
     spoken = len({sentence.seq for sentence in sentences})
     # A few usual messages are counted in, so that one long message is no lecture yet.
     verbosity = min(1.0, (len(sentences) + USUAL_MESSAGES) / LECTURE_SENTENCES / (spoken + USUAL_MESSAGES))
-    brevity = brevity_of(spoken)
+    users_own = [is_lasting(sentence.said.text) for sentence in sentences if sentence.said.role == "user"]
+    is_answered = any(sentence.said.role == "assistant" for sentence in sentences)
+    brevity = brevity_of(spoken if is_answered else 1, sum(users_own) / (len(users_own) or 1))
     return [
         replace(sentence, said=replace(sentence.said, verbosity=verbosity, brevity=brevity)) for sentence in sentences
     ]
@@ -253,11 +240,7 @@ _LEANS_BACK = bounded(
     re.I,
 )
 """A sentence that refers back for what it is about."""
-_TO_AGENT = bounded(
-    r"(?<![a-z])(?:your name is|(?:i['’]ll|i will|let me) call you|you(?:['’]re| are) (?:called|named))(?![a-z])"
-    r"|你(?:的名字)?(?:就)?叫|以后(?:我)?叫你|你的名字是",
-    re.I,
-)
+_TO_AGENT = bounded(pattern("moods", "names_agent"), re.I)
 _REDACTED = re.compile(r"\[redacted:\w{1,40}\]")
 _ASKED_TO_KEEP = bounded(
     r"\A(?:please |also |oh,? |and )*(?:remember|note|keep in mind|don['’]t forget|for the record)"
@@ -350,14 +333,14 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
             about = "agent"
         elif best.kind in ("preference", "emotion") or (best.kind in ("person", "fact") and _ONE_PERSON.search(body)):
             about = "user"
-    content = stripped if said.assents else without_opening(stripped)
-    speaks = said.role == "user" and about != "agent" and by_user(content) != content
-    context = _context_for(said, body)
-    if context and said.position:  # of the same message: one piece of it
+    content, context = without_opening(stripped), _context_for(said, body)
+    speaks = said.role == "user" and about != "agent" and not said.assents and by_user(content) != content
+    if said.assents:  # what is agreed to is what holds
+        content, context = without_opening(said.previous), f"{said.asked} {body}".strip()
+    elif context and said.position:  # of the same message: one piece of it
         source, start = group[0].source, group[0].start
         content = " ".join(source[source.rfind(said.previous, 0, start) : start + len(body)].split())
-    elif context:
-        content = f"{context} {content}"
+        context = ""
     safe, quote = redact(content[:MAX_CONTENT_CHARS]), redact(group[at].said.text)
     if len(_REDACTED.sub("", safe.text).strip()) < (MIN_UNREDACTED_CHARS if safe.kinds else 1):
         return None
@@ -375,6 +358,7 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
         questions=(redact(said.previous).text,) if said.answers and len(said.previous) <= 200 else (),
         redactions=safe.kinds,
         speaks=speaks,
+        context=redact(context).text,
     )
 
 
@@ -385,13 +369,13 @@ def _quoted(group: Sequence[Sentence]) -> str:
 
 
 def _context_for(said: Utterance, body: str) -> str:
-    """Return the sentence before it, with its full stop, where `body` cannot be understood without; else ""."""
+    """Return the sentence before it where `body` cannot be understood without; else ""."""
     previous = said.previous
     short = said.position == 0 and _width(body) < SHORT_WIDTH and not acknowledges(previous)
-    needed = said.answers or said.assents or short or _LEANS_BACK.match(body)
+    needed = said.answers or short or _LEANS_BACK.match(body)
     if not previous or not needed or len(previous) > MAX_CHARS or instruction_like(previous):
         return ""
-    return previous if previous[-1] in ".?!。？！:：" else previous + ("。" if is_chinese(previous) else ".")
+    return previous
 
 
 # --- what the tool calls show ------------------------------------------------------------------------------------

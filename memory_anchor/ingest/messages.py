@@ -150,12 +150,12 @@ def arguments_of(value: Json) -> Mapping[str, Json]:
 _CODE = re.compile(r"```(?:[^`]++|`(?!``))*(?:```)?|~~~(?:[^~]++|~(?!~~))*(?:~~~)?")
 _NOISE_LINE = re.compile(
     r"\s*+(?:>|[+-]{3} |@@ |diff --git|at \S{1,400}\(|File \"|Traceback|\$ |% |#!/|\{|\}|\[\{|<\w|</|\|.{0,400}\|"
-    r"|\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d"
+    r"|\[(?:[A-Z]{4,8}|[\u4e00-\u9fff]{2})\]\s|\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d"
     r"|(?:INFO|DEBUG|WARN(?:ING)?|ERROR|FATAL|TRACE)[\s:\]]|import \w|from \w{1,64} import|def \w{1,64}\("
     r"|class \w{1,64}[(:]|\w{2,10} ERR!|(?:FAILED|PASSED) \S{1,200}::"
     r"|(?:const|let|var|return|public|private|func|fn) .{0,400}[;{(=])"
 )
-_PAIR = re.compile(r"\s*+[\w./ -]{1,30}[:：](?:\s|[^\x00-\x7f/]|$)")
+_PAIR = re.compile(r"\s*+[\w./ -]{1,30}(?::(?:\s|[^\x00-\x7f/]|$)|：)")
 PAIRS_MIN = 3
 """Neighbouring lines of `key: value` that make a form, a log or a file, not what somebody says."""
 _INDENTED = re.compile(r"(?: {4}|\t)\s*+(?![-*•·]\s|\d{1,2}[.)、]\s)\S")

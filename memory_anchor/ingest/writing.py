@@ -84,6 +84,7 @@ class FactDraft(Weight):
     quoted: bool = False
     extractor_model: str | None = None
     questions: tuple[str, ...] = ()
+    context: str = ""
     sentiment: float | None = None
     half_life_days: float | None = None
     who: tuple[str, ...] = ()
@@ -245,8 +246,12 @@ class FactWriter:
         return {m.id: m for m in self._records.store.find(memory.layer.value, where, limit=len(ids))} if ids else {}
 
     def _near(self, actor: Actor, memory: Memory) -> list[tuple[Memory, float]]:
-        """Return the neighbours with the same readers: only those may be displaced or repeated."""
-        return [(m, score) for m, score in self._neighbours(actor, memory) if have_same_readers(m, memory)]
+        """Return the neighbours with the same readers: only those may be displaced or repeated.
+
+        An answer is compared with nothing: without its question its words prove nothing.
+        """
+        near = () if memory.answers else self._neighbours(actor, memory)
+        return [(m, score) for m, score in near if have_same_readers(m, memory) and not m.answers]
 
     def _known(
         self, actor: Actor, draft: FactDraft, memory: Memory, request: Request | None, gate: ConfidenceGate
@@ -483,6 +488,7 @@ class FactWriter:
             status=verdict.status,
             citations=cited_by(actor, draft.origin, draft.citations),
             questions=draft.questions,
+            context=draft.context,
             gap=draft.gap,
             content_hash=content_hash(draft.content),
             author=author_of(actor),

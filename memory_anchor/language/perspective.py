@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from memory_anchor.domain.model import Memory, Origin, Scope, WriteMode
+from memory_anchor.domain.model import Layer, Memory, Origin, Scope, WriteMode
 from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.words import any_phrase, either
@@ -84,9 +84,11 @@ _BLOCK = ("```", "~~~", "|", "#", "-", "*", ">", "    ", "\t")
 
 
 def worded_for(memory: Memory, reader: Scope) -> str:
-    """Return the memory's text for this reader: `codex: I broke the build` where another agent's "I" speaks."""
-    if memory.origin is Origin.EXTRACTED and USER in memory.who:
-        return by_user(memory.content)
+    """Return its text for this reader: another agent's as `codex: I broke it`, a reply as `8443 (context: Port?)`."""
+    if memory.origin is Origin.EXTRACTED and (USER in memory.who or memory.context):
+        said = by_user(memory.content) if USER in memory.who else memory.content
+        around = "（上下文：{}）" if is_chinese(said + memory.context) else " (context: {})"
+        return said + around.format(memory.context) if memory.context and memory.layer is Layer.VERIFIED_FACT else said
     if memory.write_mode not in _FIRST_PERSON_MODES or memory.scope.agent == reader.agent or not memory.scope.agent:
         return memory.content
     if not _FIRST_PERSON.search(_QUOTED_OR_CODE.sub(" ", memory.content)):

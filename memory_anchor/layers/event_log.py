@@ -70,6 +70,7 @@ class EventDraft(Weight):
     write_mode: WriteMode = WriteMode.TOOL_CALL
     extractor_model: str | None = None
     questions: tuple[str, ...] = ()
+    context: str = ""
     redactions: tuple[str, ...] = ()
 
     @classmethod
@@ -94,7 +95,7 @@ class EventLog:
             memory = self._memory(actor, draft, seq=seq + 1 if in_conversation else None)
             # The text before is searched with this event, so only for the very same readers and the same day.
             readers = memory.audience, memory.happened_at.date()
-            memory = replace(memory, context=before if readers == readers_before else "")
+            memory = replace(memory, context=draft.context or (before if readers == readers_before else ""))
             outcome = WriteOutcome(
                 _OUTCOMES.get(memory.status, Outcome.ADDED),
                 memory.id,

@@ -141,7 +141,8 @@ class Records:
             )
         )
         repeats = self.store.find(memory.layer.value, where, limit=16)
-        return min(repeats, key=lambda m: (m.recorded_at, m.id), default=None)
+        alike = [m for m in repeats if m.context == memory.context or not (m.answers or memory.answers)]
+        return min(alike, key=lambda m: (m.recorded_at, m.id), default=None)
 
     def last_of_conversation(self, scope: Scope) -> Memory | None:
         """Return the latest event of this conversation by sequence number, if any."""

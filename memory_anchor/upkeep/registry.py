@@ -333,7 +333,7 @@ def _duplicate(up: Upkeep, memory: Memory, extracted: OneOf, merged: set[str]) -
         other = entry.memory
         if (
             other.id not in merged
-            and not other.pinned
+            and not (other.pinned or other.answers or memory.answers)
             and up.agent(other.scope.agent).enabled
             and covers(*(one.content for one in fuller(memory, other)))
             and not undone_between(up.store, memory, other)

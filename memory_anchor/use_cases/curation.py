@@ -109,7 +109,7 @@ class Conversations:
         """Return whether a candidate is a rule, preference or decision in its user's own words, without a doubt and
         without a secret: the strategy lets a quotation in at 0.9."""
         settings, gate = self.project.agent_settings(self.actor.scope.agent).extraction, self.project.gate
-        is_own = said_in.role == "user" and fold(candidate.content) in fold(said_in.content)
+        is_own = said_in.role == "user" and not candidate.context and fold(candidate.content) in fold(said_in.content)
         is_plain = not candidate.redactions and not gate.assess(candidate.content)[1]
         return settings.active and is_own and is_plain and candidate.type in OWN_WORDS
 

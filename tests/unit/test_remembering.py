@@ -178,6 +178,35 @@ def test_a_later_rule_for_the_same_names_ends_the_earlier_one_in_another_session
     assert any("'_c'" in content for content in live), "of two rules in one memory one still holds"
 
 
+def test_an_answer_is_a_quotation_with_its_question_as_context(core: Core, anchor: MemoryAnchor) -> None:
+    """Rule capture.context: the same words to another question are another memory, to the same one a repeat; both are
+    shown and found with what was asked."""
+    questions = (
+        "Which port does the gateway use?",
+        "Which port does the dashboard use?",
+        "Which port does the gateway use?",
+    )
+    talk = Episode(0, len(questions), "end")
+    candidates = tuple(
+        Candidate(
+            "8443", "8443", MemoryType.FACT, 0.8, 0.92, "8443", "project", at, questions=(question,), context=question
+        )
+        for at, question in enumerate(questions)
+    )
+
+    done = core.services.learner.store(
+        anchor.actor, Extracted((talk,), candidates, "rules"), gate=anchor.project.gate, mode=WriteMode.TOOL_CALL
+    )
+
+    gateway, dashboard, again = (one.outcome.id for one in done)
+    assert gateway == again != dashboard
+    assert [anchor.get(name or "").content for name in (gateway, dashboard)] == ["8443", "8443"]
+    found = anchor.search("dashboard port").snippets
+    assert [snippet.text for snippet in found if snippet.id == dashboard] == [
+        "8443 (context: Which port does the dashboard use?)"
+    ]
+
+
 def test_a_rule_that_the_same_talk_ended_in_other_words_is_not_ended_twice(core: Core, anchor: MemoryAnchor) -> None:
     """Rule naming.ended: a later rule of names goes on where what it would end does not stand any more."""
     texts = (
