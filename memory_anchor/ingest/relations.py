@@ -363,10 +363,9 @@ def replacement(old: str, new: str) -> Kind:
 
 
 def _opening(side: Wording) -> set[str]:
-    """Return the first word that says what a statement is about; in Chinese the first two signs."""
-    if side.words and side.words[0].kind == "han":
-        return {word.base for word in side.words[:2]}
-    return {word.base for word in [word for word in side.words if word.base not in _STOPS][:1]}
+    """Return the first word that says what a statement is about; in Chinese with the sign behind it."""
+    at = next((at for at, word in enumerate(side.words) if word.base not in _STOPS), 0)
+    return {word.base for word in side.words[at : at + 1 + _is_chinese(side.words[at : at + 1])]}
 
 
 def _restates(was: Wording, now: Wording) -> bool:

@@ -65,7 +65,7 @@ def test_a_stated_change_ends_what_it_changes_and_nothing_else(split: str, ended
 def test_different_facts_of_long_notes_prove_nothing_of_each_other() -> None:
     """Rule: no two of 400 facts that are true at once end or dispute each other."""
     lines = (CORPORA / "writer_notes.txt").read_text(encoding="utf-8").splitlines()
-    facts = [line for line in lines if not line.startswith("#")][::4]
+    facts = [line for line in lines if not line.startswith("#")]
 
     assert [(a, b) for a in facts for b in facts if a < b and compare(a, b) is not Kind.NONE] == []
 
