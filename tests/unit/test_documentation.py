@@ -6,14 +6,20 @@ import importlib.util
 import re
 import subprocess
 import sys
+import threading
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 
 import pytest
 
+from memory_anchor.base.json_values import Json
 from memory_anchor.domain.model import Outcome
+from memory_anchor.front import mcp_answers
+from memory_anchor.front.tool_specs import callable_tools, resolve
 from memory_anchor.use_cases.memory import MemoryAnchor
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +27,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("README*.md")])
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.*?)\s*#*$", re.MULTILINE)
+_FILE = re.compile(r"`((?:\w+/)+\w+\.py)`")
 WORDS_OF_THE_MAP = 1_600
 """Two pages; blanks separate words, so bars of tables and arrows count."""
 _BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -178,11 +185,50 @@ def test_the_map_has_a_line_for_every_room_and_two_pages() -> None:
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
 def test_every_file_that_a_page_names_by_its_room_is_there(page: Path) -> None:
     """Rule docs: `recall/order.py` is where the page says, from the package, its extensions or the repository."""
-    named = sorted(set(re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text("utf-8"))))
+    named = sorted(set(_FILE.findall(page.read_text("utf-8"))))
     roots = (ROOT / "memory_anchor", ROOT / "memory_anchor" / "extensions", ROOT)
 
     assert [name for name in named if not any((root / name).is_file() for root in roots)] == []
     assert page.name != "architecture.md" or len(named) > 25
+
+
+@contextmanager
+def files_entered() -> Iterator[set[str]]:
+    """Collect the files of the package whose functions are called, on every thread."""
+    entered: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            entered.add(frame.f_code.co_filename.partition("/memory_anchor/")[2])
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield entered
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+@pytest.mark.parametrize(
+    ("heading", "tool", "arguments"),
+    [
+        ("The life of a save", "save_memory", {"content": "The port is now 9090, no longer 8080.", "confidence": 0.9}),
+        ("The life of a search", "search_memory", {"query": "which port since last week?"}),
+    ],
+)
+def test_a_save_and_a_search_enter_the_files_that_the_map_names(
+    anchor: MemoryAnchor, heading: str, tool: str, arguments: dict[str, Json]
+) -> None:
+    """Rule docs: hop by hop, as the code goes; without a connection, its server and the repeats it sends stay out."""
+    named = set(_FILE.findall(the_map().partition(f"## {heading}\n")[2].partition("\n## ")[0]))
+    anchor.save_memory("The port is 8080.")
+    with files_entered() as entered:
+        name, request = resolve(tool, arguments, callable_tools(read_only=False, available=mcp_answers.CALLS))
+        mcp_answers.run(anchor, name, request)
+
+    assert len(named) > 15
+    assert sorted(named - entered - {"front/mcp_server.py", "base/idempotency.py"}) == []
 
 
 def test_a_stranger_reaches_twenty_behaviours_from_the_map() -> None:
