@@ -302,8 +302,9 @@ def _spans(sentences: Sequence[Sentence], worths: Sequence[Worth]) -> list[tuple
 
 
 def _asks_to_remember(said: Utterance) -> bool:
-    """Return whether a user explicitly asks to remember this; a lecturer says "remember" all the time."""
-    return said.role == "user" and said.verbosity < CHAT and bool(_ASKED_TO_KEEP.match(said.text))
+    """Return whether a user asks to remember this, which a lecturer often does, or agrees to an answer."""
+    is_asked = said.role == "user" and said.verbosity < CHAT and bool(_ASKED_TO_KEEP.match(said.text))
+    return is_asked or bool(said.assents and said.asked)
 
 
 def _joins(sentences: Sequence[Sentence], worths: Sequence[Worth], member: int, neighbour: int) -> bool:

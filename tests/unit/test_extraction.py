@@ -172,6 +172,7 @@ def test_code_logs_recalled_and_private_text_are_no_memories(text: str) -> None:
         ),
         ([("assistant", "Which port should the admin UI listen on?"), "8443"], ["Which port", "8443"]),
         ([("assistant", "管理后台监听哪个端口？"), "8443"], ["哪个端口", "8443"]),
+        (["上传最大多少？", ("assistant", "建议 20 MB"), "行，就这个"], ["上传最大多少？", "建议 20 MB", "行，就这个"]),
         (["We support iOS 15 until March, so SwiftData is out. GRDB then."], ["SwiftData is out", "GRDB"]),
     ],
 )
