@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import typer
 
     from memory_anchor.base.json_values import Json, Record
+    from memory_anchor.front.rows import Row
     from memory_anchor.identity.keys import Signer
     from memory_anchor.process.wiring import Core
     from memory_anchor.upkeep.jobs import Job
@@ -36,12 +37,14 @@ class Running:
 class Extension:
     """What the core may ask of an extension.
 
-    commands: registers its commands. calls: what its commands ask of the process, by name. start: begins its work in a
-    process, None for nothing to begin. purged: called in the terminal after a human purged these ids.
+    commands: registers its commands. rows: its use cases in the table. calls: what its commands ask of the process, by
+    name. start: begins its work in a process, None for nothing to begin. purged: called in the terminal after a human
+    purged these ids.
     """
 
     name: str
     commands: Callable[[typer.Typer], None] = lambda _: None
+    rows: Callable[[], Sequence[Row]] = tuple
     calls: Callable[[], Mapping[str, Call]] = dict
     start: Callable[[Core], Running] | None = None
     purged: Callable[[Signer, Sequence[str]], None] = lambda *_: None

@@ -26,7 +26,8 @@ from memory_anchor.domain.requests.requests import AssemblePrompt, CreateBackup,
 from memory_anchor.extensions import installed
 from memory_anchor.front import views
 from memory_anchor.front.callers import actor_from
-from memory_anchor.front.table import ROWS, Row
+from memory_anchor.front.rows import Row
+from memory_anchor.front.table import ROWS
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof, SignedCall
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble

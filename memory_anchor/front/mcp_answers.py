@@ -32,7 +32,8 @@ from memory_anchor.domain.requests import checks
 from memory_anchor.domain.requests.fields import BaseRequest
 from memory_anchor.domain.requests.requests import TASK_MAX, BuildContext
 from memory_anchor.front import views
-from memory_anchor.front.table import ROWS, Row
+from memory_anchor.front.rows import Row
+from memory_anchor.front.table import ROWS
 from memory_anchor.front.tool_specs import TOOLS
 from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
 from memory_anchor.language.tokens import count_tokens

@@ -39,11 +39,6 @@ from memory_anchor.domain.model import (
     WriteMode,
     WriteOutcome,
 )
-from memory_anchor.extensions.knowledge.catalogue import SourceState
-from memory_anchor.extensions.knowledge.points import PASSAGE_CITATION_KINDS
-from memory_anchor.extensions.knowledge.search import OpenedCitation
-from memory_anchor.extensions.knowledge.sources import Source
-from memory_anchor.extensions.lorebook.use_cases import ScannedLore
 from memory_anchor.identity import proposals
 from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.conversation_learning import CandidateOutcome
@@ -366,10 +361,14 @@ def _author(hit: Record) -> list[str]:
     return [origin.value, *sorted(trusts - {TRUST_OF_ORIGIN[origin].value})]
 
 
+PASSAGE_CITATIONS = frozenset(("knowledge_chunk", "url"))
+"""Kinds of citations into what others wrote."""
+
+
 def _position(hit: Record) -> str:
     """Return file and lines of a passage of a document or commit; "" for a memory."""
     source = next(iter(records(hit.get("citations"))), {})
-    if hit["layer"] != Layer.OPERATIONAL_KNOWLEDGE.value or source.get("kind") not in PASSAGE_CITATION_KINDS:
+    if hit["layer"] != Layer.OPERATIONAL_KNOWLEDGE.value or source.get("kind") not in PASSAGE_CITATIONS:
         return ""
     locator = record(source.get("locator"))
     lines = f":{locator['line_start']}-{locator['line_end']}" if "line_start" in locator else ""
@@ -433,48 +432,6 @@ def operations(values: Sequence[OperationPassage]) -> Shown:
         {name: getattr(value, name) for name in ("name", "path", "title", "text", "score")} for value in values
     ]
     return shortened({"operations": passages}, "operations", "read the file at `path` for the rest")
-
-
-def scanned_lore(value: ScannedLore, *, reader: Scope) -> Shown:
-    """Return {snippets, report}: each snippet with its position."""
-    placed = zip(value["snippets"], value["places"], strict=True)
-    return {"snippets": [snippet(hit, reader=reader) | place for hit, place in placed], "report": value["report"]}
-
-
-def knowledge_source(value: Source) -> Shown:
-    return {"id": value.id, "kind": value.kind.value, "ref": value.ref, "trust": value.trust.value}
-
-
-def knowledge_sources(values: Sequence[SourceState], *, unembedded: int, now: datetime) -> Shown:
-    """Return {sources: [{id, kind, ref, trust, documents, passages, ...}], unembedded?}."""
-    sources: list[Shown] = []
-    for state in values:
-        more: Shown = {"waiting": state.waiting, "synced_at": state.synced_at, "left_out": dict(state.counted)}
-        more |= {"skipped": list(state.skipped), "wrong": state.error}
-        more["reading"] = state.reading.summary(now) if state.reading is not None else None
-        counts = {"documents": state.documents, "passages": state.passages}
-        sources.append(knowledge_source(state.source) | counts | {name: field for name, field in more.items() if field})
-    shaped: Shown = {"sources": sources}
-    return shortened(shaped | ({"unembedded": unembedded} if unembedded else {}), "sources", "see `--json`")
-
-
-def knowledge_opened(value: OpenedCitation, *, reader: Scope) -> Shown:
-    """Return {id, standing, text, source, trust, scope, mime?, lines?, around?, diff?, beside?, citations}."""
-    source = value.source
-    shaped: Shown = {
-        "id": value.id,
-        "standing": value.freshness,
-        "text": value.text,
-        "source": {"id": source.id, "kind": source.kind.value, "ref": source.ref},
-        "trust": source.trust.value,
-        "scope": source.visibility.value,
-    }
-    shaped |= {name: field for name in ("mime", "around", "diff") if (field := getattr(value, name))}
-    if value.lines:
-        shaped["lines"] = list(value.lines)
-    if value.beside is not None:
-        shaped["beside"] = dict(value.beside)
-    return shaped | {"citations": [citation(cited, reader=reader) for cited in value.citations]}
 
 
 def constitution(value: Constitution) -> Shown:

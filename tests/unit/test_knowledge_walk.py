@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from memory_anchor.domain.errors import BadInput, Unavailable
+from memory_anchor.extensions.knowledge.rows import shown_opened, shown_sources
 from memory_anchor.extensions.knowledge.search import lines_now
 from memory_anchor.front import views
 from memory_anchor.process.wiring import Core
@@ -102,7 +103,7 @@ def test_an_opened_passage_says_what_it_is_of(docs: Path, anchor: MemoryAnchor) 
     """Knowledge: source, trust, scope and kind of text stand beside the text (seed 4.5)."""
     source = added(anchor, docs)
     opened = anchor.knowledge.open(anchor.knowledge.search("run the setup script")[0].id)
-    told = views.knowledge_opened(opened, reader=anchor.actor.scope)
+    told = shown_opened(opened, reader=anchor.actor.scope)
     assert told["source"] == {"id": source.id, "kind": "files", "ref": str(docs)}
     assert (told["trust"], told["scope"], told["mime"]) == ("untrusted", "project", "text/plain")
 
@@ -129,7 +130,7 @@ def test_how_far_a_reading_is_stands_in_the_list_and_at_its_end(docs: Path, core
     anchor.knowledge.add(str(docs), "files")
     for _ in ("listed", "a batch read"):
         core.knowledge.step(lambda: False)
-    reading = views.knowledge_sources(anchor.knowledge.sources(), unembedded=0, now=anchor.services.clock.now())
+    reading = shown_sources(anchor.knowledge.sources(), unembedded=0, now=anchor.services.clock.now())
     (told,) = reading["sources"]  # type: ignore[misc, union-attr]
     assert isinstance(told, dict)
     assert 0 < told["reading"]["read"] < told["reading"]["documents"] == 301
@@ -139,7 +140,7 @@ def test_how_far_a_reading_is_stands_in_the_list_and_at_its_end(docs: Path, core
     while answer["left"]:
         answer = anchor.knowledge.sync("", False)
     assert (answer["read"], answer["documents"]) == (301, 301)
-    after = views.knowledge_sources(anchor.knowledge.sources(), unembedded=0, now=anchor.services.clock.now())
+    after = shown_sources(anchor.knowledge.sources(), unembedded=0, now=anchor.services.clock.now())
     assert "reading" not in after["sources"][0]  # type: ignore[index, operator]
 
 

@@ -59,7 +59,7 @@ def test_a_save_that_another_engine_forestalled_is_decided_again(
         )
         name = mine.save_memory("The service listens on port 1000.").id
         edited = "The service listens on port 1000 at night."
-        put, late = store.put, [lambda: other.edit(name, edited)]
+        put, late = store.put, [lambda: other.curation.edit(name, edited)]
 
         def forestalled(*given: Any) -> None:
             if late:

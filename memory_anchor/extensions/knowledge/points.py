@@ -23,7 +23,6 @@ from memory_anchor.base.hashing import content_hash
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError
 from memory_anchor.domain.model import (
     Citation,
-    CitationKind,
     Layer,
     Locator,
     Memory,
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("memory_anchor")
 TAG = "knowledge"
-PASSAGE_CITATION_KINDS: frozenset[CitationKind] = frozenset(("knowledge_chunk", "url"))
 """Kinds of a passage's first citation: its own place."""
 INDEX_VERSION = "2"
 """Of how passages are cut and indexed; a new one reads every source again. 2: short passages carry the one before."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import typer
 
 from memory_anchor.extensions.extension import Extension
+
+if TYPE_CHECKING:
+    from memory_anchor.front.rows import Row
 
 
 def _commands(app: typer.Typer) -> None:
@@ -13,4 +19,10 @@ def _commands(app: typer.Typer) -> None:
     commands.register(app)
 
 
-EXTENSION = Extension(name="transfer", commands=_commands)
+def _rows() -> Sequence[Row]:
+    from memory_anchor.extensions.transfer.rows import ROWS
+
+    return ROWS
+
+
+EXTENSION = Extension(name="transfer", commands=_commands, rows=_rows)

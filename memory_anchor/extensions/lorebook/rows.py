@@ -1,0 +1,32 @@
+"""The use cases of lorebooks, and how their answers are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memory_anchor.domain.model import Scope
+from memory_anchor.domain.requests import requests as asks
+from memory_anchor.extensions.lorebook.use_cases import ScannedLore
+from memory_anchor.front import views
+from memory_anchor.front.rows import Row, as_is, for_reader, row
+
+
+def shown_lore(value: ScannedLore, *, reader: Scope) -> views.Shown:
+    """Return {snippets, report}: each snippet with its position."""
+    placed = zip(value["snippets"], value["places"], strict=True)
+    return {"snippets": [views.snippet(hit, reader=reader) | place for hit, place in placed], "report": value["report"]}
+
+
+ROWS: Sequence[Row] = (
+    row("lorebook_add", asks.AddLorebook, lambda anchor, asked: anchor.lore.add(asked), as_is),
+    row("lorebook_list", asks.ListLorebooks, lambda anchor, asked: anchor.lore.books(asked), as_is),
+    row("lorebook_show", asks.ShowLorebook, lambda anchor, asked: anchor.lore.show(asked), as_is),
+    row("lorebook_remove", asks.RemoveLorebook, lambda anchor, asked: anchor.lore.remove(asked), as_is),
+    row("lorebook_export", asks.ExportLorebook, lambda anchor, asked: anchor.lore.export(asked), as_is),
+    row(
+        "lorebook_scan",
+        asks.ScanLorebook,
+        lambda anchor, asked: anchor.lore.scan(asked),
+        for_reader(shown_lore),
+    ),
+)

@@ -1,0 +1,40 @@
+"""What a row of the table is, and how one is made; an extension brings its own (`Extension.rows`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from memory_anchor.base.json_values import Record
+from memory_anchor.domain.requests.fields import BaseRequest
+from memory_anchor.use_cases.memory import MemoryAnchor
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """answer(anchor, request): the use case's answer to this request, as JSON."""
+
+    name: str
+    request: type[BaseRequest]
+    use_case: Callable[..., object]
+    answer: Callable[[MemoryAnchor, BaseRequest], Record]
+
+
+def as_is(answer: Record, _: MemoryAnchor) -> Record:
+    """Return an answer that is JSON already."""
+    return answer
+
+
+def row(
+    name: str, request: type[BaseRequest], use_case: Callable[..., A], view: Callable[[A, MemoryAnchor], Record]
+) -> Row:
+    """Return a row. view: turns the use case's answer into what this caller is shown."""
+    return Row(name, request, use_case, lambda anchor, request: view(use_case(anchor, request), anchor))
+
+
+def for_reader(view: Callable[..., Record]) -> Callable[[object, MemoryAnchor], Record]:
+    """Return the view of an answer whose shape depends on who reads it."""
+    return lambda answer, anchor: view(answer, reader=anchor.actor.scope)
