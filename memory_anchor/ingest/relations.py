@@ -332,6 +332,13 @@ def _is_single_value(
     return SINGLE.fullmatch(verb) is not None and not behind
 
 
+def _may_replace(before: Sequence[Word], after: Sequence[Word], now: Wording) -> bool:
+    parts = _stretches(before, after)
+    if parts is None or not parts[0] or parts[0][-1].raw != "是" or not (parts[1] and parts[2]):
+        return True
+    return _are_alike(now, parts[1], parts[2])
+
+
 def _is_identifier(word: Word) -> bool:
     return re.search(r"[^\W\d_]", word.raw) is not None and re.search(r"[\d_]", word.raw) is not None
 
@@ -347,7 +354,7 @@ def replacement(old: str, new: str) -> Kind:
     adds = ALSO.search(now.text.lower()) is not None
     is_dated = all(LATELY.fullmatch(found.group()) for found in REPLACES.finditer(now.text.lower()))
     is_plain = is_dated or not (_denies(before) or _denies(after))
-    if not adds and is_plain and _differ_in_value(before, after, old, new):
+    if not adds and is_plain and _differ_in_value(before, after, old, new) and _may_replace(before, after, now):
         return Kind.REPLACED
     if not adds and _restates(was, wording(REASON.sub("", now.text))):
         return Kind.REPLACED
@@ -463,7 +470,18 @@ def _is_same_kind(
     if all(RENAMED.search(side.text.lower()) for side in (was, now)):
         return len(both) <= NAME_WORDS or is_han
     is_value = all(word.kind == "name" for word in both) or is_han
-    return is_value and _holds_one(was, now, _sign_before(bare[0], mine[0]), _sign_before(bare[1], theirs[0]))
+    signs = _sign_before(bare[0], mine[0]), _sign_before(bare[1], theirs[0])
+    return is_value and _holds_one(was, now, *signs) and ("是" not in signs or _are_alike(now, mine, theirs))
+
+
+def _are_alike(now: Wording, mine: Sequence[Word], theirs: Sequence[Word]) -> bool:
+    """Return whether what a Chinese subject is called by 是 is of one kind: 主库 and 只读 may both be true of it.
+
+    Only a word that says what became of it, a name in letters or one head (the last sign) tells that they are.
+    """
+    ends = [[word.raw for word in side if word.raw != "的"][-1:] for side in (mine, theirs)]
+    is_han = all(word.kind == "han" for word in (*mine, *theirs))
+    return BECOMES.search(now.text.lower()) is not None or not is_han or ends[0] == ends[1]
 
 
 def _placed_value(words: Sequence[Word], stretch: Sequence[Word]) -> tuple[Word, ...]:

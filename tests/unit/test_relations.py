@@ -130,6 +130,20 @@ def test_a_change_of_something_else_replaces_nothing(old: str, new: str) -> None
     assert replacement(old, new) is not Kind.REPLACED
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("数据库是主库", "数据库现在是只读"),
+        ("测试环境是共享的", "测试环境现在是只读的"),
+        ("支付网关是加密的", "支付网关现在是关闭的"),
+    ],
+)
+def test_what_a_subject_is_now_ends_nothing_that_may_also_be_true_of_it(old: str, new: str) -> None:
+    """Rule: two values are of one kind by a word of becoming, a name in letters or one head; else a human is asked."""
+    assert replacement(old, new) is Kind.NONE
+    assert replacement("主分支是 main", "主分支现在是 trunk") is Kind.REPLACED
+
+
 def test_a_repeat_in_other_words_is_linked_and_shown_once(anchor: MemoryAnchor) -> None:
     """Rule: both texts stand, the write says which it repeats, and an answer shows one of them, citing the other."""
     first = anchor.save_memory("The staging database is wiped every Sunday")
