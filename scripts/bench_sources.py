@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memory_anchor.domain.model import Actor, Caller
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.process.app import build_core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
@@ -41,17 +42,17 @@ def main(folder: Path, kind: str) -> None:
     with tempfile.TemporaryDirectory() as scratch, DirectoryLock.acquire(Path(scratch), role="bench") as lock:
         core = build_core(Settings(), data_dir=Path(scratch), lock=lock, embedder=embedder)
         anchor = core.anchor(Actor(Caller.HUMAN))
-        source = anchor.knowledge.add(str(folder), kind)
+        source = knowledge_of(anchor).add(str(folder), kind)
         told = {f"first_{name}": value for name, value in read(core).items()}
-        while core.knowledge.embed(64):
+        while library_of(core.services).embed(64):
             pass
         told["embedded"] = embedder.texts
-        core.knowledge.sync(source)
+        library_of(core.services).sync(source)
         told |= {f"again_{name}": value for name, value in read(core).items()}
-        while core.knowledge.embed(64):
+        while library_of(core.services).embed(64):
             pass
         told["embedded_again"] = embedder.texts - int(told["embedded"])
-        (state,) = anchor.knowledge.sources()
+        (state,) = knowledge_of(anchor).sources()
         told |= {"documents": state.documents, "passages": state.passages, "left_out": dict(state.counted)}
         told["passages_per_min"] = round(60 * state.passages / max(float(told["first_cpu_s"]), 0.01))
         core.close()
@@ -60,8 +61,8 @@ def main(folder: Path, kind: str) -> None:
 
 def read(core: Core) -> dict[str, float]:
     began, worked, size = time.perf_counter(), time.process_time(), 0
-    while core.knowledge.step(lambda: False):
-        if (progress := core.knowledge.progress()) is not None:
+    while library_of(core.services).step(lambda: False):
+        if (progress := library_of(core.services).progress()) is not None:
             size = progress.bytes
     cpu = time.process_time() - worked
     told = {"s": round(time.perf_counter() - began, 2), "cpu_s": round(cpu, 2), "mb": round(size / 1e6, 1)}

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import typer
 
+    from memory_anchor.admin.purge import Holder
     from memory_anchor.base.json_values import Json, Record
+    from memory_anchor.context.context import ContextSources
+    from memory_anchor.domain.model import RetrievedSnippet
+    from memory_anchor.extensions.transfer.transfer import ProjectBelongings
     from memory_anchor.front.rows import Row
     from memory_anchor.identity.keys import Signer
     from memory_anchor.process.wiring import Core
@@ -24,13 +29,30 @@ if TYPE_CHECKING:
 class Running:
     """What an extension does in one process.
 
-    part: what its own calls work with. jobs: joined to the scheduler's. on_hook: told of each lifecycle event of a
-    client, before it is answered; it must not wait.
+    part: what its own use cases and calls work with. jobs: joined to the scheduler's. on_hook: told of each lifecycle
+    event of a client, before it is answered; it must not wait.
+    begin, end: the process works by itself, or does not any more; close: nothing asks it any more. idle: does a little
+    when no memory waits, and returns how much. invalidate: something was written past its caches.
+    context: adds to what a context is made of. passages: what it knows about a search that found no memory.
+    frozen: it writes nothing while this is held, for a backup. holders: what may hold a memory's text, for a purge;
+    purging is held meanwhile. moves: what goes along when projects are merged, by name; given the accounts that it may
+    ask for.
     """
 
     part: object
     jobs: Sequence[Job] = ()
     on_hook: Callable[[str], None] = lambda _: None
+    begin: Callable[[], None] = lambda: None
+    end: Callable[[], None] = lambda: None
+    close: Callable[[], None] = lambda: None
+    idle: Callable[[Callable[[], None]], int] = lambda _: 0
+    invalidate: Callable[[], None] = lambda: None
+    context: Callable[[MemoryAnchor, ContextSources], ContextSources] = lambda _, sources: sources
+    passages: Callable[[MemoryAnchor, str], Sequence[RetrievedSnippet]] = lambda *_: ()
+    frozen: Callable[[], AbstractContextManager[None]] = nullcontext
+    holders: Callable[[], Sequence[Holder]] = tuple
+    purging: Callable[[], AbstractContextManager[None]] = nullcontext
+    moves: Callable[[Callable[[], list[str]]], Mapping[str, ProjectBelongings]] = lambda _: {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

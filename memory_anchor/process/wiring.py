@@ -66,10 +66,6 @@ from memory_anchor.domain.ports import (
 from memory_anchor.domain.requests import checks
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.extensions import installed
-from memory_anchor.extensions.extension import Running
-from memory_anchor.extensions.knowledge.library import Library
-from memory_anchor.extensions.knowledge.sharing import TurnPoll
-from memory_anchor.extensions.lorebook.lorebooks import LorebookStore
 from memory_anchor.identity.keys import Approver
 from memory_anchor.identity.signed_requests import Challenges, SignedCall
 from memory_anchor.ingest.conversation_learning import ConversationLearner, EventReader
@@ -95,7 +91,7 @@ from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.job_kit import Upkeep, load_state
 from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
 from memory_anchor.upkeep.leases import RUNNER_FILE, SharedInTurn, StoreLease, runner_id
-from memory_anchor.upkeep.registry import JobCalls, all_jobs
+from memory_anchor.upkeep.registry import JobCalls, all_jobs, with_interval
 from memory_anchor.upkeep.settling import TAG_STATE
 from memory_anchor.upkeep.statistics import UsageBuffer, statistics
 from memory_anchor.use_cases import services
@@ -159,37 +155,38 @@ class Core:
         self.sharing = adapters.shared[1] if adapters.shared else None
         self.started_at = self.clock.now()
         self._closed = False
-        self._ids = Ids(self.clock)
+        self.new_id = Ids(self.clock).new
         embedded: Durability | None = getattr(adapters.store, "durability", None)
         self._durability = embedded or Durability()
         self.audit = self._trail()
-        self.projects = Projects(data_dir / "projects.json", self._ids.new, joined=self._joined)
-        self.reports = ContextReports(data_dir / "contexts", now=self.clock.now, new_id=self._ids.new)
+        self.projects = Projects(data_dir / "projects.json", self.new_id, joined=self._joined)
+        self.reports = ContextReports(data_dir / "contexts", now=self.clock.now, new_id=self.new_id)
         self._challenges = Challenges(new_token, self.records if self.shared else None)
         self._circuit = call_circuit(time.monotonic)
         self.foreground = RequestGate(time.monotonic)
-        self.quarantine = Quarantine(data_dir, release=_release(), run=self._ids.new())
+        self.quarantine = Quarantine(data_dir, release=_release(), run=self.new_id())
         # Loaded before it is first waited for; an API has nothing to load.
         preloads = adapters.local if settings.embedder.kind in API_EMBEDDERS else adapters.embedder
         self._embedding = EmbeddingThread(self._embed_some, preloads, before=self._finish_merges)
         made_here, wake = adapters.local or adapters.embedder, self._embedding.wake
         self.nearness = Nearness(made_here, wake, self.quarantine, adapters.rows)
         self.services = self._make_services(adapters, counts_writes=embedded is not None)
-        self.knowledge = self.services.knowledge
-        self._poll = TurnPoll(self.knowledge.turn, self.knowledge.wake)
         self.upkeep = self._make_upkeep(adapters)
         repair_at_start(self.upkeep, self.audit, data_dir, self.clock.now(), alone=self.shared is None)
         usage, index, invalidate = self.services.usage, self.services.searcher.index, self.services.invalidate_caches
-        calls = JobCalls(usage.flush, index.embed_pending, self.knowledge.queue_rescan, invalidate)
+        hours = {str(job): every for job, every in settings.lifecycle.intervals_h.items()}
+        calls = JobCalls(usage.flush, index.embed_pending, invalidate)
         self.scheduler = Scheduler(
-            all_jobs(calls, {str(job): hours for job, hours in settings.lifecycle.intervals_h.items()}),
+            [with_interval(job, hours) for job in all_jobs(calls)],
             self.upkeep,
             state_file=data_dir / "jobs.json",
             lease=StoreLease(adapters.store, SystemClock(), self._runner_id()),
         )
-        self.running: dict[str, Running] = {one.name: one.start(self) for one in installed() if one.start is not None}
-        for job in (job for one in self.running.values() for job in one.jobs):
-            self.scheduler.add(job)
+        self.running = self.services.extensions
+        self.running |= {one.name: one.start(self) for one in installed() if one.start is not None}
+        for extension in self.running.values():
+            for job in extension.jobs:
+                self.scheduler.add(with_interval(job, hours))
         self._projects: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(PROJECTS_KEPT)
         self._projects_lock = threading.Lock()
 
@@ -204,7 +201,7 @@ class Core:
         return SharedAudit(path, self.records, self._runner_id(), durability=self._durability)
 
     def _runner_id(self) -> str:
-        return runner_id(self.data_dir / RUNNER_FILE, self._ids.new)
+        return runner_id(self.data_dir / RUNNER_FILE, self.new_id)
 
     def _make_services(self, adapters: Adapters, *, counts_writes: bool) -> Services:
         """Return what every project of this process shares. counts_writes: nobody else writes to the store."""
@@ -216,7 +213,7 @@ class Core:
             store,
             self.clock,
             self.audit,
-            new_id=self._ids.new,
+            new_id=self.new_id,
             entry_of=searcher.index.entry_of,
             on_write=self._stored,
             lock=SyncedLock(self._durability),
@@ -260,12 +257,10 @@ class Core:
             activation=searcher.activation,
             tag_neighbours=tags,
             recalled_together=recalled,
-            knowledge=self._make_library(store, meaning),
             answers=FirstAnswers(self.data_dir / FOLDER, self.records if self.shared else None),
             remote=adapters.remote,
             project_note=self.projects.note,
             turn_of_request=RequestTurns(self.records).of if self.shared else lambda _: nullcontext(),
-            lorebooks=LorebookStore(self.shared[1].lorebooks() if self.shared else None),
         )
 
     def _make_searcher(self, adapters: Adapters, meaning: QueryEmbedder, tags: TagNeighbours) -> Searcher:
@@ -280,21 +275,6 @@ class Core:
             activation=services.activation(self.settings),
             tags=tags,
             variants=services.variants(self.settings),
-        )
-
-    def _make_library(self, store: MemoryStore, meaning: QueryEmbedder) -> Library:
-        return Library(
-            store,
-            self.clock,
-            self.data_dir,
-            audit=self.audit,
-            embedders=meaning.embedders,
-            new_id=self._ids.new,
-            on_waiting=self._embedding.wake,
-            quarantine=self.quarantine,
-            records=self.records if self.shared else None,
-            monotonic=time.monotonic,
-            cpu_s=time.thread_time,
         )
 
     def _make_upkeep(self, adapters: Adapters) -> Upkeep:
@@ -442,11 +422,14 @@ class Core:
         settled: called once, when what a search needs is in memory and nothing is left to embed.
         """
         self._embedding.start(settled)
-        self.knowledge.has_worker = True
-        if self.shared is not None:
-            self._poll.start()
+        for extension in self.running.values():
+            extension.begin()
         if not (self.data_dir / JOBS_OFF).exists():
             self.scheduler.start(self.clock, settle_s=SETTLE_S)
+
+    def wake(self) -> None:
+        """Let the background thread look for work now."""
+        self._embedding.wake()
 
     def enable_jobs(self, on: bool) -> None:
         """Switch due jobs on or off; off, a job runs only when started by name. Kept over restarts."""
@@ -463,7 +446,8 @@ class Core:
             return
         self._closed = True
         self._embedding.end()
-        self._poll.end()
+        for extension in self.running.values():
+            extension.end()
         self.scheduler.stop()
         self._embedding.join()
         for scope in self.services.active.scopes():
@@ -475,7 +459,8 @@ class Core:
         self.services.usage.flush()
         self.services.searcher.index.save()
         self.nearness.save()
-        self.knowledge.close()
+        for extension in self.running.values():
+            extension.close()
         self.services.store.flush()
         self.services.store.close()
         self.quarantine.close()
@@ -487,7 +472,8 @@ class Core:
 
     def _embed_some(self) -> int:
         embedded = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.index.embed_pending(EMBED_BATCH)
-        return embedded or self.knowledge.work_a_little(self.foreground.wait_until_quiet)
+        wait = self.foreground.wait_until_quiet
+        return embedded or next((n for one in self.running.values() if (n := one.idle(wait))), 0)
 
     def _finish_merges(self) -> None:
         """Finish merges of projects that a crash cut off."""
@@ -555,9 +541,9 @@ class Core:
             now=lambda: self.clock.now().astimezone(ZoneInfo(anchor.actor.zone)),
             cache=self.services.searcher.cache_counts,
             record=partial(self.reports.record, owner=owner_of(anchor.actor.scope)),
-            knowledge=anchor.knowledge.strong_passages if self.knowledge.is_used else None,
-            lore=anchor.lore.for_context,
         )
+        for extension in self.running.values():
+            sources = extension.context(anchor, sources)
         return ContextBuilder(sources, anchor.project.settings.budget, circuit=self._circuit, monotonic=time.monotonic)
 
     def stats(self, reader: Scope | None = None) -> dict[str, Json]:

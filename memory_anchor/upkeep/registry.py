@@ -372,16 +372,20 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class JobCalls:
-    """What jobs call of their process; each count is of memories or sources."""
+    """What jobs call of their process; each count is of memories."""
 
     flush_usage: Callable[[Callable[[], None]], int]
     embed_pending: Callable[[int], int]
-    queue_rescan: Callable[[], int]
     invalidate_caches: Callable[[], None]
 
 
-def all_jobs(calls: JobCalls, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
-    """Return the jobs of one process. intervals_h: job -> hours between two runs, if the user set them."""
+def with_interval(job: Job, intervals_h: Mapping[str, float]) -> Job:
+    """Return the job, as often as the user set. intervals_h: job -> hours between two runs."""
+    return replace(job, every=timedelta(hours=intervals_h[job.name])) if job.name in intervals_h else job
+
+
+def all_jobs(calls: JobCalls) -> tuple[Job, ...]:
+    """Return the jobs of one process, but for those of extensions."""
 
     def flush_usage(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         if limits.dry_run:
@@ -405,12 +409,7 @@ def all_jobs(calls: JobCalls, intervals_h: Mapping[str, float]) -> tuple[Job, ..
     def renew(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         return renew_words(up, at, limits, on_renewed=calls.invalidate_caches)
 
-    def knowledge(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
-        del up
-        queued = 0 if limits.dry_run else calls.queue_rescan()
-        return JobReport("look_at_sources", at, dry_run=limits.dry_run, counts={"sources": queued})
-
-    jobs = (
+    return (
         Job("flush_usage", "write counted uses of memories", MINUTE, flush_usage),
         Job("finish_supersedes", "end memories whose successor is stored already", HOUR, finish_supersedes),
         Job("renew_words", "index words again after an update that splits text differently", HOUR, renew),
@@ -425,11 +424,7 @@ def all_jobs(calls: JobCalls, intervals_h: Mapping[str, float]) -> tuple[Job, ..
         ),
         Job("rebuild_tags", "count which tags occur together", DAY, rebuild_tags),
         Job("mark_to_verify", "mark facts whose confidence has faded", DAY, mark_to_verify),
-        Job("look_at_sources", "read what changed in knowledge sources", 15 * MINUTE, knowledge),
         Job("expire_events", "archive events past their time to live", HOUR, expire_events),
         Job("part_joined", "part what earlier versions joined from two texts; only by hand", BY_HAND, part_joined),
         Job("forget", "archive faded memories, up to the nightly limit", DAY, forget),
-    )
-    return tuple(
-        replace(job, every=timedelta(hours=intervals_h[job.name])) if job.name in intervals_h else job for job in jobs
     )

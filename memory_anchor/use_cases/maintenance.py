@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -37,9 +37,6 @@ from memory_anchor.domain.requests import checks, moving_requests, requests
 from memory_anchor.domain.requests.fields import use_case
 from memory_anchor.domain.rights import Action
 from memory_anchor.domain.where import OneOf, Where
-from memory_anchor.extensions.knowledge.use_cases import ProjectSources
-from memory_anchor.extensions.knowledge.use_cases import text_holders as knowledge_holders
-from memory_anchor.extensions.lorebook.lorebooks import ProjectBooks
 from memory_anchor.extensions.transfer import transfer
 from memory_anchor.extensions.transfer.transfer import MOVED, Merges
 from memory_anchor.language import safety
@@ -64,13 +61,8 @@ def merges_of(services: Services, *accounts: str) -> Merges:
         audiences = [store.facet(collection, "audience", Where(), limit=AUDIENCES_MAX) for collection in MOVED]
         return [*accounts, *sorted({account_of(key) for keys in audiences for key in keys})]
 
-    books = ProjectBooks(services.lorebooks, services.data_dir, every_account)
-    return Merges(
-        services.data_dir,
-        store,
-        services.records.lock,
-        {"sources": ProjectSources(services.knowledge), "lorebooks": books},
-    )
+    along = {name: things for one in services.extensions.values() for name, things in one.moves(every_account).items()}
+    return Merges(services.data_dir, store, services.records.lock, along)
 
 
 class Maintenance:
@@ -158,7 +150,9 @@ class Maintenance:
             if request.ids
             else partial(purging.purge_text, up, request.text)
         )
-        with services.lorebooks.changing():
+        with ExitStack() as held:
+            for extension in services.extensions.values():
+                held.enter_context(extension.purging())
             purged = erase(
                 caller=self._actor.caller,
                 at=services.clock.now(),
@@ -324,13 +318,12 @@ def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]
     return (
         purging.ActiveContextHolder(services.active),
         *purging.holders_in(data_dir, process.records),
-        *knowledge_holders(services.knowledge, data_dir),
         backup.KnownBackups(data_dir),
         purging.Cache("what searches remember", services.invalidate_caches),
         purging.Cache("rows of L0 and L4", services.nearness.clear),
         purging.Cache("which tags occur together", process.clear_tags),
         purging.Cache("what was said last", services.events.clear_cache),
-        purging.Cache("what lorebooks say", services.lorebooks.clear_cache),
+        *(holder for one in services.extensions.values() for holder in one.holders()),
     )
 
 

@@ -34,8 +34,6 @@ from memory_anchor.domain.requests import requests
 from memory_anchor.domain.requests.fields import Moment, use_case
 from memory_anchor.domain.versions import parse_version_id
 from memory_anchor.domain.where import OneOf, Where
-from memory_anchor.extensions.knowledge.use_cases import KnowledgeUseCases
-from memory_anchor.extensions.lorebook.use_cases import LorebookUseCases
 from memory_anchor.extensions.prompts.assembly import AssembledContext, PromptAssembler
 from memory_anchor.ingest.conversation_learning import CandidateOutcome, Extracted
 from memory_anchor.ingest.profile import ProfileLine
@@ -87,22 +85,6 @@ class MemoryAnchor:
     @cached_property
     def moving(self) -> Moving:
         return Moving(self.writes, self._process)
-
-    @cached_property
-    def knowledge(self) -> KnowledgeUseCases:
-        services = self.services
-        return KnowledgeUseCases(
-            services.knowledge,
-            services.searcher,
-            self.actor,
-            author=self.writes.author,
-            check_writable=self.writes.check_writable,
-            monotonic=services.monotonic,
-        )
-
-    @cached_property
-    def lore(self) -> LorebookUseCases:
-        return LorebookUseCases(self.writes)
 
     @property
     def agent_settings(self) -> AgentSettings:
@@ -194,9 +176,8 @@ class MemoryAnchor:
         self.services.recalled_together.note(answer.snippets)
         answer = self._counted_as_shown(answer)
         answer = with_operations(answer, search, self.project.operations.find, now=now)
-        may_join = self.services.knowledge.is_used and search.is_unfiltered and not search.layers
-        if may_join and all(snippet.weak for snippet in answer.snippets):
-            passages = self.knowledge.strong_passages(search.query)
+        if search.is_unfiltered and not search.layers and all(snippet.weak for snippet in answer.snippets):
+            passages = [hit for one in self.services.extensions.values() for hit in one.passages(self, search.query)]
             answer = replace(answer, snippets=(*passages, *answer.snippets)[: search.limit])
         if self.actor.project_dir and (note := self.services.project_note(self.actor.scope.project)):
             answer = replace(answer, notes=(*answer.notes, note))

@@ -28,8 +28,7 @@ from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.freshness import FreshnessChecker
 from memory_anchor.domain.model import MemoryType, Scope
 from memory_anchor.domain.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, SharedRecords, Sharing
-from memory_anchor.extensions.knowledge.library import Library
-from memory_anchor.extensions.lorebook.lorebooks import LorebookStore
+from memory_anchor.extensions.extension import Running
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.ingest.conversation_learning import ConversationLearner
 from memory_anchor.ingest.reconcile import Policy, Resolution
@@ -114,18 +113,19 @@ class Services:
     activation: ActivationSettings
     tag_neighbours: TagNeighbours
     recalled_together: RecalledTogether
-    knowledge: Library
     save_health: SaveHealth = field(default_factory=SaveHealth)
     answers: FirstAnswers = field(default_factory=FirstAnswers)
     recent_prompts: RecentPrompts = field(default_factory=RecentPrompts)
-    lorebooks: LorebookStore = field(default_factory=LorebookStore)
+    extensions: dict[str, Running] = field(default_factory=dict)
+    """What each extension does in this process, by its name."""
     remote: RemoteMemory | None = None
     """A served memory that is asked first; None for a memory that works alone."""
 
     def invalidate_caches(self) -> None:
         """Drop what searches keep of the store: something was written past them."""
         self.searcher.index.invalidate()
-        self.knowledge.index.invalidate()
+        for extension in self.extensions.values():
+            extension.invalidate()
 
 
 class Process(Protocol):

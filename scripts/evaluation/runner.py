@@ -39,6 +39,7 @@ from memory_anchor.domain.model import Actor, Caller, Layer, Memory, RetrievedSn
 from memory_anchor.domain.ports import Embedder, MemoryStore
 from memory_anchor.extensions.evaluation.golden import ASKED_DEPTH
 from memory_anchor.extensions.evaluation.metrics import SHOWN, Answered, figures, mean_metrics
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.front import views
 from memory_anchor.language.perspective import worded_for
 from memory_anchor.language.terms import is_chinese
@@ -263,11 +264,11 @@ def run_knowledge(docs: Path, settings: Settings, embedder: Embedder | None) -> 
         core = in_memory(Path(folder), settings, embedder)
         try:
             anchor = core.anchor(Actor(Caller.HUMAN))
-            anchor.knowledge.add(str(docs), "files")
+            knowledge_of(anchor).add(str(docs), "files")
             for _ in range(SYNC_MAX):
-                if not anchor.knowledge.sync("", False)["left"]:
+                if not knowledge_of(anchor).sync("", False)["left"]:
                     break
-            while core.knowledge.embed(64):
+            while library_of(core.services).embed(64):
                 pass
             return _knowledge_figures(anchor, docs_questions)
         finally:
@@ -285,7 +286,7 @@ def _knowledge_figures(anchor: MemoryAnchor, docs_questions: list[DocsQuestion])
     ranks: dict[str, list[tuple[int, int, float]]] = {"en": [], "zh": []}
     for query, places in docs_questions:
         started = time.perf_counter()
-        snippets = anchor.knowledge.search(query, limit=DEPTH)
+        snippets = knowledge_of(anchor).search(query, limit=DEPTH)
         ms = 1000 * (time.perf_counter() - started)
         documents = {place.document for place in places}
         by_place = (rank for rank, hit in enumerate(snippets, 1) if any(place.holds(hit) for place in places))

@@ -14,6 +14,7 @@ from memory_anchor.adapters import git as reading
 from memory_anchor.adapters.projects import Projects, normalised_remote
 from memory_anchor.domain.errors import BadInput, NotFound
 from memory_anchor.domain.model import Actor
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of
 from memory_anchor.hooks import brief
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -289,8 +290,8 @@ def test_a_checkout_reads_no_object_of_another_and_says_so(
     evil = at(core, agent, folder)
     for kind in ("git_history", "repo_docs"):
         with pytest.raises(BadInput, match="has objects outside of itself: "):
-            evil.knowledge.add(str(folder), kind)
-    assert evil.knowledge.sources() == []
+            knowledge_of(evil).add(str(folder), kind)
+    assert knowledge_of(evil).sources() == []
 
 
 def test_a_source_that_borrows_later_is_read_no_more_and_named(
@@ -299,11 +300,11 @@ def test_a_source_that_borrows_later_is_read_no_more_and_named(
     """Attack A8: what was added whole and borrows since keeps what it had; the source says what is wrong."""
     folder = repository(tmp_path / "app", message="app: queue retries three times and then gives up")
     mine = at(core, agent, folder)
-    mine.knowledge.add(str(folder), "git_history")
+    knowledge_of(mine).add(str(folder), "git_history")
     read_all(mine)
     borrowing(folder, victim, "alternates")
     read_all(mine, begin=True)
-    (state,) = mine.knowledge.sources()
+    (state,) = knowledge_of(mine).sources()
     assert "its info/alternates borrows those of" in state.error and state.passages == 1
 
 

@@ -29,6 +29,7 @@ from memory_anchor.extensions.knowledge.sources import (
     SourceKind,
     SyncProgress,
 )
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import human, read_all, texts
@@ -134,7 +135,7 @@ def slow_docs(core: Core, project: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     folder, spent = project / "slow", [0.0]
     folder.mkdir()
     (folder / "guide.md").write_text("# Guide\nThe gate opens at nine.\n")
-    core.knowledge._guard = ReadingGuard(core.quarantine, lambda: spent[0])
+    library_of(core.services)._guard = ReadingGuard(core.quarantine, lambda: spent[0])
     listed = reading.SCANS[SourceKind.FILES]
 
     def scan(source: Source, cursor: str, progress: SyncProgress) -> Listing:
@@ -150,26 +151,26 @@ def test_a_source_that_stalled_twice_is_set_aside_with_what_was_read(
     slow_docs: Path, project: Path, core: Core, agent: Actor, anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attack A9: nobody waits a third time; others are read as ever, what was indexed answers, a human tries again."""
-    anchor.knowledge.add(str(slow_docs), "files")
+    knowledge_of(anchor).add(str(slow_docs), "files")
     read_all(anchor)
     read_all(anchor, begin=True)
     (slow_docs / "guide.md").write_text("# Guide\nThe gate opens at ten.\n")
     other = project / "other"
     other.mkdir()
     (other / "b.md").write_text("# Other\nThe tower closes at eight.\n")
-    anchor.knowledge.add(str(other), "files")
+    knowledge_of(anchor).add(str(other), "files")
     read_all(anchor, begin=True)
-    states = {Path(state.source.ref).name: state for state in anchor.knowledge.sources()}
+    states = {Path(state.source.ref).name: state for state in knowledge_of(anchor).sources()}
     assert f"took over {STEP_CPU_S:.0f} s of CPU" in states["slow"].error and not states["other"].error
     assert texts(anchor, "when does the gate open") == ["# Guide\nThe gate opens at nine."]
     assert texts(anchor, "when does the tower close")
     with pytest.raises(Exception, match="human"):
-        anchor.knowledge.add(str(slow_docs), "files", trust="trusted")
-    anchor.knowledge.add(str(slow_docs), "files")  # an agent
+        knowledge_of(anchor).add(str(slow_docs), "files", trust="trusted")
+    knowledge_of(anchor).add(str(slow_docs), "files")  # an agent
     read_all(anchor)
-    assert {Path(s.source.ref).name: s for s in anchor.knowledge.sources()}["slow"].error
+    assert {Path(s.source.ref).name: s for s in knowledge_of(anchor).sources()}["slow"].error
     monkeypatch.undo()
-    human(core, replace(agent)).knowledge.add(str(slow_docs), "files")
+    knowledge_of(human(core, replace(agent))).add(str(slow_docs), "files")
     read_all(anchor)
-    assert {Path(s.source.ref).name: s.error for s in anchor.knowledge.sources()}["slow"] == ""
+    assert {Path(s.source.ref).name: s.error for s in knowledge_of(anchor).sources()}["slow"] == ""
     assert texts(anchor, "when does the gate open") == ["# Guide\nThe gate opens at ten."]

@@ -31,6 +31,7 @@ from memory_anchor.extensions.knowledge.reading import (
     SCANS,
 )
 from memory_anchor.extensions.knowledge.sources import IGNORE_FILE, Source, SourceKind, SyncProgress
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of
 from memory_anchor.extensions.lorebook.lorebook_keys import REGEX_UNITS_MAX, _KeyExpression
 from memory_anchor.hooks import brief
 from memory_anchor.language.safe_regex import linear
@@ -166,11 +167,11 @@ def test_a_hostile_ignore_file_freezes_nothing(project: Path, anchor: MemoryAnch
     (folder / IGNORE_FILE).write_text("**/" * 12 + "x\n" + "*a" * 30 + "c\n")
 
     def read() -> None:
-        anchor.knowledge.add(str(folder), "files")
+        knowledge_of(anchor).add(str(folder), "files")
         read_all(anchor)
 
     assert cpu_s(read, best_of=1) <= READ_S
-    assert [passage.text for passage in anchor.knowledge.search("when does the gate open")]
+    assert [passage.text for passage in knowledge_of(anchor).search("when does the gate open")]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pathological import CPU_S, LENGTH, cpu_s
 
 from memory_anchor.extensions.knowledge.convert import PAGE_CHARS_MAX, html, main_text
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of
 from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import read_all
 
@@ -75,11 +76,11 @@ def test_a_page_is_read_as_browsers_do(page: str, text: str) -> None:
 @pytest.mark.parametrize("unit", ["<![", "<!--", "<a '", "<p>"])
 def test_a_page_of_a_stranger_is_read_by_the_real_way(anchor: MemoryAnchor, unit: str) -> None:
     """Attack A10: pushed, read and found; nothing of it is a document that cannot be parsed."""
-    anchor.knowledge.push("page.html", text=f"<p>The gate opens at nine.</p>{unit * 5_000}"[:PAGE_CHARS_MAX])
+    knowledge_of(anchor).push("page.html", text=f"<p>The gate opens at nine.</p>{unit * 5_000}"[:PAGE_CHARS_MAX])
     assert cpu_s(lambda: read_all(anchor), best_of=1) < 2.0
-    (state,) = anchor.knowledge.sources()
+    (state,) = knowledge_of(anchor).sources()
     assert not state.skipped and not state.error
-    assert anchor.knowledge.search("when does the gate open")[0].text.startswith("The gate opens at nine.")
+    assert knowledge_of(anchor).search("when does the gate open")[0].text.startswith("The gate opens at nine.")
 
 
 def test_a_large_page_says_the_same_apart() -> None:

@@ -25,6 +25,7 @@ from serving import Served, bearer, key_for
 from memory_anchor.admin import backup
 from memory_anchor.domain.errors import MemoryAnchorError
 from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of
 from memory_anchor.extensions.service.http_api import build_http
 from memory_anchor.extensions.service.remote import RemoteLink
 from memory_anchor.front.table import ROWS
@@ -310,15 +311,15 @@ def through_each_layer(world: World) -> None:
 def through_knowledge(world: World) -> None:
     (world.project / "docs" / "deploy.md").write_text(f"# Deploys\n\nRun the pipeline. {SAID}\n")
     (world.project / "docs" / "late.md").write_text("# Later\n\n" + "Nothing here.\n" * 700 + SAID)
-    world.anchor.knowledge.add(str(world.project / "docs"), kind="files")
-    world.anchor.knowledge.push(name="notes.md", text=f"# Notes\n\n{SAID}")
-    world.anchor.knowledge.push(name="coded.md", base64=CODED)
-    world.anchor.knowledge.push(name=f"https://wiki.example/page?token={SECRET}", text=f"<p>{SAID}</p>")
-    refused(world.anchor.knowledge.push, name="broken.bin", base64=SAID)
+    knowledge_of(world.anchor).add(str(world.project / "docs"), kind="files")
+    knowledge_of(world.anchor).push(name="notes.md", text=f"# Notes\n\n{SAID}")
+    knowledge_of(world.anchor).push(name="coded.md", base64=CODED)
+    knowledge_of(world.anchor).push(name=f"https://wiki.example/page?token={SECRET}", text=f"<p>{SAID}</p>")
+    refused(knowledge_of(world.anchor).push, name="broken.bin", base64=SAID)
     for _ in range(5):
-        world.anchor.knowledge.sync(embed=True)
-    for passage in world.anchor.knowledge.search(f"deploys {SAID}"):
-        refused(world.anchor.knowledge.open, passage.id)
+        knowledge_of(world.anchor).sync(embed=True)
+    for passage in knowledge_of(world.anchor).search(f"deploys {SAID}"):
+        refused(knowledge_of(world.anchor).open, passage.id)
 
 
 def through_hooks(world: World) -> None:

@@ -16,6 +16,7 @@ from memory_anchor.adapters.payload import to_payload
 from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.domain.model import Actor, Caller, Citation, Memory, Outcome, Scope, Status, Visibility, audiences
 from memory_anchor.domain.rights import have_same_readers, is_read_by_all_of, version_stamp
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of
 from memory_anchor.front import calls, mcp_answers
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
@@ -606,17 +607,17 @@ def test_promote_again_answers_what_is_true(anchor: MemoryAnchor, human: MemoryA
 
 def test_an_agent_erases_no_knowledge_that_a_human_pushed(anchor: MemoryAnchor, human: MemoryAnchor) -> None:
     """Attack: pushed documents are untrusted, so their source was anybody's to remove, or to overwrite by name."""
-    theirs = human.knowledge.push("rules.md", "# Rules\n\nDeploys need two reviews.")
-    mine = anchor.knowledge.push("rules.md", "# Rules\n\nDeploys need nobody.")
+    theirs = knowledge_of(human).push("rules.md", "# Rules\n\nDeploys need two reviews.")
+    mine = knowledge_of(anchor).push("rules.md", "# Rules\n\nDeploys need nobody.")
     for caller in (anchor, human):
-        caller.knowledge.sync()
+        knowledge_of(caller).sync()
 
     with pytest.raises(Refused, match="for humans"):
-        anchor.knowledge.remove(theirs.id)
+        knowledge_of(anchor).remove(theirs.id)
     assert theirs.id != mine.id
-    assert "two reviews" in anchor.knowledge.search("How many reviews do deploys need")[0].text
-    assert anchor.knowledge.remove(mine.id)["clean"]
-    assert human.knowledge.remove(theirs.id)["clean"]
+    assert "two reviews" in knowledge_of(anchor).search("How many reviews do deploys need")[0].text
+    assert knowledge_of(anchor).remove(mine.id)["clean"]
+    assert knowledge_of(human).remove(theirs.id)["clean"]
 
 
 @pytest.mark.parametrize("trust", ["trusted", "untrusted"])
@@ -626,9 +627,9 @@ def test_an_agent_removes_no_source_that_a_human_added(
     """Attack: an agent adds it once more, as untrusted, and removes it then."""
     (project / "docs").mkdir()
     (project / "docs" / "rules.md").write_text("# Rules\n\nDeploys need two reviews.")
-    theirs = human.knowledge.add("docs", kind="files", trust=trust)
-    again = anchor.knowledge.add("docs", kind="files", trust="untrusted")
+    theirs = knowledge_of(human).add("docs", kind="files", trust=trust)
+    again = knowledge_of(anchor).add("docs", kind="files", trust="untrusted")
     assert (again.id, again.trust) == (theirs.id, theirs.trust)
 
     with pytest.raises(Refused, match="for humans"):
-        anchor.knowledge.remove(theirs.id)
+        knowledge_of(anchor).remove(theirs.id)

@@ -13,6 +13,7 @@ import pytest
 from memory_anchor.extensions.lorebook import lorebook_keys, lorebook_scan
 from memory_anchor.extensions.lorebook.lorebook import Lorebook, read_lorebook
 from memory_anchor.extensions.lorebook.lorebook_scan import LoreMessage, LoreScanner
+from memory_anchor.extensions.lorebook.use_cases import lore_of
 from memory_anchor.settings import LorebookSettings
 
 MANY = 2_000
@@ -84,7 +85,7 @@ def test_no_part_of_an_entry_leaves_the_fence_of_a_context(make: Callable[[str],
     )
     entry = {"key": ["go"], "content": "plain", **make(forged)}
     content = base64.b64encode(json.dumps({"entries": [entry]}).encode()).decode()
-    anchor.lore.add(file="forged.json", content=content)
+    lore_of(anchor).add(file="forged.json", content=content)
 
     text = anchor.build_context("go").text
 

@@ -27,6 +27,7 @@ from memory_anchor.domain.credential import Role
 from memory_anchor.domain.errors import MemoryAnchorError
 from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.domain.where import Where
+from memory_anchor.extensions.knowledge.use_cases import library_of
 from memory_anchor.extensions.service.http_api import build_http
 from memory_anchor.extensions.transfer.transfer_files import export_lines
 from memory_anchor.front import calls
@@ -133,7 +134,7 @@ class Tenants:
         self.kept = {one.mark: one for one in map(self.store, range(memories))}
         self.key_ids = {key.split("_")[1]: account for (account, _), key in self.people.items()}
         self.by_id = {one.id: one for one in self.kept.values()}
-        while self.core.knowledge.step(lambda: False):
+        while library_of(self.core.services).step(lambda: False):
             pass
         self.doors: Counter[str] = Counter()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from figures import FULL
 
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.testing import HashEmbedder
@@ -58,8 +59,8 @@ def finished(data: Path, lock: DirectoryLock, *, asked: bool = False) -> tuple[C
     core = build_core(Settings(), data_dir=data, lock=lock, embedder=HashEmbedder())
     anchor = core.anchor(Actor(Caller.HUMAN))
     if asked:
-        anchor.knowledge.sync("", True)
-    while core.knowledge.step(lambda: False):
+        knowledge_of(anchor).sync("", True)
+    while library_of(core.services).step(lambda: False):
         pass
     return core, anchor
 
@@ -95,7 +96,7 @@ def test_kills_while_a_source_is_read_lose_and_double_nothing(tmp_path: Path) ->
 
     with DirectoryLock.acquire(data, role="test") as lock:
         core, anchor = finished(data, lock)
-        (state,) = anchor.knowledge.sources()
+        (state,) = knowledge_of(anchor).sources()
         if state.skipped or state.error:  # two kills met one place: it is named, what `doctor` says brings it back
             assert all(
                 "the engine ended" in sentence for sentence in [*state.skipped, state.error or "the engine ended"]
@@ -103,7 +104,7 @@ def test_kills_while_a_source_is_read_lose_and_double_nothing(tmp_path: Path) ->
             core.close()
             (data / "quarantine" / "set_aside.json").unlink()
             core, anchor = finished(data, lock, asked=True)
-            (state,) = anchor.knowledge.sources()
+            (state,) = knowledge_of(anchor).sources()
         assert state.skipped == ()
         texts = sorted(path.read_text(encoding="utf-8") for path in docs.iterdir())
         entries, _ = core.services.store.scan(COLLECTION, Where((OneOf("state", ("active",)),)), page=5_000)
@@ -111,6 +112,6 @@ def test_kills_while_a_source_is_read_lose_and_double_nothing(tmp_path: Path) ->
         facts = [text.split("\n\n## Shared")[0] for text in texts]
         assert sorted(held) == sorted([*facts, "## Shared\nThe same words everywhere."])
         assert (state.documents, state.passages, state.waiting) == (len(texts), len(texts) + 1, 0)
-        assert anchor.knowledge.remove(state.source.id)["clean"]
+        assert knowledge_of(anchor).remove(state.source.id)["clean"]
         assert core.services.store.count(COLLECTION, Where()) == 0
         core.close()

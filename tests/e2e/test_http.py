@@ -19,6 +19,7 @@ from serving import DEADLINE_S, Served
 
 from memory_anchor.domain.errors import Refused, Unavailable
 from memory_anchor.domain.model import Actor
+from memory_anchor.extensions.knowledge.use_cases import library_of
 from memory_anchor.extensions.service import http_access, http_api
 from memory_anchor.extensions.service.http_access import is_loopback
 from memory_anchor.extensions.service.http_api import build_http
@@ -372,7 +373,7 @@ def test_a_pushed_document_is_searched_and_opened_over_http(served: Served, held
 
     taken = ask("ingest", name="https://example.org/a", text="<main><h1>Whales</h1><p>Whales sing at night.</p></main>")
     assert taken.json()["source"]["kind"] == "web_snapshot"
-    while held.knowledge.step(lambda: False):
+    while library_of(held.services).step(lambda: False):
         pass
     (found, *_) = ask("search", query="when do whales sing").json()["snippets"]
     cited = found["citations"][0]

@@ -13,6 +13,7 @@ from serving import Served, bearer, key_for
 from typer.testing import CliRunner
 
 from memory_anchor.domain.credential import Role
+from memory_anchor.extensions.knowledge.use_cases import library_of
 from memory_anchor.extensions.service.http_api import build_http
 from memory_anchor.extensions.service.http_v1 import PATHS
 from memory_anchor.front.cli.app import app
@@ -139,7 +140,7 @@ def test_versions_stand_in_every_citation_and_report_of_every_answer(client: Cli
     memory = client.v1("memory/list").json()["memories"][0]["id"]
     event = client.v1("memory/log", content="The whale sang", files=["b.py"]).json()["id"]
     document = client.v1("knowledge/add", name="w.md", text="# Whales\n\nWhales sing at night.").json()
-    while held.knowledge.step(lambda: False):
+    while library_of(held.services).step(lambda: False):
         pass
     passage = client.v1("knowledge/search", query="whales").json()["snippets"][0]["id"]
     given: dict[str, Any] = {

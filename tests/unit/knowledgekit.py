@@ -13,6 +13,7 @@ import pytest
 
 from memory_anchor.domain.model import Actor, Caller
 from memory_anchor.domain.rights import purge_digest
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
 
@@ -57,26 +58,26 @@ def docs(project: Path) -> Path:
 
 def read_all(anchor: MemoryAnchor, *, begin: bool = False, source: str = "") -> None:
     for _ in range(100):
-        if not anchor.knowledge.sync(source, begin)["left"]:
+        if not knowledge_of(anchor).sync(source, begin)["left"]:
             break
         begin = False
-    while anchor.services.knowledge.embed(64):
+    while library_of(anchor.services).embed(64):
         pass
 
 
 def added(anchor: MemoryAnchor, folder: Path, kind: str = "files", **how: Any) -> Any:
-    source = anchor.knowledge.add(str(folder), kind, **how)
+    source = knowledge_of(anchor).add(str(folder), kind, **how)
     read_all(anchor)
     return source
 
 
 def texts(anchor: MemoryAnchor, query: str, **how: Any) -> list[str]:
     """Return what is found, without what is hardly relevant: weak passages are shown, and marked."""
-    return [passage.text for passage in anchor.knowledge.search(query, **how) if (passage.relevance or 0.0) >= 0.1]
+    return [passage.text for passage in knowledge_of(anchor).search(query, **how) if (passage.relevance or 0.0) >= 0.1]
 
 
 def states(anchor: MemoryAnchor) -> dict[str, Any]:
-    return {state.source.kind.value: state for state in anchor.knowledge.sources()}
+    return {state.source.kind.value: state for state in knowledge_of(anchor).sources()}
 
 
 def pdf(text: str, *, pages: int = 1) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.extensions.knowledge.reading import WITHOUT_GRAMMARS
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of
 from memory_anchor.language import grammars
 from memory_anchor.language.passages import cut
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -68,13 +69,13 @@ def test_symbols_are_the_headings_of_code(project: Path, anchor: MemoryAnchor) -
     (project / "shop.js").write_text(SHOP, encoding="utf-8")
     added(anchor, project)
 
-    (found, *_) = anchor.knowledge.search("rounds once at the end of a basket")
+    (found, *_) = knowledge_of(anchor).search("rounds once at the end of a basket")
 
     assert (found.citations[0].locator.heading, found.citations[0].locator.line_start) == (("total",), 4)
     pieces = list(cut(SHOP, "code", "shop.js"))
     covered = {line for one in pieces for line in range(one.line_start, one.line_end + 1)}
     assert {at for at, line in enumerate(SHOP.split("\n"), 1) if line.strip()} <= covered
-    assert anchor.knowledge.open(found.id).freshness == "fresh"
+    assert knowledge_of(anchor).open(found.id).freshness == "fresh"
 
 
 def test_without_the_extra_code_is_cut_between_blank_lines_and_says_so(

@@ -23,6 +23,7 @@ from memory_anchor.base.idempotency import FOLDER, FirstAnswers
 from memory_anchor.domain.errors import BadInput, NotFound
 from memory_anchor.domain.model import COLLECTIONS, RECEIPTS_KEPT, Actor, Caller
 from memory_anchor.domain.where import Where
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of
 from memory_anchor.front import calls, mcp_answers
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime import wire
@@ -80,7 +81,7 @@ def in_mind(anchor: MemoryAnchor) -> dict[str, Any]:
 
 
 def pushed(anchor: MemoryAnchor) -> str:
-    done = anchor.knowledge.push("port.md", "# Ports\n\nThe API listens on port 8080.")
+    done = knowledge_of(anchor).push("port.md", "# Ports\n\nThe API listens on port 8080.")
     return str(done.id)
 
 

@@ -18,6 +18,7 @@ from memory_anchor.domain.where import Where
 from memory_anchor.extensions.knowledge import reading
 from memory_anchor.extensions.knowledge.convert import PAGE_CHARS_MAX, main_text
 from memory_anchor.extensions.knowledge.reading import why_skipped
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.extensions.transfer.transfer_files import EXPORTED
 from memory_anchor.language.passages import cut, plain
 from memory_anchor.process.wiring import Core
@@ -49,8 +50,8 @@ def test_a_passage_is_found_in_either_language_with_its_place(docs: Path, anchor
     """Knowledge: headings, lines, trust and versions stand in the citation; an agent's source is untrusted."""
     added(anchor, docs)
 
-    (english, *_) = anchor.knowledge.search("run the setup script")
-    (chinese, *_) = anchor.knowledge.search("恢复最近的快照")
+    (english, *_) = knowledge_of(anchor).search("run the setup script")
+    (chinese, *_) = knowledge_of(anchor).search("恢复最近的快照")
 
     assert english.text == "# Guide\n\n## Install\nRun the setup script once."
     cited = chinese.citations[0]
@@ -61,44 +62,44 @@ def test_a_passage_is_found_in_either_language_with_its_place(docs: Path, anchor
         "2",
         "hybrid-3",
     )
-    assert all(passage.weak for passage in anchor.knowledge.search("knitting a sweater"))
+    assert all(passage.weak for passage in knowledge_of(anchor).search("knitting a sweater"))
 
 
 def test_a_citation_opens_by_its_own_ref(docs: Path, anchor: MemoryAnchor) -> None:
     """Knowledge: what a citation shows is what `knowledge_get` takes, with lines or without."""
     added(anchor, docs)
-    passage = anchor.knowledge.search("恢复最近的快照")[0]
+    passage = knowledge_of(anchor).search("恢复最近的快照")[0]
     place = passage.citations[0]
     lines = f"{place.locator.line_start}-{place.locator.line_end}"
 
-    assert anchor.knowledge.open(f"{place.ref}:{lines}").id == passage.id
-    assert anchor.knowledge.open(f"{place.ref}:{place.locator.line_end}").id == passage.id
-    assert anchor.knowledge.open(place.ref).citations[0].locator.line_start == 1
+    assert knowledge_of(anchor).open(f"{place.ref}:{lines}").id == passage.id
+    assert knowledge_of(anchor).open(f"{place.ref}:{place.locator.line_end}").id == passage.id
+    assert knowledge_of(anchor).open(place.ref).citations[0].locator.line_start == 1
     for other in ("guide.md:", "guide", "no.md:3", "x" * 4000):
         with pytest.raises(NotFound):
-            anchor.knowledge.open(other)
+            knowledge_of(anchor).open(other)
     second = docs.parent / "second"
     second.mkdir()
     (second / "guide.md").write_text("# Another guide\nAsk Kim before a deploy.\n")
     added(anchor, second)
     with pytest.raises(BadInput, match="is in 2 sources"):
-        anchor.knowledge.open(place.ref)
+        knowledge_of(anchor).open(place.ref)
 
 
 def test_a_citation_opens_fresh_moved_changed_and_gone(docs: Path, anchor: MemoryAnchor) -> None:
     """Knowledge: the passage with the lines around it, its new lines, a diff, and the end of it."""
     added(anchor, docs)
     file = docs / "guide.md"
-    name = anchor.knowledge.search("run the setup script")[0].id
+    name = knowledge_of(anchor).search("run the setup script")[0].id
 
-    fresh = anchor.knowledge.open(name)
+    fresh = knowledge_of(anchor).open(name)
     file.write_text("# Before\n\nNew first section.\n\n" + GUIDE, encoding="utf-8")
-    moved = anchor.knowledge.open(name)
-    marked = anchor.knowledge.search("run the setup script")[0].citations[0]
+    moved = knowledge_of(anchor).open(name)
+    marked = knowledge_of(anchor).search("run the setup script")[0].citations[0]
     file.write_text(GUIDE.replace("setup script once", "installer twice"), encoding="utf-8")
-    changed = anchor.knowledge.open(name)
+    changed = knowledge_of(anchor).open(name)
     file.unlink()
-    gone = anchor.knowledge.open(name)
+    gone = knowledge_of(anchor).open(name)
 
     assert (fresh.freshness, fresh.lines) == ("fresh", (1, 4))
     assert ">     4  Run the setup script once." in fresh.around
@@ -113,24 +114,24 @@ def test_a_citation_opens_fresh_moved_changed_and_gone(docs: Path, anchor: Memor
 def test_a_citation_of_a_passage_that_was_read_away_still_says_so(docs: Path, anchor: MemoryAnchor) -> None:
     """Knowledge: an old citation is changed or gone, never an error or another text."""
     added(anchor, docs)
-    name = anchor.knowledge.search("run the setup script")[0].id
+    name = knowledge_of(anchor).search("run the setup script")[0].id
     (docs / "guide.md").write_text(GUIDE.replace("setup script once", "installer twice"), encoding="utf-8")
     read_all(anchor, begin=True)
 
-    after = anchor.knowledge.open(name)
+    after = knowledge_of(anchor).open(name)
 
     assert (after.freshness, after.text) == ("changed", "")
     assert "installer twice" in after.around
-    other = anchor.knowledge.search("恢复最近的快照")[0].id
+    other = knowledge_of(anchor).search("恢复最近的快照")[0].id
     (docs / "guide.md").write_text("# Before\n\nNew first section.\n\n" + GUIDE, encoding="utf-8")
     read_all(anchor, begin=True)
-    moved = anchor.knowledge.open(other)
+    moved = knowledge_of(anchor).open(other)
     assert (moved.freshness, moved.citations[0].locator.line_start) == ("fresh", 10)
     (docs / "guide.md").unlink()
     read_all(anchor, begin=True)
-    assert [anchor.knowledge.open(one).freshness for one in (name, other)] == ["gone", "gone"]
+    assert [knowledge_of(anchor).open(one).freshness for one in (name, other)] == ["gone", "gone"]
     with pytest.raises(NotFound, match="no citation"):
-        anchor.knowledge.open("0000000000000")
+        knowledge_of(anchor).open("0000000000000")
 
 
 def test_an_edit_changes_nothing_but_its_passage_and_nothing_is_embedded_twice(
@@ -152,7 +153,7 @@ def test_an_edit_changes_nothing_but_its_passage_and_nothing_is_embedded_twice(
     added(anchor, copy)
 
     assert (first, len(embedder.embedded)) == (2, 2)
-    (found, *_) = anchor.knowledge.search("run the setup script")
+    (found, *_) = knowledge_of(anchor).search("run the setup script")
     assert {cited.ref for cited in found.citations} == {"handbook.md", "same.md"}
     (docs / "handbook.md").write_text(GUIDE.replace("once", "twice"), encoding="utf-8")
     read_all(anchor, begin=True)
@@ -162,22 +163,22 @@ def test_an_edit_changes_nothing_but_its_passage_and_nothing_is_embedded_twice(
 
 def test_a_source_is_erased_with_a_certificate_and_starts_clean(docs: Path, anchor: MemoryAnchor) -> None:
     """Knowledge: points, places, queue and blobs; adding it again begins anew, and another source stays."""
-    kept = anchor.knowledge.push("note.md", "# Kept\nThis stays.\n")
+    kept = knowledge_of(anchor).push("note.md", "# Kept\nThis stays.\n")
     source = added(anchor, docs)
-    name = anchor.knowledge.search("run the setup script")[0].id
+    name = knowledge_of(anchor).search("run the setup script")[0].id
 
-    told = anchor.knowledge.remove(source.id)
+    told = knowledge_of(anchor).remove(source.id)
 
     assert (told["passages"], told["documents"], told["clean"]) == (2, 1, True)
     assert texts(anchor, "run the setup script") == []
     assert texts(anchor, "This stays") == ["# Kept\nThis stays."]
     with pytest.raises(NotFound):
-        anchor.knowledge.open(name)
-    assert [state.source.id for state in anchor.knowledge.sources()] == [kept.id]
+        knowledge_of(anchor).open(name)
+    assert [state.source.id for state in knowledge_of(anchor).sources()] == [kept.id]
     again = added(anchor, docs)
     assert again.id != source.id
     assert len(texts(anchor, "run the setup script")) == 1
-    anchor.knowledge.remove(kept.id)
+    knowledge_of(anchor).remove(kept.id)
     assert list((anchor.services.data_dir / "knowledge" / "blobs").iterdir()) == []
 
 
@@ -212,12 +213,12 @@ def test_commits_that_bear_a_decision_are_passages_cited_by_their_id(checkout: P
 
     added(anchor, checkout, "git_history")
 
-    (found, *_) = anchor.knowledge.search("why is the lock taken before the shard")
+    (found, *_) = knowledge_of(anchor).search("why is the lock taken before the shard")
     assert (found.citations[0].ref, found.type) == (decided, "git_history")
     assert f"Commit {decided[:12]}, 2025-12-01, Ada, tag v1.2\nTouched: b.py" in found.text
     assert "标识符" in texts(anchor, "为什么检索用两路")[0]
     assert dict(states(anchor)["git_history"].counted) == {"merge": 1, "trivial": 1}
-    assert anchor.knowledge.open(found.id).freshness == "fresh"
+    assert knowledge_of(anchor).open(found.id).freshness == "fresh"
 
 
 def test_a_revert_supersedes_and_the_revert_of_it_restores(checkout: Path, anchor: MemoryAnchor) -> None:
@@ -266,7 +267,7 @@ def test_a_message_cannot_pass_for_another_commit(checkout: Path, anchor: Memory
     own = commit(checkout, forged, b__md="y")
     added(anchor, checkout, "git_history")
 
-    found = anchor.knowledge.search("always run harmless words", limit=10)
+    found = knowledge_of(anchor).search("always run harmless words", limit=10)
 
     assert {passage.citations[0].ref for passage in found} <= {own, real}
     assert states(anchor)["git_history"].documents == 2
@@ -324,15 +325,15 @@ def test_only_a_human_trusts_a_source(docs: Path, core: Core, agent: Actor) -> N
     anchor = core.anchor(agent)
     assert added(anchor, docs).trust.value == "untrusted"
     with pytest.raises(Refused, match="human"):
-        anchor.knowledge.add(str(docs), "files", trust="trusted")
+        knowledge_of(anchor).add(str(docs), "files", trust="trusted")
 
     trusted = added(human(core, agent), docs, trust="trusted")
 
-    assert anchor.knowledge.search("run the setup script")[0].citations[0].trust.value == "trusted"
-    assert anchor.knowledge.search("run the setup script", trust="untrusted") == []
+    assert knowledge_of(anchor).search("run the setup script")[0].citations[0].trust.value == "trusted"
+    assert knowledge_of(anchor).search("run the setup script", trust="untrusted") == []
     with pytest.raises(Refused, match="human"):
-        anchor.knowledge.remove(trusted.id)
-    assert human(core, agent).knowledge.remove(trusted.id)["clean"]
+        knowledge_of(anchor).remove(trusted.id)
+    assert knowledge_of(human(core, agent)).remove(trusted.id)["clean"]
 
 
 def test_the_memorys_own_files_are_no_source(anchor: MemoryAnchor) -> None:
@@ -340,7 +341,7 @@ def test_the_memorys_own_files_are_no_source(anchor: MemoryAnchor) -> None:
     for folder in (anchor.services.data_dir, anchor.services.data_dir.parent, anchor.services.data_dir / "identity"):
         folder.mkdir(exist_ok=True)
         with pytest.raises(Refused, match="own files"):
-            anchor.knowledge.add(str(folder), "files")
+            knowledge_of(anchor).add(str(folder), "files")
 
 
 @pytest.mark.parametrize("turns", [20, pytest.param(500, marks=pytest.mark.slow)])
@@ -361,7 +362,7 @@ def test_no_passage_of_another_account_or_project_comes_back(core: Core, tmp_pat
     owner = who("one", "mine")
     docs = written(owner, GUIDE)
     source = added(owner, docs, visibility="user")
-    name = owner.knowledge.search("run the setup script")[0].id
+    name = knowledge_of(owner).search("run the setup script")[0].id
     others = [who("two", "mine"), who("two", "other"), who("one", "mine", "you"), who("one", "other", "you")]
     ways: list[dict[str, Any]] = [{}, {"path": "guide"}, {"trust": "untrusted"}, {"scope": "user"}, {"limit": 50}]
 
@@ -372,15 +373,15 @@ def test_no_passage_of_another_account_or_project_comes_back(core: Core, tmp_pat
         one.text
         for turn in range(turns)
         for other in others
-        for one in other.knowledge.search(f"run the setup script {turn % 7}", **ways[turn % len(ways)])
+        for one in knowledge_of(other).search(f"run the setup script {turn % 7}", **ways[turn % len(ways)])
     ]
     assert set(found) == {"# Guide\n\nRun the paint script twice."}
     for other in others:
-        assert source.id not in [state.source.id for state in other.knowledge.sources()]
-        for door in (lambda: other.knowledge.open(name), lambda: other.knowledge.remove(source.id)):  # noqa: B023
+        assert source.id not in [state.source.id for state in knowledge_of(other).sources()]
+        for door in (lambda: knowledge_of(other).open(name), lambda: knowledge_of(other).remove(source.id)):  # noqa: B023
             with pytest.raises(NotFound):
                 door()
-    assert owner.knowledge.search("run the setup script")[0].id == name
+    assert knowledge_of(owner).search("run the setup script")[0].id == name
 
 
 def test_secrets_do_not_become_passages(docs: Path, anchor: MemoryAnchor) -> None:
@@ -389,11 +390,11 @@ def test_secrets_do_not_become_passages(docs: Path, anchor: MemoryAnchor) -> Non
     (docs / "keys.md").write_text(f"# Keys\nThe deploy key is {secret} for now.\n", encoding="utf-8")
     added(anchor, docs)
 
-    (found, *_) = anchor.knowledge.search("the deploy key")
+    (found, *_) = knowledge_of(anchor).search("the deploy key")
 
     assert secret not in found.text
-    assert anchor.knowledge.open(found.id).freshness == "fresh"
-    assert secret not in anchor.knowledge.open(found.id).around
+    assert knowledge_of(anchor).open(found.id).freshness == "fresh"
+    assert secret not in knowledge_of(anchor).open(found.id).around
 
 
 # --- commands ----------------------------------------------------------------------------------------------------
@@ -415,11 +416,11 @@ def test_the_commands_add_list_search_show_and_remove(docs: Path, run: Callable[
 
 def test_wrong_arguments_are_one_sentence_each(anchor: MemoryAnchor, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is not there"):
-        anchor.knowledge.add(str(tmp_path / "nowhere"), "files")
+        knowledge_of(anchor).add(str(tmp_path / "nowhere"), "files")
     with pytest.raises(BadInput, match="both text and base64"):
-        anchor.knowledge.push("a.md")
+        knowledge_of(anchor).push("a.md")
     with pytest.raises(NotFound, match="no source 'x'"):
-        anchor.knowledge.search("words", source="x")
+        knowledge_of(anchor).search("words", source="x")
 
 
 # --- beside memory -----------------------------------------------------------------------------------------------
@@ -471,8 +472,8 @@ def test_who_uses_none_of_it_has_no_file_of_it(anchor: MemoryAnchor) -> None:
     anchor.save_memory("The cache lives in Redis")
     anchor.search("where does the cache live")
     anchor.build_context("where does the cache live")
-    assert anchor.knowledge.search("cache") == []
-    assert anchor.knowledge.sources() == []
+    assert knowledge_of(anchor).search("cache") == []
+    assert knowledge_of(anchor).sources() == []
 
     assert not (anchor.services.data_dir / "knowledge").exists()
 
@@ -520,7 +521,7 @@ def test_every_bad_file_is_one_sentence_and_the_rest_goes_in(docs: Path, anchor:
         assert cure in sentence, sentence
     assert len(told) == 8
     assert texts(anchor, "文件名很长的文件")[0].startswith("# 长名")
-    (page, *_) = anchor.knowledge.search("push the green button")
+    (page, *_) = knowledge_of(anchor).search("push the green button")
     assert (page.text, page.citations[0].locator.heading) == ("## Deploy\n\nPush the green button.", ("Deploy",))
     assert texts(anchor, "run the setup script") != []
     assert all("vault code" not in text for text in texts(anchor, "the vault code", limit=50))
@@ -538,7 +539,7 @@ def test_pdf_and_docx_are_read_with_the_extra(docs: Path, anchor: MemoryAnchor) 
 
     added(anchor, docs)
 
-    (report, *_) = anchor.knowledge.search("how long did the turbine run")
+    (report, *_) = knowledge_of(anchor).search("how long did the turbine run")
     assert ("nine days" in report.text, report.citations[0].locator.page) == (True, 1)
     assert "Paint the bridge green." in texts(anchor, "paint the bridge")[0]
     told = " ".join(states(anchor)["files"].skipped)
@@ -559,7 +560,7 @@ def test_an_agent_reads_no_other_place_and_runs_no_command_by_it(docs: Path, anc
         (docs, {"converter": "cat"}),
     ):
         with pytest.raises(Refused, match="for humans"):
-            anchor.knowledge.add(str(place), "files", **how)
+            knowledge_of(anchor).add(str(place), "files", **how)
 
 
 def test_a_converter_makes_markdown_of_other_formats(docs: Path, core: Core, agent: Actor) -> None:
@@ -575,14 +576,14 @@ def test_a_converter_makes_markdown_of_other_formats(docs: Path, core: Core, age
 
 def test_an_upload_that_cannot_be_read_takes_no_other_ones_bytes_with_it(anchor: MemoryAnchor) -> None:
     """Knowledge: a copy is kept for as long as any document names it, under whatever name it was pushed."""
-    anchor.knowledge.push("notes.txt", "The lighthouse keeper counts the ships at dusk.")
+    knowledge_of(anchor).push("notes.txt", "The lighthouse keeper counts the ships at dusk.")
     read_all(anchor)
-    (found, *_) = anchor.knowledge.search("who counts the ships")
+    (found, *_) = knowledge_of(anchor).search("who counts the ships")
 
-    anchor.knowledge.push("notes.pdf", "The lighthouse keeper counts the ships at dusk.")
+    knowledge_of(anchor).push("notes.pdf", "The lighthouse keeper counts the ships at dusk.")
     read_all(anchor)
 
-    assert anchor.knowledge.open(found.id).freshness == "fresh"
+    assert knowledge_of(anchor).open(found.id).freshness == "fresh"
 
 
 def test_what_was_accepted_is_kept_while_something_else_is_removed(
@@ -590,9 +591,9 @@ def test_what_was_accepted_is_kept_while_something_else_is_removed(
 ) -> None:
     """Knowledge: a removal between the keeping of an upload's bytes and its place in the queue takes nothing of it."""
     other = added(anchor, docs)
-    catalogue = anchor.services.knowledge.catalogue
+    catalogue = library_of(anchor.services).catalogue
     queued = catalogue.put_source
-    removing = threading.Thread(target=lambda: anchor.knowledge.remove(other.id))
+    removing = threading.Thread(target=lambda: knowledge_of(anchor).remove(other.id))
 
     def in_between(*given: Any, **named: Any) -> Any:
         removing.start()
@@ -600,7 +601,7 @@ def test_what_was_accepted_is_kept_while_something_else_is_removed(
         return queued(*given, **named)
 
     monkeypatch.setattr(catalogue, "put_source", in_between)
-    anchor.knowledge.push("notes.txt", "The lighthouse keeper counts the ships at dusk.")
+    knowledge_of(anchor).push("notes.txt", "The lighthouse keeper counts the ships at dusk.")
     removing.join()
     read_all(anchor)
 
@@ -632,8 +633,8 @@ def test_a_job_follows_head_by_itself(checkout: Path, core: Core, agent: Actor) 
 
     report = core.scheduler.run("look_at_sources", core.clock.now())
     core.scheduler.run("look_at_sources", core.clock.now())
-    assert (report.counts["sources"], core.knowledge.catalogue.count_waiting()) == (1, 1)
-    while core.knowledge.step(lambda: False):
+    assert (report.counts["sources"], library_of(core.services).catalogue.count_waiting()) == (1, 1)
+    while library_of(core.services).step(lambda: False):
         pass
 
     assert any("five times" in text for text in texts(anchor, "how often does the queue retry"))
@@ -645,7 +646,7 @@ def test_what_changed_while_an_engine_runs_is_noticed_behind_a_search(
     """Knowledge: who asks has the sources looked at behind, at most twice a minute; no search waits for it."""
 
     def behind() -> None:
-        while core.knowledge.work_a_little(lambda: None):
+        while library_of(core.services).work_a_little(lambda: None):
             pass
 
     added(anchor, docs)
@@ -653,12 +654,12 @@ def test_what_changed_while_an_engine_runs_is_noticed_behind_a_search(
     clock.advance(minutes=1)
     for said in ("installer twice", "installer thrice"):
         (docs / "guide.md").write_text(GUIDE.replace("setup script once", said), encoding="utf-8")
-        anchor.knowledge.search("run the installer")
+        knowledge_of(anchor).search("run the installer")
         behind()
 
     found = texts(anchor, "run the installer")
     clock.advance(minutes=1)
-    anchor.knowledge.search("run the installer")
+    knowledge_of(anchor).search("run the installer")
     behind()
 
     assert "twice" in found[0]
@@ -673,35 +674,35 @@ def test_passages_come_in_one_order_however_they_are_found(
     for number in range(30):
         (docs / f"{number}.md").write_text(f"# Pump {number}\nThe valve of pump {number} opens at {number} bar.\n")
     added(anchor, docs)
-    anchor.knowledge.search("pump")
-    core.knowledge.index.invalidate()
-    anchor.knowledge.search("pump")
-    while is_read and core.knowledge.index.load_page():
+    knowledge_of(anchor).search("pump")
+    library_of(core.services).index.invalidate()
+    knowledge_of(anchor).search("pump")
+    while is_read and library_of(core.services).index.load_page():
         pass
 
-    (first, *_) = anchor.knowledge.search("when does the valve of pump 7 open")
+    (first, *_) = knowledge_of(anchor).search("when does the valve of pump 7 open")
     (docs / "7.md").write_text("# Pump 7\nThe valve of pump 7 opens at 70 bar.\n")
     (docs / "8.md").unlink()
     (docs / "9.md").rename(docs / "ninth_manual.md")
     read_all(anchor, begin=True)
-    (second, *_) = anchor.knowledge.search("when does the valve of pump 7 open")
+    (second, *_) = knowledge_of(anchor).search("when does the valve of pump 7 open")
 
     assert (first.text, second.text) == tuple(f"# Pump 7\nThe valve of pump 7 opens at {bar} bar." for bar in (7, 70))
     assert "pump 8 " not in " ".join(texts(anchor, "when does the valve of pump 8 open", limit=50))
-    moved = anchor.knowledge.search("ninth manual", limit=50, detail=True)
+    moved = knowledge_of(anchor).search("ninth manual", limit=50, detail=True)
     (words,) = [
         passage.signals["words"]
         for passage in moved
         if passage.citations[0].ref == "ninth_manual.md" and passage.signals
     ]
     assert words["score"] > 0
-    assert anchor.knowledge.search("when does a valve open", path="5.md")[0].citations[0].ref == "5.md"
+    assert knowledge_of(anchor).search("when does a valve open", path="5.md")[0].citations[0].ref == "5.md"
 
 
 def test_every_piece_of_a_long_passage_is_embedded_with_its_headings(docs: Path, core: Core, agent: Actor) -> None:
     """Knowledge: what a passage is about stands in its headings; a piece without them is found by no question of it."""
     asked: list[str] = []
-    embedder = core.knowledge.embedders["dense"]
+    embedder = library_of(core.services).embedders["dense"]
     documents = embedder.documents
     embedder.documents = lambda texts: asked.extend(texts) or documents(texts)  # type: ignore[method-assign]
     body = " ".join(f"The pump number {number} has a valve of its own." for number in range(28))
@@ -717,7 +718,7 @@ def test_every_piece_of_a_long_passage_is_embedded_with_its_headings(docs: Path,
 def test_a_purge_takes_a_text_out_of_passages_and_of_what_was_pushed(core: Core, agent: Actor) -> None:
     """Knowledge: purge by text reaches the points and the blob."""
     anchor = core.anchor(agent)
-    anchor.knowledge.push("note.md", "# Note\nThe whale is called Ishmael.\n")
+    knowledge_of(anchor).push("note.md", "# Note\nThe whale is called Ishmael.\n")
     read_all(anchor)
     blobs = core.data_dir / "knowledge" / "blobs"
     assert len(list(blobs.iterdir())) == 1
@@ -732,16 +733,16 @@ def test_a_source_that_is_removed_while_it_is_read_leaves_nothing(docs: Path, an
     """Issue 16, bad input: its reading ends, nothing of it comes back, and the queue goes on with the next."""
     for number in range(300):
         (docs / f"{number}.md").write_text(f"# Part {number}\nWords of part {number}.\n", encoding="utf-8")
-    source = anchor.knowledge.add(str(docs), "files")
-    library = anchor.services.knowledge
+    source = knowledge_of(anchor).add(str(docs), "files")
+    library = library_of(anchor.services)
     library.step(lambda: False)
     assert library.progress() is not None
 
-    assert anchor.knowledge.remove(source.id)["clean"]
-    kept = anchor.knowledge.push("note.md", "# Kept\nThis stays.\n")
+    assert knowledge_of(anchor).remove(source.id)["clean"]
+    kept = knowledge_of(anchor).push("note.md", "# Kept\nThis stays.\n")
     read_all(anchor)
 
-    assert [state.source.id for state in anchor.knowledge.sources()] == [kept.id]
+    assert [state.source.id for state in knowledge_of(anchor).sources()] == [kept.id]
     assert library.store.count("knowledge", Where()) == 1
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from memory_anchor.extensions.knowledge.search import NEIGHBOUR_BYTES, NEIGHBOURS_MAX
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of
 from memory_anchor.front.calls import CALLS
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -27,7 +28,7 @@ def prose(about: str, count: int) -> str:
 
 
 def told(anchor: MemoryAnchor, query: str) -> Any:
-    (first, *_) = anchor.knowledge.search(query)
+    (first, *_) = knowledge_of(anchor).search(query)
     return first
 
 
@@ -49,7 +50,7 @@ def test_a_passage_cut_from_its_sections_head_brings_the_end_of_the_one_before(
     assert len(near["text"].encode()) <= NEIGHBOUR_BYTES
     assert near["text"] == "\n".join(text.split("\n")[near["lines"][0] - 1 : near["lines"][1]])
     assert near["lines"][1] < (found.citations[0].locator.line_start or 0)
-    opened = anchor.knowledge.open(found.id)
+    opened = knowledge_of(anchor).open(found.id)
     assert opened.beside == near
 
 
@@ -80,7 +81,7 @@ def test_a_whole_section_brings_nothing(docs: Path, anchor: MemoryAnchor) -> Non
 
         assert asked.split()[3] in found.text
         assert found.beside is None
-        assert anchor.knowledge.open(found.id).beside is None
+        assert knowledge_of(anchor).open(found.id).beside is None
 
 
 def test_an_answer_brings_few_of_them_and_a_memorys_none(docs: Path, core: Core, anchor: MemoryAnchor) -> None:
@@ -88,7 +89,7 @@ def test_an_answer_brings_few_of_them_and_a_memorys_none(docs: Path, core: Core,
     (docs / "long.md").write_text(f"# Zeppelins\n\n{prose('zeppelins', 60)}\n", encoding="utf-8")
     added(anchor, docs)
 
-    found = anchor.knowledge.search("paragraph on zeppelins says that step comes after step", limit=10)
+    found = knowledge_of(anchor).search("paragraph on zeppelins says that step comes after step", limit=10)
 
     assert 0 < sum(passage.beside is not None for passage in found) <= NEIGHBOURS_MAX
     assert all(passage.beside is None for passage in found if passage.weak)

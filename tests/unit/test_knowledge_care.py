@@ -15,7 +15,9 @@ import pytest
 from memory_anchor.admin import backup
 from memory_anchor.domain.model import Actor, Caller
 from memory_anchor.domain.where import Where
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.extensions.lorebook.lorebook import PNG
+from memory_anchor.extensions.lorebook.use_cases import lore_of
 from memory_anchor.front.calls import CALLS
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -31,7 +33,7 @@ def test_a_book_in_a_picture_that_an_earlier_release_took_is_named_and_no_purge_
 ) -> None:
     """Lorebook x purge: what cannot be read is told where it is listed, and cannot be certified."""
     anchor = core.anchor(agent)
-    anchor.lore.add(file="ada.json", content=encoded())
+    lore_of(anchor).add(file="ada.json", content=encoded())
     (home,) = (core.data_dir / "lorebooks").iterdir()
     (book,) = home.glob("*.book")
     book.write_bytes(PNG + b"chara")
@@ -43,8 +45,8 @@ def test_a_book_in_a_picture_that_an_earlier_release_took_is_named_and_no_purge_
     told = purged(core, agent, "whale Ishmael")
 
     assert (told["clean"], told["failed"]) == (False, [renamed.name])
-    assert "is a picture" in str(anchor.lore.show(name="ada")["problems"])
-    assert anchor.lore.remove(name="ada")["clean"]
+    assert "is a picture" in str(lore_of(anchor).show(name="ada")["problems"])
+    assert lore_of(anchor).remove(name="ada")["clean"]
     assert purged(core, agent, "whale Ishmael")["clean"]
 
 
@@ -57,8 +59,8 @@ def test_a_purge_finds_a_text_inside_a_packed_upload(core: Core, agent: Actor, f
     said = "The whale is called Ishmael."
     content = {"pdf": lambda: pdf(said), "docx": lambda: word(said), "utf-16": lambda: said.encode("utf-16")}[form]()
     name = f"whale.{form}" if form != "utf-16" else "whale.txt"
-    anchor.knowledge.push(name, base64=base64.b64encode(content).decode())
-    anchor.knowledge.push("kept.md", "# Kept\nThis stays.\n")
+    knowledge_of(anchor).push(name, base64=base64.b64encode(content).decode())
+    knowledge_of(anchor).push("kept.md", "# Kept\nThis stays.\n")
     read_all(anchor)
     assert texts(anchor, "what is the whale called") != []
 
@@ -88,9 +90,9 @@ def test_knowledge_comes_back_from_a_backup_made_while_it_was_read(
     anchor = core.anchor(agent)
     for number in range(120):
         (docs / f"{number}.md").write_text(f"# Part {number}\nWords of part {number}.\n", encoding="utf-8")
-    anchor.knowledge.push("note.md", "# Kept\nThe lighthouse keeper counts the ships.\n")
-    anchor.knowledge.add(str(docs), "files")
-    library = anchor.services.knowledge
+    knowledge_of(anchor).push("note.md", "# Kept\nThe lighthouse keeper counts the ships.\n")
+    knowledge_of(anchor).add(str(docs), "files")
+    library = library_of(anchor.services)
     library.step(lambda: False)
     library.step(lambda: False)
     ends = threading.Event()
@@ -113,7 +115,7 @@ def test_knowledge_comes_back_from_a_backup_made_while_it_was_read(
             for one in core.services.store.scan("knowledge", Where(), page=1_000, with_vectors=True)[0]
         }
         assert texts(back, "who counts the ships") == ["# Kept\nThe lighthouse keeper counts the ships."]
-        assert [state.passages for state in back.knowledge.sources()] == [1, 122]
+        assert [state.passages for state in knowledge_of(back).sources()] == [1, 122]
 
 
 def test_merging_projects_takes_knowledge_and_lorebooks_along_and_back(
@@ -129,28 +131,28 @@ def test_merging_projects_takes_knowledge_and_lorebooks_along_and_back(
         return core.anchor(replace(agent, project_dir=str(folder)))
 
     def books(folder: Path) -> list[str]:
-        return [book["name"] for book in at(folder).lore.books()["books"]]
+        return [book["name"] for book in lore_of(at(folder)).books()["books"]]
 
     old, new = folders
     added(at(old), old / "docs")
     at(old).save_memory("The password lives in the blue vault.")
-    at(old).lore.add(file="harbour.json", content=encoded())
-    at(old).lore.add(file="quay.json", content=encoded())
+    lore_of(at(old)).add(file="harbour.json", content=encoded())
+    lore_of(at(old)).add(file="quay.json", content=encoded())
     other = encoded({"entries": {"0": {"uid": 0, "key": ["crane"], "content": "The crane is red."}}})
-    at(new).lore.add(file="harbour.json", content=other)
+    lore_of(at(new)).add(file="harbour.json", content=other)
     source, target = at(old).actor.scope.project, at(new).actor.scope.project
     human = replace(agent, project_dir=str(new), caller=Caller.HUMAN)
 
     CALLS["projects_merge"](core, core.anchor(human), {"source": source, "target": target})
 
     assert texts(at(new), "run the setup script")[0].startswith("# Guide")
-    assert [state.source.scope.project for state in at(new).knowledge.sources()] == [target]
+    assert [state.source.scope.project for state in knowledge_of(at(new)).sources()] == [target]
     (name,) = [one for one in books(new) if one.startswith("harbour-")]
     assert books(new) == ["harbour", name, "quay"]
     (old / "docs" / "guide.md").write_text(GUIDE.replace("once", "twice"), encoding="utf-8")
     read_all(at(new), begin=True)
     assert "twice" in texts(at(new), "run the setup script")[0]
-    scanned = at(new).lore.scan(messages=turns("deploy and crane"), name="harbour")
+    scanned = lore_of(at(new)).scan(messages=turns("deploy and crane"), name="harbour")
     assert [snippet.text for snippet in scanned["snippets"]] == ["The crane is red."]
 
     CALLS["projects_merge"](core, core.anchor(human), {"source": source, "undo": True})

@@ -11,6 +11,7 @@ import pytest
 
 from memory_anchor.domain.where import Where
 from memory_anchor.extensions.knowledge.reading import current_document
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.language.passages import plain
 from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import added, pdf, read_all, states, texts, word
@@ -103,7 +104,7 @@ def test_every_heading_of_a_document_has_its_line(
             written_as[f"{len(written_as)}.{form}"] = form, parts
             (docs / f"{len(written_as) - 1}.{form}").write_bytes(written(form, parts))
     source = added(anchor, docs)
-    library = anchor.services.knowledge
+    library = library_of(anchor.services)
     checked = 0
 
     for ref, (form, parts) in written_as.items():
@@ -114,7 +115,7 @@ def test_every_heading_of_a_document_has_its_line(
         assert places
         for place in places:
             assert 1 <= place.line_start <= place.line_end <= len(lines)
-        said = anchor.knowledge.open(places[-1].passage)
+        said = knowledge_of(anchor).open(places[-1].passage)
         assert (said.freshness, said.text in text) == ("fresh", True)
         if form in ("pdf", "txt"):
             assert {place.page for place in places} <= ({1, 2, 3} if form == "pdf" else {None})
@@ -171,18 +172,18 @@ def test_a_full_disk_is_one_sentence_and_what_was_accepted_is_read_later(docs: P
     """Issue 16, bad input: the database has no room for another page; nothing is lost, and nothing is half there."""
     (docs / "guide.md").write_text("# Guide\nRun the setup script once.\n", encoding="utf-8")
     added(anchor, docs)
-    catalogue = anchor.services.knowledge.catalogue
+    catalogue = library_of(anchor.services).catalogue
     assert catalogue._db is not None
     (pages,) = catalogue._db.execute("PRAGMA page_count").fetchone()
     for number in range(150):
         (docs / f"{number}.md").write_text(f"# Part {number}\nWords of part {number}.\n", encoding="utf-8")
     catalogue._db.execute(f"PRAGMA max_page_count={pages}")
 
-    anchor.knowledge.sync("", True)
+    knowledge_of(anchor).sync("", True)
 
     assert "has no room; nothing was changed; free some space" in states(anchor)["files"].error
     assert texts(anchor, "run the setup script") != []
     catalogue._db.execute("PRAGMA max_page_count=1000000")
     read_all(anchor, begin=True)
     assert (states(anchor)["files"].documents, states(anchor)["files"].passages) == (151, 151)
-    assert anchor.services.knowledge.store.count("knowledge", Where()) == 151
+    assert library_of(anchor.services).store.count("knowledge", Where()) == 151

@@ -9,6 +9,7 @@ from pathlib import Path
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.base.quarantine import FOLDER, MARKER, RECORD, text_key
 from memory_anchor.domain.model import Actor, Caller
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of
 from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
@@ -35,7 +36,7 @@ def died_over(data: Path, text: str, number: int) -> None:
 
 
 def left_out(core: Core) -> tuple[str, ...]:
-    (state,) = human(core).knowledge.sources()
+    (state,) = knowledge_of(human(core)).sources()
     return tuple(state.skipped)
 
 
@@ -49,16 +50,16 @@ def test_a_text_that_ended_the_engine_twice_is_read_once_its_record_is_gone(tmp_
         died_over(data, TIDES, number)
         started(data, store).close()
     with closing(started(data, store)) as core:
-        human(core).knowledge.add(str(docs), "files")
+        knowledge_of(human(core)).add(str(docs), "files")
         read_all(human(core))
         assert "the engine ended" in left_out(core)[0]
-        assert human(core).knowledge.search("high water") == []
+        assert knowledge_of(human(core)).search("high water") == []
     (data / FOLDER / RECORD).unlink()
 
     with closing(started(data, store)) as core:
         read_all(human(core), begin=True)
         assert left_out(core) == ()
-        assert [passage.text for passage in human(core).knowledge.search("high water")] == [TIDES.strip()]
+        assert [passage.text for passage in knowledge_of(human(core)).search("high water")] == [TIDES.strip()]
 
 
 def test_what_cannot_be_read_is_named_after_every_sync(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_what_cannot_be_read_is_named_after_every_sync(tmp_path: Path) -> None:
     (docs / "tides.md").write_text(TIDES, encoding="utf-8")
     (docs / "broken.md").write_bytes(b"\0\1\2")
     with closing(started(tmp_path / "data", DictStore())) as core:
-        human(core).knowledge.add(str(docs), "files")
+        knowledge_of(human(core)).add(str(docs), "files")
         for _ in range(3):
             read_all(human(core), begin=True)
             assert [one.split()[0] for one in left_out(core)] == ["broken.md"]

@@ -22,6 +22,8 @@ from memory_anchor.domain.model import Caller, Status
 from memory_anchor.domain.rights import purge_digest
 from memory_anchor.domain.where import Where
 from memory_anchor.extensions.knowledge import shared_catalogue
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
+from memory_anchor.extensions.lorebook.use_cases import lore_of
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
 
@@ -33,25 +35,26 @@ def read_all(core: Core, anchor: MemoryAnchor) -> None:
     """Have one replica read all that waits, as its background thread does."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
-        if not anchor.knowledge.sync("", False)["left"] and not core.knowledge.catalogue.unfinished_removals(
-            core.clock.now()
-        ):
+        if not knowledge_of(anchor).sync("", False)["left"] and not library_of(
+            core.services
+        ).catalogue.unfinished_removals(core.clock.now()):
             break
         time.sleep(LEASE_S / 4)
-    core.knowledge.wake()
-    while core.knowledge.work_a_little(lambda: None):
+    library_of(core.services).wake()
+    while library_of(core.services).work_a_little(lambda: None):
         pass
 
 
 def listed(anchor: MemoryAnchor) -> list[tuple[str, int, int, int]]:
     """Return kind, documents, passages and what waits of each source."""
-    return [(s.source.kind.value, s.documents, s.passages, s.waiting) for s in anchor.knowledge.sources()]
+    return [(s.source.kind.value, s.documents, s.passages, s.waiting) for s in knowledge_of(anchor).sources()]
 
 
 def cited(anchor: MemoryAnchor, query: str) -> list[tuple[str, Any]]:
     """Return text and citations of what is found."""
     return [
-        (passage.text, [(c.ref, c.locator) for c in passage.citations]) for passage in anchor.knowledge.search(query)
+        (passage.text, [(c.ref, c.locator) for c in passage.citations])
+        for passage in knowledge_of(anchor).search(query)
     ]
 
 
@@ -68,33 +71,33 @@ def names(service: Replicas) -> list[str]:
 def test_what_is_pushed_to_one_replica_is_listed_found_and_opened_on_the_other(service: Replicas) -> None:
     """Replicas: one knowledge behind every replica: the same sources, passages, citations and bytes."""
     one, _two, here, there = service.two()
-    here.knowledge.push("whales.md", WHALES)
+    knowledge_of(here).push("whales.md", WHALES)
     assert listed(there) == [("upload", 0, 0, 1)]
 
     read_all(one, here)
 
     assert listed(here) == listed(there) == [("upload", 1, 2, 0)]
     assert cited(there, "blue whale sings") == cited(here, "blue whale sings")
-    found = there.knowledge.search("blue whale sings")[0]
-    opened = there.knowledge.open(found.id)
+    found = knowledge_of(there).search("blue whale sings")[0]
+    opened = knowledge_of(there).open(found.id)
     assert (opened.freshness, opened.lines) == ("fresh", (1, 4)) and "> " in opened.around
-    assert opened.text == here.knowledge.open(found.id).text
+    assert opened.text == knowledge_of(here).open(found.id).text
 
 
 def test_what_changes_on_one_replica_changes_on_the_other(service: Replicas) -> None:
     """Replicas: a document pushed again to another replica is one document, and what is gone of it is told there."""
     one, two, here, there = service.two()
-    here.knowledge.push("whales.md", WHALES)
+    knowledge_of(here).push("whales.md", WHALES)
     read_all(one, here)
-    gone = there.knowledge.search("blue whale sings")[0]
+    gone = knowledge_of(there).search("blue whale sings")[0]
 
-    there.knowledge.push("whales.md", "# Whales\n\n## Blue\nThe blue whale sleeps at noon.\n")
+    knowledge_of(there).push("whales.md", "# Whales\n\n## Blue\nThe blue whale sleeps at noon.\n")
     read_all(two, there)
 
     assert listed(here) == listed(there) == [("upload", 1, 1, 0)]
-    assert "sleeps at noon" in here.knowledge.search("blue whale")[0].text
+    assert "sleeps at noon" in knowledge_of(here).search("blue whale")[0].text
     for anchor in (here, there):
-        opened = anchor.knowledge.open(gone.id)
+        opened = knowledge_of(anchor).open(gone.id)
         assert opened.freshness == "changed" and not opened.text
     assert len(stored(service)) == 1
 
@@ -105,7 +108,7 @@ def test_two_replicas_asked_at_once_make_one_source(service: Replicas) -> None:
     anchors = [core.anchor(member()) for core in cores]
     at_once(
         *(
-            partial(anchor.knowledge.push, f"{number}-{place}.md", f"Note {number} {place} here.")
+            partial(knowledge_of(anchor).push, f"{number}-{place}.md", f"Note {number} {place} here.")
             for number, anchor in enumerate(anchors)
             for place in range(5)
         )
@@ -120,13 +123,13 @@ def test_two_replicas_asked_at_once_make_one_source(service: Replicas) -> None:
 def test_removed_on_one_replica_nothing_is_left_on_any(service: Replicas) -> None:
     """Replicas: a removal is the service's: passages, places, queue and bytes, with a certificate."""
     one, two, here, there = service.two()
-    here.knowledge.push("whales.md", WHALES)
-    here.knowledge.push("ships.md", SHIPS)
+    knowledge_of(here).push("whales.md", WHALES)
+    knowledge_of(here).push("ships.md", SHIPS)
     read_all(one, here)
-    assert there.knowledge.search("blue whale sings")
-    here.knowledge.push("late.md", "Nobody reads this any more.")
+    assert knowledge_of(there).search("blue whale sings")
+    knowledge_of(here).push("late.md", "Nobody reads this any more.")
 
-    told = there.knowledge.remove("uploads")
+    told = knowledge_of(there).remove("uploads")
 
     assert (told["passages"], told["documents"], told["blobs"], told["clean"]) == (3, 2, 3, True)
     for core, anchor in ((one, here), (two, there)):
@@ -137,7 +140,7 @@ def test_removed_on_one_replica_nothing_is_left_on_any(service: Replicas) -> Non
         held = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
         assert b"whales.md" not in held and b"blue whale" not in held
 
-    there.knowledge.push("whales.md", WHALES)
+    knowledge_of(there).push("whales.md", WHALES)
     read_all(two, there)
     assert listed(here) == [("upload", 1, 2, 0)]
 
@@ -146,13 +149,13 @@ def test_a_source_is_removed_while_another_replica_reads_it(service: Replicas) -
     """Replicas: a removal goes before reading: what is in work ends, nothing of it comes back."""
     one, _two, here, there = service.two()
     for number in range(30):
-        here.knowledge.push(f"{number}.md", f"Entry {number} tells of the harbour.")
+        knowledge_of(here).push(f"{number}.md", f"Entry {number} tells of the harbour.")
     reading = threading.Thread(target=read_all, args=(one, here))
     reading.start()
     while not stored(service):
         time.sleep(0.002)
 
-    told = there.knowledge.remove("uploads")
+    told = knowledge_of(there).remove("uploads")
     reading.join()
     read_all(one, here)
 
@@ -178,28 +181,28 @@ def test_killed_at_any_change_another_replica_goes_on_and_nothing_is_lost_or_dou
             life = Life()
             one, two = service.core(life), service.core()
             here, there = one.anchor(member()), two.anchor(member())
-            here.knowledge.push("whales.md", WHALES)
+            knowledge_of(here).push("whales.md", WHALES)
             read_all(one, here)
             life.left, life.after = left, after
             accepted: list[str] = []
             with contextlib.suppress(Killed):
                 for name, text in wanted.items():
-                    here.knowledge.push(name, text)
+                    knowledge_of(here).push(name, text)
                     accepted.append(name)
                 read_all(one, here)
             time.sleep(LEASE_S)
 
             read_all(two, there)
 
-            found = [passage for query in ("blue whale", "two masts") for passage in there.knowledge.search(query)]
-            assert [state.error for state in there.knowledge.sources()] == [""], left
+            found = [passage for query in ("blue whale", "two masts") for passage in knowledge_of(there).search(query)]
+            assert [state.error for state in knowledge_of(there).sources()] == [""], left
             if "whales.md" in accepted:
                 assert "dawn" in str(cited(there, "blue whale")) and "dusk" not in str(stored(service)), left
             if "ships.md" in accepted:
                 assert "two masts" in str(cited(there, "two masts")), left
             texts = stored(service)
             assert len(texts) == len(set(texts)), (left, texts)
-            (state,) = there.knowledge.sources()
+            (state,) = knowledge_of(there).sources()
             assert not state.error, left
             assert (state.passages, state.waiting, state.error) == (len(texts), 0, ""), (left, state, texts)
             assert {c.ref for passage in found for c in passage.citations} <= {"whales.md", "ships.md"}
@@ -224,13 +227,13 @@ def test_killed_at_any_change_of_a_removal_another_replica_ends_it(
             life = Life()
             one, two = service.core(life), service.core()
             here, there = one.anchor(member()), two.anchor(member())
-            here.knowledge.push("whales.md", WHALES)
+            knowledge_of(here).push("whales.md", WHALES)
             read_all(one, here)
-            here.knowledge.push("ships.md", SHIPS)
-            here.lore.books()  # makes their record
+            knowledge_of(here).push("ships.md", SHIPS)
+            lore_of(here).books()  # makes their record
             life.left, life.after = left, after
             with contextlib.suppress(Killed):
-                here.knowledge.remove("uploads")
+                knowledge_of(here).remove("uploads")
             time.sleep(LEASE_S)
             began = left > 1 or after
             service.clock.advance(seconds=shared_catalogue.REMOVING_S + 1)
@@ -251,20 +254,20 @@ def test_one_that_slept_past_its_turn_changes_nothing_that_counts(
 ) -> None:
     """Replicas: what a replica read before it slept is not written over what another read meanwhile."""
     one, two, here, there = service.two()
-    here.knowledge.push("whales.md", WHALES)
+    knowledge_of(here).push("whales.md", WHALES)
     slept: list[Any] = []
-    asleep = one.knowledge.catalogue.replace
+    asleep = library_of(one.services).catalogue.replace
 
     def sleeps(*given: Any, **named: Any) -> Any:
         if not slept:
             slept.append(True)
             time.sleep(2 * LEASE_S)
             read_all(two, there)
-            there.knowledge.push("whales.md", "# Whales\n\n## Blue\nThe blue whale dives.\n")
+            knowledge_of(there).push("whales.md", "# Whales\n\n## Blue\nThe blue whale dives.\n")
             read_all(two, there)
         return asleep(*given, **named)
 
-    monkeypatch.setattr(one.knowledge.catalogue, "replace", sleeps)
+    monkeypatch.setattr(library_of(one.services).catalogue, "replace", sleeps)
     read_all(one, here)
     read_all(two, there)
 
@@ -277,17 +280,17 @@ def test_one_that_slept_through_a_removal_brings_nothing_back(
 ) -> None:
     """Replicas: a removal holds against a replica that wakes."""
     one, _two, here, there = service.two()
-    here.knowledge.push("whales.md", WHALES)
-    put, slept = one.knowledge.put, []
+    knowledge_of(here).push("whales.md", WHALES)
+    put, slept = library_of(one.services).put, []
 
     def sleeps(entries: Any) -> None:
         if not slept:
             slept.append(True)
             time.sleep(2 * LEASE_S)
-            there.knowledge.remove("uploads")
+            knowledge_of(there).remove("uploads")
         put(entries)
 
-    monkeypatch.setattr(one.knowledge, "put", sleeps)
+    monkeypatch.setattr(library_of(one.services), "put", sleeps)
     read_all(one, here)
 
     assert slept and stored(service) == [] and names(service) == [] and listed(here) == []
@@ -297,11 +300,11 @@ def test_knowledge_of_one_account_is_seen_by_no_other_through_any_replica(servic
     """Replicas: an account's knowledge stays its own: search, open, list, sync and removal, asked of each replica."""
     one, two = service.core(), service.core()
     mine, theirs = member("acme"), member("globex")
-    one.anchor(mine).knowledge.push("whales.md", WHALES)
+    knowledge_of(one.anchor(mine)).push("whales.md", WHALES)
     read_all(one, one.anchor(mine))
-    two.anchor(theirs).knowledge.push("whales.md", SHIPS)
+    knowledge_of(two.anchor(theirs)).push("whales.md", SHIPS)
     read_all(two, two.anchor(theirs))
-    ours = one.anchor(mine).knowledge.search("blue whale sings")[0].id
+    ours = knowledge_of(one.anchor(mine)).search("blue whale sings")[0].id
     assert ours
 
     for core in (one, two):
@@ -309,13 +312,13 @@ def test_knowledge_of_one_account_is_seen_by_no_other_through_any_replica(servic
         assert listed(other) == [("upload", 1, 1, 0)]
         assert "whale sings" not in str(cited(other, "blue whale sings"))
         with pytest.raises(NotFound):
-            other.knowledge.open(ours)
-        for state in core.anchor(mine).knowledge.sources():
+            knowledge_of(other).open(ours)
+        for state in knowledge_of(core.anchor(mine)).sources():
             with pytest.raises(NotFound):
-                other.knowledge.remove(state.source.id)
+                knowledge_of(other).remove(state.source.id)
             with pytest.raises(NotFound):
-                other.knowledge.sync(state.source.id, True)
-    two.anchor(theirs).knowledge.remove("uploads")
+                knowledge_of(other).sync(state.source.id, True)
+    knowledge_of(two.anchor(theirs)).remove("uploads")
     for core in (one, two):
         assert listed(core.anchor(mine)) == [("upload", 1, 2, 0)]
         assert "whale sings" in str(cited(core.anchor(mine), "blue whale sings"))
@@ -324,8 +327,8 @@ def test_knowledge_of_one_account_is_seen_by_no_other_through_any_replica(servic
 def test_private_knowledge_and_two_users_of_one_account(service: Replicas) -> None:
     """Replicas: one project's uploads are one source for its account, and no other project's."""
     one, two = service.core(), service.core()
-    one.anchor(member(user="eve")).knowledge.push("a.md", "Eve wrote of anchors.")
-    two.anchor(member(user="bob")).knowledge.push("b.md", "Bob wrote of buoys.")
+    knowledge_of(one.anchor(member(user="eve"))).push("a.md", "Eve wrote of anchors.")
+    knowledge_of(two.anchor(member(user="bob"))).push("b.md", "Bob wrote of buoys.")
     read_all(two, two.anchor(member(user="bob")))
     assert listed(one.anchor(member(user="bob"))) == [("upload", 2, 2, 0)]
     assert listed(two.anchor(member(project="other"))) == []
@@ -338,17 +341,17 @@ def test_a_path_of_one_machine_is_no_source_of_a_service(service: Replicas, tmp_
     (tmp_path / "docs").mkdir()
     for kind in ("files", "repo_docs", "git_history"):
         with pytest.raises(Refused, match="push its documents"):
-            core.anchor(human).knowledge.add(str(tmp_path / "docs"), kind)
+            knowledge_of(core.anchor(human)).add(str(tmp_path / "docs"), kind)
     assert names(service) == []
 
 
 def test_a_document_that_cannot_be_read_is_told_on_every_replica(service: Replicas) -> None:
     """Replicas: what is left out is told everywhere, and keeps nothing waiting."""
     one, _two, here, there = service.two()
-    there.knowledge.push("bad.bin", base64=base64.b64encode(b"\0" * 100).decode())
-    there.knowledge.push("whales.md", WHALES)
+    knowledge_of(there).push("bad.bin", base64=base64.b64encode(b"\0" * 100).decode())
+    knowledge_of(there).push("whales.md", WHALES)
     read_all(one, here)
-    (state,) = there.knowledge.sources()
+    (state,) = knowledge_of(there).sources()
     assert "binary" in state.skipped[0] and (state.documents, state.passages, state.waiting) == (1, 2, 0)
 
 
@@ -356,10 +359,10 @@ def test_a_copy_that_is_damaged_or_lost_is_made_anew(service: Replicas) -> None:
     """Replicas: the copy is derived."""
     one = service.core()
     here = one.anchor(member())
-    here.knowledge.push("whales.md", WHALES)
+    knowledge_of(here).push("whales.md", WHALES)
     read_all(one, here)
     before = listed(here)
-    one.knowledge.catalogue.close()
+    library_of(one.services).catalogue.close()
     path = one.data_dir / "knowledge-copy" / "knowledge.sqlite"
     path.write_bytes(b"no database at all" * 100)
     assert listed(here) == before
@@ -369,9 +372,9 @@ def test_a_copy_that_is_damaged_or_lost_is_made_anew(service: Replicas) -> None:
 def test_a_purge_reaches_what_was_pushed_and_names_on_the_server(service: Replicas) -> None:
     """Replicas: purge: passages, headings, waiting pushes and kept bytes of every replica's server."""
     one, two, here, there = service.two()
-    here.knowledge.push("secret.md", "# Zanzibar plan\n\n## Zanzibar plan\nThe harbour opens at nine.\n")
+    knowledge_of(here).push("secret.md", "# Zanzibar plan\n\n## Zanzibar plan\nThe harbour opens at nine.\n")
     read_all(one, here)
-    here.knowledge.push("late.md", "The Zanzibar plan is late.")
+    knowledge_of(here).push("late.md", "The Zanzibar plan is late.")
 
     human = two.anchor(replace(member(), caller=Caller.HUMAN))
     told = human.maintenance.purge(
@@ -384,7 +387,7 @@ def test_a_purge_reaches_what_was_pushed_and_names_on_the_server(service: Replic
     assert b"Zanzibar" not in held
     read_all(two, there)
     for home in (one.data_dir, two.data_dir):
-        one.knowledge.catalogue.refresh(everything=True)
+        library_of(one.services).catalogue.refresh(everything=True)
         for path in (home / "knowledge-copy").rglob("*"):
             assert b"Zanzibar" not in path.read_bytes()
 
@@ -397,7 +400,7 @@ def test_of_many_documents_a_look_asks_little(service: Replicas, monkeypatch: py
     """Replicas: a look costs two lists while nothing changes."""
     one, two, here, there = service.two()
     for number in range(DOCUMENTS):
-        here.knowledge.push(f"{number}.md", f"Entry {number} tells of the harbour.")
+        knowledge_of(here).push(f"{number}.md", f"Entry {number} tells of the harbour.")
     read_all(one, here)
     assert listed(there) == [("upload", DOCUMENTS, DOCUMENTS, 0)]
     asked: list[str] = []
@@ -407,16 +410,16 @@ def test_of_many_documents_a_look_asks_little(service: Replicas, monkeypatch: py
             service.records, name, lambda *a, real=real, name=name, **k: (asked.append(name), real(*a, **k))[1]
         )
     monkeypatch.setattr(shared_catalogue, "FRESH_S", 60.0)
-    two.knowledge.catalogue._compared_at = float("-inf")  # type: ignore[attr-defined]
+    library_of(two.services).catalogue._compared_at = float("-inf")  # type: ignore[attr-defined]
     for _ in range(5):
-        there.knowledge.search("harbour")
+        knowledge_of(there).search("harbour")
     assert [one for one in asked if one != "revisions"] == ["listed", "listed"]
 
 
 def test_a_server_that_is_away_takes_no_push_and_loses_none(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas: accepted or refused, nothing between."""
     _one, two, here, there = service.two()
-    here.knowledge.push("whales.md", WHALES)
+    knowledge_of(here).push("whales.md", WHALES)
 
     def away(*_: Any, **__: Any) -> Any:
         raise MemoryAnchorError("away")
@@ -424,7 +427,7 @@ def test_a_server_that_is_away_takes_no_push_and_loses_none(service: Replicas, m
     with monkeypatch.context() as patch:
         patch.setattr(service.records, "write", away)
         with pytest.raises(MemoryAnchorError):
-            there.knowledge.push("ships.md", SHIPS)
+            knowledge_of(there).push("ships.md", SHIPS)
     read_all(two, there)
     assert listed(here) == [("upload", 1, 2, 0)]
 
@@ -434,19 +437,19 @@ def test_a_push_sent_again_while_its_source_is_being_removed_is_refused(
 ) -> None:
     """Replicas: accepted or refused: a repeat is not called accepted when the removal takes its document along."""
     one, two = service.core(), service.core()
-    one.anchor(member()).knowledge.push("late.md", "The brig is late.")
-    (state,) = one.anchor(member()).knowledge.sources()
+    knowledge_of(one.anchor(member())).push("late.md", "The brig is late.")
+    (state,) = knowledge_of(one.anchor(member())).sources()
     write = service.records.write
 
     def removed_first(name: str, *args: Any, **kinds: Any) -> Any:
         if name.startswith("knowledge/queue/"):
-            one.knowledge.catalogue.mark_removing(state.source.id, now=service.clock.now())
+            library_of(one.services).catalogue.mark_removing(state.source.id, now=service.clock.now())
         return write(name, *args, **kinds)
 
     with monkeypatch.context() as patch:
         patch.setattr(service.records, "write", removed_first)
         with pytest.raises(MemoryAnchorError, match="being removed"):
-            two.anchor(member()).knowledge.push("late.md", "The brig is late.")
+            knowledge_of(two.anchor(member())).push("late.md", "The brig is late.")
 
 
 def test_a_lorebook_that_one_replica_takes_speaks_on_the_other_until_it_is_removed_anywhere(service: Replicas) -> None:
@@ -454,26 +457,26 @@ def test_a_lorebook_that_one_replica_takes_speaks_on_the_other_until_it_is_remov
     one, two, here, there = service.two()
     entries = [{"keys": ["whale"], "content": "The whale Ishmael is white.", "enabled": True}]
     book = json.dumps({"spec": "lorebook_v3", "data": {"name": "sea", "entries": entries}}).encode()
-    here.lore.add(file="sea.json", content=base64.b64encode(book).decode())
+    lore_of(here).add(file="sea.json", content=base64.b64encode(book).decode())
     asked: list[Any] = [{"role": "user", "content": "Tell me of the whale."}]
 
-    assert "Ishmael" in str(there.lore.scan(messages=asked))
-    assert base64.b64decode(there.lore.export("sea")["content"]) == book
-    assert two.anchor(member("globex")).lore.books()["books"] == []
+    assert "Ishmael" in str(lore_of(there).scan(messages=asked))
+    assert base64.b64decode(lore_of(there).export("sea")["content"]) == book
+    assert lore_of(two.anchor(member("globex"))).books()["books"] == []
 
-    there.lore.add(file="land.json", content=base64.b64encode(book.replace(b"Ishmael", b"Zanzibar")).decode())
+    lore_of(there).add(file="land.json", content=base64.b64encode(book.replace(b"Ishmael", b"Zanzibar")).decode())
     human = two.anchor(replace(member(), caller=Caller.HUMAN))
     assert human.maintenance.purge(
         text="Zanzibar", seen=purge_digest(human.maintenance.preview_purge(text="Zanzibar")["memories"])
     )["clean"]
-    assert "Zanzibar" not in str(here.lore.scan(messages=asked))
+    assert "Zanzibar" not in str(lore_of(here).scan(messages=asked))
     for core in (one, two):
-        core.anchor(member()).lore.books()
+        lore_of(core.anchor(member())).books()
         assert not any(b"Zanzibar" in path.read_bytes() for path in core.data_dir.rglob("*.book"))
 
-    here.lore.remove("sea")
-    assert [book["name"] for book in there.lore.books()["books"]] == ["land"]
-    assert "Ishmael" not in str(there.lore.scan(messages=asked))
+    lore_of(here).remove("sea")
+    assert [book["name"] for book in lore_of(there).books()["books"]] == ["land"]
+    assert "Ishmael" not in str(lore_of(there).scan(messages=asked))
 
 
 def test_what_a_killed_push_left_of_a_source_that_is_gone_goes_with_the_next_removal(service: Replicas) -> None:
@@ -483,7 +486,7 @@ def test_what_a_killed_push_left_of_a_source_that_is_gone_goes_with_the_next_rem
     service.records.write("knowledge/queue/gone/one", b"{}\nThe whale is white.", before="")
     service.records.write("knowledge/docs/gone/07.json", b"{}", before="")
     service.clock.advance(days=10_000)  # records are as old as this machine's clock says
-    anchor.knowledge.push("whales.md", WHALES)
-    anchor.knowledge.remove("uploads")
+    knowledge_of(anchor).push("whales.md", WHALES)
+    knowledge_of(anchor).remove("uploads")
 
     assert names(service) == []

@@ -10,6 +10,7 @@ from memory_anchor.domain.model import Actor
 from memory_anchor.extensions.knowledge import library, points
 from memory_anchor.extensions.knowledge.catalogue import PassagePlace
 from memory_anchor.extensions.knowledge.index import ACTIVE, COLLECTION
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.process.wiring import Core
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
@@ -46,7 +47,7 @@ def test_a_short_passage_is_found_by_what_stands_before_it(docs: Path, anchor: M
     (docs / "other.md").write_text("# Other\nNothing about animals here.\n", encoding="utf-8")
     added(anchor, docs)
 
-    first, second, *_ = anchor.knowledge.search("walrus harbour pool")
+    first, second, *_ = knowledge_of(anchor).search("walrus harbour pool")
 
     assert first.text.endswith("harbour pool?")
     assert second.text == "## Tom\nYes, last week!"
@@ -121,7 +122,7 @@ def test_an_index_of_the_version_before_is_read_again_and_embeds_nothing(
 
     assert [context for _, context, _ in indexed(core).values()].count("") == 1
     assert len(embedder.embedded) == before == 3
-    assert core.anchor(agent).knowledge.search("walrus")[0].citations[0].index_version == points.INDEX_VERSION
+    assert knowledge_of(core.anchor(agent)).search("walrus")[0].citations[0].index_version == points.INDEX_VERSION
     core.close()
 
 
@@ -137,5 +138,5 @@ def test_a_purge_takes_a_text_out_of_the_passage_after_it(docs: Path, core: Core
     assert set(indexed(core)) == {"## Tom\nYes, last week!", "## Ada\nGood."}
     assert "walrus" not in str(indexed(core))
     assert "## Tom\nYes, last week!" not in [
-        passage.text for passage in anchor.knowledge.search("walrus") if not passage.weak
+        passage.text for passage in knowledge_of(anchor).search("walrus") if not passage.weak
     ]

@@ -11,6 +11,7 @@ import pytest
 from memory_anchor.domain.errors import BadInput, Unavailable
 from memory_anchor.extensions.knowledge.rows import shown_opened, shown_sources
 from memory_anchor.extensions.knowledge.search import lines_now
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.front import views
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -49,7 +50,7 @@ def test_a_tag_makes_no_passage_of_a_memory(anchor: MemoryAnchor) -> None:
 def test_a_page_says_its_address_in_the_lines(anchor: MemoryAnchor) -> None:
     """Rule knowledge.labelled: a passage of a page is told with the page's address."""
     page = "<main><h1>Whales</h1><p>Whales sing at night.</p></main>"
-    anchor.knowledge.push("https://example.org/a", text=page)
+    knowledge_of(anchor).push("https://example.org/a", text=page)
     read_all(anchor)
     assert "https://example.org/a" in _first_line(anchor, "when do whales sing").partition("]")[0]
 
@@ -58,12 +59,12 @@ def test_a_citation_that_was_read_away_shows_the_diff_git_still_has(checkout: Pa
     """Rule knowledge.diff: of a checkout a citation shows what changed also once the new text was read."""
     commit(checkout, "guide of this project", guide__md=GUIDE)
     added(anchor, checkout, "repo_docs")
-    name = anchor.knowledge.search("run the setup script")[0].id
+    name = knowledge_of(anchor).search("run the setup script")[0].id
     changed = "# Before\n\nNew.\n\n" + GUIDE.replace("setup script once", "installer twice")
     commit(checkout, "guide: the installer replaces the script", guide__md=changed)
     read_all(anchor, begin=True)
 
-    opened = anchor.knowledge.open(name)
+    opened = knowledge_of(anchor).open(name)
 
     assert (opened.freshness, opened.text) == ("changed", "")
     assert "-Run the setup script once." in opened.diff
@@ -75,11 +76,11 @@ def test_a_citation_of_what_is_ignored_since_shows_nothing_of_it(checkout: Path,
     """Rule knowledge.ignored: what `.memoryignore` takes out of a source no old citation opens."""
     commit(checkout, "guide of this project", guide__md=GUIDE)
     added(anchor, checkout, "repo_docs")
-    name = anchor.knowledge.search("run the setup script")[0].id
+    name = knowledge_of(anchor).search("run the setup script")[0].id
     (checkout / ".memoryignore").write_text("guide.md\n", encoding="utf-8")
     read_all(anchor, begin=True)
 
-    opened = anchor.knowledge.open(name)
+    opened = knowledge_of(anchor).open(name)
     assert (opened.freshness, opened.text, opened.around, opened.diff) == ("gone", "", "", "")
 
 
@@ -102,7 +103,7 @@ def test_lines_are_found_where_they_went(
 def test_an_opened_passage_says_what_it_is_of(docs: Path, anchor: MemoryAnchor) -> None:
     """Knowledge: source, trust, scope and kind of text stand beside the text (seed 4.5)."""
     source = added(anchor, docs)
-    opened = anchor.knowledge.open(anchor.knowledge.search("run the setup script")[0].id)
+    opened = knowledge_of(anchor).open(knowledge_of(anchor).search("run the setup script")[0].id)
     told = shown_opened(opened, reader=anchor.actor.scope)
     assert told["source"] == {"id": source.id, "kind": "files", "ref": str(docs)}
     assert (told["trust"], told["scope"], told["mime"]) == ("untrusted", "project", "text/plain")
@@ -127,10 +128,10 @@ def test_how_far_a_reading_is_stands_in_the_list_and_at_its_end(docs: Path, core
     """Knowledge: documents, passages and megabytes a second, while a source is read and once it was."""
     for number in range(300):
         (docs / f"{number}.md").write_text(f"# {number}\n\nwords of {number}\n", encoding="utf-8")
-    anchor.knowledge.add(str(docs), "files")
+    knowledge_of(anchor).add(str(docs), "files")
     for _ in ("listed", "a batch read"):
-        core.knowledge.step(lambda: False)
-    reading = shown_sources(anchor.knowledge.sources(), unembedded=0, now=anchor.services.clock.now())
+        library_of(core.services).step(lambda: False)
+    reading = shown_sources(knowledge_of(anchor).sources(), unembedded=0, now=anchor.services.clock.now())
     (told,) = reading["sources"]  # type: ignore[misc, union-attr]
     assert isinstance(told, dict)
     assert 0 < told["reading"]["read"] < told["reading"]["documents"] == 301
@@ -138,22 +139,22 @@ def test_how_far_a_reading_is_stands_in_the_list_and_at_its_end(docs: Path, core
 
     answer: dict[str, Any] = {"left": 1}
     while answer["left"]:
-        answer = anchor.knowledge.sync("", False)
+        answer = knowledge_of(anchor).sync("", False)
     assert (answer["read"], answer["documents"]) == (301, 301)
-    after = shown_sources(anchor.knowledge.sources(), unembedded=0, now=anchor.services.clock.now())
+    after = shown_sources(knowledge_of(anchor).sources(), unembedded=0, now=anchor.services.clock.now())
     assert "reading" not in after["sources"][0]  # type: ignore[index, operator]
 
 
 def test_where_no_engine_embeds_a_sync_does(docs: Path, core: Core, anchor: MemoryAnchor) -> None:
     """Rule knowledge.embeds: a sync of its own process embeds what it read; beside an engine's thread it does not."""
-    anchor.knowledge.add(str(docs), "files")
-    core.knowledge.has_worker = True
-    while anchor.knowledge.sync("", False, embed=True)["left"]:
+    knowledge_of(anchor).add(str(docs), "files")
+    library_of(core.services).has_worker = True
+    while knowledge_of(anchor).sync("", False, embed=True)["left"]:
         pass
-    assert core.knowledge.unembedded() == 2
-    core.knowledge.has_worker = False
-    assert anchor.knowledge.sync("", False, embed=True)["left"] == 0
-    assert core.knowledge.unembedded() == 0
+    assert library_of(core.services).unembedded() == 2
+    library_of(core.services).has_worker = False
+    assert knowledge_of(anchor).sync("", False, embed=True)["left"] == 0
+    assert library_of(core.services).unembedded() == 0
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def test_few_weak_passages_are_shown_unless_they_are_in_another_language(
         (docs / f"{number}.md").write_text(text, encoding="utf-8")
     added(anchor, docs)
 
-    found = anchor.knowledge.search(query, limit=5)
+    found = knowledge_of(anchor).search(query, limit=5)
     assert all(passage.weak for passage in found)
     assert len(found) == own + foreign
 
@@ -181,8 +182,8 @@ def test_a_folder_without_git_is_no_source_of_history(
     """Knowledge: what can never be read is refused at once, and leaves no source that waits."""
     for kind in ("git_history", "repo_docs"):
         with pytest.raises(BadInput, match="is no Git checkout of yours; run `git init`"):
-            anchor.knowledge.add(str(docs), kind)
-    assert anchor.knowledge.sources() == []
+            knowledge_of(anchor).add(str(docs), kind)
+    assert knowledge_of(anchor).sources() == []
     done = run("knowledge", "add", str(docs), "--kind", "book")
     assert (done.exit_code, "allowed are repo_docs, git_history, files, lorebook" in done.output) == (2, True)
 
@@ -193,11 +194,11 @@ def test_a_folder_that_goes_away_while_it_is_read_is_one_sentence(
     """Knowledge: not a sentence a file; what was read stays, and the folder is read on once it is back."""
     for number in range(300):
         (docs / f"{number}.md").write_text(f"# {number}\n\nwords of {number}\n", encoding="utf-8")
-    anchor.knowledge.add(str(docs), "files")
+    knowledge_of(anchor).add(str(docs), "files")
     for _ in ("listed", "a batch read"):
-        core.knowledge.step(lambda: False)
+        library_of(core.services).step(lambda: False)
     docs.rename(docs.with_name("elsewhere"))
-    core.knowledge.step(lambda: True)
+    library_of(core.services).step(lambda: True)
 
     state = states(anchor)["files"]
     assert (state.skipped, state.waiting, 0 < state.documents < 301) == ((), 1, True)
@@ -224,20 +225,20 @@ def test_a_sync_whose_embedder_is_away_still_reads(
     def away(_: object) -> None:
         raise Unavailable("the embedding API does not answer")
 
-    anchor.knowledge.add(str(docs), "files")
-    for embedder in core.knowledge.embedders.values():
+    knowledge_of(anchor).add(str(docs), "files")
+    for embedder in library_of(core.services).embedders.values():
         monkeypatch.setattr(embedder, "documents", away)
-    answer = anchor.knowledge.sync("", False, embed=True)
+    answer = knowledge_of(anchor).sync("", False, embed=True)
     assert (answer["left"], answer["passages"], "unembedded" in answer) == (0, 2, False)
-    assert core.knowledge.unembedded() == 2
-    assert "setup script" in anchor.knowledge.search("run the setup script")[0].text
+    assert library_of(core.services).unembedded() == 2
+    assert "setup script" in knowledge_of(anchor).search("run the setup script")[0].text
 
 
 @pytest.mark.parametrize("name", ["trust", "scope"])
 def test_only_what_a_source_can_be_is_allowed(anchor: MemoryAnchor, name: str) -> None:
     """Knowledge: `agent` is a trust of memories and no source's; the sentence does not offer it."""
     with pytest.raises(BadInput, match=f"{name} is 'agent'; allowed are (?!.*agent)") as wrong:
-        anchor.knowledge.search("words", **{name: "agent"})
+        knowledge_of(anchor).search("words", **{name: "agent"})
     assert "project, user, account" in str(wrong.value) or "trusted, semi_trusted, untrusted" in str(wrong.value)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from memory_anchor.domain.model import Actor
 from memory_anchor.domain.ports import EmbedderIdentity
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.recall.centring import Centring
 from memory_anchor.testing import ephemeral_core
@@ -94,12 +95,12 @@ def test_few_pages_in_the_question_s_language_do_not_take_the_answer_s_place(tmp
     core = ephemeral_core(tmp_path / "core", embedder=Aimed())
     try:
         anchor = core.anchor(Actor(project_dir=str(project)))
-        anchor.knowledge.add(str(docs), "files")
-        while anchor.knowledge.sync("", False)["left"]:
+        knowledge_of(anchor).add(str(docs), "files")
+        while knowledge_of(anchor).sync("", False)["left"]:
             pass
-        while core.knowledge.embed(64):
+        while library_of(core.services).embed(64):
             pass
-        found = [one.citations[0].ref for one in anchor.knowledge.search(QUESTION, limit=3)]
+        found = [one.citations[0].ref for one in knowledge_of(anchor).search(QUESTION, limit=3)]
     finally:
         core.close()
     assert found[0] == "answer.md"

@@ -16,6 +16,8 @@ from click.testing import Result
 from memory_anchor.domain.errors import BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.domain.model import Actor, Caller, Trust
 from memory_anchor.domain.rights import purge_digest
+from memory_anchor.extensions.lorebook.lorebooks import books_of
+from memory_anchor.extensions.lorebook.use_cases import lore_of
 from memory_anchor.identity.keys import Signer
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -51,7 +53,7 @@ def of_conversation(core: Core, agent: Actor, name: str) -> MemoryAnchor:
 
 @pytest.fixture
 def harbour(anchor: MemoryAnchor) -> MemoryAnchor:
-    anchor.lore.add(file="/tmp/harbour.json", content=encoded())
+    lore_of(anchor).add(file="/tmp/harbour.json", content=encoded())
     return anchor
 
 
@@ -144,10 +146,10 @@ def test_read_only_and_paused_change_nothing(core: Core, agent: Actor, harbour: 
     reader = core.anchor(replace(agent, read_only=True))
 
     with pytest.raises(Refused):
-        reader.lore.add(file="x.json", content=encoded())
+        lore_of(reader).add(file="x.json", content=encoded())
     with pytest.raises(Refused):
-        reader.lore.remove(name="harbour")
-    assert len(reader.lore.scan(messages=turns("deploy"))["snippets"]) == 2
+        lore_of(reader).remove(name="harbour")
+    assert len(lore_of(reader).scan(messages=turns("deploy"))["snippets"]) == 2
 
 
 def test_books_are_of_one_project(core: Core, harbour: MemoryAnchor, agent: Actor, tmp_path: Path) -> None:
@@ -157,10 +159,10 @@ def test_books_are_of_one_project(core: Core, harbour: MemoryAnchor, agent: Acto
     another = core.anchor(replace(agent, scope=replace(agent.scope, account="team-b")))
 
     for other in (elsewhere, another):
-        assert other.lore.books()["books"] == []
+        assert lore_of(other).books()["books"] == []
         with pytest.raises(NotFound):
-            other.lore.export(name="harbour")
-        assert other.lore.scan(messages=turns("deploy"))["snippets"] == []
+            lore_of(other).export(name="harbour")
+        assert lore_of(other).scan(messages=turns("deploy"))["snippets"] == []
 
 
 def test_the_examples_of_the_docs_answer_as_they_say(run: Run, project: Path) -> None:
@@ -186,7 +188,7 @@ def test_removing_a_book_leaves_no_byte(harbour: MemoryAnchor, core: Core) -> No
     turn = next((core.data_dir / "lorebooks").rglob("books.json")).parent / "turns" / "c1.json"
     turn.parent.mkdir()
     turn.write_text('{"report": "harbour says Tuesdays"}')  # as release 0.1 wrote it
-    harbour.lore.remove(name="harbour")
+    lore_of(harbour).remove(name="harbour")
 
     left = [path for path in (core.data_dir / "lorebooks").rglob("*") if path.is_file()]
     assert not [path for path in left if b"Tuesdays" in path.read_bytes() or b"harbour" in path.read_bytes()]
@@ -194,17 +196,17 @@ def test_removing_a_book_leaves_no_byte(harbour: MemoryAnchor, core: Core) -> No
 
 def test_a_damaged_book_is_named_and_the_others_are_scanned(harbour: MemoryAnchor, core: Core) -> None:
     """Rule lore.damage: the cure is in the sentence."""
-    harbour.lore.add(file="other.json", content=encoded({"entries": [{"key": ["deploy"], "content": "Other."}]}))
+    lore_of(harbour).add(file="other.json", content=encoded({"entries": [{"key": ["deploy"], "content": "Other."}]}))
     (damaged,) = [path for path in (core.data_dir / "lorebooks").rglob("*.book") if b"Tuesdays" in path.read_bytes()]
     damaged.write_bytes(b"{}")
-    core.services.lorebooks.__init__()  # type: ignore[misc]
+    books_of(core.services).__init__()  # type: ignore[misc]
 
-    answer = harbour.lore.scan(messages=turns("deploy"))
+    answer = lore_of(harbour).scan(messages=turns("deploy"))
 
     assert [snippet.text for snippet in answer["snippets"]] == ["Other."]
     assert [note for note in answer["report"]["notes"] if "lorebook remove harbour" in note]
     with pytest.raises(StoreDamaged):
-        harbour.lore.export(name="harbour")
+        lore_of(harbour).export(name="harbour")
 
 
 def test_purging_a_text_takes_the_book_that_holds_it(core: Core, agent: Actor, harbour: MemoryAnchor) -> None:
@@ -220,18 +222,18 @@ def test_purging_a_text_takes_the_book_that_holds_it(core: Core, agent: Actor, h
 
 def test_a_book_added_again_takes_the_place_of_the_older_one(harbour: MemoryAnchor, core: Core) -> None:
     """Rule lore.add: one file, one book; the older bytes are gone."""
-    harbour.lore.add(file="/else/harbour.json", content=encoded({"entries": []}))
+    lore_of(harbour).add(file="/else/harbour.json", content=encoded({"entries": []}))
 
-    assert [book["name"] for book in harbour.lore.books()["books"]] == ["harbour"]
+    assert [book["name"] for book in lore_of(harbour).books()["books"]] == ["harbour"]
     assert len(list((core.data_dir / "lorebooks").rglob("*.book"))) == 1
-    assert harbour.lore.scan(messages=turns("deploy"))["snippets"] == []
+    assert lore_of(harbour).scan(messages=turns("deploy"))["snippets"] == []
 
 
 def test_what_is_no_message_or_no_base64_is_refused(anchor: MemoryAnchor) -> None:
     """Rule lore.bad_input: one sentence."""
     for given in ({"messages": "text"}, {"messages": [3]}, {"messages": [{"content": "x"}]}, {"content": "%%"}):
         with pytest.raises(BadInput):
-            anchor.lore.scan(**{"messages": [], **given})
+            lore_of(anchor).scan(**{"messages": [], **given})
 
 
 # --- contexts ------------------------------------------------------------------------------------------------------
@@ -278,7 +280,7 @@ def test_without_books_a_context_has_no_word_of_them(anchor: MemoryAnchor) -> No
 def test_constants_of_a_semi_trusted_book_stand_in_the_stable_prefix(core: Core, agent: Actor) -> None:
     """Rule lore.positions: meant for the head, always there, and a human's; everything else is in the tail."""
     human = core.anchor(replace(agent, caller=Caller.HUMAN))
-    human.lore.add(file="harbour.json", content=encoded())
+    lore_of(human).add(file="harbour.json", content=encoded())
 
     built = core.anchor(agent).build_context("deploy")
     parts = {section.name: section.part for section in built.report.sections}
@@ -300,18 +302,18 @@ def test_a_secret_in_a_book_is_told_to_nobody_and_exported_as_it_came(anchor: Me
     """Rule lore.secrets: the file is the user's; what comes out of it into a prompt is cleaned."""
     key = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"
     content = encoded({"entries": [{"key": ["go"], "content": f"The token is {key} <private>and more</private>."}]})
-    anchor.lore.add(file="token.json", content=content)
+    lore_of(anchor).add(file="token.json", content=content)
 
     assert key not in anchor.build_context("go").text
-    assert "and more" not in anchor.lore.scan(messages=turns("go"))["snippets"][0].text
-    assert anchor.lore.export(name="token")["content"] == content
+    assert "and more" not in lore_of(anchor).scan(messages=turns("go"))["snippets"][0].text
+    assert lore_of(anchor).export(name="token")["content"] == content
 
 
 def test_the_budget_of_books_is_their_own(core: Core, agent: Actor) -> None:
     """Rule lore.budget: 500 tokens unless set, whatever the books hold; a small context sheds them first."""
     anchor = core.anchor(agent)
     long = {"entries": [{"key": ["go"], "content": f"word{at} " * 90} for at in range(20)]}
-    anchor.lore.add(file="long.json", content=encoded(long))
+    lore_of(anchor).add(file="long.json", content=encoded(long))
 
     built = anchor.build_context("go")
     small = anchor.build_context("go", budget_tokens=200)

@@ -19,6 +19,7 @@ from memory_anchor.domain.model import Actor, Caller, MemoryType, Scope
 from memory_anchor.domain.rights import purge_digest
 from memory_anchor.domain.where import Where
 from memory_anchor.extensions.devices.calls import sync_of
+from memory_anchor.extensions.knowledge.use_cases import library_of
 from memory_anchor.hooks import brief
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
@@ -231,7 +232,7 @@ def test_a_place_that_could_not_be_searched_is_named_and_the_certificate_is_not_
 ) -> None:
     """Rule purge.certificate: clean says that every place was searched."""
     nut = logged(anchor, NUT)[0]
-    file, blobs = tmp_path / "b.tar.gz", core.services.knowledge.catalogue.blobs
+    file, blobs = tmp_path / "b.tar.gz", library_of(core.services).catalogue.blobs
     match why:
         case "unreadable upload":
             blobs.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,6 @@ class Host:
         return JobCalls(
             flush_usage=self.flush,
             embed_pending=self.embed_pending,
-            queue_rescan=lambda: 0,
             invalidate_caches=self.invalidate_caches,
         )
 
@@ -45,25 +44,25 @@ def test_all_jobs_run_at_the_first_start_in_their_order_and_report(tmp_path):
     """Rule: overdue jobs run at engine start; counts first, forgetting last; what is run by hand waits for a hand."""
     up, host = upkeep(max_archived_share=1.0), Host()
     put(up, a_memory("old"), a_memory("new", recorded_at=day(59)))
-    scheduler = Scheduler(all_jobs(host.calls, {}), up, state_file=tmp_path / "jobs.json")
+    scheduler = Scheduler(all_jobs(host.calls), up, state_file=tmp_path / "jobs.json")
 
     reports = scheduler.run_due(day(60))
 
-    assert [r.job for r in reports] == [job.name for job in all_jobs(host.calls, {}) if job.every != BY_HAND]
+    assert [r.job for r in reports] == [job.name for job in all_jobs(host.calls) if job.every != BY_HAND]
     assert (reports[0].job, reports[-1].job) == ("flush_usage", "forget")
     assert (host.pending, host.flushed) == (0, 1)
     assert current(up)["old"].status is Status.ARCHIVED
     assert scheduler.due(day(60)) == []
 
 
-@pytest.mark.parametrize("name", [job.name for job in all_jobs(Host().calls, {})])
+@pytest.mark.parametrize("name", [job.name for job in all_jobs(Host().calls)])
 def test_every_job_has_a_dry_run_that_changes_nothing(name, tmp_path):
     """Rule: every job lists before it changes."""
     up, host = upkeep(max_archived_share=1.0), Host()
     put(up, *(a_memory(f"m{i}", ttl_days=7, expires_at=day(7)) for i in range(5)))
     before = current(up)
 
-    report = Scheduler(all_jobs(host.calls, {}), up, state_file=tmp_path / "jobs.json").run(
+    report = Scheduler(all_jobs(host.calls), up, state_file=tmp_path / "jobs.json").run(
         name, day(60), Limits(dry_run=True)
     )
 
@@ -73,9 +72,9 @@ def test_every_job_has_a_dry_run_that_changes_nothing(name, tmp_path):
     assert up.audit.records == []
 
 
-@pytest.mark.parametrize("name", [job.name for job in all_jobs(Host().calls, {})])
+@pytest.mark.parametrize("name", [job.name for job in all_jobs(Host().calls)])
 def test_every_job_runs_on_an_empty_store(name, tmp_path):
     """Rule: nothing to do is a report, not an error."""
-    report = Scheduler(all_jobs(Host().calls, {}), upkeep(), state_file=tmp_path / "jobs.json").run(name, day(0))
+    report = Scheduler(all_jobs(Host().calls), upkeep(), state_file=tmp_path / "jobs.json").run(name, day(0))
 
     assert (report.changed, report.left) == (0, False)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import typer
 
-from memory_anchor.extensions.extension import Extension
+from memory_anchor.extensions.extension import Extension, Running
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from memory_anchor.context.context import ContextSources
     from memory_anchor.front.rows import Row
+    from memory_anchor.process.wiring import Core
+    from memory_anchor.use_cases.memory import MemoryAnchor
+
+
+LOOK = "look_at_sources"
+LOOK_EVERY = timedelta(minutes=15)
 
 
 def _commands(app: typer.Typer) -> None:
@@ -25,4 +37,55 @@ def _rows() -> Sequence[Row]:
     return ROWS
 
 
-EXTENSION = Extension(name="knowledge", commands=_commands, rows=_rows)
+def _start(core: Core) -> Running:
+    from memory_anchor.extensions.knowledge.library import Library
+    from memory_anchor.extensions.knowledge.sharing import TurnPoll
+    from memory_anchor.extensions.knowledge.use_cases import ProjectSources, knowledge_of, text_holders
+    from memory_anchor.upkeep.job_kit import JobReport, Limits, Upkeep
+    from memory_anchor.upkeep.jobs import Job
+
+    library = Library(
+        core.services.store,
+        core.clock,
+        core.data_dir,
+        audit=core.audit,
+        embedders=core.services.searcher.index.query_embedder.embedders,
+        new_id=core.new_id,
+        on_waiting=core.wake,
+        quarantine=core.quarantine,
+        records=core.records if core.shared else None,
+        monotonic=time.monotonic,
+        cpu_s=time.thread_time,
+    )
+    poll = TurnPoll(library.turn, library.wake)
+
+    def begin() -> None:
+        library.has_worker = True
+        if core.shared is not None:
+            poll.start()
+
+    def look(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
+        del up
+        queued = 0 if limits.dry_run else library.queue_rescan()
+        return JobReport(LOOK, at, dry_run=limits.dry_run, counts={"sources": queued})
+
+    def context(anchor: MemoryAnchor, sources: ContextSources) -> ContextSources:
+        return replace(sources, knowledge=knowledge_of(anchor).strong_passages) if library.is_used else sources
+
+    return Running(
+        part=library,
+        jobs=[Job(LOOK, "read what changed in knowledge sources", LOOK_EVERY, look)],
+        begin=begin,
+        end=poll.end,
+        close=library.close,
+        idle=library.work_a_little,
+        invalidate=library.index.invalidate,
+        context=context,
+        passages=lambda anchor, query: knowledge_of(anchor).strong_passages(query) if library.is_used else (),
+        frozen=library.frozen,
+        holders=lambda: text_holders(library),
+        moves=lambda _: {"sources": ProjectSources(library)},
+    )
+
+
+EXTENSION = Extension(name="knowledge", commands=_commands, rows=_rows, start=_start)

@@ -11,6 +11,8 @@ from memory_anchor.domain.requests import knowledge_requests as wanted
 from memory_anchor.extensions.knowledge.catalogue import SourceState
 from memory_anchor.extensions.knowledge.search import OpenedCitation
 from memory_anchor.extensions.knowledge.sources import Source
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
+from memory_anchor.extensions.lorebook.use_cases import lore_of
 from memory_anchor.front import views
 from memory_anchor.front.rows import Row, as_is, for_reader, row
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -53,16 +55,16 @@ def shown_opened(value: OpenedCitation, *, reader: Scope) -> views.Shown:
 
 
 def _sources(states: list[SourceState], anchor: MemoryAnchor) -> Record:
-    library = anchor.services.knowledge
+    library = library_of(anchor.services)
     shown = shown_sources(states, unembedded=library.unembedded(), now=library.clock.now())
-    books = anchor.lore.books()["books"]
+    books = lore_of(anchor).books()["books"]
     return shown | ({"lorebooks": books} if books else {})
 
 
 def _remove(anchor: MemoryAnchor, request: wanted.KnowledgeRemove) -> Record:
-    if anchor.lore.has(request.source):
-        return anchor.lore.remove(request.source)
-    return anchor.knowledge.remove(request)
+    if lore_of(anchor).has(request.source):
+        return lore_of(anchor).remove(request.source)
+    return knowledge_of(anchor).remove(request)
 
 
 def _passages(snippets: list[RetrievedSnippet], anchor: MemoryAnchor) -> Record:
@@ -74,21 +76,23 @@ def _source(source: Source, _: MemoryAnchor) -> Record:
 
 
 ROWS: Sequence[Row] = (
-    row("knowledge_search", wanted.KnowledgeSearch, lambda anchor, asked: anchor.knowledge.search(asked), _passages),
+    row(
+        "knowledge_search", wanted.KnowledgeSearch, lambda anchor, asked: knowledge_of(anchor).search(asked), _passages
+    ),
     row(
         "knowledge_get",
         wanted.KnowledgeGet,
-        lambda anchor, asked: anchor.knowledge.open(asked),
+        lambda anchor, asked: knowledge_of(anchor).open(asked),
         for_reader(shown_opened),
     ),
-    row("knowledge_add", wanted.KnowledgeAdd, lambda anchor, asked: anchor.knowledge.add(asked), _source),
-    row("knowledge_push", wanted.KnowledgePush, lambda anchor, asked: anchor.knowledge.push(asked), _source),
+    row("knowledge_add", wanted.KnowledgeAdd, lambda anchor, asked: knowledge_of(anchor).add(asked), _source),
+    row("knowledge_push", wanted.KnowledgePush, lambda anchor, asked: knowledge_of(anchor).push(asked), _source),
     row(
         "knowledge_sources",
         wanted.KnowledgeSources,
-        lambda anchor, asked: anchor.knowledge.sources(asked),
+        lambda anchor, asked: knowledge_of(anchor).sources(asked),
         _sources,
     ),
-    row("knowledge_sync", wanted.KnowledgeSync, lambda anchor, asked: anchor.knowledge.sync(asked), as_is),
+    row("knowledge_sync", wanted.KnowledgeSync, lambda anchor, asked: knowledge_of(anchor).sync(asked), as_is),
     row("knowledge_remove", wanted.KnowledgeRemove, _remove, as_is),
 )

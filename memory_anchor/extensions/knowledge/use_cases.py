@@ -14,6 +14,7 @@ import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from memory_anchor.admin.purge import WholeFile
 from memory_anchor.admin.waiting import WholeRecord
@@ -31,9 +32,11 @@ from memory_anchor.extensions.knowledge.library import Library
 from memory_anchor.extensions.knowledge.reading import checkout_of, document
 from memory_anchor.extensions.knowledge.search import OpenedCitation, open_citation, search_passages
 from memory_anchor.extensions.knowledge.sources import TRUST_OF_KIND, Source, SourceKind
-from memory_anchor.extensions.lorebook.lorebook import PNG, text_of
+from memory_anchor.extensions.lorebook.lorebook import PNG
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.search import Searcher
+from memory_anchor.use_cases.memory import MemoryAnchor
+from memory_anchor.use_cases.services import Services
 
 STEP_S = 5.0
 """How long one call of `sync` reads before it reports progress."""
@@ -228,23 +231,14 @@ class PushedRecord(WholeRecord):
         return "\n".join((_with_text(_upload, content), head.decode(errors="replace"), _with_text(_upload, body)))
 
 
-def text_holders(library: Library, data_dir: Path) -> tuple[WholeFile | CatalogueTexts | PushedRecord, ...]:
+def text_holders(library: Library) -> tuple[WholeFile | CatalogueTexts | PushedRecord, ...]:
     """Return the parts of knowledge outside of the store that may hold a text."""
 
     return (
-        *(WholeFile(path, _book_text) for path in sorted((data_dir / "lorebooks").glob("*/*.book"))),
         *(WholeFile(path, _upload_text) for path in sorted(library.catalogue.blobs.glob("*"))),
         *(PushedRecord(records, name) for records, name in library.catalogue.pushed_records()),
         CatalogueTexts(library),
     )
-
-
-def _book_text(path: Path) -> str:
-    """Return a lorebook's bytes as text and the texts in it. Raises Unavailable: a picture, which is not read."""
-    content = path.read_bytes()
-    if content.startswith(PNG):
-        raise Unavailable(f"{path} is a lorebook in a picture, which cannot be searched; remove it")
-    return _with_text(text_of, content)
 
 
 def _upload_text(path: Path) -> str:
@@ -266,3 +260,21 @@ def _upload(content: bytes) -> str:
     """Return the text of an upload, without its name. Raises BadInput."""
     text = document("upload", content, "", mime=convert.DOCX if content.startswith(ZIP) else "").text
     return f"{text}\n{html.unescape(text)}"
+
+
+def library_of(services: Services) -> Library:
+    """Return this process's library."""
+    return cast("Library", services.extensions["knowledge"].part)
+
+
+def knowledge_of(anchor: MemoryAnchor) -> KnowledgeUseCases:
+    """Return the use cases of knowledge for this caller."""
+    services = anchor.services
+    return KnowledgeUseCases(
+        library_of(services),
+        services.searcher,
+        anchor.actor,
+        author=anchor.writes.author,
+        check_writable=anchor.writes.check_writable,
+        monotonic=services.monotonic,
+    )

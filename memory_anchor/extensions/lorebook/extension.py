@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
 
-from memory_anchor.extensions.extension import Extension
+from memory_anchor.extensions.extension import Extension, Running
 
 if TYPE_CHECKING:
+    from memory_anchor.admin.purge import Holder
     from memory_anchor.front.rows import Row
+    from memory_anchor.process.wiring import Core
 
 
 def _commands(app: typer.Typer) -> None:
@@ -25,4 +28,24 @@ def _rows() -> Sequence[Row]:
     return ROWS
 
 
-EXTENSION = Extension(name="lorebook", commands=_commands, rows=_rows)
+def _start(core: Core) -> Running:
+    from memory_anchor.admin.purge import Cache, WholeFile
+    from memory_anchor.extensions.lorebook.lorebooks import LorebookStore, ProjectBooks, book_text
+    from memory_anchor.extensions.lorebook.use_cases import lore_of
+
+    books = LorebookStore(core.shared[1].lorebooks() if core.shared else None)
+
+    def holders() -> list[Holder]:
+        files = sorted((core.data_dir / "lorebooks").glob("*/*.book"))
+        return [*(WholeFile(path, book_text) for path in files), Cache("what lorebooks say", books.clear_cache)]
+
+    return Running(
+        part=books,
+        context=lambda anchor, sources: replace(sources, lore=lore_of(anchor).for_context),
+        holders=holders,
+        purging=books.changing,
+        moves=lambda accounts: {"lorebooks": ProjectBooks(books, core.data_dir, accounts)},
+    )
+
+
+EXTENSION = Extension(name="lorebook", commands=_commands, rows=_rows, start=_start)

@@ -16,19 +16,20 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cachetools import LRUCache
 
 from memory_anchor.base.files import make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
-from memory_anchor.domain.errors import BadInput, NotFound, StoreDamaged, Unavailable
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, StoreDamaged, Unavailable
 from memory_anchor.domain.model import Scope, Trust
 from memory_anchor.domain.ports import Sharing
-from memory_anchor.extensions.lorebook.lorebook import BOOK_BYTES_MAX, Lorebook, read_lorebook
+from memory_anchor.extensions.lorebook.lorebook import BOOK_BYTES_MAX, PNG, Lorebook, read_lorebook, text_of
 from memory_anchor.extensions.lorebook.lorebook_scan import LoreScanner
 from memory_anchor.settings import LorebookSettings
+from memory_anchor.use_cases.services import Services
 
 BOOKS_MAX = 64
 """Books of one project."""
@@ -233,3 +234,20 @@ def _read(path: Path) -> dict[str, Any] | None:
     if value is not None and not isinstance(value, dict):
         raise StoreDamaged(f"{path} cannot be read; delete it and add the lorebooks again")
     return value
+
+
+def book_text(path: Path) -> str:
+    """Return a lorebook's bytes as text and the texts in it. Raises Unavailable: a picture, which is not read."""
+    content = path.read_bytes()
+    if content.startswith(PNG):
+        raise Unavailable(f"{path} is a lorebook in a picture, which cannot be searched; remove it")
+    text = content.decode("utf-8", "surrogateescape")
+    try:
+        return f"{text}\n{text_of(content)}"
+    except MemoryAnchorError:
+        return text
+
+
+def books_of(services: Services) -> LorebookStore:
+    """Return this process's lorebooks."""
+    return cast("LorebookStore", services.extensions["lorebook"].part)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from memory_anchor.domain.model import Scope
 from memory_anchor.domain.requests import requests as asks
-from memory_anchor.extensions.lorebook.use_cases import ScannedLore
+from memory_anchor.extensions.lorebook.use_cases import ScannedLore, lore_of
 from memory_anchor.front import views
 from memory_anchor.front.rows import Row, as_is, for_reader, row
 
@@ -18,15 +18,15 @@ def shown_lore(value: ScannedLore, *, reader: Scope) -> views.Shown:
 
 
 ROWS: Sequence[Row] = (
-    row("lorebook_add", asks.AddLorebook, lambda anchor, asked: anchor.lore.add(asked), as_is),
-    row("lorebook_list", asks.ListLorebooks, lambda anchor, asked: anchor.lore.books(asked), as_is),
-    row("lorebook_show", asks.ShowLorebook, lambda anchor, asked: anchor.lore.show(asked), as_is),
-    row("lorebook_remove", asks.RemoveLorebook, lambda anchor, asked: anchor.lore.remove(asked), as_is),
-    row("lorebook_export", asks.ExportLorebook, lambda anchor, asked: anchor.lore.export(asked), as_is),
+    row("lorebook_add", asks.AddLorebook, lambda anchor, asked: lore_of(anchor).add(asked), as_is),
+    row("lorebook_list", asks.ListLorebooks, lambda anchor, asked: lore_of(anchor).books(asked), as_is),
+    row("lorebook_show", asks.ShowLorebook, lambda anchor, asked: lore_of(anchor).show(asked), as_is),
+    row("lorebook_remove", asks.RemoveLorebook, lambda anchor, asked: lore_of(anchor).remove(asked), as_is),
+    row("lorebook_export", asks.ExportLorebook, lambda anchor, asked: lore_of(anchor).export(asked), as_is),
     row(
         "lorebook_scan",
         asks.ScanLorebook,
-        lambda anchor, asked: anchor.lore.scan(asked),
+        lambda anchor, asked: lore_of(anchor).scan(asked),
         for_reader(shown_lore),
     ),
 )

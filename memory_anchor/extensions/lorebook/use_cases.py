@@ -29,10 +29,11 @@ from memory_anchor.extensions.lorebook.lorebook_scan import (
     LoreVerdict,
     Why,
 )
-from memory_anchor.extensions.lorebook.lorebooks import BookRecord, book_name, home_of
+from memory_anchor.extensions.lorebook.lorebooks import BookRecord, book_name, books_of, home_of
 from memory_anchor.extensions.prompts.transcript import content_text
 from memory_anchor.language.fences import strip_fenced
 from memory_anchor.language.safety import cleaned
+from memory_anchor.use_cases.memory import MemoryAnchor
 from memory_anchor.use_cases.writes import Writes
 
 SPEAKERS = ("user", "assistant", "system")
@@ -50,7 +51,7 @@ class ScannedLore(TypedDict):
 class LorebookUseCases:
     def __init__(self, writes: Writes) -> None:
         self._writes, self._services, self._actor = writes, writes.services, writes.actor
-        self._store = writes.services.lorebooks
+        self._store = books_of(writes.services)
         self._home = home_of(writes.services.data_dir, writes.actor.scope)
         self._settings = writes.project.settings.lorebook
 
@@ -250,3 +251,8 @@ def _place(verdict: LoreVerdict) -> dict[str, Json]:
 def _shown(record: BookRecord) -> dict[str, Json]:
     fields = {name: getattr(record, name) for name in ("title", "trust", "by", "added_at")}
     return {"name": record.id, "file": record.file, "bytes": record.size, **fields}
+
+
+def lore_of(anchor: MemoryAnchor) -> LorebookUseCases:
+    """Return the use cases of lorebooks for this caller."""
+    return LorebookUseCases(anchor.writes)
