@@ -39,6 +39,7 @@ import json, os, signal, sys
 from pathlib import Path
 from memory_anchor.process.app import build_core
 from memory_anchor.extensions.knowledge import reading
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.domain.model import Actor, Caller
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
@@ -60,15 +61,15 @@ reading.document = document
 with DirectoryLock.acquire(data, role="test") as lock:
     core = build_core(Settings(), data_dir=data, lock=lock, embedder=HashEmbedder())
     anchor = core.anchor(Actor(Caller.HUMAN if how == "human" else Caller.AGENT, project_dir=str(Path(hostile).parent)))
-    if not anchor.knowledge.sources() or how == "human":
-        anchor.knowledge.add(good, "files")
-        anchor.knowledge.add(hostile, "files")
+    if not knowledge_of(anchor).sources() or how == "human":
+        knowledge_of(anchor).add(good, "files")
+        knowledge_of(anchor).add(hostile, "files")
     if how != "human":
-        anchor.knowledge.sync("", True)
-    while core.knowledge.step(lambda: False):
+        knowledge_of(anchor).sync("", True)
+    while library_of(core.services).step(lambda: False):
         pass
-    states = {Path(s.source.ref).name: [s.error, s.documents, s.source.id] for s in anchor.knowledge.sources()}
-    found = [p.text for p in anchor.knowledge.search("when does the gate open")]
+    states = {Path(s.source.ref).name: [s.error, s.documents, s.source.id] for s in knowledge_of(anchor).sources()}
+    found = [p.text for p in knowledge_of(anchor).search("when does the gate open")]
     print(json.dumps({"states": states, "found": found}))
     core.close()
 """

@@ -57,8 +57,8 @@ WRITES: dict[str, Any] = {
 }
 """Every setting by which something is written or sent, as it is set here."""
 QUIET = {
-    "where the same is written, or whose it is": "data_dir project_dir store.kind store.url store.path store.records "
-    "scope.account scope.user scope.agent scope.project scope.agent_across_projects",
+    "where the same is written, or whose it is": "data_dir project_dir database.url store.kind store.url store.path "
+    "store.records scope.account scope.user scope.agent scope.project scope.agent_across_projects",
     "how the same is written": "store.timeout_s store.shard_number store.replication_factor store.exact store.sync "
     "store.write_consistency_factor store.quantization store.reserve_mb store.sync_ms agents.extraction.perspective",
     "another model at the same door": "llm.command llm.runs_a_day agents.extraction.model",
@@ -425,6 +425,7 @@ def test_no_file_and_no_wire_has_a_secret_with_every_setting_that_writes(world: 
     names = [name for name, _ in world.held()]
     for part in ("/outbox", "/audit", "/spool", "/ingest", "/knowledge", "debug.log", "/store", "/backups/", "/sync"):
         assert any(part in name for name in names), part
+    until(lambda: b"/v1/" in dict(world.held())["wire of traces"], "the traces are sent")  # by a thread, in batches
     sent = dict(world.held())
     for wired, word in (
         ("embedder", b"staging"),

@@ -27,12 +27,13 @@ from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder
 data, docs = Path(sys.argv[1]), sys.argv[2]
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 lock = DirectoryLock.acquire(data, role="test")
 core = build_core(Settings(), data_dir=data, lock=lock, embedder=HashEmbedder())
 anchor = core.anchor(Actor(Caller.HUMAN))
-anchor.knowledge.add(docs, "files")
+knowledge_of(anchor).add(docs, "files")
 print("reading", flush=True)
-while core.knowledge.step(lambda: False) or core.knowledge.embed(16):
+while library_of(core.services).step(lambda: False) or library_of(core.services).embed(16):
     pass
 core.close()
 print("done", flush=True)
