@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import disk
+import labs
 import pytest
 from answering import Answering
 from devicekit import Laptop, settled, texts_of
@@ -425,7 +426,9 @@ def test_no_file_and_no_wire_has_a_secret_with_every_setting_that_writes(world: 
     names = [name for name, _ in world.held()]
     for part in ("/outbox", "/audit", "/spool", "/ingest", "/knowledge", "debug.log", "/store", "/backups/", "/sync"):
         assert any(part in name for name in names), part
-    until(lambda: b"/v1/" in dict(world.held())["wire of traces"], "the traces are sent")  # by a thread, in batches
+    labs.until(
+        lambda: b"/v1/" in dict(world.held())["wire of traces"], "the traces are sent"
+    )  # by a thread, in batches
     sent = dict(world.held())
     for wired, word in (
         ("embedder", b"staging"),
