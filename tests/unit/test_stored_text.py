@@ -98,7 +98,7 @@ def test_every_text_of_every_tool_is_cleaned(core: Core, agent: Actor, project: 
 @pytest.mark.slow
 def test_a_human_s_words_are_cleaned_too(core: Core, agent: Actor, project: Path) -> None:
     """Rule safety: what was edited in, and what showed that a memory holds."""
-    curation = core.anchor(agent)
+    curation = core.anchor(agent).curation
     name = core.anchor(agent).save_memory("the lighthouse is green").id
     curation.edit(name, PLANTED)
     curation.judge(name, "verified", PLANTED)
