@@ -34,6 +34,7 @@ from memory_anchor.front.cli.app import app
 from memory_anchor.identity import signed_requests
 from memory_anchor.identity.keys import Signer, digest_of
 from memory_anchor.identity.statements import Decided, Statement
+from memory_anchor.runtime import engine as runtime_engine
 from memory_anchor.testing import PASSPHRASE, cheap_keys, human_of
 
 MARK = re.compile(r"evil\d+x")
@@ -230,6 +231,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     for module in (passphrase, devices, care, keep):
         monkeypatch.setattr(module, "ask_hidden", lambda *_: PASSPHRASE)
     monkeypatch.setattr(passphrase, "_ask_on_tty", lambda: PASSPHRASE)
+    monkeypatch.setitem(runtime_engine.stop.__kwdefaults__, "wait_s", 0.5)  # a false engine never ends
     for module in (passphrase, review):
         monkeypatch.setattr(module, "check_keyboard", lambda: None)
     monkeypatch.setattr(constitution, "check_terminal", lambda **_: None)
