@@ -16,7 +16,7 @@ from memory_anchor.base.json_values import Json, number
 from memory_anchor.domain.model import MemoryType
 from memory_anchor.ingest.messages import fold
 from memory_anchor.ingest.reconcile import Likeness, likeness
-from memory_anchor.ingest.relations import Kind, compare
+from memory_anchor.ingest.relations import Kind, compare, wording
 from memory_anchor.language.coverage import covers
 from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
@@ -180,8 +180,8 @@ def _closest(words: frozenset[str], kept: Sequence[Candidate]) -> list[Candidate
 
 def _ends(later: Candidate, earlier: Candidate) -> bool:
     """Return whether of two statements of one talk only the later counts: it says so, or gives another value."""
-    texts = (later.content, later.quote)
-    return any(compare(earlier.content, text) in (Kind.REPLACED, Kind.OPPOSED) for text in texts)
+    kinds = {(compare(earlier.content, text), wording(text).undoes) for text in (later.content, later.quote)}
+    return any(kind in (Kind.REPLACED, Kind.OPPOSED) or (kind is Kind.OVER and undoes) for kind, undoes in kinds)
 
 
 def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity) -> Candidate | None:

@@ -196,7 +196,8 @@ def opposed(one: str, other: str) -> bool:
 def may_repeat(one: str, other: str) -> bool:
     """Return whether nothing in their words speaks against two statements being the same in other words.
 
-    Not where a denial or an opposite differs, each has a name that the other lacks, or the subjects differ. Numbers are
+    Not where a denial or an opposite differs, each has a name that the other lacks, or the subjects differ: by their
+    words, or because one sentence opens with two different things (测试环境 and 生产环境, 小王 and 小汪). Numbers are
     the model's: half past six and 6:30 are no two values.
     """
     left, right = wording(one), wording(other)
@@ -205,9 +206,24 @@ def may_repeat(one: str, other: str) -> bool:
         return False
     if _is_chinese(left.words) != _is_chinese(right.words):
         return True
+    parts = _stretches(left.words, right.words)
+    if (
+        parts is not None
+        and parts[1]
+        and parts[2]
+        and parts[3]
+        and max(map(len, parts[1:3])) <= 2
+        and _opens_only(parts[0])
+    ):
+        return False
     names, others = ({word.base for word in side.words if word.kind == "name"} for side in (left, right))
     are_named_apart = names - right.bases and others - left.bases
     return not (are_named_apart or difference.opposites or _denies(left.words) != _denies(right.words))
+
+
+def _opens_only(before: Sequence[Word]) -> bool:
+    """Return whether nothing but an article, or a sign of a name, stands before what differs."""
+    return all(word.base in _STOPS for word in before) or (len(before) < 2 and before[0].kind == "han")
 
 
 def shares_words(one: str, other: str) -> bool:

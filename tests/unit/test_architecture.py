@@ -67,7 +67,7 @@ BUDGETS: dict[str, int] = {
     "front": 8801,
     "hooks": 908,
     "identity": 3750,
-    "ingest": 4240,
+    "ingest": 4260,
     "language": 4990,
     "layers": 1256,
     "process": 1002,

@@ -89,6 +89,11 @@ def test_a_day_is_the_same_with_and_without_its_ordinal() -> None:
         ("日备份保留 30 天", "周备份保留 30 天", False),
         ("Uploads are logged", "Uploads are not logged", False),
         ("Errors go to Sentry", "Traces go to Tempo", False),
+        ("前端可以直接访问数据库", "后端可以直接访问数据库", False),
+        ("测试环境每天凌晨三点重启", "生产环境每天凌晨三点重启", False),
+        ("小王负责支付模块", "小汪负责支付模块", False),
+        ("Staging restarts at 3 am every day", "Production restarts at 3 am every day", False),
+        ("Standup is at half past six", "Standup is at 6:30", True),
     ],
 )
 def test_words_speak_against_a_repeat(one: str, other: str, may: bool) -> None:
