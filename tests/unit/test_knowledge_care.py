@@ -50,6 +50,20 @@ def test_a_book_in_a_picture_that_an_earlier_release_took_is_named_and_no_purge_
     assert purged(core, agent, "whale Ishmael")["clean"]
 
 
+@pytest.mark.parametrize("begins", [b"PK\3\4", b"%PDF", PNG])
+def test_a_book_whose_text_is_packed_and_unreadable_leaves_no_purge_clean(
+    core: Core, agent: Actor, begins: bytes
+) -> None:
+    """Lorebook x purge: bytes that do not show their text prove nothing, whatever packed them."""
+    lore_of(core.anchor(agent)).add(file="ada.json", content=encoded())
+    (book,) = (core.data_dir / "lorebooks").rglob("*.book")
+    book.write_bytes(begins + b"\0" * 64)
+
+    told = purged(core, agent, "whale Ishmael")
+
+    assert (told["clean"], told["failed"]) == (False, [book.name])
+
+
 @pytest.mark.parametrize("form", ["pdf", "docx", "utf-16"])
 def test_a_purge_finds_a_text_inside_a_packed_upload(core: Core, agent: Actor, form: str) -> None:
     """Issue 16, removal: what was shown out of a PDF or a DOCX is not left in the copy that was pushed."""

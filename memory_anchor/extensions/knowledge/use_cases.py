@@ -20,7 +20,7 @@ from memory_anchor.admin.purge import WholeFile
 from memory_anchor.admin.waiting import WholeRecord
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain import rights
-from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused, Unavailable
+from memory_anchor.domain.errors import BadInput, Refused, Unavailable
 from memory_anchor.domain.model import Actor, RetrievedSnippet, Trust, Visibility
 from memory_anchor.domain.requests import checks
 from memory_anchor.domain.requests import knowledge_requests as requests
@@ -32,7 +32,7 @@ from memory_anchor.extensions.knowledge.library import Library
 from memory_anchor.extensions.knowledge.reading import checkout_of, document
 from memory_anchor.extensions.knowledge.search import OpenedCitation, open_citation, search_passages
 from memory_anchor.extensions.knowledge.sources import TRUST_OF_KIND, Source, SourceKind
-from memory_anchor.extensions.lorebook.lorebook import PNG
+from memory_anchor.extensions.lorebook.lorebook import ZIP, with_parsed
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.search import Searcher
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -42,9 +42,6 @@ STEP_S = 5.0
 """How long one call of `sync` reads before it reports progress."""
 JOIN_MAX = 2
 """Passages in the answer of a memory search that has no result of its own."""
-ZIP = b"PK\3\4"
-PACKED = (ZIP, PNG, b"%PDF")
-"""How files begin whose text their bytes do not show."""
 
 
 class KnowledgeUseCases:
@@ -188,7 +185,7 @@ class KnowledgeUseCases:
 
 @dataclass(frozen=True, slots=True)
 class ProjectSources:
-    """The sources of projects that are merged; see `care.transfer`."""
+    """The sources of projects that are merged; see `transfer`."""
 
     library: Library
 
@@ -228,7 +225,7 @@ class PushedRecord(WholeRecord):
 
     def says(self, content: bytes) -> str:
         head, _, body = content.partition(b"\n")
-        return "\n".join((_with_text(_upload, content), head.decode(errors="replace"), _with_text(_upload, body)))
+        return "\n".join((with_parsed(_upload, content), head.decode(errors="replace"), with_parsed(_upload, body)))
 
 
 def text_holders(library: Library) -> tuple[WholeFile | CatalogueTexts | PushedRecord, ...]:
@@ -242,18 +239,7 @@ def text_holders(library: Library) -> tuple[WholeFile | CatalogueTexts | PushedR
 
 
 def _upload_text(path: Path) -> str:
-    return _with_text(_upload, path.read_bytes())
-
-
-def _with_text(read: Callable[[bytes], str], content: bytes) -> str:
-    """Return bytes as text and, where they can be parsed, the text in them. Raises BadInput: their text is packed."""
-    text = content.decode("utf-8", "surrogateescape")
-    try:
-        return f"{text}\n{read(content)}"
-    except MemoryAnchorError:
-        if content.startswith(PACKED):
-            raise
-        return text
+    return with_parsed(_upload, path.read_bytes())
 
 
 def _upload(content: bytes) -> str:

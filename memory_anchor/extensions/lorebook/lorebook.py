@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Literal, TypeVar
@@ -22,7 +22,7 @@ import yaml
 
 from memory_anchor.base import bounded_yaml
 from memory_anchor.base.json_values import Json, Record, kind_of
-from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError
 
 BOOK_BYTES_MAX = 10 * 1024 * 1024
 """In base64 it fits into one line between a command and the engine."""
@@ -37,7 +37,9 @@ COUNT_MAX = 1_000_000
 DEPTH_MAX = 1_000
 TITLE_MAX = 120
 SHOWN_CHARS = 40
-PNG = b"\x89PNG\r\n\x1a\n"
+PNG, ZIP = b"\x89PNG\r\n\x1a\n", b"PK\3\4"
+PACKED = (ZIP, PNG, b"%PDF")
+"""How files begin whose text their bytes do not show."""
 _SURROGATE = re.compile(r"\\[uU](?:0000)?[dD][89a-fA-F]")
 _INTEGER = re.compile(r"-?\d{1,9}", re.A)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -166,6 +168,17 @@ def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
         recursive=reader.flag("recursive_scanning", reader.flag("recursive", None)),
         problems=problems.all(),
     )
+
+
+def with_parsed(read: Callable[[bytes], str], content: bytes) -> str:
+    """Return bytes as text and, where they can be parsed, the text in them. Raises BadInput: their text is packed."""
+    text = content.decode("utf-8", "surrogateescape")
+    try:
+        return f"{text}\n{read(content)}"
+    except MemoryAnchorError:
+        if content.startswith(PACKED):
+            raise
+        return text
 
 
 def text_of(content: bytes) -> str:

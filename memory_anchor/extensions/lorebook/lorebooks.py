@@ -23,10 +23,17 @@ from cachetools import LRUCache
 from memory_anchor.base.files import make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
-from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, StoreDamaged, Unavailable
+from memory_anchor.domain.errors import BadInput, NotFound, StoreDamaged, Unavailable
 from memory_anchor.domain.model import Scope, Trust
 from memory_anchor.domain.ports import Sharing
-from memory_anchor.extensions.lorebook.lorebook import BOOK_BYTES_MAX, PNG, Lorebook, read_lorebook, text_of
+from memory_anchor.extensions.lorebook.lorebook import (
+    BOOK_BYTES_MAX,
+    PNG,
+    Lorebook,
+    read_lorebook,
+    text_of,
+    with_parsed,
+)
 from memory_anchor.extensions.lorebook.lorebook_scan import LoreScanner
 from memory_anchor.settings import LorebookSettings
 from memory_anchor.use_cases.services import Services
@@ -168,7 +175,7 @@ class LorebookStore:
 
 
 class ProjectBooks:
-    """The books of projects that are merged, in every account; see `care.transfer`."""
+    """The books of projects that are merged, in every account; see `transfer`."""
 
     def __init__(self, store: LorebookStore, data_dir: Path, accounts: Callable[[], Iterable[str]]) -> None:
         """accounts: called when a merge begins, not before."""
@@ -241,11 +248,7 @@ def book_text(path: Path) -> str:
     content = path.read_bytes()
     if content.startswith(PNG):
         raise Unavailable(f"{path} is a lorebook in a picture, which cannot be searched; remove it")
-    text = content.decode("utf-8", "surrogateescape")
-    try:
-        return f"{text}\n{text_of(content)}"
-    except MemoryAnchorError:
-        return text
+    return with_parsed(text_of, content)
 
 
 def books_of(services: Services) -> LorebookStore:
