@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import typer
@@ -55,18 +57,37 @@ class Running:
     moves: Callable[[Callable[[], list[str]]], Mapping[str, ProjectBelongings]] = lambda _: {}
 
 
+Part = Literal["commands", "rows", "calls"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
     """What the core may ask of an extension.
 
-    commands: registers its commands. rows: its use cases in the table. calls: what its commands ask of the process, by
-    name. start: begins its work in a process, None for nothing to begin. purged: called in the terminal after a human
-    purged these ids.
+    brings: its modules that the core reads, each by one name: `commands` (`register`), `rows` (`ROWS`), `calls`
+    (`CALLS`: what its commands ask of the process). start: begins its work in a process, None for nothing to begin.
+    purged: called in the terminal after a human purged these ids.
     """
 
     name: str
-    commands: Callable[[typer.Typer], None] = lambda _: None
-    rows: Callable[[], Sequence[Row]] = tuple
-    calls: Callable[[], Mapping[str, Call]] = dict
+    brings: tuple[Part, ...] = ()
     start: Callable[[Core], Running] | None = None
     purged: Callable[[Signer, Sequence[str]], None] = lambda *_: None
+
+    def register(self, app: typer.Typer) -> None:
+        """Add its commands."""
+        if "commands" in self.brings:
+            self._module("commands").register(app)
+
+    def rows(self) -> Sequence[Row]:
+        """Return its use cases in the table."""
+        rows: Sequence[Row] = self._module("rows").ROWS if "rows" in self.brings else ()
+        return rows
+
+    def calls(self) -> Mapping[str, Call]:
+        """Return what its commands ask of the process, by name."""
+        calls: Mapping[str, Call] = self._module("calls").CALLS if "calls" in self.brings else {}
+        return calls
+
+    def _module(self, part: Part) -> ModuleType:
+        return import_module(f"memory_anchor.extensions.{self.name}.{part}")

@@ -14,6 +14,10 @@ from memory_anchor.front.cli.output import JsonOption, handle_errors, print_dim
 PORT_MAX = 65_535
 
 
+def register(app: typer.Typer) -> None:
+    app.command()(dashboard)
+
+
 @handle_errors
 def dashboard(port: Annotated[int, typer.Option(help="0 for any free one.")] = 0, json_: JsonOption = False) -> None:
     """Open your memory in a browser: what waits for you, search, history, health. Loopback only."""

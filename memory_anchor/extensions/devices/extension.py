@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import typer
-
 from memory_anchor.extensions.extension import Extension, Running
-from memory_anchor.identity.keys import Signer
 
 if TYPE_CHECKING:
-    from memory_anchor.extensions.extension import Call
+    from memory_anchor.identity.keys import Signer
     from memory_anchor.process.wiring import Core
-
 
 SYNCED_AT = ("SessionStart", "SessionEnd")
 """Events of a client at which an exchange starts, where sync is set up."""
-
-
-def _commands(app: typer.Typer) -> None:
-    from memory_anchor.extensions.devices import commands
-
-    commands.register(app)
 
 
 def _purged(signer: Signer, ids: Sequence[str]) -> None:
     from memory_anchor.extensions.devices import commands
 
     commands.sign_purge(signer, ids)
-
-
-def _calls() -> Mapping[str, Call]:
-    from memory_anchor.extensions.devices.calls import CALLS
-
-    return CALLS
 
 
 def _start(core: Core) -> Running:
@@ -53,4 +37,4 @@ def _start(core: Core) -> Running:
     return Running(part=sync, jobs=[sync.job()], on_hook=on_hook)
 
 
-EXTENSION = Extension(name="devices", commands=_commands, calls=_calls, start=_start, purged=_purged)
+EXTENSION = Extension(name="devices", brings=("commands", "calls"), start=_start, purged=_purged)

@@ -36,6 +36,8 @@ SHOWN_CHANGES = 20
 
 def register(app: typer.Typer) -> None:
     app.command("eval")(evaluate)
+    variants = group(app, "variants", "Ways of recall side by side (`variants` in the settings).")
+    variants.command("report")(report)
 
 
 @handle_errors
@@ -201,11 +203,6 @@ def _show_side_by_side(reports: Sequence[Record]) -> None:
 
 OWN = "default"
 VARIANT_COLUMNS = ("golden found", "golden ms", "golden tokens", "heeded", "served ms", "served tokens")
-
-
-def register_variants(app: typer.Typer) -> None:
-    variants = group(app, "variants", "Ways of recall side by side (`variants` in the settings).")
-    variants.command("report")(report)
 
 
 @handle_errors

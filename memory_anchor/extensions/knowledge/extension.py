@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
-
-import typer
 
 from memory_anchor.extensions.extension import Extension, Running
 
@@ -16,25 +13,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from memory_anchor.context.context import ContextSources
-    from memory_anchor.front.rows import Row
     from memory_anchor.process.wiring import Core
     from memory_anchor.use_cases.memory import MemoryAnchor
 
 
 LOOK = "look_at_sources"
 LOOK_EVERY = timedelta(minutes=15)
-
-
-def _commands(app: typer.Typer) -> None:
-    from memory_anchor.extensions.knowledge import commands
-
-    commands.register(app)
-
-
-def _rows() -> Sequence[Row]:
-    from memory_anchor.extensions.knowledge.rows import ROWS
-
-    return ROWS
 
 
 def _start(core: Core) -> Running:
@@ -88,4 +72,4 @@ def _start(core: Core) -> Running:
     )
 
 
-EXTENSION = Extension(name="knowledge", commands=_commands, rows=_rows, start=_start)
+EXTENSION = Extension(name="knowledge", brings=("commands", "rows"), start=_start)

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import typer
 
 from memory_anchor.extensions.extension import Extension, Running
 
 if TYPE_CHECKING:
     from memory_anchor.admin.purge import Holder
-    from memory_anchor.front.rows import Row
     from memory_anchor.process.wiring import Core
-
-
-def _commands(app: typer.Typer) -> None:
-    from memory_anchor.extensions.lorebook import commands
-
-    commands.register(app)
-
-
-def _rows() -> Sequence[Row]:
-    from memory_anchor.extensions.lorebook.rows import ROWS
-
-    return ROWS
 
 
 def _start(core: Core) -> Running:
@@ -48,4 +32,4 @@ def _start(core: Core) -> Running:
     )
 
 
-EXTENSION = Extension(name="lorebook", commands=_commands, rows=_rows, start=_start)
+EXTENSION = Extension(name="lorebook", brings=("commands", "rows"), start=_start)

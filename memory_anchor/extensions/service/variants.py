@@ -2,7 +2,7 @@
 
 A request names a variant in a header or in its address (`/variants/NAME/...`, for clients that can only set an
 address); a conversation stays with the one that it named last. Its answer's citations and cost reports name variant,
-index and algorithm; `shapes` adds them, so that none is missed and the answer keeps its size limit. Callers without
+index and algorithm; `views` adds them, so that none is missed and the answer keeps its size limit. Callers without
 HTTP get the default and nothing is added.
 """
 

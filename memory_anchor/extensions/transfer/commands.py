@@ -85,7 +85,7 @@ TOOL_NAMES = (
     *("claude-md", "agents-md", "claude-auto-memory", "codex-memories", "server-memory", "mem0", "claude-mem"),
     *("basic-memory", "okf", "markdown"),
 )
-"""As in `care.other_tools.TOOLS`, repeated here so that no other command imports its readers."""
+"""As in `other_tools.TOOLS`, repeated here so that no other command imports its readers."""
 INTERRUPTED = 130
 BAD_LINES = 2
 FIRST_BYTES = 4096

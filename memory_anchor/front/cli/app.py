@@ -82,6 +82,6 @@ memories.register_contexts(app)
 keep.register(app)
 setup.register(app)
 for extension in installed():
-    extension.commands(app)
+    extension.register(app)
 app.add_typer(make_app(identity, link.check_writable, identity), name="constitution")
 guide.add_examples(app)
