@@ -15,16 +15,8 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.base import json_values
 from memory_anchor.base.json_values import Record, record, texts
-from memory_anchor.domain.errors import (
-    BadInput,
-    MemoryAnchorError,
-    StoreDamaged,
-)
-from memory_anchor.front.doctor_machine import (
-    Check,
-    failed,
-    joined_found,
-)
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, StoreDamaged
+from memory_anchor.front.doctor_machine import Check, failed, joined_found
 
 if TYPE_CHECKING:
     from memory_anchor.process.wiring import Core
@@ -113,11 +105,11 @@ def _indexes(core: Core) -> Iterator[Check]:
     """Yield whether the indexes of an embedded store agree with its memories, since lists and searches use them."""
     from memory_anchor.domain.model import COLLECTIONS
 
-    compare_vectors = getattr(core.services.store, "inconsistent_indexes", None)
-    if compare_vectors is None:
+    odd_fields = getattr(core.services.store, "inconsistent_indexes", None)
+    if odd_fields is None:
         return
     try:
-        odd = [f"{field} of {name}" for name in COLLECTIONS for field in compare_vectors(name)]
+        odd = [f"{field} of {name}" for name in COLLECTIONS for field in odd_fields(name)]
     except MemoryAnchorError as error:
         yield failed("indexes", error, SALVAGE)
         return

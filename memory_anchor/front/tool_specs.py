@@ -1,6 +1,6 @@
 """The tools an agent sees: names, descriptions, profiles, aliases; `table` has the use cases, `requests` the arguments.
 
-The whole standard list stays under `STANDARD_TOKENS_MAX`, which a test counts; `fields.tool_schema` keeps it small.
+The whole standard list stays under `STANDARD_TOKENS_MAX`, which a test counts; `tool_schema` keeps it small.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """From a conversation to memory candidates without a language model, offline, in English and Chinese.
 
-A small trained model (`worth`) says of each sentence whether it is worth remembering, and as what. One that is starts a
-memory; neighbours in its message that belong to it join, so that subject, condition and reason stay together. A
-sentence that depends on the one before (a short answer, an opening "it") takes that along. Nothing is reworded, but the
-speaker is named where the text says "I". Tool calls are read separately. Only what deviates from what is known is kept,
-with the gap. Few complete memories beat many: an audited store of a peer was 97.8 % junk, mostly recalled text
-extracted again.
+A small trained model (`capture_classifier`) says of each sentence whether it is worth remembering, and as what. One
+that is starts a memory; neighbours in its message that belong to it join, so that subject, condition and reason stay
+together. A sentence that depends on what another message says (a short answer, a yes) carries that as its context.
+Nothing is reworded. Tool calls are read separately. Only what deviates from what is known is kept, with the gap. Few
+complete memories beat many: an audited store of a peer was 97.8 % junk, mostly recalled text extracted again.
 
 Rejected: lists of phrases (docs/write-path.md: they found 11 to 20 % of what a careful reader keeps of sessions they
 were not written for). Invariants: a quote is verbatim text of the message; the same conversation gives the same

@@ -123,7 +123,7 @@ def _release() -> str:
 class Adapters:
     """What stands behind the ports of one process; `app` makes them from the settings.
 
-    local, prompt: embedders beside one behind an API, see `recall.meaning`. model_named: a model by its name (default:
+    local, prompt: embedders beside one behind an API, see `query_embedder`. model_named: a model by its name (default:
     always `model`). test_clock: this store was made for checks, which may move its time. snapshot, rows: see
     `recall.index` and `recall.nearness`. shared: what replicas of one service share, None for a process that works
     alone. remote: a served memory that is asked first.
