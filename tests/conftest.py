@@ -33,6 +33,7 @@ from memory_anchor.use_cases.memory import MemoryAnchor
 sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1] / "scripts")]
 
 if TYPE_CHECKING:
+    from devicekit import Laptop
     from pairs import Replicas
     from pgserver import Cluster
 
@@ -154,6 +155,26 @@ def _cheap_keys() -> Iterator[None]:
 def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for no disk: kills and power cuts are tried in `tests/crash`."""
     monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+@pytest.fixture
+def laptops(tmp_path: Path) -> Iterator[Callable[..., Laptop]]:
+    """Make devices of one person by name; each joins the folder `shared`."""
+    from devicekit import Laptop
+
+    made: list[Laptop] = []
+    folder = tmp_path / "shared"
+    folder.mkdir()
+
+    def laptop(name: str, **more: object) -> Laptop:
+        one = Laptop(tmp_path / name, ManualClock())
+        one.join(folder, name, **more)
+        made.append(one)
+        return one
+
+    yield laptop
+    for one in made:
+        one.close()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ What it writes is signed and sealed as the format wants; each test is about one 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,26 +21,9 @@ from memory_anchor.extensions.devices.folder import SegmentNumber, segment_name
 from memory_anchor.extensions.devices.membership import Device
 from memory_anchor.extensions.devices.segments import about_line, purge_statement, shared_fields, version_line
 from memory_anchor.identity.statements import Purged
-from memory_anchor.testing import ManualClock, cheap_keys
+from memory_anchor.testing import cheap_keys
 
 pytestmark = pytest.mark.usefixtures("no_sync")
-
-
-@pytest.fixture
-def laptops(tmp_path: Path) -> Iterator[Callable[[str], Laptop]]:
-    made: list[Laptop] = []
-    folder = tmp_path / "shared"
-    folder.mkdir()
-
-    def laptop(name: str) -> Laptop:
-        one = Laptop(tmp_path / name, ManualClock())
-        one.join(folder, name)
-        made.append(one)
-        return one
-
-    yield laptop
-    for one in made:
-        one.close()
 
 
 def device_of(laptop: Laptop) -> Device:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pty
@@ -16,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from human_seat import Answer, Seat, on_terminal
+from human_seat import Answer, Seat, begun_on, on_terminal
 from rich.cells import cell_len
 
 from memory_anchor.domain.model import ProposalAction
@@ -210,16 +209,7 @@ def test_what_is_typed_before_the_prompt_is_not_shown(seat: Seat, words: tuple[s
     gone = json.loads(seat.shell("add", "The pump is grey", "--json").stdout)["id"]
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "memory_anchor", *(gone if word == "GONE" else word for word in words)]
-    child = subprocess.Popen(
-        command,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None,
-        cwd=seat.project,
-        env=seat.env(TERM="xterm-256color"),
-    )
+    child = begun_on(slave, command, seat.project, seat.env(TERM="xterm-256color"))
     screen = os.read(master, 65536)  # the sign of life
     while b"Passphrase" not in screen:
         os.write(master, b"\xc2\xa7")

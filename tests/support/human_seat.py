@@ -88,14 +88,9 @@ class Seat:
         return [sys.executable, "-m", "memory_anchor", *words]
 
 
-def on_terminal(
-    command: Sequence[str], folder: Path, env: Mapping[str, str], answers: Sequence[Answer] = (), *, columns: int = 0
-) -> tuple[int, str]:
-    """Run a command on a terminal of its own, of so many columns; return its exit code and the screen as it came."""
-    master, slave = pty.openpty()
-    if columns:
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    child = subprocess.Popen(
+def begun_on(slave: int, command: Sequence[str], folder: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a command whose controlling terminal this is."""
+    return subprocess.Popen(
         command,
         stdin=slave,
         stdout=slave,
@@ -105,6 +100,16 @@ def on_terminal(
         cwd=folder,
         env=env,
     )
+
+
+def on_terminal(
+    command: Sequence[str], folder: Path, env: Mapping[str, str], answers: Sequence[Answer] = (), *, columns: int = 0
+) -> tuple[int, str]:
+    """Run a command on a terminal of its own, of so many columns; return its exit code and the screen as it came."""
+    master, slave = pty.openpty()
+    if columns:
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    child = begun_on(slave, command, folder, env)
     os.close(slave)
     try:
         screen = talk(master, list(answers))

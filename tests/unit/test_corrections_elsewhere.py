@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from memory_anchor.domain.model import Actor, Caller, Scope, Status
 from memory_anchor.extensions.transfer.transfer_files import export_lines, import_file
 from memory_anchor.front import calls
 from memory_anchor.process.wiring import Core
-from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.testing import ephemeral_core
 from memory_anchor.use_cases.memory import MemoryAnchor
 
 CORRECTIONS = [
@@ -29,23 +29,6 @@ CORRECTIONS = [
 JOBS = ("merge_duplicates", "reconsolidate", "forget")
 
 pytestmark = pytest.mark.usefixtures("no_sync")
-
-
-@pytest.fixture
-def laptops(tmp_path: Path) -> Iterator[Callable[[str], Laptop]]:
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    joined: list[Laptop] = []
-
-    def laptop(name: str) -> Laptop:
-        device = Laptop(tmp_path / name, ManualClock())
-        device.join(folder, name)
-        joined.append(device)
-        return device
-
-    yield laptop
-    for device in joined:
-        device.close()
 
 
 def is_over(anchor: MemoryAnchor, old: str, new: str, question: str) -> None:
@@ -109,12 +92,14 @@ def test_an_old_value_that_a_second_device_had_by_itself_does_not_come_back(
         is_over(device.anchor, old, new, question)
 
 
-def exported(core: Core, anchor: MemoryAnchor) -> list[str]:
+def asked_of(core: Core, anchor: MemoryAnchor) -> Callable[..., Any]:
+    """Return what a command's process does: it asks by a call, and both sides see JSON."""
+
     def ask(name: str, **given: Any) -> Any:
         told = {key: value for key, value in given.items() if value is not None and key != "human"}
         return json.loads(json.dumps(calls.CALLS[name](core, anchor, json.loads(json.dumps(told)))))
 
-    return list(export_lines(ask, core.data_dir, versions=False, own_project=False, everything=True))
+    return ask
 
 
 @pytest.mark.parametrize("knows_the_old", [False, True])
@@ -132,12 +117,11 @@ def test_a_correction_holds_in_another_store_and_by_night(
     if knows_the_old:
         theirs.save_memory(old)
 
-    def ask(name: str, **given: Any) -> Any:
-        told = {key: value for key, value in given.items() if value is not None and key != "human"}
-        return json.loads(json.dumps(calls.CALLS[name](fresh, theirs, json.loads(json.dumps(told)))))
-
-    file = io.BytesIO("".join(f"{line}\n" for line in exported(core, mine)).encode())
-    done = import_file(ask, file, fresh.data_dir, project_dir=str(project), human="signs", tick=lambda _: None)
+    lines = export_lines(asked_of(core, mine), core.data_dir, versions=False, own_project=False, everything=True)
+    file = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
+    done = import_file(
+        asked_of(fresh, theirs), file, fresh.data_dir, project_dir=str(project), human="signs", tick=lambda _: None
+    )
 
     assert done.failed == 0
     fresh.services.searcher.index.embed_pending(8)

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +31,9 @@ pytestmark = pytest.mark.usefixtures("no_sync")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "shared"
-    made.mkdir()
-    return made
-
-
-@pytest.fixture
-def laptops(tmp_path: Path, folder: Path) -> Iterator[Callable[[str], Laptop]]:
-    made: list[Laptop] = []
-
-    def laptop(name: str, **more: object) -> Laptop:
-        one = Laptop(tmp_path / name, ManualClock())
-        one.join(folder, name, **more)
-        made.append(one)
-        return one
-
-    yield laptop
-    for one in made:
-        one.close()
+def folder(tmp_path: Path, laptops: Callable[..., Laptop]) -> Path:
+    del laptops  # makes it
+    return tmp_path / "shared"
 
 
 def segments(folder: Path) -> list[Path]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from devicekit import Laptop, differences, settled, texts_of
@@ -16,27 +15,9 @@ from memory_anchor.extensions.devices import membership
 from memory_anchor.extensions.devices.calls import sync_of
 from memory_anchor.front import calls
 from memory_anchor.identity.statements import Purged
-from memory_anchor.testing import ManualClock
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 SECRETISH = "The vault of Ostrava opens at nine."
-
-
-@pytest.fixture
-def laptops(tmp_path: Path) -> Iterator[Callable[[str], Laptop]]:
-    made: list[Laptop] = []
-    folder = tmp_path / "shared"
-    folder.mkdir()
-
-    def laptop(name: str) -> Laptop:
-        one = Laptop(tmp_path / name, ManualClock())
-        one.join(folder, name)
-        made.append(one)
-        return one
-
-    yield laptop
-    for one in made:
-        one.close()
 
 
 def edited_on_both(one: Laptop, other: Laptop) -> None:

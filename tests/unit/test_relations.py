@@ -143,10 +143,36 @@ def test_a_change_of_something_else_replaces_nothing(old: str, new: str) -> None
         ("支付网关是加密的", "支付网关现在是关闭的"),
     ],
 )
-def test_what_a_subject_is_now_ends_nothing_that_may_also_be_true_of_it(old: str, new: str) -> None:
+def test_what_a_subject_is_now_ends_nothing_that_may_also_be_true_of_it(
+    anchor: MemoryAnchor, old: str, new: str
+) -> None:
     """Rule: two values are of one kind by a word of becoming, a name in letters or one head; else a human is asked."""
+    kept = anchor.save_memory(old)
+    anchor.save_memory("主分支是 main")
+
+    assert anchor.save_memory(new).outcome is not Outcome.SUPERSEDED
+    assert anchor.get(kept.id).status in (Status.ACTIVE, Status.DISPUTED)
+    assert anchor.save_memory("主分支现在是 trunk").outcome is Outcome.SUPERSEDED
     assert replacement(old, new) is Kind.NONE
-    assert replacement("主分支是 main", "主分支现在是 trunk") is Kind.REPLACED
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "question"),
+    [
+        ("测试环境每天凌晨三点重启", "生产环境每天凌晨三点重启", "生产环境几点重启"),
+        ("前端可以直接访问数据库", "后端可以直接访问数据库", "后端能访问数据库吗"),
+        ("Staging restarts at 3 am every day", "Production restarts at 3 am every day", "when does production restart"),
+    ],
+)
+def test_one_sentence_about_two_things_is_two_facts_and_shown_twice(
+    anchor: MemoryAnchor, one: str, other: str, question: str
+) -> None:
+    """Rule: what a sentence opens with is its subject; folding the two would hide one of them."""
+    anchor.save_memory(one)
+    second = anchor.save_memory(other)
+
+    assert (second.outcome, second.relation) == (Outcome.ADDED, None)
+    assert {one, other} <= {snippet.text for snippet in anchor.search(question).snippets}
 
 
 def test_a_repeat_in_other_words_is_linked_and_shown_once(anchor: MemoryAnchor) -> None:

@@ -38,6 +38,24 @@ def test_a_conversation_becomes_memories_with_their_quotes(anchor: MemoryAnchor)
     assert all(one.quote in "\n".join(turn["content"] for turn in TALK) for one in done)
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "kept"),
+    [
+        ("以后都用 npm。", "算了，以后都用 pnpm。", "pnpm"),
+        ("From now on always use npm here.", "Scratch that, from now on always use pnpm here.", "pnpm"),
+    ],
+)
+def test_what_is_taken_back_in_the_talk_is_not_kept(anchor: MemoryAnchor, first: str, then: str, kept: str) -> None:
+    """Rule: of two statements of one talk only the later counts where it takes the earlier back."""
+    roles = ("user", "assistant", "user")
+    talk = [{"role": role, "content": said} for role, said in zip(roles, (first, "OK.", then), strict=True)]
+
+    done, _ = anchor.remember_conversation(talk)
+
+    stored = [anchor.get(one.outcome.id).content for one in done if one.outcome.id]
+    assert stored and all(kept in text for text in stored)
+
+
 def test_by_default_no_write_no_search_and_no_night_asks_a_language_model(
     anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
