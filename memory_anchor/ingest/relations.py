@@ -206,24 +206,18 @@ def may_repeat(one: str, other: str) -> bool:
         return False
     if _is_chinese(left.words) != _is_chinese(right.words):
         return True
-    parts = _stretches(left.words, right.words)
-    if (
-        parts is not None
-        and parts[1]
-        and parts[2]
-        and parts[3]
-        and max(map(len, parts[1:3])) <= 2
-        and _opens_only(parts[0])
-    ):
+    if _open_with_two_things(left.words, right.words):
         return False
     names, others = ({word.base for word in side.words if word.kind == "name"} for side in (left, right))
     are_named_apart = names - right.bases and others - left.bases
     return not (are_named_apart or difference.opposites or _denies(left.words) != _denies(right.words))
 
 
-def _opens_only(before: Sequence[Word]) -> bool:
-    """Return whether nothing but an article, or a sign of a name, stands before what differs."""
-    return all(word.base in _STOPS for word in before) or (len(before) < 2 and before[0].kind == "han")
+def _open_with_two_things(left: Sequence[Word], right: Sequence[Word]) -> bool:
+    """Return whether two sentences are one but for a word or two at their beginning, behind an article or 小 or 老."""
+    before, mine, theirs, behind = _stretches(left, right) or ((), (), (), ())
+    opens = all(word.base in _STOPS for word in before) or (len(before) == 1 and before[0].kind == "han")
+    return opens and bool(mine and theirs and behind) and max(len(mine), len(theirs)) <= 2
 
 
 def shares_words(one: str, other: str) -> bool:
@@ -407,14 +401,13 @@ def _restates(was: Wording, now: Wording) -> bool:
         return False
     verbs = _verbs(was) | _participles(was.words)
     before, after = (tuple(word for word in side if word.base not in _STOPS | verbs) for side in (old, said))
-    for rest, mine, theirs in _exchanged(before, after):
-        # In one go: "GCS for new projects" is a value with a condition.
-        wanted, size = [id(word) for word in theirs], len(theirs)
-        is_one_run = any(
-            [id(word) for word in part[at : at + size]] == wanted for part in parts for at in range(len(part))
-        )
-        return is_one_run and bool(rest or persons) and _is_same_kind(was, now, (old, said), mine, theirs)
-    return False
+    if (found := _exchanged(before, after)) is None:
+        return False
+    rest, mine, theirs = found
+    # In one go: "GCS for new projects" is a value with a condition.
+    wanted, size = [id(word) for word in theirs], len(theirs)
+    is_one_run = any([id(word) for word in part[at : at + size]] == wanted for part in parts for at in range(len(part)))
+    return is_one_run and bool(rest or persons) and _is_same_kind(was, now, (old, said), mine, theirs)
 
 
 def _bare_parts(was: Wording, side: Wording) -> list[tuple[Word, ...]]:
@@ -443,20 +436,20 @@ def _participles(words: Sequence[Word]) -> set[str]:
 
 def _exchanged(
     before: Sequence[Word], after: Sequence[Word]
-) -> Iterator[tuple[tuple[Word, ...], tuple[Word, ...], tuple[Word, ...]]]:
-    """Yield what both have, and the one stretch of each that the other lacks, the shortest first."""
+) -> tuple[tuple[Word, ...], tuple[Word, ...], tuple[Word, ...]] | None:
+    """Return what both have and the one stretch of each that the other lacks, the shortest; None for none."""
     longer = len(after) - len(before)
     for size in range(max(1, 1 - longer), VALUE_WORDS + 1):
         come = size + longer
         if come > VALUE_WORDS:
-            return
+            return None
         rests = {tuple(w.base for w in (*after[:at], *after[at + come :])): at for at in range(len(after) - come + 1)}
         for start in range(len(before) - size + 1):
             rest = (*before[:start], *before[start + size :])
             at = rests.get(tuple(word.base for word in rest))
             if at is not None:
-                yield rest, tuple(before[start : start + size]), tuple(after[at : at + come])
-                return
+                return rest, tuple(before[start : start + size]), tuple(after[at : at + come])
+    return None
 
 
 def _is_same_kind(
