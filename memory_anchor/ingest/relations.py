@@ -559,7 +559,7 @@ def missing(text: str, other: str, *, replaced: bool = False) -> frozenset[str]:
 
 
 def _denied(said: Wording) -> set[str]:
-    """Return the word right behind each denial."""
-    lower = said.text.lower()
-    behind = (next((w for w in _words(lower[m.end() :]) if w.base not in _STOPS), None) for m in DENY.finditer(lower))
+    """Return the first word between each denial and the next."""
+    parts = DENY.split(said.text.lower())[1:]
+    behind = (next((word for word in _words(part) if word.base not in _STOPS), None) for part in parts)
     return {word.base for word in behind if word is not None}
