@@ -1,36 +1,34 @@
 """What ranking needs of each version, kept in memory: vector, words, place in its conversation. Derived, never truth.
 
-The mirror scores what a search finds, and finds it too once it is whole and nothing but the reader limits the search;
-the store finds with every other filter pushed down. It exists because fusion needs numbers that engines do not give
-(document frequencies of one project, the events next to a hit, a whole conversation's words) and because decoding
-hundreds of payloads a query costs more than the search. A row is added when a memory is written or first read; it costs
-about 0.8 kB at 384 dimensions. Only bookkeeping moves (state, audience, vector); content never does.
+The mirror scores what a search finds, and finds it too once it is whole: over a store whose changes it follows whatever
+the filter, else where nothing but the reader limits the search. It exists because fusion needs numbers that engines do
+not give (document frequencies of one project, the events next to a hit, a whole conversation's words) and because
+decoding hundreds of payloads a query costs more than the search. A row takes about 1.5 kB at 384 dimensions. Only
+bookkeeping moves (state, audience, vector); content never does.
 
 Invariant: the mirror never has the last word on who may see what. Each memory is checked before it is shown.
 """
 
 from __future__ import annotations
 
-import bisect
 import json
-from array import array
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import compress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import numpy as np
 
-from memory_anchor.base.hashing import stable_hash
-from memory_anchor.domain.model import SEARCHABLE_STATES, Memory, Tag
+from memory_anchor.domain.model import FOREVER, SEARCHABLE_STATES, Memory, Tag
 from memory_anchor.domain.ports import DENSE, Entry, Mark, SparseVector
-from memory_anchor.language.indexing import embedded_text, searched_words
-from memory_anchor.language.shape import shape_of
-from memory_anchor.language.terms import normal
-from memory_anchor.recall.centring import Centring, script_of
+from memory_anchor.domain.where import Where
+from memory_anchor.language.indexing import searched_words
+from memory_anchor.language.traits import Traits, traits_of
+from memory_anchor.recall.centring import Centring
+from memory_anchor.recall.row_columns import NONE, TIMES, Found, Names, RowColumns, micros
 from memory_anchor.recall.vector_rows import VectorRows, least
+from memory_anchor.recall.word_table import WordTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,29 +42,36 @@ ROWS_OF_A_TEXT = 10
 """Candidates among rows with the very same text, the newest: what is logged daily leaves room for the rest."""
 FARTHEST_NEXT = 3
 """Sequence numbers further apart than this are no neighbours: what was between is not known here."""
-NONE = -1
-_TEXT_DIGITS = 15
-"""Hexadecimal digits of a text's hash that fit into 64 bits."""
-FORMAT = 3
+FORMAT = 4
 """To be raised when a row is derived or saved otherwise."""
+TEXT_BUCKETS = 1 << 18
+"""Texts are counted by a part of their number: rows of a full bucket are looked at one by one."""
 _BY_ROW = (
-    *("_live", "_script", "_project", "_audience", "_collection", "_conversation", "_after", "_before", "_group"),
+    *("_live", "_script", "_project", "_conversation", "_place", "_after", "_before", "_group", "_tagged"),
     *("_length", "_happened", "_shape", "_text", "_said"),
 )
+_NONE_AT_FIRST = ("_project", "_conversation", "_place", "_after", "_before", "_group", "_tagged")
 
 
-class _Names(dict[str, int]):
-    """Strings as small integers: a new one gets the next."""
+@dataclass(frozen=True, slots=True)
+class MirrorRow:
+    """A version as the mirror keeps it. place: its conversation on one day, and where in it; None outside of any.
 
-    def __missing__(self, name: str) -> int:
-        self[name] = number = len(self)
-        return number
+    number: of the store's version, -1 where the store has none. times: microseconds, as `row_columns.TIMES`.
+    """
 
-
-@dataclass(slots=True)
-class _Postings:
-    rows: array[int] = field(default_factory=lambda: array("i"))
-    weights: array[float] = field(default_factory=lambda: array("f"))
+    point: str
+    number: int
+    collection: str
+    state: str
+    audience: str
+    type: str
+    project: str
+    place: tuple[str, int] | None
+    happened: float
+    times: tuple[int, int, int, int]
+    traits: Traits
+    words: SparseVector
 
 
 OtherLanguage = Sequence[Sequence[Sequence[int]]]
@@ -106,10 +111,6 @@ class RowTraits:
     group: NDArray[np.intp]
 
 
-def _number(*parts: str) -> int:
-    return int(stable_hash(*parts)[:_TEXT_DIGITS], 16)
-
-
 class Mirror:
     """Rows of one searcher's memories. Not thread-safe: the searcher holds its lock around every call.
 
@@ -130,27 +131,25 @@ class Mirror:
         self._rows_of = {name: VectorRows(identity, FIRST_ROWS) for name, identity in self._identities.items()}
         self.row_of: dict[str, int] = {}
         self.points: list[str] = []
-        self.ids: list[str] = []
         self._groups: dict[tuple[str, ...], int] = {}
-        self._projects, self._audiences, self._conversations, self._collections = (_Names() for _ in range(4))
-        self._postings: dict[int, _Postings] = {}
-        self._turns: list[list[tuple[int, int]]] = []
-        self._tags: dict[int, tuple[Tag, ...]] = {}
+        self._tag_lists: dict[tuple[Tag, ...], int] = {}
+        self._projects, self._conversations = Names(), Names()
+        self.columns = RowColumns(FIRST_ROWS)
+        self._words = WordTable()
         self._live = np.zeros(FIRST_ROWS, dtype=bool)
         self._script = np.zeros(FIRST_ROWS, dtype=np.int8)
         self._project = np.full(FIRST_ROWS, NONE, dtype=np.int32)
-        self._audience = np.full(FIRST_ROWS, NONE, dtype=np.int32)
-        self._collection = np.full(FIRST_ROWS, NONE, dtype=np.int32)
         self._conversation = np.full(FIRST_ROWS, NONE, dtype=np.int32)
-        self._after = np.full(FIRST_ROWS, NONE, dtype=np.int64)
-        self._before = np.full(FIRST_ROWS, NONE, dtype=np.int64)
+        self._place = np.full(FIRST_ROWS, NONE, dtype=np.int64)
+        self._after = np.full(FIRST_ROWS, NONE, dtype=np.int32)
+        self._before = np.full(FIRST_ROWS, NONE, dtype=np.int32)
         self._group = np.full(FIRST_ROWS, NONE, dtype=np.int32)
+        self._tagged = np.full(FIRST_ROWS, NONE, dtype=np.int32)
         self._length = np.zeros(FIRST_ROWS, dtype=np.float32)
         self._happened = np.zeros(FIRST_ROWS, dtype=np.float64)
         self._shape = np.zeros((FIRST_ROWS, 4), dtype=np.float32)
         self._text, self._said = np.zeros(FIRST_ROWS, dtype=np.int64), np.zeros(FIRST_ROWS, dtype=np.int64)
-        self._text_counts: Counter[int] = Counter()
-        self._most_repeated = 0
+        self._text_counts = np.zeros(TEXT_BUCKETS, dtype=np.uint16)
         self._counts: dict[str, tuple[NDArray[np.bool_], int, NDArray[np.float32]]] = {}
         self._readable: dict[tuple[str, tuple[str, ...]], NDArray[np.int64]] = {}
 
@@ -164,26 +163,84 @@ class Mirror:
 
         Their vectors go in together, which takes a third of the time.
         """
-        self._invalidate()
-        for point, entry in entries.items():
-            memory = entry.memory
-            row = self.row_of.get(point)
-            if row is None:
-                row = self._new_row(memory, point, entry.words or searched_words(memory), collection)
-            self._live[row] = memory.state in SEARCHABLE_STATES
-            self._audience[row] = self._audiences[memory.audience]
-            position, is_in = self.conversation_place(memory, collection), self._conversation[row] != NONE
-            # A version that is not live would keep its neighbours apart.
-            if position is not None and self._live[row] and not is_in:
-                self._join(row, self._conversations[position[0]], position[1])
-            elif position is not None and is_in and not self._live[row]:
-                self._leave(row)
+        self.put([self._new_row(point, entry, collection) for point, entry in entries.items()])
         for name in self._rows_of:
             vectors = {point: entry.vectors[name] for point, entry in entries.items() if name in entry.vectors}
             self.set_vectors(vectors, name)
-        rows = self.rows(list(entries))
+
+    def _new_row(self, point: str, entry: Entry, collection: str) -> MirrorRow:
+        memory, scope = entry.memory, entry.memory.scope
+        return MirrorRow(
+            point,
+            NONE,
+            collection,
+            memory.state,
+            memory.audience,
+            memory.type.value,
+            f"{scope.account}|{scope.project}",
+            self.conversation_place(memory, collection),
+            memory.happened_at.timestamp(),
+            (
+                micros(memory.recorded_at),
+                micros(memory.recorded_to or FOREVER),
+                micros(memory.when),
+                micros(memory.content_at),
+            ),
+            traits_of(memory),
+            entry.words or searched_words(memory),
+        )
+
+    def put(self, new: Sequence[MirrorRow]) -> None:
+        """Add versions, or refresh what may have changed of known ones: all but words and text."""
+        self._invalidate()
+        fresh = list({row.point: row for row in new if row.point not in self.row_of}.values())
+        if len(self.points) + len(fresh) > MAX_ROWS:
+            self.clear()
+            fresh = list({row.point: row for row in new}.values())
+        self._append(fresh)
+        rows = np.fromiter((self.row_of[row.point] for row in new), np.int64, len(new))
+        self._live[rows] = [row.state in SEARCHABLE_STATES for row in new]
+        self.columns.put(
+            rows,
+            {
+                "collection": [row.collection for row in new],
+                "audience": [row.audience for row in new],
+                "state": [row.state for row in new],
+                "type": [row.type for row in new],
+                "number": [row.number for row in new],
+                **{field: [row.times[at] for row in new] for at, field in enumerate(TIMES)},
+            },
+        )
+        self._place_in_conversations(rows, [row.place for row in new])
         for stored in self._rows_of.values():  # the means follow what is found: a store read anew learns from no more
             stored.count(rows, self._live[rows], self._script[rows])
+
+    def _append(self, new: Sequence[MirrorRow]) -> None:
+        """Add rows for versions that have none."""
+        if not new:
+            return
+        first, size = len(self.points), len(self.points) + len(new)
+        self.reserve(size)
+        part, traits = slice(first, size), [row.traits for row in new]
+        self.row_of.update((row.point, number) for number, row in enumerate(new, first))
+        self.points += [row.point for row in new]
+        self._group[part] = [self._groups.setdefault(each.people, len(self._groups)) for each in traits]
+        self._tagged[part] = [self._tag_lists.setdefault(each.tags, len(self._tag_lists)) for each in traits]
+        self._script[part] = [each.script for each in traits]
+        self._shape[part] = [each.shape for each in traits]
+        self._text[part] = [each.text for each in traits]
+        self._said[part] = [each.said for each in traits]
+        self._project[part] = [self._projects[row.project] for row in new]
+        self._happened[part] = [row.happened for row in new]
+        buckets, counts = np.unique(self._text[part] % TEXT_BUCKETS, return_counts=True)
+        self._text_counts[buckets] += counts.astype(np.uint16)
+        sizes = np.fromiter((len(row.words.indices) for row in new), np.int32, len(new))
+        self._length[part] = sizes
+        self._words.add(
+            np.concatenate([np.asarray(row.words.indices, np.uint32) for row in new]),
+            np.repeat(np.arange(first, size, dtype=np.int32), sizes),
+            np.concatenate([np.asarray(row.words.values, np.float32) for row in new]),
+        )
 
     def set_vectors(self, vectors: Mapping[str, Matrix], using: str = DENSE) -> None:
         """Give known versions their raw vectors; unknown ones are ignored."""
@@ -195,13 +252,13 @@ class Mirror:
     def drop(self, points: Iterable[str]) -> None:
         """Drop versions whose content was erased or moved; what comes again under such a point is a new row."""
         self._invalidate()
-        rows = [row for point in points if (row := self.row_of.pop(point, None)) is not None]
-        for row in rows:
-            self._live[row] = False
-            self._leave(row)
-        dropped = np.asarray(rows, dtype=np.int64)
+        found = [row for point in points if (row := self.row_of.pop(point, None)) is not None]
+        rows = np.asarray(found, dtype=np.int64)
+        self._live[rows] = False
+        self.columns.forget(rows)
+        self._place_in_conversations(rows, [None] * len(rows))
         for stored in self._rows_of.values():
-            stored.count(dropped, self._live[dropped], self._script[dropped])
+            stored.count(rows, self._live[rows], self._script[rows])
 
     def sign(self) -> None:
         """Make new vectors ready for `nearest`, which else does it itself."""
@@ -213,116 +270,71 @@ class Mirror:
         self._counts.clear()
         self._readable.clear()
 
-    def _new_row(self, memory: Memory, point: str, words: SparseVector, collection: str) -> int:
-        if len(self.points) >= MAX_ROWS:
-            self.clear()
-        row = len(self.points)
-        if row == len(self._live):
-            self._grow()
-        self.row_of[point] = row
-        self.points.append(point)
-        self.ids.append(memory.id)
-        self._group[row] = self._groups.setdefault(tuple(map(normal, memory.who)), len(self._groups))
-        scope = memory.scope
-        self._script[row] = script_of(embedded_text(memory))
-        self._project[row] = self._projects[f"{scope.account}|{scope.project}"]
-        self._collection[row] = self._collections[collection]
-        self._length[row] = len(words.indices)
-        self._happened[row] = memory.happened_at.timestamp()
-        self._said[row] = _number(scope.account, scope.project, scope.conversation) if scope.conversation else 0
-        if memory.tags:
-            self._tags[row] = memory.tags
-        cited = (citation.ref for citation in memory.citations)
-        about = (
-            memory.key,
-            memory.where or "",
-            "|".join(memory.who),
-            "|".join(tag.name for tag in memory.tags),
-            *cited,
-        )
-        self._text[row] = text = _number(memory.content, *about)  # a repeated text is the same in all of this
-        self._text_counts[text] += 1
-        self._most_repeated = max(self._most_repeated, self._text_counts[text])
-        shape = shape_of(memory.content)
-        self._shape[row] = (shape.asks, shape.tells_time, shape.tells_number, shape.said)
-        for term, weight in zip(words.indices, words.values, strict=True):
-            postings = self._postings.get(term)
-            if postings is None:
-                postings = self._postings[term] = _Postings()
-            postings.rows.append(row)
-            postings.weights.append(weight)
-        return row
-
-    def _leave(self, row: int) -> None:
-        """Take a row out of its conversation, if it is in one, and make its neighbours neighbours."""
-        if self._conversation[row] == NONE:
-            return
-        turns = self._turns[int(self._conversation[row])]
-        position = next(at for at, (_, other) in enumerate(turns) if other == row)
-        turns.pop(position)
-        self._after[row] = self._before[row] = self._conversation[row] = NONE
-        self._link(turns, position - 1, position)
-
     def conversation_place(self, memory: Memory, collection: str) -> tuple[str, int] | None:
-        """Return the conversation (on one day) that a memory belongs to and its place in it; None outside of any."""
+        """Return the conversation (on one day) that a memory belongs to and its place in it; None outside of any.
+
+        A connection kept for weeks is not one conversation.
+        """
         scope = memory.scope
         if not scope.conversation or memory.conversation_seq is None:
             return None
         day = memory.happened_at.date().isoformat()
         return f"{collection}|{scope.account}|{scope.project}|{scope.conversation}|{day}", memory.conversation_seq
 
-    def _join(self, row: int, number: int, place: int) -> None:
-        """Add a row to its conversation on one day: a connection kept for weeks is not one conversation."""
-        if number == len(self._turns):
-            self._turns.append([])
-        turns = self._turns[number]
-        position = bisect.bisect(turns, (place, row))
-        turns.insert(position, (place, row))
-        self._conversation[row] = number
-        self._link(turns, position - 1, position)
-        self._link(turns, position, position + 1)
+    def _place_in_conversations(self, rows: NDArray[np.int64], places: Sequence[tuple[str, int] | None]) -> None:
+        """Put each row into its conversation, or out of it where it is not live: it would keep its neighbours apart."""
+        before, now = self._conversation[rows], np.full(len(rows), NONE, np.int32)
+        for at, (row, place) in enumerate(zip(rows.tolist(), places, strict=True)):
+            if place is not None and self._live[row]:
+                now[at], self._place[row] = self._conversations[place[0]], place[1]
+        self._conversation[rows] = now
+        moved = before != now
+        changed = np.unique(np.concatenate([before[moved], now[moved]]))
+        self._after[rows[moved]] = self._before[rows[moved]] = NONE
+        self._link(np.flatnonzero(np.isin(self._conversation[: len(self)], changed[changed != NONE])))
 
-    def _link(self, turns: Sequence[tuple[int, int]], left: int, right: int) -> None:
-        """Make two rows neighbours, where they are near enough; the last one at an end has none."""
-        if left >= 0 and right < len(turns):
-            (early, first), (late, second) = turns[left], turns[right]
-            is_next = late - early <= FARTHEST_NEXT
-            self._after[first], self._before[second] = (second, first) if is_next else (NONE, NONE)
-        elif left >= 0:
-            self._after[turns[left][1]] = NONE
-        elif right < len(turns):
-            self._before[turns[right][1]] = NONE
+    def _link(self, rows: NDArray[np.int64]) -> None:
+        """Make those next to each other neighbours, where they are near enough. rows: of whole conversations."""
+        rows = rows[np.lexsort((rows, self._place[rows], self._conversation[rows]))]
+        self._after[rows] = self._before[rows] = NONE
+        early, late = rows[:-1], rows[1:]
+        is_next = self._conversation[early] == self._conversation[late]
+        is_next &= self._place[late] - self._place[early] <= FARTHEST_NEXT
+        self._after[early[is_next]], self._before[late[is_next]] = late[is_next], early[is_next]
 
-    def _grow(self) -> None:
+    def reserve(self, size: int) -> None:
+        """Make room for so many rows; where there is too little, for a quarter more than there is."""
+        room = len(self._live)
+        if size <= room:
+            return
+        room = max(size, room + room // 4, FIRST_ROWS)
         for vectors in self._rows_of.values():
-            vectors.grow()
+            vectors.grow(room)
+        self.columns.grow(room)
         for name in _BY_ROW:
             old = getattr(self, name)
-            new = np.full_like(old, NONE if name in ("_conversation", "_after", "_before") else 0)
-            setattr(self, name, np.concatenate([old, new]))
+            new = np.full((room, *old.shape[1:]), NONE if name in _NONE_AT_FIRST else 0, old.dtype)
+            new[: len(old)] = old
+            setattr(self, name, new)
 
     # --- between two processes -------------------------------------------------------------------------------------
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         """Return everything as arrays, for `load_arrays` in another process; no text of a memory is among them."""
         self.sign()
-        size, postings = len(self), self._postings.values()
+        size = len(self)
         header = {
             "made_for": self._made_for(),
-            "ids": self.ids,
             "groups": list(self._groups),
             "names": [list(names) for names in self._numbered()],
-            "tags": {row: [(tag.name, tag.weight) for tag in tags] for row, tags in self._tags.items()},
+            "tags": [[(tag.name, tag.weight) for tag in tags] for tags in self._tag_lists],
         }
         arrays: dict[str, NDArray[np.generic]] = {name: getattr(self, name)[:size] for name in _BY_ROW}
+        arrays |= {f"column.{field}": array[:size] for field, array in self.columns.arrays.items()}
+        arrays |= {f"words.{name}": array for name, array in self._words.to_arrays().items()}
         arrays |= {
             "told": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
             "points": np.frombuffer(b"".join(UUID(point).bytes for point in self.points), dtype=np.uint8),
-            "terms": np.fromiter(self._postings, dtype=np.int64, count=len(postings)),
-            "held": np.fromiter((len(posting.rows) for posting in postings), dtype=np.int64, count=len(postings)),
-            "rows": np.frombuffer(b"".join(posting.rows.tobytes() for posting in postings), dtype=np.intc),
-            "weights": np.frombuffer(b"".join(posting.weights.tobytes() for posting in postings), dtype=np.float32),
-            "talks": np.asarray([(n, *turn) for n, turns in enumerate(self._turns) for turn in turns], dtype=np.int64),
         }
         for name, vectors in self._rows_of.items():
             arrays |= {f"{name}.{part}": array for part, array in vectors.to_arrays(size).items()}
@@ -337,40 +349,31 @@ class Mirror:
         if header["made_for"] != self._made_for():
             raise ValueError("it is of another format, or of other embedders")
         self.clear()
-        self.ids = header["ids"]
-        size, raw = len(self.ids), arrays["points"].tobytes()
+        raw = arrays["points"].tobytes()
         self.points = [str(UUID(bytes=raw[start : start + 16])) for start in range(0, len(raw), 16)]
+        size = len(self.points)
         self.row_of = {point: row for row, point in enumerate(self.points)}
-        while len(self._live) < size:
-            self._grow()
+        self.reserve(size)
         for name in _BY_ROW:
             getattr(self, name)[:size] = arrays[name]
-        self._text_counts = Counter(self._text[:size].tolist())
-        self._most_repeated = max(self._text_counts.values(), default=0)
+        for field, array in self.columns.arrays.items():
+            array[:size] = arrays[f"column.{field}"]
+        np.add.at(self._text_counts, self._text[:size] % TEXT_BUCKETS, np.uint16(1))
         self._groups = {tuple(who): number for number, who in enumerate(header["groups"])}
+        self._tag_lists = {tuple(Tag(*tag) for tag in tags): number for number, tags in enumerate(header["tags"])}
         for numbers, names in zip(self._numbered(), header["names"], strict=True):
             numbers.update(zip(names, range(len(names)), strict=True))
-        self._tags = {int(row): tuple(Tag(*tag) for tag in tags) for row, tags in header["tags"].items()}
-        ends = np.cumsum(arrays["held"])
-        rows, weights = np.split(arrays["rows"], ends), np.split(arrays["weights"], ends)
-        for term, own, weight in zip(arrays["terms"].tolist(), rows, weights, strict=False):
-            self._postings[term] = _Postings(array("i", own.tobytes()), array("f", weight.tobytes()))
-        self._turns = [[] for _ in self._conversations]
-        for number, place, row in arrays["talks"].reshape(-1, 3).tolist():
-            self._turns[number].append((place, row))
+        self._words.load_arrays(_part(arrays, "words"))
         for name, vectors in self._rows_of.items():
-            start = f"{name}."
-            vectors.load_arrays(
-                {part.removeprefix(start): arrays[part] for part in arrays if part.startswith(start)}, size
-            )
+            vectors.load_arrays(_part(arrays, name), size)
         self._live[:size] = False
         self._confirmed = np.zeros(size, dtype=bool)
 
     def _made_for(self) -> dict[str, object]:
         return {"format": FORMAT, "vectors": {name: asdict(identity) for name, identity in self._identities.items()}}
 
-    def _numbered(self) -> tuple[_Names, ...]:
-        return self._projects, self._audiences, self._conversations, self._collections
+    def _numbered(self) -> tuple[Names, ...]:
+        return self._projects, self._conversations, *self.columns.names.values()
 
     def confirm(self, marks: Sequence[Mark]) -> list[str]:
         """Update what changed of loaded versions; return the points that are unknown here or lack a vector."""
@@ -382,8 +385,10 @@ class Mirror:
         for vectors in self._rows_of.values():
             complete &= vectors.embedded(rows)
         self._confirmed[rows[here]] = True
-        self._live[rows[here]] = [mark.state in SEARCHABLE_STATES for mark in compress(marks, here)]
-        self._audience[rows[here]] = [self._audiences[mark.audience] for mark in compress(marks, here)]
+        known_marks = list(compress(marks, here))
+        self._live[rows[here]] = [mark.state in SEARCHABLE_STATES for mark in known_marks]
+        moved = {"audience": [mark.audience for mark in known_marks], "state": [mark.state for mark in known_marks]}
+        self.columns.put(rows[here], moved)
         return list(compress(known, ~complete))
 
     def drop_unconfirmed(self) -> int:
@@ -391,14 +396,11 @@ class Mirror:
         rows = np.arange(len(self))
         for vectors in self._rows_of.values():
             vectors.count(rows, self._live[rows], self._script[rows])
-        left = np.flatnonzero(~self._confirmed)
-        for number in np.unique(self._conversation[left][self._conversation[left] >= 0]).tolist():
-            turns, self._turns[number] = self._turns[number], []
-            inside = [row for _, row in turns]
-            self._after[inside] = self._before[inside] = self._conversation[inside] = NONE
-            for place, row in turns:
-                if self._confirmed[row] and self._live[row]:
-                    self._join(row, number, place)
+        left = ~(self._confirmed & self._live[: len(self)])
+        changed = np.unique(self._conversation[: len(self)][left])
+        self._conversation[: len(self)][left] = NONE
+        self._after[: len(self)][left] = self._before[: len(self)][left] = NONE
+        self._link(np.flatnonzero(np.isin(self._conversation[: len(self)], changed[changed != NONE])))
         return int(self._confirmed.sum())
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -409,7 +411,7 @@ class Mirror:
 
     def within(self, rows: NDArray[np.int64], collection: str) -> NDArray[np.bool_]:
         """Return which rows are in this collection."""
-        return np.asarray(self._collection[rows] == self._collections.get(collection, NONE))
+        return np.asarray(self.columns.arrays["collection"][rows] == self.columns.code("collection", collection))
 
     def centring(self, using: str = DENSE) -> Centring | None:
         """Return the means of one embedder's rows; None where there is no such embedder."""
@@ -469,13 +471,13 @@ class Mirror:
         return np.where((found >= 0) & self._live[found], found, NONE)
 
     @staticmethod
-    def _step(links: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.where(rows >= 0, links[rows], NONE)
+    def _step(links: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.where(rows >= 0, links[rows].astype(np.int64), NONE)
 
     def readable(self, rows: NDArray[np.int64], audiences: Iterable[str]) -> NDArray[np.bool_]:
         """Return whether each row is live and for one of these audiences, as far as the mirror knows."""
-        allowed = [self._audiences.get(name, NONE) for name in audiences]
-        return self._live[rows] & np.isin(self._audience[rows], allowed)
+        allowed = [self.columns.code("audience", name) for name in audiences]
+        return self._live[rows] & np.isin(self.columns.arrays["audience"][rows], allowed)
 
     def readable_in(self, collection: str, audiences: tuple[str, ...]) -> NDArray[np.int64]:
         """Return the live rows of a collection that are for one of these audiences; cached until a write.
@@ -484,18 +486,30 @@ class Mirror:
         """
         key = collection, audiences
         if key not in self._readable:
-            inside = np.flatnonzero(self._collection[: len(self)] == self._collections.get(collection, NONE))
+            inside = self.columns.rows_of("collection", collection, len(self))
             self._readable[key] = self._newest_of_each_text(inside[self.readable(inside, audiences)])
         return self._readable[key]
 
+    def fulfilling(self, collection: str, where: Where, find: Found) -> NDArray[np.int64]:
+        """Return the rows of a collection that fulfil a filter, sorted. find: as of `RowColumns.fulfilling`."""
+        inside, size = self.columns.rows_of("collection", collection, len(self)), len(self)
+        embedded = {name: vectors.embedded_rows for name, vectors in self._rows_of.items()}
+        return self.columns.fulfilling(where, inside, embedded, find, size)
+
+    def found_by(self, collection: str, where: Where, find: Found) -> NDArray[np.int64]:
+        """Return the same rows, of those with one text the newest `ROWS_OF_A_TEXT`."""
+        return self._newest_of_each_text(self.fulfilling(collection, where, find))
+
     def _newest_of_each_text(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        if self._most_repeated <= ROWS_OF_A_TEXT:
+        is_repeated = self._text_counts[self._text[rows] % TEXT_BUCKETS] > ROWS_OF_A_TEXT
+        if not is_repeated.any():
             return rows
-        texts = self._text[rows]
-        order = np.lexsort((-self._happened[rows], texts))
+        repeated = rows[is_repeated]
+        texts = self._text[repeated]
+        order = np.lexsort((-self._happened[repeated], texts))
         starts = np.flatnonzero(np.diff(texts[order], prepend=-1))
-        place = np.arange(len(rows)) - np.repeat(starts, np.diff(starts, append=len(rows)))
-        return np.sort(rows[order[place < ROWS_OF_A_TEXT]])
+        place = np.arange(len(repeated)) - np.repeat(starts, np.diff(starts, append=len(repeated)))
+        return np.sort(np.concatenate([rows[~is_repeated], repeated[order[place < ROWS_OF_A_TEXT]]]))
 
     def same_conversation(self, row: int, within_s: float) -> NDArray[np.int64]:
         """Return the live rows of the same conversation that happened so near to this one, the nearest first."""
@@ -506,7 +520,8 @@ class Mirror:
 
     def tags(self, rows: NDArray[np.int64]) -> list[tuple[Tag, ...]]:
         """Return the tags of each row."""
-        return [self._tags.get(row, ()) for row in rows.tolist()]
+        lists = list(self._tag_lists)
+        return [lists[number] for number in self._tagged[rows].tolist()]
 
     def words(
         self, term_ids: Sequence[int], project: str, abroad: Sequence[Sequence[Sequence[int]]] = ()
@@ -515,17 +530,17 @@ class Mirror:
         from memory_anchor.recall.ranking import inverse_frequency, saturated
 
         mine, count, lengths = self._counts_of(project)
-        of_row, conversations = self._conversation[: len(self)], len(self._turns)
+        of_row, conversations = self._conversation[: len(self)], len(self._conversations)
         scores = np.zeros(len(self), dtype=np.float32)
         whole = np.zeros(conversations, dtype=np.float32)
         conversation_count = max(int((lengths > 0).sum()), 1)
         frequencies = np.zeros(len(term_ids))
         idf = inverse_frequency(frequencies, count)  # of a term that no memory has
         for position, term in enumerate(term_ids):
-            postings = self._postings.get(term)
+            postings = self._words.of(term)
             if postings is None:
                 continue
-            rows, weights = np.array(postings.rows), np.array(postings.weights)
+            rows, weights = postings
             own = mine[rows]
             frequencies[position] = np.count_nonzero(own)
             idf[position] = inverse_frequency(frequencies[position : position + 1], count)[0]
@@ -548,14 +563,14 @@ class Mirror:
         for phrases in concepts:
             heaviest = np.zeros(len(self), dtype=np.float32)
             for phrase in phrases:
-                known = [self._postings[term] for term in phrase if term in self._postings]
+                known = [postings for term in phrase if (postings := self._words.of(term)) is not None]
                 if len(known) < len(phrase):
                     continue  # no memory has all of it
                 weakest = np.full(len(self), np.inf, dtype=np.float32)
-                for postings in known:
-                    rows, own = np.array(postings.rows), np.zeros(len(self), dtype=np.float32)
+                for rows, weights in known:
+                    own = np.zeros(len(self), dtype=np.float32)
                     rarity = inverse_frequency(np.asarray([np.count_nonzero(mine[rows])], dtype=float), count)[0]
-                    own[rows] = np.array(postings.weights) * np.float32(rarity)
+                    own[rows] = weights * np.float32(rarity)
                     np.minimum(weakest, own, out=weakest)
                 np.maximum(heaviest, weakest, out=heaviest)
             mass += float(heaviest.max(initial=0.0)) or float(inverse_frequency(np.zeros(1), count)[0])
@@ -572,6 +587,13 @@ class Mirror:
         if project not in self._counts:
             size, mine = len(self), self.counted_rows(project)
             inside = mine & (self._conversation[:size] >= 0)
-            lengths = np.bincount(self._conversation[:size][inside], self._length[:size][inside], len(self._turns))
+            lengths = np.bincount(
+                self._conversation[:size][inside], self._length[:size][inside], len(self._conversations)
+            )
             self._counts[project] = mine, int(mine.sum()), lengths.astype(np.float32)
         return self._counts[project]
+
+
+def _part(arrays: Mapping[str, NDArray[np.generic]], name: str) -> dict[str, NDArray[np.generic]]:
+    start = f"{name}."
+    return {part.removeprefix(start): arrays[part] for part in arrays if part.startswith(start)}

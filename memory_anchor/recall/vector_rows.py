@@ -73,12 +73,21 @@ class VectorRows:
         """Return how many of the wanted rows have no vector. wanted: of every row."""
         return int(np.count_nonzero(wanted & ~self._embedded[: len(wanted)]))
 
-    def grow(self) -> None:
-        """Make room for twice as many rows."""
+    @property
+    def embedded_rows(self) -> NDArray[np.bool_]:
+        """Return of every row whether it has a vector."""
+        return self._embedded
+
+    def grow(self, rows: int) -> None:
+        """Make room for so many rows."""
         for name in _BY_ROW:
             old = getattr(self, name)
-            setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
-        self._signs = np.concatenate([self._signs, np.zeros_like(self._signs)], axis=1)
+            new = np.zeros((rows, *old.shape[1:]), old.dtype)
+            new[: len(old)] = old
+            setattr(self, name, new)
+        signs = np.zeros((len(self._signs), rows), np.uint64)
+        signs[:, : self._signs.shape[1]] = self._signs
+        self._signs = signs
 
     def put(
         self, rows: NDArray[np.int64], vectors: Matrix, scripts: NDArray[np.int8], *, counts: NDArray[np.bool_]

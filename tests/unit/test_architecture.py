@@ -68,10 +68,10 @@ BUDGETS: dict[str, int] = {
     "hooks": 908,
     "identity": 3750,
     "ingest": 4260,
-    "language": 4990,
+    "language": 5125,
     "layers": 1256,
     "process": 1002,
-    "recall": 5138,
+    "recall": 5480,
     "runtime": 4086,
     "settings": 555,
     "store": 1300,
@@ -92,7 +92,7 @@ UNTYPED: dict[str, int] = {
     "settings": 1,
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""
-FOR_ONE_ALONE = 23
+FOR_ONE_ALONE = 26
 """Files that one other file alone imports, at most."""
 STATE_IMPORTANCE = (
     "adapters/payload.py",

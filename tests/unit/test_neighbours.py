@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memory_anchor.domain.model import Actor
+import numpy as np
+
+from memory_anchor.domain.model import Actor, point_id
 from memory_anchor.process.wiring import Core
 from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -36,11 +38,11 @@ def test_a_talk_closes_around_an_archived_event(anchor: MemoryAnchor) -> None:
     ids = [anchor.log_event(turn).id for turn in TURNS]
     anchor.forget(ids[1])
     mirror = anchor.services.searcher.index.mirror  # the one place where neighbours can be told apart
-    rows = {mirror.ids[row]: row for row in range(len(mirror)) if mirror._live[row]}
+    first, last = mirror.rows([point_id(ids[0], 1), point_id(ids[2], 1)])
 
-    (neighbours,) = mirror.neighbours(mirror.rows([mirror.points[rows[ids[0]]]]))
+    (neighbours,) = mirror.neighbours(np.array([first]))
 
-    assert neighbours[0] == rows[ids[2]]
+    assert neighbours[0] == last
 
 
 def test_what_the_best_of_a_talk_says_counts_for_the_others_as_measured(core: Core, agent: Actor) -> None:
