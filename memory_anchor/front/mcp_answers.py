@@ -156,7 +156,7 @@ def _handoff(anchor: MemoryAnchor, audience: str | None) -> str:
 
 
 def _review(anchor: MemoryAnchor) -> str:
-    waiting = anchor.curation.inbox(limit=REVIEWED_MAX)
+    waiting = anchor.curation.inbox(limit=REVIEWED_MAX).items
     if not waiting:
         return "No memory of this project waits for review and none contradicts another. Tell the user so."
     lines = [

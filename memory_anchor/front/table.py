@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from memory_anchor.ingest.conversation_learning import Extracted
     from memory_anchor.upkeep.history import Step
     from memory_anchor.upkeep.job_kit import JobReport
-    from memory_anchor.use_cases.curation import ReviewItem
+    from memory_anchor.use_cases.curation import Inbox
     from memory_anchor.use_cases.due import DueMemory
 
 
@@ -93,7 +93,7 @@ def _steps(history: tuple[list[Memory], tuple[Step, ...]], anchor: MemoryAnchor)
     }
 
 
-def _inbox(items: list[ReviewItem], anchor: MemoryAnchor) -> Record:
+def _inbox(inbox: Inbox, anchor: MemoryAnchor) -> Record:
     return {
         "items": [
             {
@@ -101,8 +101,9 @@ def _inbox(items: list[ReviewItem], anchor: MemoryAnchor) -> Record:
                 "against": [shaped_memory(memory, anchor) for memory in item.against],
                 "needs_human": item.needs_human,
             }
-            for item in items
+            for item in inbox.items
         ],
+        "total": inbox.total,
         "waiting": anchor.curation.waiting(0)[0],
         "passes_at": anchor.project.settings.gate.active,
     }

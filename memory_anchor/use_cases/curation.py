@@ -1,11 +1,4 @@
-"""What is learned from conversations, and what a human decides of memories.
-
-The use cases that learn from a conversation: what is worth keeping of it is found, then stored like any other write.
-
-Who extracts is the agent's choice (`agents.NAME.extraction`): a language model in a chosen style, or rules, which are a
-normal mode and say so where a model was asked for.
-
-The use cases of a human at the keyboard: look through, edit, pin, restore, review, settle.
+"""The use cases of a human at the keyboard: look through, edit, pin, restore, review, settle.
 
 Whatever is to count as human has passed the passphrase before it comes here; from an agent's shell the same commands
 run as an agent, and what waits for a human is refused. Approving is therefore out of every agent's reach.
@@ -13,44 +6,38 @@ run as an agent, and what waits for a human is refused. Approving is therefore o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 
-from memory_anchor.base.hashing import content_hash, stable_hash
+from memory_anchor.base.hashing import content_hash
 from memory_anchor.domain import rights
 from memory_anchor.domain.activation import merged_priority
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import (
     HISTORY,
-    LAYER_OF_TYPE,
     SEARCHABLE_STATES,
     Citation,
     Epistemic,
     Layer,
     Memory,
-    MemoryType,
     Origin,
     Outcome,
     Relation,
     Status,
-    Visibility,
-    WriteMode,
     WriteOutcome,
     audiences,
 )
 from memory_anchor.domain.requests import checks
 from memory_anchor.domain.requests.fields import use_case
 from memory_anchor.domain.requests.requests import (
+    LIST_LIMIT_MAX,
     AcceptPending,
     EditMemory,
     JudgeMemory,
     ListMemories,
     PinMemory,
     RejectPending,
-    RememberConversation,
     ResolveConflict,
     RestoreMemory,
     ReviewInbox,
@@ -60,114 +47,12 @@ from memory_anchor.domain.requests.requests import (
 from memory_anchor.domain.rights import Action
 from memory_anchor.domain.versions import Revision, expired_by, revise
 from memory_anchor.domain.where import Condition, OneOf, Where
-from memory_anchor.ingest.candidates import Candidate
-from memory_anchor.ingest.conversation_learning import KNOWN_MAX, CandidateOutcome, Extract, Extracted, extract_through
+from memory_anchor.ingest.conversation_learning import KNOWN_MAX
 from memory_anchor.ingest.letting_in import IN_FORCE
-from memory_anchor.ingest.messages import Message, conversation, fold
-from memory_anchor.ingest.model_calls import Style
-from memory_anchor.ingest.profile import ProfileLine, profile_of
 from memory_anchor.language.indexing import DATED
-from memory_anchor.language.perspective import Perspective
-from memory_anchor.layers.records import newest_first, with_receipt
+from memory_anchor.layers.records import RECORD_COLLECTIONS, newest_first, with_receipt
 from memory_anchor.recall.snippets import marked
-from memory_anchor.use_cases.writes import STORED_LAYERS, Writes
-
-OWN_WORDS = frozenset({MemoryType.INSTRUCTION, MemoryType.PREFERENCE, MemoryType.DECISION})
-"""Types of what a user lays down: what they say of it is so."""
-PROFILED_MAX = 1_000
-"""The newest live facts that a profile is made from."""
-
-
-class Conversations:
-    def __init__(self, writes: Writes) -> None:
-        self._writes = writes
-        self.services, self.project, self.actor = writes.services, writes.project, writes.actor
-
-    def remember(self, request: RememberConversation) -> tuple[list[CandidateOutcome], list[str]]:
-        """Store what is worth keeping of a conversation; return what became of each part, and notes.
-
-        mode: the settings' of this agent when left out.
-        """
-        self._writes.check_writable()
-        for layer in STORED_LAYERS:
-            self._writes.check_usage(layer, Origin.EXTRACTED, Visibility.AGENT)
-        known = self._known_at_first(stable_hash("learn", json.dumps(request.canonical(), sort_keys=True, default=str)))
-        extracted, write_mode, notes = self.extract(request, known)
-        if request.waits:
-            gate, turns = self.project.gate, conversation(request.messages)
-            facts = tuple(
-                candidate
-                if self._counts_at_once(candidate, turns[candidate.seq])
-                else replace(candidate, confidence=min(candidate.confidence, gate.unsure))
-                for candidate in extracted.candidates
-                if LAYER_OF_TYPE[candidate.type] is Layer.VERIFIED_FACT
-            )
-            extracted = replace(extracted, candidates=facts)
-        return self.services.learner.store(self.actor, extracted, gate=self.project.gate, mode=write_mode), notes
-
-    def _counts_at_once(self, candidate: Candidate, said_in: Message) -> bool:
-        """Return whether a candidate is a rule, preference or decision in its user's own words, without a doubt and
-        without a secret: the strategy lets a quotation in at 0.9."""
-        settings, gate = self.project.agent_settings(self.actor.scope.agent).extraction, self.project.gate
-        is_own = said_in.role == "user" and not candidate.context and fold(candidate.content) in fold(said_in.content)
-        is_plain = not candidate.redactions and not gate.assess(candidate.content)[1]
-        return settings.active and is_own and is_plain and candidate.type in OWN_WORDS
-
-    def extract(
-        self, request: RememberConversation, known: Sequence[Memory] | None = None
-    ) -> tuple[Extracted, WriteMode, list[str]]:
-        """Return what `remember` would store; nothing is written. known: None for what is known now."""
-        turns = conversation(request.messages)
-        settings = self.project.agent_settings(self.actor.scope.agent).extraction
-        write_mode = request.mode or WriteMode(WriteMode.TOOL_CALL if settings.mode == "auto" else settings.mode)
-        style = Style(write_mode, Perspective(settings.perspective), settings.prompt_template)
-        extract: Extract | None = None
-        notes = []
-        model = self.services.model_named(settings.model)
-        if model is not None and write_mode is not WriteMode.TOOL_CALL:
-            extract = partial(
-                extract_through,
-                model=model,
-                style=style,
-                deadline_s=self.services.settings.llm.deadline_s,
-                now=self.services.monotonic,
-            )
-        elif write_mode in (WriteMode.FIRST_PERSON, WriteMode.GHOSTWRITER):
-            notes.append(f"no language model is configured, so rules extracted in factual mode, not {write_mode.value}")
-            write_mode = WriteMode.FACTUAL
-        before = self._known_here() if known is None else known
-        extracted = self.services.learner.find(turns, before, user_facts_only=request.only is not None, extract=extract)
-        return extracted, write_mode, [*notes, *extracted.notes]
-
-    def profile(self) -> tuple[ProfileLine, ...]:
-        """Return what is known of this caller's user and project, each line citing its fact."""
-        return profile_of(self._known_here(PROFILED_MAX))
-
-    def _known_at_first(self, fingerprint: str) -> list[Memory]:
-        """Return what was known when this request came first: of what it stored itself it would find nothing new."""
-        nonce, now = self.actor.nonce, self._known_here()
-        ids = self.services.answers.note_once(
-            lambda: [memory.point_id for memory in now], fingerprint, self.actor.scope.account, nonce
-        )
-        if ids == [memory.point_id for memory in now]:
-            return now
-        stored = {
-            entry.memory.point_id: entry.memory for entry in self.services.store.get(Layer.VERIFIED_FACT.value, ids)
-        }
-        return [stored[point] for point in ids if point in stored]
-
-    def _known_here(self, limit: int = KNOWN_MAX) -> list[Memory]:
-        """Return the newest live facts this caller reads: what an extraction need not say again."""
-        where = Where(
-            (
-                OneOf("audience", tuple(sorted(audiences(self.actor.scope)))),
-                OneOf("state", tuple(sorted(SEARCHABLE_STATES | {Status.PENDING.value}))),
-            )
-        )
-        return self.services.store.find(
-            Layer.VERIFIED_FACT.value, where, limit=limit, order_by="recorded_at", descending=True
-        )
-
+from memory_anchor.use_cases.writes import Writes
 
 LIVE = SEARCHABLE_STATES | {Status.PENDING.value}
 
@@ -179,6 +64,14 @@ class ReviewItem:
     memory: Memory
     against: tuple[Memory, ...] = ()
     needs_human: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """total: how many items wait in all, whatever part of them is listed."""
+
+    items: list[ReviewItem]
+    total: int
 
 
 MAY_CONTRADICT = Relation.MAY_CONTRADICT
@@ -372,14 +265,38 @@ class Curation:
         return status if verdict.status is Status.ACTIVE else Status.PENDING
 
     @use_case(ReviewInbox)
-    def inbox(self, request: ReviewInbox) -> list[ReviewItem]:
+    def inbox(self, request: ReviewInbox) -> Inbox:
         """Return what waits for a decision: pending memories with what they contradict, then contradictions, oldest
         first."""
-        most = request.limit
-        waiting = self.listing(ListMemories.of(status=Status.PENDING, limit=most))
-        disputed = self.listing(ListMemories.of(status=Status.DISPUTED, layer=Layer.VERIFIED_FACT, limit=most))
+        pending, disputes = self._pending(), self._contradictions()
+        until = request.offset + request.limit
+        waiting = self._oldest(pending, until)[request.offset :]
+        count = sum(self._records.store.count(layer, pending) for layer in RECORD_COLLECTIONS)
+        items = [ReviewItem(memory, self._met(memory)) for memory in waiting]
+        items += disputes[max(0, request.offset - count) : max(0, until - count)]
+        return Inbox(items, count + len(disputes))
+
+    def _pending(self) -> Where:
+        readers = tuple(sorted(audiences(self._writes.actor.scope)))
+        conditions = (OneOf("audience", readers), OneOf("state", (Status.PENDING.value,)))
+        return Where(conditions, (expired_by(self._writes.services.clock.now()),))
+
+    def _oldest(self, where: Where, most: int) -> list[Memory]:
+        """Return the memories of both layers that were recorded first."""
+        found = [
+            memory
+            for layer in RECORD_COLLECTIONS
+            for memory in self._records.store.find(layer, where, limit=most, order_by="recorded_at")
+        ]
+        return sorted(found, key=_age)[:most]
+
+    def _contradictions(self) -> list[ReviewItem]:
+        """Return the newer side of each contradiction, oldest first, then what may contradict another."""
+        disputed = self.listing(
+            ListMemories.of(status=Status.DISPUTED, layer=Layer.VERIFIED_FACT, limit=LIST_LIMIT_MAX)
+        )
         by_id = {m.id: m for m in disputed}
-        items = [ReviewItem(m, self._met(m)) for m in reversed(waiting)]
+        items: list[ReviewItem] = []
         for memory in reversed(disputed):
             against = tuple(by_id[other] for other in memory.disputes if other in by_id)
             if against and all(_age(memory) > _age(other) for other in against):
@@ -390,8 +307,7 @@ class Curation:
             for memory in reversed(newest)
             if memory.related(MAY_CONTRADICT) and not rights.is_human_owned(memory)
         )
-        items += [ReviewItem(m, against, self._waits_for_user(m, against)) for m, against in linked if against]
-        return items[:most]
+        return items + [ReviewItem(m, against, self._waits_for_user(m, against)) for m, against in linked if against]
 
     def waiting(self, most: int) -> tuple[int, list[Memory]]:
         """Return how many facts wait for review, and those of the newest that matter most."""

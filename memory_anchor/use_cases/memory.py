@@ -8,35 +8,47 @@ values, which front ends format.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
+from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
 from memory_anchor.context.context import BuiltContext, ContextBuilder
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import (
     HISTORY,
+    LAYER_OF_TYPE,
+    SEARCHABLE_STATES,
     Actor,
     Constitution,
     Layer,
     Memory,
     MemoryType,
     OperationPassage,
+    Origin,
     Proposal,
     RetrievedSnippet,
     SearchAnswer,
+    Status,
+    Visibility,
     WriteMode,
     WriteOutcome,
+    audiences,
 )
 from memory_anchor.domain.requests import requests
 from memory_anchor.domain.requests.fields import Moment, use_case
 from memory_anchor.domain.versions import parse_version_id
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.extensions.prompts.assembly import AssembledContext, PromptAssembler
-from memory_anchor.ingest.conversation_learning import CandidateOutcome, Extracted
-from memory_anchor.ingest.profile import ProfileLine
+from memory_anchor.ingest.candidates import Candidate
+from memory_anchor.ingest.conversation_learning import KNOWN_MAX, CandidateOutcome, Extract, Extracted, extract_through
+from memory_anchor.ingest.messages import Message, conversation, fold
+from memory_anchor.ingest.model_calls import Style
+from memory_anchor.ingest.profile import ProfileLine, profile_of
+from memory_anchor.language.perspective import Perspective
 from memory_anchor.layers.links import MemoryLink, links_of
 from memory_anchor.recall.fixes import Failure, fixes_for
 from memory_anchor.recall.order import with_freshness
@@ -46,16 +58,113 @@ from memory_anchor.recall.routing import wants, with_identity, with_operations
 from memory_anchor.recall.unprompted import mentioning, recall_for_prompt
 from memory_anchor.settings import AgentSettings
 from memory_anchor.upkeep import history as versions_of
-from memory_anchor.use_cases.curation import Conversations, Curation
+from memory_anchor.use_cases.curation import Curation
 from memory_anchor.use_cases.due import DATED_MAX, DUE, READ, DueFile, DueMemory, due_of
 from memory_anchor.use_cases.maintenance import Maintenance, Moving
 from memory_anchor.use_cases.services import Process, Project, Services
 from memory_anchor.use_cases.used_memories import USED_MEMORIES_FILE, UsedMemories
-from memory_anchor.use_cases.writes import Writes
+from memory_anchor.use_cases.writes import STORED_LAYERS, Writes
 
 TOPIC_KEYS = ("current_topic", "topic")
 """Keys of L1 under which an agent says what a conversation is about, the first one first."""
 TOPIC_CHARS = 300
+
+
+OWN_WORDS = frozenset({MemoryType.INSTRUCTION, MemoryType.PREFERENCE, MemoryType.DECISION})
+"""Types of what a user lays down: what they say of it is so."""
+PROFILED_MAX = 1_000
+"""The newest live facts that a profile is made from."""
+
+
+class Conversations:
+    def __init__(self, writes: Writes) -> None:
+        self._writes = writes
+        self.services, self.project, self.actor = writes.services, writes.project, writes.actor
+
+    def remember(self, request: requests.RememberConversation) -> tuple[list[CandidateOutcome], list[str]]:
+        """Store what is worth keeping of a conversation; return what became of each part, and notes.
+
+        mode: the settings' of this agent when left out.
+        """
+        self._writes.check_writable()
+        for layer in STORED_LAYERS:
+            self._writes.check_usage(layer, Origin.EXTRACTED, Visibility.AGENT)
+        known = self._known_at_first(stable_hash("learn", json.dumps(request.canonical(), sort_keys=True, default=str)))
+        extracted, write_mode, notes = self.extract(request, known)
+        if request.waits:
+            gate, turns = self.project.gate, conversation(request.messages)
+            facts = tuple(
+                candidate
+                if self._counts_at_once(candidate, turns[candidate.seq])
+                else replace(candidate, confidence=min(candidate.confidence, gate.unsure))
+                for candidate in extracted.candidates
+                if LAYER_OF_TYPE[candidate.type] is Layer.VERIFIED_FACT
+            )
+            extracted = replace(extracted, candidates=facts)
+        return self.services.learner.store(self.actor, extracted, gate=self.project.gate, mode=write_mode), notes
+
+    def _counts_at_once(self, candidate: Candidate, said_in: Message) -> bool:
+        """Return whether a candidate is a rule, preference or decision in its user's own words, without a doubt and
+        without a secret: the strategy lets a quotation in at 0.9."""
+        settings, gate = self.project.agent_settings(self.actor.scope.agent).extraction, self.project.gate
+        is_own = said_in.role == "user" and not candidate.context and fold(candidate.content) in fold(said_in.content)
+        is_plain = not candidate.redactions and not gate.assess(candidate.content)[1]
+        return settings.active and is_own and is_plain and candidate.type in OWN_WORDS
+
+    def extract(
+        self, request: requests.RememberConversation, known: Sequence[Memory] | None = None
+    ) -> tuple[Extracted, WriteMode, list[str]]:
+        """Return what `remember` would store; nothing is written. known: None for what is known now."""
+        turns = conversation(request.messages)
+        settings = self.project.agent_settings(self.actor.scope.agent).extraction
+        write_mode = request.mode or WriteMode(WriteMode.TOOL_CALL if settings.mode == "auto" else settings.mode)
+        style = Style(write_mode, Perspective(settings.perspective), settings.prompt_template)
+        extract: Extract | None = None
+        notes = []
+        model = self.services.model_named(settings.model)
+        if model is not None and write_mode is not WriteMode.TOOL_CALL:
+            extract = partial(
+                extract_through,
+                model=model,
+                style=style,
+                deadline_s=self.services.settings.llm.deadline_s,
+                now=self.services.monotonic,
+            )
+        elif write_mode in (WriteMode.FIRST_PERSON, WriteMode.GHOSTWRITER):
+            notes.append(f"no language model is configured, so rules extracted in factual mode, not {write_mode.value}")
+            write_mode = WriteMode.FACTUAL
+        before = self._known_here() if known is None else known
+        extracted = self.services.learner.find(turns, before, user_facts_only=request.only is not None, extract=extract)
+        return extracted, write_mode, [*notes, *extracted.notes]
+
+    def profile(self) -> tuple[ProfileLine, ...]:
+        """Return what is known of this caller's user and project, each line citing its fact."""
+        return profile_of(self._known_here(PROFILED_MAX))
+
+    def _known_at_first(self, fingerprint: str) -> list[Memory]:
+        """Return what was known when this request came first: of what it stored itself it would find nothing new."""
+        nonce, now = self.actor.nonce, self._known_here()
+        ids = self.services.answers.note_once(
+            lambda: [memory.point_id for memory in now], fingerprint, self.actor.scope.account, nonce
+        )
+        if ids == [memory.point_id for memory in now]:
+            return now
+        stored = {
+            entry.memory.point_id: entry.memory for entry in self.services.store.get(Layer.VERIFIED_FACT.value, ids)
+        }
+        return [stored[point] for point in ids if point in stored]
+
+    def _known_here(self, limit: int = KNOWN_MAX) -> list[Memory]:
+        """Return the newest live facts this caller reads: what an extraction need not say again."""
+        where = Where(
+            (
+                OneOf("audience", tuple(sorted(audiences(self.actor.scope)))),
+                OneOf("state", tuple(sorted(SEARCHABLE_STATES | {Status.PENDING.value}))),
+            )
+        )
+        return self.services.store.find(
+            Layer.VERIFIED_FACT.value, where, limit=limit, order_by="recorded_at", descending=True
+        )
 
 
 @dataclass(eq=False)

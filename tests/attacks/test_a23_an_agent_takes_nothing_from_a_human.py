@@ -187,7 +187,7 @@ def test_ask_user_asks_the_user(tmp_path: Any, agent: Actor) -> None:
     with pytest.raises(Refused, match="waits for the user"):
         tool(anchor, "resolve_conflict", id=new.id, resolution="keep_new")
     core.scheduler.run("reconsolidate", clock.now() + timedelta(days=1))
-    assert anchor.curation.inbox()[0].needs_human
+    assert anchor.curation.inbox().items[0].needs_human
     assert {anchor.get(one.id).status for one in (old, new)} == {Status.DISPUTED}
 
     human = core.anchor(replace(agent, caller=Caller.HUMAN))

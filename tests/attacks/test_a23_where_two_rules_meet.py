@@ -293,7 +293,7 @@ def test_accepting_never_leaves_two_active_facts_that_contradict(
     old = anchor.save_memory(PORT).id
     waiting = anchor.save_memory(OTHER, confidence=0.8, replaces=old if named else None)
     assert (waiting.outcome, waiting.target_id) == (Outcome.PENDING, old)
-    (item,) = human.curation.inbox()
+    (item,) = human.curation.inbox().items
     assert [one.id for one in (item.memory, *item.against)] == [waiting.id, old]
 
     done = (
@@ -309,7 +309,7 @@ def test_accepting_never_leaves_two_active_facts_that_contradict(
     else:
         assert set(status.values()) == {Status.DISPUTED} and done.status is Status.DISPUTED
         assert {human.get(waiting.id).disputes, human.get(old).disputes} == {(old,), (waiting.id,)}
-        assert [(one.memory.id, one.against[0].id) for one in human.curation.inbox()] == [(waiting.id, old)]
+        assert [(one.memory.id, one.against[0].id) for one in human.curation.inbox().items] == [(waiting.id, old)]
 
 
 def test_what_was_saved_meanwhile_counts_too(anchor: MemoryAnchor, human: MemoryAnchor, clock: ManualClock) -> None:
@@ -449,7 +449,7 @@ def test_a_restored_side_of_a_dispute_is_disputed_again(
     a_night(core, clock)
 
     assert {anchor.get(name).status for name in sides} == {Status.DISPUTED}
-    (item,) = anchor.curation.inbox()
+    (item,) = anchor.curation.inbox().items
     assert {item.memory.id, item.against[0].id} == set(sides)
 
 
@@ -479,7 +479,7 @@ def test_no_agent_settles_what_waits_for_review(
         with pytest.raises(Refused, match="waits for the user"):
             tool(caller, "resolve_conflict", id=new.id, resolution=resolution)
     a_night(core, clock)
-    assert anchor.curation.inbox()[0].needs_human and anchor.get(new.id).status is Status.DISPUTED
+    assert anchor.curation.inbox().items[0].needs_human and anchor.get(new.id).status is Status.DISPUTED
 
 
 # --- imports ----------------------------------------------------------------------------------------------------------

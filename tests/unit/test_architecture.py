@@ -56,7 +56,7 @@ BUDGETS: dict[str, int] = {
     "domain": 2564,
     "domain.requests": 1572,
     "extensions": 250,
-    "extensions.dashboard": 1450,
+    "extensions.dashboard": 1570,
     "extensions.devices": 3099,
     "extensions.evaluation": 899,
     "extensions.knowledge": 4546,
@@ -77,7 +77,7 @@ BUDGETS: dict[str, int] = {
     "store": 1300,
     "testing": 188,
     "upkeep": 3060,
-    "use_cases": 2590,
+    "use_cases": 2560,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
 in the commit what was dropped for it."""

@@ -24,6 +24,7 @@ from memory_anchor.extensions.dashboard import wording
 from memory_anchor.extensions.dashboard.access import POLICY
 from memory_anchor.extensions.dashboard.wording import LANGUAGES, Words, catalogue, proposal_diff
 from memory_anchor.extensions.devices import sync_job
+from memory_anchor.front import calls
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.passphrase import identity
 from memory_anchor.front.cli.review import word_diff
@@ -327,3 +328,50 @@ def test_differences_are_told_word_by_word_in_both_languages() -> None:
         ("new", "pnpm"),
     ]
     assert word_diff("长" * 8_000, "短" * 8_000)[0][0] == "gone"
+
+
+def test_129_memories_of_five_sessions_are_decided_in_a_dozen_actions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: what waits is counted exactly and decided by the group after one look; what is left out waits on."""
+    house = House(tmp_path)
+    with house.here(monkeypatch):
+        human_of(house.data)
+        ids: dict[int, list[str]] = {}
+        for number in range(129):
+            caller = link.preamble()._replace(conversation=f"session {number % 5}", agent="codex")
+            text = {"content": f"Maybe room {number} gets door number {number * 7}", "confidence": 0.75}
+            ids.setdefault(number % 5, []).append(calls.run(house.core, caller, "add", text)["id"])
+        browser = house.browser()
+        page = browser.get("/?by=conversation")
+        form = page.form("/inbox")
+        groups = [name.removeprefix("members.") for name in form.fields if name.startswith("members.")]
+        decisions = {f"group.{number}": "reject" if at else "accept" for at, number in enumerate(groups)}
+        left = form.fields["members.1"].partition("@")[0]
+
+        assert "129 wait for you" in page.text and len(groups) == 5
+        assert all(text in page.text for text in ("Maybe room 0 gets door number 0", "Maybe room 128 gets"))
+        done = browser.send(form, passphrase=PASSPHRASE, **decisions, **{f"skip.{left}": "1"})
+        looks_choices_and_signature = 2 * len(groups) + 2
+
+        assert looks_choices_and_signature <= 30
+        assert "25 accepted, 103 rejected" in done.text
+        assert link.call("inbox")["total"] == 1
+        assert link.call("show", id=left)["memory"]["status"] == "pending"
+        undone = browser.send(browser.get("/undo").form("/undo"), passphrase=PASSPHRASE)
+        assert "128 memories are as they were before." in undone.text
+        assert link.call("inbox", limit=1)["total"] == 129
+
+
+def test_every_item_of_a_long_inbox_is_on_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: pages of twenty, the oldest first, each item once; the pages are named, and a group has pages too."""
+    house = House(tmp_path)
+    with house.here(monkeypatch):
+        for number in range(45):
+            house.add(str(number), f"Maybe shelf {number} holds {number * 3} pots", confidence=0.75)
+        browser = house.browser()
+        for view in ("/?", "/?by=conversation&group=&"):
+            shown = [re.findall(r'id="m-([^"]+)"', browser.get(f"{view}page={page}").text) for page in (1, 2, 3)]
+            assert [len(items) for items in shown] == [20, 20, 5]
+            assert [name for items in shown for name in items] == list(house.ids.values())
+            assert f'href="{html.escape(view[1:])}page=2#waits"' in browser.get(view).text

@@ -75,7 +75,7 @@ def test_one_memory_edited_on_two_devices_stands_newest_and_disputed(laptops: Ca
         beside = device.anchor.get(newest.disputes[0])
         assert (newest.content, newest.status) == ("The queue runs on port 9100.", Status.DISPUTED)
         assert (beside.content, beside.status) == ("The queue runs on port 9000.", Status.DISPUTED)
-        assert [item.memory.id for item in device.anchor.curation.inbox()] in ([newest.id], [beside.id])
+        assert [item.memory.id for item in device.anchor.curation.inbox().items] in ([newest.id], [beside.id])
 
 
 def test_a_dispute_whose_other_side_ended_elsewhere_can_be_settled(laptops: Callable[..., Laptop]) -> None:

@@ -93,7 +93,7 @@ def test_two_recalled_facts_that_contradict_become_disputed(core: Core, agent: A
     assert report.counts["found"] == 1
     assert anchor.search(QUERY).conflicts == ((min(old.id, new.id), max(old.id, new.id)),)
     assert {anchor.get(one.id).status for one in (old, new)} == {Status.DISPUTED}
-    (item,) = anchor.curation.inbox()
+    (item,) = anchor.curation.inbox().items
     assert (item.memory.id, [one.id for one in item.against]) == (new.id, [old.id])
 
 

@@ -257,7 +257,7 @@ def test_what_may_contradict_waits_in_the_inbox_until_somebody_says_that_both_ho
     """Rule: the inbox offers the links that nothing proves; whatever is decided, they ask no more."""
     old = anchor.save_memory("Search runs on Elasticsearch")
     new = anchor.save_memory("Finished the migration of search to OpenSearch")
-    (item,) = anchor.curation.inbox()
+    (item,) = anchor.curation.inbox().items
     assert (item.memory.id, [one.id for one in item.against]) == (new.id, [old.id])
 
     human = core.anchor(replace(agent, caller=Caller.HUMAN))
@@ -267,7 +267,7 @@ def test_what_may_contradict_waits_in_the_inbox_until_somebody_says_that_both_ho
     settled = human.curation.settle(str(new.id), "keep_both", seen=stamps)
 
     assert settled.status is Status.ACTIVE
-    assert anchor.curation.inbox() == []
+    assert anchor.curation.inbox().items == []
     assert {one.id for one in anchor.curation.listing(status=Status.ACTIVE)} == {old.id, new.id}
     assert anchor.search("what does search run on").conflicts == ()
 

@@ -73,7 +73,7 @@ def test_an_edit_of_one_side_ends_no_contradiction(anchor: MemoryAnchor, human: 
 
     assert done.status is Status.DISPUTED
     assert {human.get(name).disputes for name in (old, new)} == {(old,), (new,)}
-    ((memory, against),) = [(item.memory, item.against) for item in human.curation.inbox()]
+    ((memory, against),) = [(item.memory, item.against) for item in human.curation.inbox().items]
     assert (memory.content, [one.id for one in against]) == (text, [old])
 
 

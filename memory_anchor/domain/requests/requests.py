@@ -384,6 +384,7 @@ class ReviewInbox(BaseRequest):
     """List what waits for a decision."""
 
     limit: Integer = arg(50, ge=1, le=LIST_LIMIT_MAX)
+    offset: Integer = arg(0, ge=0, le=LIST_LIMIT_MAX * LIST_LIMIT_MAX)
 
 
 class ReviewSides(MemoryRequest):

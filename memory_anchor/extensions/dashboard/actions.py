@@ -169,7 +169,7 @@ def constitution() -> Record:
 
 Form = Mapping[str, str]
 Action = Callable[[Form, Session, Words], str]
-ITEMS_MAX = 50
+ITEMS_MAX = 1_000
 SETTLES = ("keep_new", "keep_old", "keep_both", "merge")
 
 
@@ -187,18 +187,15 @@ def _notify(session: Session, kind: str, text: str, **more: Json) -> None:
 
 def decide(form: Form, session: Session, words: Words) -> str:
     """Carry out every choice of the inbox in turn; one that fails is reported and does not stop the others."""
-    chosen = [
-        (name.removeprefix("choice."), what) for name, what in form.items() if name.startswith("choice.") and what
-    ]
+    chosen = _chosen(form)
     if not chosen:
         raise BadInput(words("inbox.nothing_chosen"))
     human, done = _signer(form, session), dict.fromkeys(("accept", "reject", "settle"), 0)
     began = words.now.isoformat()
-    for name, what in chosen[:ITEMS_MAX]:
+    for name, (what, seen) in chosen.items():
         call = "settle" if what in SETTLES else what
         if call not in done:
             raise BadInput(f"choice is {what[:40]!r}; allowed are accept, reject, {', '.join(SETTLES)}")
-        seen = form.get(f"seen.{name}", "").split()
         resolution = what if call == "settle" else None
         content = _edited(form, name, seen) if call == "accept" else None
         try:
@@ -208,8 +205,22 @@ def decide(form: Form, session: Session, words: Words) -> str:
             _notify(session, "bad", str(error), id=name)
     if any(done.values()):
         sentences = [words(f"inbox.done_{what}", n=count) for what, count in done.items() if count]
-        _done(session, words("list.join").join(sentences), began, chosen[0][0])
-    return "/"
+        _done(session, words("list.join").join(sentences), began, next(iter(chosen)))
+    return form.get("back", "") if form.get("back", "").startswith("/?") else "/"
+
+
+def _chosen(form: Form) -> dict[str, tuple[str, list[str]]]:
+    """Return id -> (choice, stamps of what was shown), the items' own choices before those of their groups."""
+    chosen: dict[str, tuple[str, list[str]]] = {}
+    for field, what in form.items():
+        kind, _, name = field.partition(".")
+        if kind == "choice" and what:
+            chosen[name] = what, form.get(f"seen.{name}", "").split()
+        elif kind == "group" and what:
+            for stamps in form.get(f"members.{name}", "").split(";"):
+                if (memory := stamps.partition("@")[0]) and f"skip.{memory}" not in form:
+                    chosen.setdefault(memory, (what, stamps.split()))
+    return dict(list(chosen.items())[:ITEMS_MAX])
 
 
 def _edited(form: Form, name: str, seen: list[str]) -> str | None:

@@ -28,7 +28,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from memory_anchor.base.json_values import Record, items
+from memory_anchor.base.json_values import Record
 from memory_anchor.domain.errors import TABLE, BadInput, MemoryAnchorError, NotFound, Refused, Unavailable, report
 from memory_anchor.extensions.dashboard import actions, pages, wording
 from memory_anchor.extensions.dashboard.access import OPEN, SESSION, STATIC, Session, SessionGuard, Sessions, cookie_of
@@ -39,7 +39,7 @@ from memory_anchor.front.cli import link
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
 FORM_BYTES_MAX = 8 << 20
-FORM_FIELDS_MAX = 400
+FORM_FIELDS_MAX = 2_400
 YEAR_S = 365 * 24 * 3600
 NEW_VISIT_S = 30 * 60
 """A reader who comes back after this long sees what changed since the visit before."""
@@ -111,7 +111,7 @@ class Dashboard:
         return await self._shown(request, "inbox", partial(self._inbox_of, request, None))
 
     def _inbox_of(self, request: Request, form: pages.Query | None, words: Words) -> Page:
-        return pages.inbox(self._visits(request, words)[0], form)
+        return pages.inbox(dict(request.query_params), self._visits(request, words)[0], words, form)
 
     async def _memory(self, request: Request) -> Response:
         name, before = request.path_params["name"], request.query_params.get("before", "")
@@ -135,9 +135,8 @@ class Dashboard:
 
     async def _pulse(self, _: Request) -> Response:
         """Return the count of the inbox, a piece of a page that htmx polls."""
-        answer = await run_in_threadpool(actions.ask, "inbox", limit=pages.INBOX_SHOWN + 1)
-        count, most = len(items(answer["items"])), pages.INBOX_SHOWN
-        return HTMLResponse(f"{most}+" if count > most else str(count or ""))
+        answer = await run_in_threadpool(actions.ask, "inbox", limit=1)
+        return HTMLResponse(str(answer["total"] or ""))
 
     async def _opened(self, request: Request) -> Response:
         answer = self._html(request, "opened", {}, 200)
@@ -314,7 +313,7 @@ def _environment() -> Environment:
 def _warm() -> None:
     """Load the modules of the first page while its reader opens the link: half a second of CPU time."""
     with contextlib.suppress(MemoryAnchorError):  # the page itself says what is wrong
-        pages.inbox("")
+        pages.inbox({}, "", Words("en", zone="", now=datetime.now(UTC)))
 
 
 def serve(port: int, *, announce: Callable[[str], None]) -> None:

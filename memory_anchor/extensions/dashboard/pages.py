@@ -25,6 +25,10 @@ Query = Mapping[str, str]
 Page = Mapping[str, object]
 """A template's variables."""
 INBOX_SHOWN = 20
+GROUPED_BY = ("conversation", "agent", "project", "type")
+GROUPED_MAX = 1_000
+"""Items, the oldest, that are put into groups at once."""
+PAGE_DIGITS = 7
 CHANGES_SHOWN = 12
 SEARCH_LIMITS = (5, 10, 20, 50)
 TIMELINE_LIMITS = (100, 300, 1_000)
@@ -60,13 +64,24 @@ def pulse(newest: Sequence[Record]) -> Page:
     return {"state": state, "engine": engine, "key": key, "pause": pause, "last": last, "wrong": wrong}
 
 
-def inbox(seen: str, form: Query | None = None) -> Page:
+def inbox(query: Query, seen: str, words: Words, form: Query | None = None) -> Page:
     """Return what waits and what changed. form: fields of a form that was not carried out, shown again.
 
-    A choice is shown again only for the version it was made for.
+    What waits stands one by one, a page of `INBOX_SHOWN`, or, with `by`, in groups that are decided as a whole. A
+    choice is shown again only for the version it was made for.
     """
-    answer = actions.ask("inbox", limit=INBOX_SHOWN + 1)
-    waiting = [_waiting(item, form or {}) for item in records(answer["items"])]
+    by, group, page = query.get("by", ""), query.get("group"), _page_number(query)
+    by = by if by in GROUPED_BY else ""
+    grouped = bool(by) and group is None
+    if by:
+        answer = actions.ask("inbox", limit=GROUPED_MAX)
+        found = [item for item in records(answer["items"]) if group is None or _group_of(item, by) == group]
+        count = whole(answer["total"]) if group is None else len(found)
+    else:
+        answer = actions.ask("inbox", limit=INBOX_SHOWN, offset=(page - 1) * INBOX_SHOWN)
+        found, count = records(answer["items"]), whole(answer["total"])
+    single = _contradictions(found) if grouped else found
+    first = (page - 1) * INBOX_SHOWN if by and not grouped else 0
     newest, law = _newest(), actions.constitution()
     changed = [
         memory for memory in newest if not seen or wording.instant(text(memory["recorded_at"])) > wording.instant(seen)
@@ -76,9 +91,14 @@ def inbox(seen: str, form: Query | None = None) -> Page:
         for one in records(law["proposals"])
     ]
     return {
-        "items": waiting[:INBOX_SHOWN],
-        "more": len(waiting) > INBOX_SHOWN,
-        "waits": _how_many(len(waiting), whole(answer["waiting"])),
+        "items": [_waiting(item, form or {}) for item in single[first : first + INBOX_SHOWN]],
+        "groups": _groups(found, by, words) if grouped else [],
+        "by": by,
+        "group": group,
+        "grouped_by": GROUPED_BY,
+        "pages": wording.pages_of(count, INBOX_SHOWN, page) if not grouped else [],
+        "at_page": page,
+        "waits": str(answer["total"]),
         "law": {**law, "proposals": proposals},
         "pulse": pulse(newest),
         "changed": changed[:CHANGES_SHOWN],
@@ -88,9 +108,41 @@ def inbox(seen: str, form: Query | None = None) -> Page:
     }
 
 
-def _how_many(listed: int, pending: int) -> str:
-    """Return how many decisions wait: all that are pending, or those listed, "20+" where contradictions go on."""
-    return f"{INBOX_SHOWN}+" if listed > INBOX_SHOWN >= pending else str(max(listed, pending))
+def _page_number(query: Query) -> int:
+    number = query.get("page", "")
+    return max(1, int(number)) if number.isdecimal() and len(number) < PAGE_DIGITS else 1
+
+
+def _group_of(item: Record, by: str) -> str:
+    memory = record(item["memory"])
+    return str(memory.get("type", "") if by == "type" else record(memory["scope"]).get(by, ""))
+
+
+def _contradictions(items: Sequence[Record]) -> list[Record]:
+    return [item for item in items if record(item["memory"])["status"] != "pending"]
+
+
+def _groups(items: Sequence[Record], by: str, words: Words) -> list[Page]:
+    """Return the groups of what waits to be let in, the largest first; a contradiction is decided alone."""
+    groups: dict[str, list[Record]] = {}
+    for item in items:
+        if record(item["memory"])["status"] == "pending":
+            groups.setdefault(_group_of(item, by), []).append(item)
+    return [
+        {
+            "name": name,
+            "title": words.conversation([record(item["memory"]) for item in group]) if by == "conversation" else name,
+            "items": group,
+            "members": ";".join(_seen(item) for item in group),
+        }
+        for name, group in sorted(groups.items(), key=lambda one: -len(one[1]))
+    ]
+
+
+def _seen(item: Record) -> str:
+    """Return the stamps of what is shown of an item, its own memory's first."""
+    own, others = version_stamps([record(item["memory"])]), version_stamps(records(item["against"]))
+    return " ".join([*own, *others])
 
 
 def _author(by: str) -> tuple[str, str]:
@@ -100,11 +152,15 @@ def _author(by: str) -> tuple[str, str]:
 
 
 def _waiting(item: Record, form: Query) -> Page:
-    memory = record(item["memory"])
-    name, seen = memory["id"], " ".join(version_stamps([memory, *records(item["against"])]))
+    memory, seen = record(item["memory"]), _seen(item)
+    name = memory["id"]
     same = form.get(f"seen.{name}", "") == seen
     return {
         **item,
+        "sides": [
+            {**other, "parts": word_diff(text(other["content"]), text(memory["content"]))}
+            for other in records(item["against"])
+        ],
         "seen": seen,
         "choice": form.get(f"choice.{name}", "") if same else "",
         "text": form.get(f"text.{name}", memory["content"]) if same else memory["content"],

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -21,6 +22,7 @@ from memory_anchor.language.timespans import recency
 
 WORDS = Path(__file__).parent / "words"
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
+CONVERSATION_CHARS = 60
 SPANS = (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600), ("minute", 60))
 
 
@@ -102,6 +104,15 @@ class Words:
         back = (date.fromisoformat(self.day(self.now.isoformat())) - at).days
         return self(f"form.day_{back}", date=sentence) if back in (0, 1) else sentence
 
+    def conversation(self, memories: Sequence[Record]) -> str:
+        """Return what a conversation is called: who led it, on which day, and what was written of it first."""
+        first = min(memories, key=lambda memory: instant(str(memory.get("when") or memory["recorded_at"])))
+        scope, day = record(first["scope"]), self.day(str(first.get("when") or first["recorded_at"]))
+        if not scope.get("conversation"):
+            return self("timeline.no_talk")
+        agent, words = str(scope.get("agent") or ""), oneline(first["content"], CONVERSATION_CHARS)
+        return " · ".join(filter(None, (agent, self.date(day), words)))
+
     def clock(self, iso: str) -> str:
         return f"{instant(iso).astimezone(self._zone):%H:%M}"
 
@@ -145,6 +156,18 @@ def oneline(text: Json, most: int = 0) -> str:
     """Return stored text as one line, cut with an ellipsis to `most` characters."""
     line = visible(" ".join(str(text).split()))
     return line if not most or len(line) <= most else f"{line[: most - 1]}…"
+
+
+def pages_of(count: int, each: int, at: int) -> list[int]:
+    """Return the numbers of the pages that a page links to: the first, the last and those beside it; 0 for a gap.
+
+    >>> pages_of(90, 10, 5), pages_of(25, 20, 1), pages_of(3, 20, 1)
+    ([1, 0, 4, 5, 6, 0, 9], [1, 2], [])
+    """
+    last = -(-count // each)
+    near = [number for number in range(1, last + 1) if number in (1, last) or abs(number - at) <= 1]
+    gaps = [number for one, after in pairwise(near) for number in ((one, 0) if after > one + 1 else (one,))]
+    return [*gaps, near[-1]] if len(near) > 1 else []
 
 
 def by_day(memories: Sequence[Record], words: Words) -> list[tuple[str, list[tuple[str, list[Record]]]]]:

@@ -35,6 +35,7 @@
       choose(["accept"]);
       edit.querySelector("textarea").focus();
     },
+    u: () => location.assign("/undo"),
     "/": () => document.getElementById("find").focus(),
   };
 
