@@ -152,7 +152,7 @@ PROMISES: dict[str, Held] = {
         "`minimal` shows the memory group": (
             "test_pruning::test_the_tool_profile_narrows_step_by_step_and_keeps_what_the_messages_call",
         ),
-        "`memory_anchor.context.profiles.strict_schema": (
+        "`memory_anchor.extensions.prompts.profiles.strict_schema": (
             "test_strict_schema::test_a_name_that_another_name_asks_for_is_declared",
         ),
     },

@@ -42,6 +42,7 @@ from memory_anchor.domain.model import COLLECTIONS
 from memory_anchor.domain.ports import CollectionSpec, Entry
 from memory_anchor.domain.where import Where
 from memory_anchor.identity.keys import KeyRing
+from memory_anchor.identity.proposals import proposals_of
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.runtime.wire import VERSION
 from memory_anchor.upkeep.job_kit import pages
@@ -191,8 +192,6 @@ def _write_chunk(parts: Path, name: str, entries: list[Entry]) -> None:
 
 def _copy_files(core: Core, parts: Path) -> None:
     """Copy everything but the store: files are small, and replaced atomically or appended to."""
-    from memory_anchor.extensions.transfer.transfer_files import known_projects, proposals_of
-
     skipped = ("store", SNAPSHOT_FILE, ROWS_FILE)  # the store is exported; derived files are not backed up
     for path in sorted(core.data_dir.iterdir()):
         if not _belongs(path.name) or path.name in skipped:
@@ -203,7 +202,7 @@ def _copy_files(core: Core, parts: Path) -> None:
                 continue
             (parts / "files" / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             shutil.copyfile(file, parts / "files" / name)
-    for project, aliases in known_projects(core.data_dir).items():
+    for project, aliases in core.projects.all().items():
         for proposal, content in proposals_of(core.data_dir, project, aliases).items():
             copy = parts / "files" / "imported" / "proposals" / project / f"{proposal}.yaml"
             copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

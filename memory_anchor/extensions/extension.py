@@ -7,16 +7,17 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import typer
 
+    from memory_anchor.admin.merges import ProjectBelongings
     from memory_anchor.admin.purge import Holder
     from memory_anchor.base.json_values import Json, Record
     from memory_anchor.context.context import ContextSources
-    from memory_anchor.domain.model import RetrievedSnippet
-    from memory_anchor.extensions.transfer.transfer import ProjectBelongings
+    from memory_anchor.domain.model import Actor, RetrievedSnippet, SearchAnswer, WriteOutcome
+    from memory_anchor.domain.requests.fields import BaseRequest
     from memory_anchor.front.rows import Row
     from memory_anchor.identity.keys import Signer
     from memory_anchor.process.wiring import Core
@@ -27,12 +28,23 @@ if TYPE_CHECKING:
     """The process, who asks in which project, and the arguments -> the answer as JSON."""
 
 
+R = TypeVar("R", bound="BaseRequest")
+
+
+class ServedMemory(Protocol):
+    """A memory elsewhere that searches ask first and that writes are sent to; `local` is the use case here."""
+
+    def search(self, actor: Actor, request: R, local: Callable[[R], SearchAnswer]) -> SearchAnswer: ...
+    def queue(self, actor: Actor, path: str, request: BaseRequest, outcome: WriteOutcome) -> WriteOutcome: ...
+    def forget(self, actor: Actor, request: R, local: Callable[[R], WriteOutcome]) -> WriteOutcome: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
     """What an extension does in one process.
 
-    part: what its own use cases and calls work with. jobs: joined to the scheduler's. on_hook: told of each lifecycle
-    event of a client, before it is answered; it must not wait.
+    part: what its own use cases and calls work with. remote: a memory that is asked before this one. jobs: joined to
+    the scheduler's. on_hook: told of each lifecycle event of a client, before it is answered; it must not wait.
     begin, end: the process works by itself, or does not any more; close: nothing asks it any more. idle: does a little
     when no memory waits, and returns how much. invalidate: something was written past its caches.
     context: adds to what a context is made of. passages: what it knows about a search that found no memory.
@@ -41,7 +53,8 @@ class Running:
     ask for.
     """
 
-    part: object
+    part: object = None
+    remote: ServedMemory | None = None
     jobs: Sequence[Job] = ()
     on_hook: Callable[[str], None] = lambda _: None
     begin: Callable[[], None] = lambda: None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from memory_anchor.adapters.system import clock_set_to
 from memory_anchor.base.hashing import stable_hash
-from memory_anchor.base.json_values import Json, Record, items, kind_of, optional_text
+from memory_anchor.base.json_values import Json, Record, items, optional_text
 from memory_anchor.context.context_reports import owner_of
 from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.domain.requests import checks
-from memory_anchor.domain.requests.requests import AssemblePrompt, CreateBackup, ReadStats
+from memory_anchor.domain.requests.requests import CreateBackup, ReadStats
 from memory_anchor.extensions import installed
 from memory_anchor.front import views
 from memory_anchor.front.callers import actor_from
@@ -164,22 +164,6 @@ def jobs_list(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Recor
 def context_reports(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     reports = core.reports.list(owner_of(anchor.actor.scope))
     return {"reports": [{"id": id, "recorded_at": at.isoformat()} for id, at in reports]}
-
-
-@call
-def assemble(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
-    prompt = given.get("prompt")
-    if not isinstance(prompt, Mapping):
-        raise BadInput(f"a prompt is {kind_of(prompt)}; allowed is an object with messages and tools")
-    built = anchor.assemble(AssemblePrompt.read(prompt, "a prompt"))
-    return {
-        "messages": built.messages,
-        "tools": built.tools,
-        "text": built.text,
-        "report": views.report(built.report, reader=anchor.actor.scope),
-        "report_id": built.report_id,
-        "notes": list(built.notes),
-    }
 
 
 @call

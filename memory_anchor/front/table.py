@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.base.json_values import Json, Record, parsed
 from memory_anchor.domain.model import Memory, WriteMode, WriteOutcome
-from memory_anchor.domain.requests import moving_requests as moved
 from memory_anchor.domain.requests import requests as asks
 from memory_anchor.extensions import installed
 from memory_anchor.front import views
@@ -203,9 +202,9 @@ ROWS: Mapping[str, Row] = {
         row("jobs_switch", asks.SwitchJobs, lambda anchor, asked: anchor.maintenance.switch_jobs(asked), as_is),
         row("context_report", asks.ReadReport, lambda anchor, asked: anchor.maintenance.report(asked), _report),
         row("reindex", asks.ReindexStore, lambda anchor, asked: anchor.maintenance.reindex(asked), as_is),
-        row("projects_list", moved.ListProjects, lambda anchor, asked: anchor.maintenance.projects(asked), as_is),
-        row("projects_link", moved.LinkProject, lambda anchor, asked: anchor.maintenance.link(asked), as_is),
-        row("projects_merge", moved.MergeProjects, lambda anchor, asked: anchor.maintenance.merge(asked), as_is),
+        row("projects_list", asks.ListProjects, lambda anchor, asked: anchor.maintenance.projects(asked), as_is),
+        row("projects_link", asks.LinkProject, lambda anchor, asked: anchor.maintenance.link(asked), as_is),
+        row("projects_merge", asks.MergeProjects, lambda anchor, asked: anchor.maintenance.merge(asked), as_is),
         *(one for extension in installed() for one in extension.rows()),
     )
 }

@@ -7,6 +7,7 @@ a link (of the file or its folder), and an unreadable one is reported while the 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -53,6 +54,8 @@ MAX_REJECTED = 10_000
 MAX_REJECTED_BYTES = 20_000_000
 Voter = Callable[[str, str], Approver | None]
 MAX_READ = 1_000
+IMPORTED = "imported"
+"""Folder of the data directory for what an import brought and no folder here takes."""
 MAX_LISTED = 10_000
 """Names in the folder that are read."""
 MAX_FILE_BYTES = MAX_BYTES + 100_000
@@ -361,3 +364,25 @@ def _at(record: Mapping[str, Json], name: str) -> datetime:
     if at.tzinfo is None:
         raise ValueError(f"{name} has no zone")
     return at.astimezone(UTC)
+
+
+def proposals_of(data_dir: Path, project: str, aliases: tuple[str, ...]) -> dict[str, str]:
+    """Return proposal id -> its file's text; the project's own folders win over what an import stored apart."""
+    folders = [(data_dir, PurePath(IMPORTED, "proposals", project))]
+    folders += [(Path(alias.removeprefix("path:")), FOLDER) for alias in aliases if alias.startswith("path:")]
+    proposals: dict[str, str] = {}
+    for root, folder in folders:
+        with contextlib.suppress(OSError):  # a folder that is gone, or a link, which is not followed
+            for file in nofollow.walk(root, folder, most=MAX_LISTED, depth=1):
+                name = PurePath(file.ref)
+                content = _proposal_text(root, file.ref) if name.suffix == ".yaml" and not file.problem else None
+                if content is not None and PROPOSAL_ID.fullmatch(name.stem):
+                    proposals[name.stem] = content
+    return proposals
+
+
+def _proposal_text(root: Path, ref: str) -> str | None:
+    try:
+        return (nofollow.read(root, ref, most_bytes=MAX_FILE_BYTES) or b"").decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -7,7 +7,6 @@ the caller took the directory lock; the embedder's model is loaded by its first 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -23,7 +22,7 @@ from memory_anchor.adapters.embedders import (
 )
 from memory_anchor.adapters.restoring import finish_restore
 from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE, SnapshotFile
-from memory_anchor.adapters.system import SettableClock, SystemClock, new_token
+from memory_anchor.adapters.system import SettableClock, SystemClock
 from memory_anchor.base.durability import Durability
 from memory_anchor.base.files import make_private
 from memory_anchor.base.json_values import Json
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from memory_anchor.adapters.qdrant_layout import Layout
     from memory_anchor.adapters.qdrant_link import Access
     from memory_anchor.adapters.working_copy import WorkingCopy
-    from memory_anchor.extensions.service.remote import RemoteMemory
 
 
 def build_core(
@@ -117,19 +115,8 @@ def build_core(
         snapshot=SnapshotFile(data_dir / SNAPSHOT_FILE) if opened.kind == "edge" else None,
         rows=SnapshotFile(data_dir / ROWS_FILE),
         shared=shared,
-        remote=_remote(settings, data_dir),
     )
     return Core(settings, data_dir=data_dir, adapters=adapters)
-
-
-def _remote(settings: Settings, data_dir: Path) -> RemoteMemory | None:
-    """Return the served memory that is asked first, None where the settings name none. Raises BadInput."""
-    remote = settings.remote
-    if not remote.url:
-        return None
-    from memory_anchor.extensions.service.remote import RemoteMemory
-
-    return RemoteMemory(remote, data_dir, new_token=new_token, monotonic=time.monotonic)
 
 
 def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> MemoryStore:

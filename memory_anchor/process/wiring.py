@@ -102,7 +102,6 @@ from memory_anchor.use_cases.writes import session_text
 
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import Matrix
-    from memory_anchor.extensions.service.remote import RemoteMemory
 
 log = logging.getLogger("memory_anchor")
 PROJECTS_KEPT = 64
@@ -126,7 +125,7 @@ class Adapters:
     local, prompt: embedders beside one behind an API, see `query_embedder`. model_named: a model by its name (default:
     always `model`). test_clock: this store was made for checks, which may move its time. snapshot, rows: see
     `recall.index` and `recall.nearness`. shared: what replicas of one service share, None for a process that works
-    alone. remote: a served memory that is asked first.
+    alone.
     """
 
     store: MemoryStore
@@ -141,7 +140,6 @@ class Adapters:
     snapshot: Snapshot | None = None
     rows: Snapshot | None = None
     shared: tuple[SharedRecords, Sharing] | None = None
-    remote: RemoteMemory | None = None
 
 
 class Core:
@@ -258,7 +256,6 @@ class Core:
             tag_neighbours=tags,
             recalled_together=recalled,
             answers=FirstAnswers(self.data_dir / FOLDER, self.records if self.shared else None),
-            remote=adapters.remote,
             project_note=self.projects.note,
             turn_of_request=RequestTurns(self.records).of if self.shared else lambda _: nullcontext(),
         )
@@ -325,7 +322,7 @@ class Core:
         actor = replace(actor, scope=scope, project_dir=root)
         home = rules_folder(scope, root, local_account=self.settings.scope.account)
         project = self.project_for(home, root, scope.account)
-        return MemoryAnchor(self.services, project, actor, self._context_builder, self)
+        return MemoryAnchor(self.services, project, actor, self)
 
     def _joined(self, project_id: str, folder: str, why: str) -> None:
         """Record that a folder belongs to a known project and now uses its memory."""
@@ -520,7 +517,7 @@ class Core:
     def _paused(self) -> bool:
         return self.settings.paused or pause_of(self.data_dir, self.clock.now()) is not None
 
-    def _context_builder(self, anchor: MemoryAnchor) -> ContextBuilder:
+    def context_builder(self, anchor: MemoryAnchor) -> ContextBuilder:
         """Return a builder that reads as this caller, in this caller's zone."""
 
         def search(query: str, layers: Sequence[Layer], limit: int) -> SearchAnswer:

@@ -1,7 +1,7 @@
 """MemoryAnchor: the door of every front end, for one caller (`Actor`) in one project.
 
 It is cheap to make, so each request gets its own. Its methods are what agents ask of the layers; the rest is in its
-parts (`curation`, `maintenance`, `moving`, `knowledge`, `lore`), which share one process's services (`Services`) and
+parts (`curation`, `maintenance`), which share one process's services (`Services`) and
 one project's settings (`Project`). A use case takes its request model, or the model's fields, and returns domain
 values, which front ends format.
 """
@@ -16,7 +16,7 @@ from functools import cache, cached_property, partial
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
-from memory_anchor.context.context import BuiltContext, ContextBuilder
+from memory_anchor.context.context import BuiltContext
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import (
     HISTORY,
@@ -42,7 +42,6 @@ from memory_anchor.domain.requests import requests
 from memory_anchor.domain.requests.fields import Moment, use_case
 from memory_anchor.domain.versions import parse_version_id
 from memory_anchor.domain.where import OneOf, Where
-from memory_anchor.extensions.prompts.assembly import AssembledContext, PromptAssembler
 from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.conversation_learning import KNOWN_MAX, CandidateOutcome, Extract, Extracted, extract_through
 from memory_anchor.ingest.messages import Message, conversation, fold
@@ -60,7 +59,7 @@ from memory_anchor.settings import AgentSettings
 from memory_anchor.upkeep import history as versions_of
 from memory_anchor.use_cases.curation import Curation
 from memory_anchor.use_cases.due import DATED_MAX, DUE, READ, DueFile, DueMemory, due_of
-from memory_anchor.use_cases.maintenance import Maintenance, Moving
+from memory_anchor.use_cases.maintenance import Maintenance
 from memory_anchor.use_cases.services import Process, Project, Services
 from memory_anchor.use_cases.used_memories import USED_MEMORIES_FILE, UsedMemories
 from memory_anchor.use_cases.writes import STORED_LAYERS, Writes
@@ -172,8 +171,7 @@ class MemoryAnchor:
     services: Services
     project: Project
     actor: Actor
-    _context: Callable[..., ContextBuilder]
-    _process: Process
+    process: Process
 
     @cached_property
     def writes(self) -> Writes:
@@ -189,11 +187,7 @@ class MemoryAnchor:
 
     @cached_property
     def maintenance(self) -> Maintenance:
-        return Maintenance(self.writes, self._process)
-
-    @cached_property
-    def moving(self) -> Moving:
-        return Moving(self.writes, self._process)
+        return Maintenance(self.writes, self.process)
 
     @property
     def agent_settings(self) -> AgentSettings:
@@ -441,23 +435,11 @@ class MemoryAnchor:
     @use_case(requests.BuildContext)
     def build_context(self, request: requests.BuildContext) -> BuiltContext:
         """Return the context for a task within a token budget, with its cost report."""
-        return self._context(self).build(request.task, request.budget_tokens)
+        return self.process.context_builder(self).build(request.task, request.budget_tokens)
 
     def context_within(self, request: requests.BuildContext, size: Callable[[BuiltContext], int]) -> BuiltContext:
         """Return the context such that the whole answer, as `size` counts it, keeps the budget."""
-        return self._context(self).build(request.task, request.budget_tokens, size)
-
-    @use_case(requests.AssemblePrompt)
-    def assemble(self, request: requests.AssemblePrompt) -> AssembledContext:
-        """Return a prompt that fits its window, with its context and cost report. Raises BadInput."""
-        return PromptAssembler(self._context(self)).assemble(
-            request.messages,
-            request.tools,
-            context_window_tokens=request.context_window_tokens,
-            reserved_output_tokens=request.reserved_output_tokens,
-            task=request.task,
-            strict_tools=request.strict_tools,
-        )
+        return self.process.context_builder(self).build(request.task, request.budget_tokens, size)
 
     @use_case(requests.RememberConversation)
     def remember_conversation(self, request: requests.RememberConversation) -> tuple[list[CandidateOutcome], list[str]]:
@@ -476,7 +458,3 @@ class MemoryAnchor:
         """Archive a memory: out of every search, restorable, nothing erased."""
         remote, forget = self.services.remote, self.writes.forget
         return forget(request) if remote is None else remote.forget(self.actor, request, forget)
-
-    # --- looking after --------------------------------------------------------------------------------------------
-
-    # --- knowledge --------------------------------------------------------------------------------------------------

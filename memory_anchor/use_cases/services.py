@@ -49,7 +49,9 @@ from memory_anchor.upkeep.jobs import Scheduler
 from memory_anchor.upkeep.statistics import UsageBuffer
 
 if TYPE_CHECKING:
-    from memory_anchor.extensions.service.remote import RemoteMemory
+    from memory_anchor.context.context import ContextBuilder
+    from memory_anchor.extensions.extension import ServedMemory
+    from memory_anchor.use_cases.memory import MemoryAnchor
 
 CONVERSATIONS_KEPT = 500
 PROMPTS_KEPT = 3
@@ -118,8 +120,11 @@ class Services:
     recent_prompts: RecentPrompts = field(default_factory=RecentPrompts)
     extensions: dict[str, Running] = field(default_factory=dict)
     """What each extension does in this process, by its name."""
-    remote: RemoteMemory | None = None
-    """A served memory that is asked first; None for a memory that works alone."""
+
+    @property
+    def remote(self) -> ServedMemory | None:
+        """A served memory that is asked first; None for a memory that works alone."""
+        return next((one.remote for one in self.extensions.values() if one.remote is not None), None)
 
     def invalidate_caches(self) -> None:
         """Drop what searches keep of the store: something was written past them."""
@@ -136,6 +141,10 @@ class Process(Protocol):
     projects: Projects
     reports: ContextReports
     records: SharedRecords
+
+    def context_builder(self, anchor: MemoryAnchor, /) -> ContextBuilder:
+        """Return a builder that reads as this caller, in this caller's zone."""
+        ...
 
     def enable_jobs(self, on: bool) -> None:
         """Run due jobs by itself, or only when one is started by name; remembered over restarts."""

@@ -17,6 +17,7 @@ from agent import Agent
 from mcp import Client
 
 from memory_anchor.domain.model import Actor, Scope
+from memory_anchor.extensions.prompts.assembly import assemble
 from memory_anchor.front import calls
 from memory_anchor.front.mcp_server import build_server
 from memory_anchor.hooks.hooks import EVENTS, Hooks
@@ -80,7 +81,7 @@ def test_no_hook_and_no_call_tells_an_unapproved_file(core: Core, cloned: Path) 
         for source in ("startup", "resume", "clear", "compact")
     ]
     prompt = {"messages": [{"role": "user", "content": "what is the goal of this project?"}]}
-    told.append(repr(anchor.assemble(**prompt)))
+    told.append(repr(assemble(anchor, **prompt)))
     told.append(repr(anchor.build_context("what is the goal?")))
     preamble = Preamble(project_dir=str(cloned))
     told.append(json.dumps(calls.run(core, preamble, "constitution", {})))

@@ -9,6 +9,7 @@ from typing import Any
 
 from memory_anchor.domain.model import Actor, Layer
 from memory_anchor.domain.ports import Entry
+from memory_anchor.extensions.prompts.assembly import assemble
 from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
@@ -31,7 +32,7 @@ def plant(core: Core, actor: Actor) -> None:
 def told(core: Core, actor: Actor) -> str:
     anchor = core.anchor(actor)
     found = anchor.search("deploys production", layers=["identity_schema"])
-    whole = anchor.assemble(**{"messages": [{"role": "user", "content": "how are deploys done?"}]})
+    whole = assemble(anchor, **{"messages": [{"role": "user", "content": "how are deploys done?"}]})
     return repr([anchor.constitution(), found, anchor.build_context("how are deploys done?").text, whole.text])
 
 

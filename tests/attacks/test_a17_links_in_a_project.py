@@ -12,9 +12,8 @@ import pytest
 from memory_anchor.admin.purge import _human_files
 from memory_anchor.domain.errors import MemoryAnchorError
 from memory_anchor.domain.model import Actor, ProposalAction
-from memory_anchor.extensions.transfer.transfer_files import proposals_of
 from memory_anchor.identity.identity_schema import IdentitySchema
-from memory_anchor.identity.proposals import FOLDER
+from memory_anchor.identity.proposals import FOLDER, proposals_of
 from memory_anchor.process.wiring import Core
 
 PASSPHRASE = "correct horse battery staple"

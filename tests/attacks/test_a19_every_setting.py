@@ -27,6 +27,7 @@ from memory_anchor.admin import backup
 from memory_anchor.domain.errors import MemoryAnchorError
 from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.extensions.knowledge.use_cases import knowledge_of
+from memory_anchor.extensions.prompts.assembly import assemble
 from memory_anchor.extensions.service.http_api import build_http
 from memory_anchor.extensions.service.remote import RemoteLink
 from memory_anchor.front.table import ROWS
@@ -295,7 +296,7 @@ def through_each_layer(world: World) -> None:
     world.anchor.search(f"how do deploys go; {SAID}", tags=[SECRET])
     world.anchor.search_events(query=SAID, where=SAID, who=[SAID])
     world.anchor.build_context(f"move the mirror; {SAID}")
-    world.anchor.assemble(messages=[{"role": "user", "content": SAID}], task=SAID)
+    assemble(world.anchor, messages=[{"role": "user", "content": SAID}], task=SAID)
     world.anchor.why_not(fact.id, query=SAID)
     refused(world.anchor.propose, content=f"Never print it: {SAID}", reason=SAID)
     messages = [

@@ -20,6 +20,7 @@ from serving import DEADLINE_S, Served
 from memory_anchor.domain.errors import Refused, Unavailable
 from memory_anchor.domain.model import Actor
 from memory_anchor.extensions.knowledge.use_cases import library_of
+from memory_anchor.extensions.prompts import assembly
 from memory_anchor.extensions.service import http_access, http_api
 from memory_anchor.extensions.service.http_access import is_loopback
 from memory_anchor.extensions.service.http_api import build_http
@@ -27,7 +28,6 @@ from memory_anchor.extensions.service.keys import KeyFile
 from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
-from memory_anchor.use_cases.memory import MemoryAnchor
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - only named here; the socket is bound to loopback
 SECRET = "path-secret"
@@ -316,7 +316,7 @@ def test_a_bug_answers_500_and_quotes_nothing(
     def broken(anchor: Any, prompt: Any) -> Any:
         raise KeyError("my diary")
 
-    monkeypatch.setattr(MemoryAnchor, "assemble", broken)
+    monkeypatch.setattr(assembly, "assemble", broken)
     answer = served.ask("POST", "/v1/context", headers=LOCAL, json={"account_id": "local", "messages": []})
     assert (answer.status_code, answer.json()["code"]) == (500, "failure")
     assert "diary" not in answer.text

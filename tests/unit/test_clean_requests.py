@@ -6,6 +6,7 @@ import base64
 import json
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,13 +15,14 @@ import pytest
 from devicekit import Laptop, every_version, settled, texts_of
 from pydantic import TypeAdapter, ValidationError
 
+from memory_anchor import extensions
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import Caller
-from memory_anchor.domain.requests import knowledge_requests, moving_requests
 from memory_anchor.domain.requests import requests as asks
 from memory_anchor.domain.requests.fields import BaseRequest
 from memory_anchor.domain.rights import purge_digest
+from memory_anchor.extensions.knowledge.requests import KnowledgePush
 from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.ingest.writing import FactDraft
 from memory_anchor.process.wiring import Core
@@ -43,8 +45,11 @@ EXACT = {
 """Why a field stays as it was given -> its fields, with their request where others of the name are clean."""
 
 
+BRING_REQUESTS = sorted(path.parent.name for path in Path(extensions.__file__).parent.glob("*/requests.py"))
+
+
 def every_request() -> list[type[BaseRequest]]:
-    for module in (asks, knowledge_requests, moving_requests):
+    for module in (asks, *(import_module(f"memory_anchor.extensions.{name}.requests") for name in BRING_REQUESTS)):
         assert module
     found, waiting = [], [BaseRequest]
     while waiting:
@@ -111,9 +116,9 @@ BODIES: list[tuple[type[BaseRequest], dict[str, Any]]] = [
     ),
     (asks.ForgetMemory, {"id": TOKEN, "reason": SAID}),
     (asks.RememberConversation, {"messages": [{"role": "user", "content": SAID, "password": "hunter2secret"}]}),
-    (knowledge_requests.KnowledgePush, {"name": f"https://a.example/?token={TOKEN}", "text": SAID, "into": "docs"}),
-    (knowledge_requests.KnowledgePush, {"name": "a.md", "base64": base64.b64encode(SAID.encode()).decode()}),
-    (knowledge_requests.KnowledgePush, {"name": "a.pdf", "base64": base64.b64encode(b"%PDF\xff\xfe\x00" * 9).decode()}),
+    (KnowledgePush, {"name": f"https://a.example/?token={TOKEN}", "text": SAID, "into": "docs"}),
+    (KnowledgePush, {"name": "a.md", "base64": base64.b64encode(SAID.encode()).decode()}),
+    (KnowledgePush, {"name": "a.pdf", "base64": base64.b64encode(b"%PDF\xff\xfe\x00" * 9).decode()}),
 ]
 
 

@@ -16,9 +16,13 @@ from serving import Served, bearer, core_to_serve, key_for
 
 from memory_anchor.base.json_schema import schema_of
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.domain.requests import knowledge_requests, moving_requests, requests
+from memory_anchor.domain.requests import requests
 from memory_anchor.domain.requests.fields import BaseRequest
+from memory_anchor.extensions.knowledge import requests as of_knowledge
+from memory_anchor.extensions.lorebook import requests as of_lorebooks
+from memory_anchor.extensions.prompts import requests as of_prompts
 from memory_anchor.extensions.service.http_api import build_http
+from memory_anchor.extensions.transfer import requests as of_transfer
 from memory_anchor.front.mcp_server import build_server
 from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock
@@ -26,7 +30,7 @@ from memory_anchor.testing import ManualClock
 MODELS = sorted(
     {
         model
-        for module in (requests, knowledge_requests, moving_requests)
+        for module in (requests, of_knowledge, of_lorebooks, of_prompts, of_transfer)
         for model in vars(module).values()
         if isinstance(model, type) and issubclass(model, BaseRequest)
     },

@@ -10,6 +10,7 @@ import pytest
 from memory_anchor.context.context_reports import owner_of
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.extensions.prompts.assembly import assemble
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -50,7 +51,7 @@ def test_a_whole_prompt_gets_its_context(core: Core, remembered: MemoryAnchor) -
         "reserved_output_tokens": 1000,
     }
 
-    made = remembered.assemble(**prompt)
+    made = assemble(remembered, **prompt)
 
     assert made.messages == prompt["messages"]
     assert FACT in made.text
@@ -62,10 +63,10 @@ def test_a_message_with_a_nul_or_of_blanks_is_searched_for_without_harm(core: Co
     """What a tool or a paste put into a conversation never refuses a prompt its context."""
     for text in ("why Qdrant\x00?", "=" * 20_000, "  \n ", '"' * 300):
         prompt = {"messages": [{"role": "user", "content": text}], "context_window_tokens": 8000}
-        assert remembered.assemble(**prompt).report.decisions == ()
+        assert assemble(remembered, **prompt).report.decisions == ()
 
 
 def test_a_prompt_that_cannot_be_read_is_refused(core: Core, remembered: MemoryAnchor) -> None:
     """Bad messages are the caller's to mend."""
     with pytest.raises(BadInput, match=r"messages\[0\]\.role"):
-        remembered.assemble(**{"messages": [{"role": "x", "content": ""}], "context_window_tokens": 100})
+        assemble(remembered, **{"messages": [{"role": "x", "content": ""}], "context_window_tokens": 100})

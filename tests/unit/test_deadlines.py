@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.language.deadlines import deadline
-from memory_anchor.language.due_dates import _said
+from memory_anchor.language.due_dates import _said, deadline
 
 WRITTEN = datetime(2026, 3, 11, 10, tzinfo=UTC)
 """A Wednesday."""

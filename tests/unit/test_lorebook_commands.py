@@ -18,6 +18,7 @@ from memory_anchor.domain.model import Actor, Caller, Trust
 from memory_anchor.domain.rights import purge_digest
 from memory_anchor.extensions.lorebook.lorebooks import books_of
 from memory_anchor.extensions.lorebook.use_cases import lore_of
+from memory_anchor.extensions.prompts.assembly import assemble
 from memory_anchor.identity.keys import Signer
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -211,7 +212,7 @@ def test_a_damaged_book_is_named_and_the_others_are_scanned(harbour: MemoryAncho
 
 def test_purging_a_text_takes_the_book_that_holds_it(core: Core, agent: Actor, harbour: MemoryAnchor) -> None:
     """Rule lore.purge: from disk and from memory."""
-    of_conversation(core, agent, "c1").assemble(messages=turns("deploy"), context_window_tokens=8_000)
+    assemble(of_conversation(core, agent, "c1"), messages=turns("deploy"), context_window_tokens=8_000)
     human = core.anchor(replace(agent, caller=Caller.HUMAN))
     text = "Deploys go out on Tuesdays."
     human.maintenance.purge(text=text, seen=purge_digest(human.maintenance.preview_purge(text=text)["memories"]))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from cases import by_result
 
-from memory_anchor.context.profiles import PROFILES, group_of, narrow, read_tools, strict_schema
 from memory_anchor.domain.errors import BadInput
+from memory_anchor.extensions.prompts.profiles import PROFILES, group_of, narrow, read_tools, strict_schema
 from memory_anchor.language.tokens import count_tokens
 
 ANTHROPIC = {"name": "read_file", "description": "Read", "input_schema": {"type": "object"}}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters.projects import Projects
+from memory_anchor.admin.merges import Merges
 from memory_anchor.domain.errors import BadInput, NotFound, Refused
 from memory_anchor.domain.model import Actor, Caller
-from memory_anchor.extensions.transfer.transfer import Merges
 from memory_anchor.front.calls import CALLS
 from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock, ephemeral_core
@@ -122,7 +122,7 @@ def test_a_merge_that_was_killed_is_finished_by_the_next_start(
     source, target = old.actor.scope.project, new.actor.scope.project
     merges = Merges(core.data_dir, core.services.store, core.services.records.lock)
     merge = merges.begin(source, target, core.projects.known(source).aliases)
-    monkeypatch.setattr("memory_anchor.extensions.transfer.transfer.MERGED_AT_ONCE", 2)
+    monkeypatch.setattr("memory_anchor.admin.merges.MERGED_AT_ONCE", 2)
     put = core.services.store.put
     calls: list[int] = []
 

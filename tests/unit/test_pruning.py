@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.domain.requests.requests import AssemblePrompt
 from memory_anchor.extensions.prompts.assembly import AssembledContext, PromptAssembler, PrunePolicy, soft_trim
+from memory_anchor.extensions.prompts.requests import AssemblePrompt
 from memory_anchor.language.tokens import count_tokens
 
 OUTPUT = "\n".join(f"{n:04d} tests/unit/test_store.py::test_case_{n} PASSED" for n in range(120))

@@ -12,6 +12,7 @@ from memory_anchor.base.json_schema import schema_of
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.requests import requests as asks
 from memory_anchor.domain.requests.fields import BaseRequest, Moment, tool_schema
+from memory_anchor.extensions.transfer.requests import ImportedLine
 from memory_anchor.front.cli import care, memories
 from memory_anchor.front.cli.generated import Command
 from memory_anchor.front.table import ROWS
@@ -87,7 +88,7 @@ def test_a_request_tells_itself_from_others_by_what_was_asked() -> None:
 
 def test_a_line_of_an_import_claims_nothing_but_what_counts() -> None:
     """Attack A28: ids, states, origins and requests of a foreign line are nobody's to claim."""
-    line = asks.ImportedLine.read(
+    line = ImportedLine.read(
         {"content": "x", "id": "m1", "origin": "human", "request_id": "r", "pinned": True}, "line 1"
     )
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from memory_anchor.context.profiles import DEPTH_MAX, NODES_MAX, strict_schema
 from memory_anchor.domain.errors import BadInput
+from memory_anchor.extensions.prompts.profiles import DEPTH_MAX, NODES_MAX, strict_schema
 
 
 def accepts(schema: Any, value: Any) -> bool:

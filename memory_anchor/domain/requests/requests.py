@@ -11,7 +11,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Annotated, Literal, Self, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.model import DEFAULT_IMPORTANCE, LAYER_OF_TYPE, Layer, MemoryType, ProposalAction
@@ -63,6 +63,7 @@ from memory_anchor.domain.requests.fields import (
     Text,
     When,
     arg,
+    from_json,
 )
 
 SEARCH_LIMIT_MAX = 50
@@ -72,23 +73,19 @@ LIST_LIMIT_MAX = 1_000
 DUE_DAYS_MAX = 366
 TASK_MAX = 8_000
 BUDGET_MAX = 200_000
-WINDOW_TOKENS, WINDOW_MAX = 200_000, 100_000_000
 L1_TTL_S, L1_TTL_S_MAX = 3_600, 86_400
 VERSION_MAX = 1_000_000
 HISTORY_LIMIT, HISTORY_LIMIT_MAX = 200, 1_000
 PURGED_MAX = 100
-FILE_CONTENT_MAX = 14_000_000
-"""10 MB in base64."""
 
 ENTRY_FIELDS = frozenset(("sentiment", "decay", "sources", "scope", "author", "written_at"))
 """Further fields of the strategy's memory entry and observation; tools accept them without listing them."""
-NOT_OFFERED_FOR_EVENTS = frozenset(("key", "importance", "visibility"))
-"""Fields of an event that neither a tool nor a command offers."""
 IMPORTED_FIELDS = frozenset(("content", "type", "layer", "key", "tags", "importance", "confidence", "visibility")) | {
     *("when", "where", "who", "cites")
 }
-
-FileContent = Annotated[str, Exact(FILE_CONTENT_MAX)]
+"""What a line of another tool's export may say of a memory."""
+NOT_OFFERED_FOR_EVENTS = frozenset(("key", "importance", "visibility"))
+"""Fields of an event that neither a tool nor a command offers."""
 
 
 def _types_of(layer: Layer, default: MemoryType) -> str:
@@ -188,22 +185,6 @@ class LogEvent(WriteRequest):
     who: People = arg((), tool="")
     ttl_days: Annotated[Integer, Field(ge=0, le=TTL_DAYS_MAX)] | None = arg(None, "0: for ever.", tool="0: for ever")
     type: AnyType = arg(MemoryType.EVENT, tool=_types_of(Layer.EVENT_LOG, MemoryType.EVENT))
-
-
-class ImportedLine(SaveMemory, LogEvent):
-    """A line of another tool's export: the fields that are taken from it; the rest is ignored.
-
-    when: of a fact, since when it holds. cites: its source, `mem0:ab12` or an address.
-    """
-
-    unlisted = frozenset({"cites"})
-
-    cites: Files = arg(())
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_fields(cls, given: dict[str, object]) -> dict[str, object]:
-        return {name: value for name, value in given.items() if name in IMPORTED_FIELDS}
 
 
 class PromoteToFact(BaseRequest):
@@ -467,27 +448,6 @@ class ReadReport(BaseRequest):
     id: Label = arg("", "A report's id; without one, the reports that are kept.")
 
 
-class AssemblePrompt(BaseRequest):
-    """Complete a whole prompt with what memory knows for its task, within the model's window."""
-
-    messages: Messages = arg((), "{role, content, ...} in order, as the model's API takes them.")
-    tools: Messages = arg(None, "As the model's API takes them.")
-    context_window_tokens: Annotated[Integer, Field(ge=1, le=WINDOW_MAX)] = arg(WINDOW_TOKENS)
-    reserved_output_tokens: Annotated[Integer, Field(ge=0, le=WINDOW_MAX)] = arg(0)
-    task: Annotated[str, Text(TASK_MAX, 0)] = arg("", "What memory is searched for; default: the user's last message.")
-    strict_tools: Flag = arg(False, "Make the tools' argument schemas strict.")
-
-
-class PromptOverHttp(AssemblePrompt):
-    """A prompt of one account, which the credential must be bound to; one that comes by a key need not name it."""
-
-    account_id: Name = arg("")
-    user_id: Name = arg("")
-    conversation_id: Name = arg("")
-    project_id: Name = arg("")
-    agent_id: Name = arg("")
-
-
 class ReindexStore(BaseRequest):
     """Continue rebuilding words, indexes and (with `vectors`) vectors for a short time, while searches run."""
 
@@ -500,36 +460,32 @@ class CreateBackup(BaseRequest):
     file: Path = arg()
 
 
-class AddLorebook(BaseRequest):
-    """Add a lorebook to this project: world info, a character card as JSON, or our YAML."""
+# --- projects ---
 
-    file: Path = arg(help="Its file; the book is known by its name.")
-    content: FileContent = arg()
-
-
-class ListLorebooks(BaseRequest):
-    """List the lorebooks of this project."""
+Aliases = Annotated[dict[str, list[str]], from_json(dict)]
+"""Project id -> its aliases."""
 
 
-class ShowLorebook(BaseRequest):
-    """Show a lorebook's entries, and which parts of its file could not be read."""
+class ListProjects(BaseRequest):
+    """List every project: its folders, how it is recognised, how many memories it has, and which other it may be.
 
-    name: Annotated[str, Exact(NAME_MAX)] = arg()
+    aliases: of projects elsewhere; the answer says which of them are known here under another id.
+    """
 
-
-class RemoveLorebook(ShowLorebook):
-    """Erase a lorebook."""
-
-
-class ExportLorebook(ShowLorebook):
-    """Export a lorebook, byte for byte as it was added."""
+    aliases: Aliases = arg({})
 
 
-class ScanLorebook(BaseRequest):
-    """Scan messages with one lorebook, or all of the project, and explain why each entry is in or out."""
+class LinkProject(BaseRequest):
+    """Make the caller's folder, or `folder`, part of a project; with `moved` it is where that project is now."""
 
-    name: Name = arg("", "A lorebook's name; without one, all of the project.")
-    content: FileContent | None = arg(None)
-    file: Annotated[str, Exact(PATH_MAX, 0)] = arg("")
-    messages: Messages = arg((), "{role, content, name?} in order.")
-    budget_tokens: Annotated[Integer, Field(ge=1, le=BUDGET_MAX)] | None = arg(None, option="budget")
+    project: Name = arg("")
+    folder: Annotated[str, Exact(PATH_MAX, 0)] = arg("")
+    moved: Flag = arg(False)
+
+
+class MergeProjects(BaseRequest):
+    """Move every memory of one project to another, or with `undo` those that a merge moved back."""
+
+    source: Name = arg("")
+    target: Name = arg("")
+    undo: Flag = arg(False)

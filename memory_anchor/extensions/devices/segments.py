@@ -27,7 +27,6 @@ from memory_anchor.extensions.transfer.transfer import (
     CONTENT_MAX,
     ID_MAX,
     VERSION_MAX,
-    Codec,
     is_exported_version,
     read_version,
 )
@@ -41,7 +40,6 @@ IDS_MAX = 10_000
 LOCAL_FIELDS = ("usage", "last_at", "receipts", "request_keys", "context", "state", "audience", "recorded_to")
 UNHASHED_FIELDS = ("version", "previous_version_id", "priority", "project")
 """Fields outside of a version's hash: its number, the priority that repeats raise, and the local id of its project."""
-_CODEC = Codec(to_payload, from_payload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +166,7 @@ def _version(number: int, record: dict[str, Json]) -> SegmentVersion:
     if not 1 <= hint <= VERSION_MAX or len(parents) > PARENTS_MAX or any(name in fields for name in LOCAL_FIELDS):
         raise InvalidFile(f"line {number} of it is no version that a device writes")
     try:
-        memory = read_version(number, _as_exported(fields, hint), _CODEC, {})
+        memory = read_version(number, _as_exported(fields, hint), {})
     except (BadInput, KeyError, TypeError, ValueError) as error:
         raise InvalidFile(str(error) if isinstance(error, BadInput) else f"line {number} of it is no version") from None
     if memory.layer not in LAYERS or not is_exported_version(fields | {"version": hint}):

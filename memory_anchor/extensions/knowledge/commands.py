@@ -15,7 +15,7 @@ import typer
 
 from memory_anchor.base.json_values import Record, items, record, records, text, texts
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.domain.requests import knowledge_requests as asks
+from memory_anchor.extensions.knowledge import requests as asks
 from memory_anchor.extensions.lorebook import commands as lorebooks
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from memory_anchor.base.json_values import Record
 from memory_anchor.domain.model import RetrievedSnippet, Scope, SearchAnswer
-from memory_anchor.domain.requests import knowledge_requests as wanted
+from memory_anchor.extensions.knowledge import requests as wanted
 from memory_anchor.extensions.knowledge.catalogue import SourceState
 from memory_anchor.extensions.knowledge.search import OpenedCitation
 from memory_anchor.extensions.knowledge.sources import Source

@@ -36,12 +36,12 @@ from memory_anchor.domain.model import (
     audiences,
     point_id,
 )
-from memory_anchor.domain.requests.knowledge_requests import KnowledgeSearch
 from memory_anchor.domain.where import Condition, OneOf, StartsWith, Where
 from memory_anchor.extensions.knowledge.catalogue import PassagePlace
 from memory_anchor.extensions.knowledge.index import COLLECTION, counted_for
 from memory_anchor.extensions.knowledge.library import Library
 from memory_anchor.extensions.knowledge.points import ALGO_VERSION, TAG, citation_of, point_of
+from memory_anchor.extensions.knowledge.requests import KnowledgeSearch
 from memory_anchor.extensions.knowledge.sources import Source, SourceKind
 from memory_anchor.language.passages import plain
 from memory_anchor.language.safety import cleaned

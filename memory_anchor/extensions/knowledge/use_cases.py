@@ -23,10 +23,9 @@ from memory_anchor.domain import rights
 from memory_anchor.domain.errors import BadInput, Refused, Unavailable
 from memory_anchor.domain.model import Actor, RetrievedSnippet, Trust, Visibility
 from memory_anchor.domain.requests import checks
-from memory_anchor.domain.requests import knowledge_requests as requests
 from memory_anchor.domain.requests.fields import use_case
 from memory_anchor.domain.rights import Action
-from memory_anchor.extensions.knowledge import convert
+from memory_anchor.extensions.knowledge import convert, requests
 from memory_anchor.extensions.knowledge.catalogue import SourceState
 from memory_anchor.extensions.knowledge.library import Library
 from memory_anchor.extensions.knowledge.reading import checkout_of, document

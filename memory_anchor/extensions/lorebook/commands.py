@@ -15,8 +15,8 @@ import typer
 
 from memory_anchor.base.json_values import Record, items, record, records, text, texts, whole
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.domain.requests import requests as asks
-from memory_anchor.domain.requests.requests import FILE_CONTENT_MAX
+from memory_anchor.extensions.lorebook import requests as asks
+from memory_anchor.extensions.lorebook.requests import FILE_CONTENT_MAX
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group

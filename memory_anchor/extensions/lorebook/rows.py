@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memory_anchor.domain.model import Scope
-from memory_anchor.domain.requests import requests as asks
+from memory_anchor.extensions.lorebook import requests as asks
 from memory_anchor.extensions.lorebook.use_cases import ScannedLore, lore_of
 from memory_anchor.front import views
 from memory_anchor.front.rows import Row, as_is, for_reader, row

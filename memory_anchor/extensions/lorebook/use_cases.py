@@ -18,9 +18,10 @@ from memory_anchor.context.context import LorebookHits
 from memory_anchor.domain import rights
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import Citation, Layer, Locator, RetrievedSnippet, Tag, Trust
-from memory_anchor.domain.requests import checks, requests
+from memory_anchor.domain.requests import checks
 from memory_anchor.domain.requests.fields import use_case
 from memory_anchor.domain.rights import HUMAN_AUTHOR, Action
+from memory_anchor.extensions.lorebook import requests
 from memory_anchor.extensions.lorebook.lorebook import Lorebook, read_lorebook
 from memory_anchor.extensions.lorebook.lorebook_scan import (
     LoreMessage,

@@ -20,12 +20,14 @@ from typing import Literal
 
 from memory_anchor.base.json_values import Json, Record, records
 from memory_anchor.context.context import ContextBuilder, Decision, Gathered, token_estimates
-from memory_anchor.context.profiles import Shown, narrow, read_tools
 from memory_anchor.context.sections import RETRIEVED, Body
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import Citation, ContextCostReport, Section
 from memory_anchor.domain.requests import checks
+from memory_anchor.domain.requests.fields import use_case
 from memory_anchor.domain.requests.requests import TASK_MAX
+from memory_anchor.extensions.prompts.profiles import Shown, narrow, read_tools
+from memory_anchor.extensions.prompts.requests import AssemblePrompt
 from memory_anchor.extensions.prompts.transcript import (
     Message,
     Result,
@@ -36,8 +38,8 @@ from memory_anchor.extensions.prompts.transcript import (
     read,
 )
 from memory_anchor.language.tokens import count_tokens, cut_to_tokens
+from memory_anchor.use_cases.memory import MemoryAnchor
 
-WINDOW_MAX = 100_000_000
 LARGE_SHARE = 0.25
 """Retrieved text above this share of the prompt's room shows one profile fewer tools: both compete for attention."""
 NAMES_REPORTED = 50
@@ -140,6 +142,19 @@ class PromptAssembler:
             report_id=builder.record(report, found.notes),
             notes=tuple(found.notes),
         )
+
+
+@use_case(AssemblePrompt)
+def assemble(anchor: MemoryAnchor, request: AssemblePrompt) -> AssembledContext:
+    """Return a prompt that fits its window, with its context and cost report. Raises BadInput."""
+    return PromptAssembler(anchor.process.context_builder(anchor)).assemble(
+        request.messages,
+        request.tools,
+        context_window_tokens=request.context_window_tokens,
+        reserved_output_tokens=request.reserved_output_tokens,
+        task=request.task,
+        strict_tools=request.strict_tools,
+    )
 
 
 def _degrade(draft: _Draft) -> None:

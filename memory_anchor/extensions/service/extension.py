@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
-from memory_anchor.extensions.extension import Extension
+from typing import TYPE_CHECKING
 
-EXTENSION = Extension(name="service", brings=("commands", "calls"))
+from memory_anchor.extensions.extension import Extension, Running
+
+if TYPE_CHECKING:
+    from memory_anchor.process.wiring import Core
+
+
+def _start(core: Core) -> Running:
+    """Ask the served memory that the settings name. Raises BadInput: its address or key is none."""
+    if not core.settings.remote.url:
+        return Running()
+    from memory_anchor.adapters.system import new_token
+    from memory_anchor.extensions.service.remote import RemoteMemory
+
+    remote = RemoteMemory(core.settings.remote, core.data_dir, new_token=new_token, monotonic=core.services.monotonic)
+    return Running(remote=remote, close=remote.close)
+
+
+EXTENSION = Extension(name="service", brings=("commands", "calls"), start=_start)

@@ -36,8 +36,9 @@ from memory_anchor.domain.credential import Role
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
 from memory_anchor.domain.model import point_id
 from memory_anchor.domain.requests.checks import sentence
-from memory_anchor.domain.requests.requests import PromptOverHttp
 from memory_anchor.domain.rights import Action
+from memory_anchor.extensions.prompts import assembly
+from memory_anchor.extensions.prompts.requests import PromptOverHttp
 from memory_anchor.extensions.service import http_limits
 from memory_anchor.extensions.service.admission import Admission
 from memory_anchor.extensions.service.batches import Batches
@@ -278,7 +279,7 @@ def _add_routes(app: FastAPI, v1: V1Handler) -> None:
         actor = v1.actor(request, {name: getattr(prompt, name, "") for name in CLAIMS}, action=Action.CONTEXT)
 
         def assemble(anchor: MemoryAnchor) -> ContextAnswer:
-            built = anchor.assemble(prompt)
+            built = assembly.assemble(anchor, prompt)
             return ContextAnswer(
                 messages=[dict(message) for message in built.messages],
                 tools=[dict(tool) for tool in built.tools],

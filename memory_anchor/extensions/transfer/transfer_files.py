@@ -14,14 +14,13 @@ the rest. Deleting a page forgets nothing.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import BinaryIO, TypedDict
 
 import yaml
@@ -38,13 +37,12 @@ from memory_anchor.extensions.transfer.other_tools import MEMORY_KEY, MIRROR, MI
 from memory_anchor.extensions.transfer.transfer import PAGE
 from memory_anchor.identity.keys import Signer
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
-from memory_anchor.identity.proposals import MAX_FILE_BYTES, MAX_LISTED, PROPOSAL_ID
+from memory_anchor.identity.proposals import IMPORTED, MAX_FILE_BYTES, PROPOSAL_ID, proposals_of
 
 Ask = Callable[..., Record]
 
 EXPORTED = tuple(name for name in COLLECTIONS if name != "knowledge")  # which is read again from its sources
 CURSOR = re.compile(r"[0-9a-f-]{1,40}")
-IMPORTED = "imported"
 ALIASES = "project_aliases"
 HERE = "here"
 """The word of `--project` for the project of the current folder."""
@@ -138,28 +136,6 @@ def _other_lines(data_dir: Path, project: str | None) -> Iterator[str]:
 def known_projects(data_dir: Path) -> Mapping[str, tuple[str, ...]]:
     """Return project id -> aliases as stored on disk. Raises StoreDamaged."""
     return Projects(data_dir / "projects.json", lambda: "").all()
-
-
-def proposals_of(data_dir: Path, project: str, aliases: tuple[str, ...]) -> dict[str, str]:
-    """Return proposal id -> its file's text; the project's own folders win over what an import stored apart."""
-    folders = [(data_dir, PurePath(IMPORTED, "proposals", project))]
-    folders += [(Path(alias.removeprefix("path:")), PROPOSALS) for alias in aliases if alias.startswith("path:")]
-    proposals: dict[str, str] = {}
-    for root, folder in folders:
-        with contextlib.suppress(OSError):  # a folder that is gone, or a link, which is not followed
-            for file in nofollow.walk(root, folder, most=MAX_LISTED, depth=1):
-                name = PurePath(file.ref)
-                content = _proposal_text(root, file.ref) if name.suffix == ".yaml" and not file.problem else None
-                if content is not None and PROPOSAL_ID.fullmatch(name.stem):
-                    proposals[name.stem] = content
-    return proposals
-
-
-def _proposal_text(root: Path, ref: str) -> str | None:
-    try:
-        return (nofollow.read(root, ref, most_bytes=MAX_FILE_BYTES) or b"").decode("utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
 
 
 # --- in --------------------------------------------------------------------------------------------------------

@@ -1,18 +1,16 @@
-"""Requests about projects, exports and imports: many small calls, which no tool offers."""
+"""Requests about exports and imports: many small calls, which no tool offers."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from memory_anchor.domain.requests.checks import PATH_MAX
-from memory_anchor.domain.requests.fields import BaseRequest, Exact, Flag, Identifier, Name, arg, from_json
+from memory_anchor.domain.requests.fields import BaseRequest, Files, Flag, Identifier, arg, from_json
+from memory_anchor.domain.requests.requests import IMPORTED_FIELDS, Aliases, LogEvent, SaveMemory
 
 LINES_MAX = 1_000
-Aliases = Annotated[dict[str, list[str]], from_json(dict)]
-"""Project id -> its aliases."""
 
 
 class BeginExport(BaseRequest):
@@ -50,26 +48,17 @@ class ImportLines(BaseRequest):
     dry: Flag = arg(False)
 
 
-class ListProjects(BaseRequest):
-    """List every project: its folders, how it is recognised, how many memories it has, and which other it may be.
+class ImportedLine(SaveMemory, LogEvent):
+    """A line of another tool's export: the fields that are taken from it; the rest is ignored.
 
-    aliases: of projects elsewhere; the answer says which of them are known here under another id.
+    when: of a fact, since when it holds. cites: its source, `mem0:ab12` or an address.
     """
 
-    aliases: Aliases = arg({})
+    unlisted = frozenset({"cites"})
 
+    cites: Files = arg(())
 
-class LinkProject(BaseRequest):
-    """Make the caller's folder, or `folder`, part of a project; with `moved` it is where that project is now."""
-
-    project: Name = arg("")
-    folder: Annotated[str, Exact(PATH_MAX, 0)] = arg("")
-    moved: Flag = arg(False)
-
-
-class MergeProjects(BaseRequest):
-    """Move every memory of one project to another, or with `undo` those that a merge moved back."""
-
-    source: Name = arg("")
-    target: Name = arg("")
-    undo: Flag = arg(False)
+    @model_validator(mode="before")
+    @classmethod
+    def _known_fields(cls, given: dict[str, object]) -> dict[str, object]:
+        return {name: value for name, value in given.items() if name in IMPORTED_FIELDS}
