@@ -213,6 +213,13 @@ class BackupSettings(_Group):
     keep: int = Field(7, ge=1, le=365)
 
 
+class SessionsSettings(_Group):
+    """keep: whether what was adopted of agents' sessions stays when the agent deletes its file: always, never, or for
+    so many days."""
+
+    keep: str = Field("always", pattern=r"^(always|never|[0-9]{1,5})$")
+
+
 class RetrievalSettings(_Group):
     """Switches of recall; docs/retrieval.md has the weights and what each measured."""
 
@@ -353,6 +360,7 @@ class Settings(_Group):
     lifecycle: LifecycleSettings = LifecycleSettings()
     backup: BackupSettings = BackupSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
+    sessions: SessionsSettings = SessionsSettings()
     variants: Mapping[str, VariantSettings] = Field(default_factory=dict)
     lorebook: LorebookSettings = LorebookSettings()
     agents: Mapping[str, AgentSettings] = Field(default_factory=dict)

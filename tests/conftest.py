@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from devicekit import Laptop
     from pairs import Replicas
     from pgserver import Cluster
+    from sessionkit import Machine
 
 settings.register_profile(
     "unhurried",
@@ -209,3 +210,17 @@ def run(core: Core, project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
     monkeypatch.setattr(link, "_ask_engine", engine)
     return lambda *arguments, **more: CliRunner().invoke(app, list(arguments), **more)
+
+
+@pytest.fixture
+def machine(
+    core: Core, run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_sync: None
+) -> Machine:
+    """A home with agents' sessions, and the commands that read them."""
+    from sessionkit import Machine
+
+    monkeypatch.setenv("HOME", str(tmp_path / "adopter"))
+    monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(core.data_dir))
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return Machine(tmp_path / "adopter", core, run)

@@ -174,6 +174,14 @@ PROMISES: dict[str, Held] = {
             "test_settings::test_a_projects_own_file_cannot_redirect_or_loosen",
         ),
     },
+    "docs/sessions.md": {
+        "What stands there is a quotation": ("test_sessions::test_session_passages_stand_behind_memories",),
+        "Never read: thinking": ("test_sessions::test_thinking_and_what_the_client_inserted_are_never_read",),
+        "BM25 over three fields": ("memory_anchor.extensions.sessions.search.OF_A_SESSION=3",),
+        "| a foreign format, a newer version": (
+            "test_sessions::test_foreign_files_links_and_odd_clocks_are_told_and_the_rest_is_read",
+        ),
+    },
     "docs/knowledge.md": {
         "A change is read at the latest": (
             "test_knowledge::test_what_changed_while_an_engine_runs_is_noticed_behind_a_search",

@@ -87,11 +87,12 @@ def make_private(folder: Path) -> None:
         raise file_error(error, folder) from error
 
 
-def read_own_file(path: Path, *, most: int, last: int = 0) -> bytes:
+def read_own_file(path: Path, *, most: int, last: int = 0, start: int = 0) -> bytes:
     """Return the bytes of a regular file of this user whose path came from an untrusted caller: a hook's payload.
 
-    last: only so many at its end; 0 for all of it. Opened without blocking and without following a final link, judged
-    by the open handle and read in pieces: a device or a pipe that nobody writes to costs neither memory nor a thread.
+    last: only so many at its end; start: from there on; 0 for all of it. Opened without blocking and without following
+    a final link, judged by the open handle and read in pieces: a device or a pipe that nobody writes to costs neither
+    memory nor a thread.
     Raises NotFound: no such file. BadInput: no regular file, another user's, above `most` bytes, or not readable.
     """
     flags = os.O_RDONLY
@@ -114,7 +115,8 @@ def read_own_file(path: Path, *, most: int, last: int = 0) -> bytes:
         if status.st_size > most:
             raise BadInput(f"{path.name} has {status.st_size} bytes; allowed are {most}.")
         if 0 < last < status.st_size:
-            os.lseek(handle, status.st_size - last, os.SEEK_SET)
+            start = status.st_size - last
+        os.lseek(handle, start, os.SEEK_SET)
         pieces: list[bytes] = []
         remaining = most + 1
         while remaining > 0 and (piece := os.read(handle, min(PIECE_BYTES, remaining))):

@@ -472,10 +472,9 @@ Strength = Literal["vivid", "fading", "faded"]
 class RetrievedSnippet:
     """One answer of a search: the memory's content whole, its place in the ranking and where it comes from.
 
-    relevance: 0 to 1, the share of such snippets that were right; None where nothing was asked. weak: it lies below
-    `relevance.STRONG`, and stands there because nothing better does. before: what the fact that it superseded said.
-    linked: why it stands there where the query did not find it itself ("cause of ID"), else "".
-    beside: of a passage that is cut, {side, text, ref, lines} of its neighbour.
+    relevance: 0 to 1, the share of such snippets that were right; None where nothing was asked. weak: below
+    `relevance.STRONG`. before: what the fact that it superseded said. linked: why it is there where the query did not
+    find it. source: `session`, of a passage of one. beside: of a cut passage, {side, text, ref, lines} of a neighbour.
     """
 
     id: str
@@ -494,6 +493,7 @@ class RetrievedSnippet:
     origin: Origin = Origin.AGENT
     before: str = ""
     linked: str = ""
+    source: str = ""
     beside: Mapping[str, Json] | None = None
 
 

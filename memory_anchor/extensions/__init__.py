@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from memory_anchor.extensions.extension import Extension
 
-NAMES = ("evaluation", "transfer", "service", "dashboard", "lorebook", "devices", "knowledge", "prompts")
+NAMES = ("evaluation", "transfer", "service", "dashboard", "lorebook", "devices", "knowledge", "sessions", "prompts")
 """In the order of their commands in `memory-anchor --help`."""
 
 

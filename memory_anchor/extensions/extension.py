@@ -47,7 +47,8 @@ class Running:
     the scheduler's. on_hook: told of each lifecycle event of a client, before it is answered; it must not wait.
     begin, end: the process works by itself, or does not any more; close: nothing asks it any more. idle: does a little
     when no memory waits, and returns how much. invalidate: something was written past its caches.
-    context: adds to what a context is made of. passages: what it knows about a search that found no memory.
+    context: adds to what a context is made of. passages: what it knows about a search that found no memory; besides:
+    what stands behind the memories that one found.
     frozen: it writes nothing while this is held, for a backup. holders: what may hold a memory's text, for a purge;
     purging is held meanwhile. moves: what goes along when projects are merged, by name; given the accounts that it may
     ask for.
@@ -64,6 +65,7 @@ class Running:
     invalidate: Callable[[], None] = lambda: None
     context: Callable[[MemoryAnchor, ContextSources], ContextSources] = lambda _, sources: sources
     passages: Callable[[MemoryAnchor, str], Sequence[RetrievedSnippet]] = lambda *_: ()
+    besides: Callable[[MemoryAnchor, str], Sequence[RetrievedSnippet]] = lambda *_: ()
     frozen: Callable[[], AbstractContextManager[None]] = nullcontext
     holders: Callable[[], Sequence[Holder]] = tuple
     purging: Callable[[], AbstractContextManager[None]] = nullcontext

@@ -300,7 +300,7 @@ def snippet(value: RetrievedSnippet, *, reader: Scope) -> Shown:
     if value.citations:
         shown = (sources or value.citations)[:CITATIONS_SHOWN]
         shaped["citations"] = [_cited(source, value, reader) for source in shown]
-    shaped |= {name: field for name in ("before", "linked") if (field := getattr(value, name))}
+    shaped |= {name: field for name in ("before", "linked", "source") if (field := getattr(value, name))}
     if value.beside is not None:
         shaped["beside"] = dict(value.beside)
     if value.relevance is not None:

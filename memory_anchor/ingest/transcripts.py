@@ -29,6 +29,9 @@ MAX_LINES = 200_000
 MAX_LINE_CHARS = 4 * 1024 * 1024
 MAX_MESSAGES = 20_000
 
+CODEX_CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
+CODEX_RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
+
 Format = Literal["claude-code", "codex", "json"]
 
 _INSERTED = bounded(
@@ -135,24 +138,36 @@ def _lines(text: str, name: str) -> Iterator[Mapping[str, Json]]:
 def _claude_code(lines: Sequence[Mapping[str, Json]]) -> list[Message]:
     messages: list[Message] = []
     for line in lines:
-        if line.get("isSidechain") or line.get("isMeta") or line.get("isCompactSummary"):
-            continue
-        message, typed = line.get("message"), line.get("attachment")
-        if line.get("type") in {"user", "assistant"} and isinstance(message, Mapping):
-            role: Role = "assistant" if line["type"] == "assistant" else "user"
-            content = message.get("content")
-        elif line.get("type") == "attachment" and isinstance(typed, Mapping) and _is_typed_at_work(typed):
-            role, content = "user", typed.get("prompt")
-        else:
-            continue
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        if not isinstance(blocks, Sequence):
-            continue
-        origin = line.get("origin")
-        is_reported = isinstance(origin, Mapping) and origin.get("kind", "human") != "human"
-        turn = [block for block in blocks if isinstance(block, Mapping)]
-        _add_turn(messages, role, [block for block in turn if not is_reported or block.get("type") == "tool_result"])
+        turn = None if line.get("isSidechain") else claude_turn(line)
+        if turn is not None:
+            _add_turn(messages, *turn)
     return messages
+
+
+def claude_turn(line: Mapping[str, Json]) -> tuple[Role, Sequence[Mapping[str, Json]]] | None:
+    """Return who speaks in a line of Claude Code and its blocks; None where nobody does."""
+    if line.get("isMeta") or line.get("isCompactSummary"):
+        return None
+    message, typed = line.get("message"), line.get("attachment")
+    if line.get("type") in {"user", "assistant"} and isinstance(message, Mapping):
+        role: Role = "assistant" if line["type"] == "assistant" else "user"
+        content = message.get("content")
+    elif line.get("type") == "attachment" and isinstance(typed, Mapping) and _is_typed_at_work(typed):
+        role, content = "user", typed.get("prompt")
+    else:
+        return None
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if not isinstance(blocks, Sequence):
+        return None
+    origin = line.get("origin")
+    is_reported = isinstance(origin, Mapping) and origin.get("kind", "human") != "human"
+    turn = [block for block in blocks if isinstance(block, Mapping)]
+    return role, [block for block in turn if not is_reported or block.get("type") == "tool_result"]
+
+
+def is_inserted(text: str) -> bool:
+    """Return whether a client put a text into its user's turn."""
+    return _INSERTED.match(text) is not None
 
 
 def _is_typed_at_work(attachment: Mapping[str, Json]) -> bool:
@@ -167,7 +182,7 @@ def _add_turn(messages: list[Message], role: Role, blocks: Sequence[Mapping[str,
     for block in blocks:
         kind = block.get("type")
         if kind == "text" and isinstance(text := block.get("text"), str):
-            if not (role == "user" and _INSERTED.match(text)):
+            if not (role == "user" and is_inserted(text)):
                 parts.append(text)
         elif kind == "tool_use":
             calls.append(ToolCall(str(block.get("name", "")), arguments_of(block.get("input"))))
@@ -196,12 +211,12 @@ def _codex(lines: Sequence[Mapping[str, Json]]) -> list[Message]:
         if kind == "message" and item.get("role") in {"user", "assistant"}:
             role: Role = "user" if item["role"] == "user" else "assistant"
             text = _text_of(item.get("content"))
-            if text.strip() and not (role == "user" and _INSERTED.match(text)):
+            if text.strip() and not (role == "user" and is_inserted(text)):
                 messages.append(Message(role, text))
-        elif kind in {"function_call", "custom_tool_call", "local_shell_call"}:
+        elif kind in CODEX_CALLS:
             arguments = item.get("arguments", item.get("input", item.get("action")))
             messages.append(Message("assistant", "", (ToolCall(str(item.get("name", kind)), arguments_of(arguments)),)))
-        elif kind in {"function_call_output", "custom_tool_call_output"}:
+        elif kind in CODEX_RESULTS:
             output = item.get("output")
             messages.append(
                 Message("tool", output if isinstance(output, str) else json.dumps(output, ensure_ascii=False))

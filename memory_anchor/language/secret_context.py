@@ -23,8 +23,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice, pairwise
 from operator import ne
+from typing import Literal
 
 from memory_anchor.base.json_values import records, text
 from memory_anchor.language.randomness import classes, machine_made_chance
@@ -57,6 +59,8 @@ VALUE_WITHIN, GROUPED_CHARS = 24, 27
 """Characters before a value that may have its label, and the least length of groups of digits: four of six."""
 GLUED_CHARS = 80
 """Characters before a secret in which pieces may be attached to it."""
+TOKENS_KEPT = 16_384
+"""Tokens of which is remembered what they look like: most of a text's are names that come again."""
 SIGNS_LEAST = 5
 """Different characters of a random token; `xxxx` stands for one."""
 ENCODED_MAX = 40
@@ -205,16 +209,29 @@ class _Labels:
 _MANY = ("tokens", "keys", "cookies", "secrets", "sessions")
 
 
-def _is_made_value(body: str, labels: _Labels, at: int) -> bool:
-    """Return whether a label for a secret comes right before a value that is no name: letters, groups of digits."""
-    word = labels.before(at, VALUE_WITHIN)
-    if word is None or word.lastgroup == "other" or not _VALUE_SIGN.fullmatch(labels.lowered, word.end(), at):
-        return False
-    if _SEPARATORS.sub("", body).isdigit():
-        return len(body) >= GROUPED_CHARS and _GROUPS.fullmatch(body) is not None
+@lru_cache(maxsize=TOKENS_KEPT)
+def _looks(body: str) -> Literal["name", "mixed", "single", "made"]:
+    """Return what a token looks like by itself. made: a secret only right after a label for one."""
+    if _CACHE_KEY.fullmatch(body) or len(set(body)) < SIGNS_LEAST:
+        return "name"
+    bare = _SEPARATORS.sub("", body)
+    if not _HEX.fullmatch(bare) and _is_mixed(body):
+        return "mixed"
+    if _is_single(body):
+        return "single"
+    if bare.isdigit():
+        return "made" if len(body) >= GROUPED_CHARS and _GROUPS.fullmatch(body) else "name"
     last = _SEPARATORS.split(body)[-1]
     parts = (body, last) if len(last) >= LABELLED_CHARS else (body,)
-    return max(map(machine_made_chance, parts)) >= MADE and not _PATH.search(body) and not in_order(body)
+    is_made = max(map(machine_made_chance, parts)) >= MADE and not _PATH.search(body) and not in_order(body)
+    return "made" if is_made else "name"
+
+
+def _is_made_value(labels: _Labels, at: int) -> bool:
+    """Return whether a label for a secret comes right before a place."""
+    word = labels.before(at, VALUE_WITHIN)
+    sign = word and word.lastgroup != "other" and _VALUE_SIGN.fullmatch(labels.lowered, word.end(), at)
+    return bool(sign)
 
 
 _IN_USE = _pattern("in_use")
@@ -259,10 +276,11 @@ def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
         named = _WORDS.match(lowered, begin)
         if named and named.lastgroup == "other" and text[named.end() : named.end() + 1] == "-":  # nonce-..., sha256-...
             continue
-        if _CACHE_KEY.fullmatch(body) or _EXPONENT.match(text, end) or len(set(body)) < SIGNS_LEAST:
+        looks = _looks(body)
+        if looks == "name" or _EXPONENT.match(text, end):
             continue
-        mixed = not _HEX.fullmatch(_SEPARATORS.sub("", body)) and _is_mixed(body)
-        if not mixed and not _is_single(body) and not _is_made_value(body, labels, begin):
+        mixed = looks == "mixed"
+        if looks == "made" and not _is_made_value(labels, begin):
             continue
         if _NOT_SECRET_BEFORE.search(lowered, max(0, begin - 40), begin) or _PATH.search(body):
             continue
@@ -462,15 +480,22 @@ def _encoded(text: str, finds: Callable[[str], str]) -> Iterator[Span]:
                 yield start, end, match
 
 
+@lru_cache(maxsize=TOKENS_KEPT)
+def _plain(token: str) -> str | None:
+    """Return the text that a token is in base 64 or base 32, None for none."""
+    token = token.rstrip("=")
+    ways = [(base64.urlsafe_b64decode, 4), (base64.b32decode, 8)]
+    for way, group in ways:
+        with suppress(binascii.Error, UnicodeDecodeError):
+            return way(token + "=" * (-len(token) % group)).decode("ascii")
+    return None
+
+
 def _decoded(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield (start, end, text) of what decodes to text."""
     for match in _BASE.finditer(text):
-        token = match.group().rstrip("=")
-        ways = [(base64.urlsafe_b64decode, 4), (base64.b32decode, 8)]
-        for way, group in ways:
-            with suppress(binascii.Error, UnicodeDecodeError):
-                yield *match.span(), way(token + "=" * (-len(token) % group)).decode("ascii")
-                break
+        if (plain := _plain(match.group())) is not None:
+            yield *match.span(), plain
     for base, pattern in _SPELT:
         for match in pattern.finditer(text):
             codes = [int(code, base) for code in _ONE[base].findall(match.group())]

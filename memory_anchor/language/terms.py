@@ -38,7 +38,10 @@ BASE_FORMS = base_forms()
 
 CJK = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af"
 _COMPOUND = r"[A-Za-z0-9_]++(?:[._/\\:@#+\-]++[A-Za-z0-9_]++)+"
-_TOKEN = re.compile(rf"(?P<cjk>[{CJK}]+)|(?P<compound>{_COMPOUND})|(?P<word>[^\W{CJK}]+(?:['’][A-Za-z]+)?)")
+_TOKEN = re.compile(rf"[{CJK}]+|{_COMPOUND}|[^\W{CJK}]+(?:['’][A-Za-z]+)?")
+_JOINED = re.compile(r"[._/\\:@#+\-]")
+"""What joins the parts of an identifier."""
+_HAN = re.compile(rf"[{CJK}]")
 _POSSESSIVE = re.compile(r"['’](s|t|re|ve|d|ll|m)$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
@@ -57,6 +60,7 @@ _DATES = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+_YEAR = re.compile(r"\d{4}")
 _QUOTED = re.compile(r'"([^"\n]++)"|“([^“”\n]++)”|「([^「」\n]++)」|『([^『』\n]++)』|«([^«»\n]++)»')
 
 DATE_TERM = "date:"
@@ -117,6 +121,8 @@ def _compound(raw: str) -> Iterator[str]:
 
 def _dates(text: str) -> Iterator[str]:
     """Yield `date:2023-05-08` and `date:2023-05` for every date with a year, in either language."""
+    if _YEAR.search(text) is None:
+        return
     for match in _DATES.finditer(text):
         year = match["y1"] or match["y2"] or match["y3"]
         month_text = match["m1"] or match["m2"] or match["m3"]
@@ -138,19 +144,23 @@ def terms(text: str) -> list[str]:
     ['用', 'qdrant']
     """
     result: list[str] = []
-    plain = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text))
-    for match in _TOKEN.finditer(plain):
-        raw = match.group()
-        if match.lastgroup == "cjk":
-            result += [*raw, *(first + second for first, second in pairwise(raw))]
-        elif match.lastgroup == "compound" or "_" in raw:
-            result.extend(_compound(raw))
-        elif _HUMP.search(raw):
-            result.extend(_parts(raw))
-        else:
-            result.extend(_word(raw[:MAX_TERM_CHARS]))
+    plain = _THOUSANDS.sub("", text if text.isascii() else unicodedata.normalize("NFKC", text))
+    for raw in _TOKEN.findall(plain):
+        result += _terms_of(raw)
     result.extend(_dates(plain))
     return result
+
+
+@lru_cache(maxsize=_STEM_CACHE)
+def _terms_of(raw: str) -> tuple[str, ...]:
+    """Return the terms of one match of `_TOKEN`; its first character and its signs say which form it has."""
+    if _HAN.match(raw):
+        return (*raw, *(first + second for first, second in pairwise(raw)))
+    if _JOINED.search(raw):
+        return tuple(_compound(raw))
+    if _HUMP.search(raw):
+        return tuple(_parts(raw))
+    return tuple(_word(raw[:MAX_TERM_CHARS]))
 
 
 def term_id(term: str) -> int:
@@ -198,6 +208,3 @@ def holds(text: str, phrase: str) -> bool:
 def is_chinese(text: str) -> bool:
     """Return whether more than 15 % of the characters are CJK: which of the two vector means applies."""
     return not text.isascii() and 20 * len(_HAN.findall(text)) > 3 * len(text)
-
-
-_HAN = re.compile(rf"[{CJK}]")

@@ -43,7 +43,7 @@ class KnowledgeSearch(BaseRequest):
 
     query: Query = arg()
     limit: Integer = arg(5, tool="{}", ge=1, le=SEARCH_LIMIT_MAX)
-    source: Name = arg("", "A source's id, kind or the way it was added.", tool="id or kind")
+    source: Name = arg("", "A source's id or kind, or `sessions`: past conversations.", tool="id, kind, or sessions")
     path: Name = arg("", "Only documents whose path begins so.", tool="path prefix")
     trust: SourceTrust | None = arg(None, "trusted, semi_trusted or untrusted.", tool="")
     scope: SourceAudience | None = arg(None, "Only what is kept for project, user or account.", tool="")

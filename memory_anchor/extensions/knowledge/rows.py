@@ -13,9 +13,13 @@ from memory_anchor.extensions.knowledge.search import OpenedCitation
 from memory_anchor.extensions.knowledge.sources import Source
 from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.extensions.lorebook.use_cases import lore_of
+from memory_anchor.extensions.sessions.use_cases import sessions_of
 from memory_anchor.front import views
 from memory_anchor.front.rows import Row, as_is, for_reader, row
 from memory_anchor.use_cases.memory import MemoryAnchor
+
+SESSIONS = "sessions"
+"""The source of `knowledge_search` that is no source of knowledge: past sessions of agents."""
 
 
 def shown_source(value: Source) -> views.Shown:
@@ -67,6 +71,12 @@ def _remove(anchor: MemoryAnchor, request: wanted.KnowledgeRemove) -> Record:
     return knowledge_of(anchor).remove(request)
 
 
+def _search(anchor: MemoryAnchor, request: wanted.KnowledgeSearch) -> list[RetrievedSnippet]:
+    if request.source == SESSIONS:
+        return sessions_of(anchor).snippets(request.query, request.limit)
+    return knowledge_of(anchor).search(request)
+
+
 def _passages(snippets: list[RetrievedSnippet], anchor: MemoryAnchor) -> Record:
     return views.search_answer(SearchAnswer(tuple(snippets)), reader=anchor.actor.scope)
 
@@ -76,9 +86,7 @@ def _source(source: Source, _: MemoryAnchor) -> Record:
 
 
 ROWS: Sequence[Row] = (
-    row(
-        "knowledge_search", wanted.KnowledgeSearch, lambda anchor, asked: knowledge_of(anchor).search(asked), _passages
-    ),
+    row("knowledge_search", wanted.KnowledgeSearch, _search, _passages),
     row(
         "knowledge_get",
         wanted.KnowledgeGet,

@@ -1,0 +1,306 @@
+"""`sessions.db`: what was read of sessions, in one SQLite file of its own beside the store.
+
+The connections, groups, modes and errors are those of the store's database; the tables are ours. The indexes hold terms
+and no text; what was indexed can be made again from a passage's parts and a session's head, which is also how an entry
+of theirs is deleted. Invariant: a file's offset moves in the transaction that stores what was read up to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from memory_anchor.domain.errors import StoreDamaged
+from memory_anchor.extensions.sessions.passages import SessionAction, SessionPassage, indexed
+from memory_anchor.extensions.sessions.steps import Facts
+from memory_anchor.language.terms import TERMS_VERSION, terms
+from memory_anchor.store.database import Sqlite
+from memory_anchor.store.group_commit import Row, SqlLink
+
+FILE = "sessions.db"
+LAYOUT = "1"
+HEAD_CHARS = 400
+"""Of a session's title and first request that are indexed with it."""
+_TOKENIZER = "ascii tokenchars ''._/\\:@#+-''"
+_TABLES = (
+    "create table if not exists meta(name text primary key, value text) without rowid",
+    """create table if not exists source(
+        id integer primary key, agent text not null, path text not null unique, size integer not null,
+        mtime_ns integer not null, resume integer not null, problem text not null, gone_at real)""",
+    """create table if not exists session(
+        id integer primary key, agent text not null, name text not null, source integer not null, cwd text not null,
+        branch text not null, title text not null, request text not null, head text not null, parent text not null,
+        leaf text not null, began real not null, ended real not null, passages integer not null,
+        unique(agent, name))""",
+    "create index if not exists session_leaf on session(leaf)",
+    "create index if not exists session_source on session(source)",
+    """create table if not exists passage(
+        id integer primary key, session integer not null, at real not null, first integer not null,
+        parts text not null)""",
+    "create index if not exists passage_session on passage(session, first)",
+    """create table if not exists action(
+        id integer primary key, session integer not null, passage integer not null, kind text not null,
+        text text not null, path text not null, old text not null, new text not null, at real not null,
+        call text not null, exit integer, shape text not null)""",
+    "create index if not exists action_session on action(session, call)",
+    "create index if not exists action_passage on action(passage)",
+    "create table if not exists summary(leaf text primary key, text text not null) without rowid",
+    "create table if not exists row(passage integer primary key, model text not null, vector blob not null)",
+    "create table if not exists later(passage integer primary key, later integer not null)",
+    """create table if not exists tombstone(
+        agent text not null, name text not null, primary key(agent, name)) without rowid""",
+    f"""create virtual table if not exists words using fts5(said, command, result, content='',
+        tokenize="{_TOKENIZER.replace("''", "'")}")""",
+    f"""create virtual table if not exists heads using fts5(head, content='',
+        tokenize="{_TOKENIZER.replace("''", "'")}")""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSource:
+    """How far a file is read. resume: where reading goes on."""
+
+    id: int
+    size: int
+    mtime_ns: int
+    resume: int
+    problem: str
+
+
+@dataclass(slots=True)
+class ReadSession:
+    """What was read of one session. begin: passages from this offset on are replaced."""
+
+    facts: Facts
+    passages: Sequence[SessionPassage]
+    begin: int = 0
+    ended: Mapping[str, SessionAction] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ReadFile:
+    """What was read of one file, with the state of the file from which the next look goes on."""
+
+    agent: str
+    path: str
+    size: int
+    mtime_ns: int
+    resume: int
+    problem: str
+    sessions: Sequence[ReadSession]
+
+
+class SessionsFile(Sqlite):
+    """The file of sessions. Thread-safe, and safe for several processes."""
+
+    def _make_tables(self, link: SqlLink) -> None:
+        for statement in _TABLES:
+            link.run(statement)
+        for name, value in (("layout", LAYOUT), ("terms", str(TERMS_VERSION))):
+            link.run("insert into meta values(?, ?) on conflict(name) do nothing", (name, value))
+        ((layout,),) = link.rows("select value from meta where name = 'layout'")
+        if layout != LAYOUT:
+            raise StoreDamaged(f"{self.place} has tables of version {layout!r}, not {LAYOUT}; update Memory Anchor.")
+
+    # --- reading files -----------------------------------------------------------------------------------------------
+
+    def sources(self) -> dict[str, KnownSource]:
+        """Return how far each file is read, by its path."""
+        rows = self.rows("select path, id, size, mtime_ns, resume, problem from source")
+        return {
+            str(path): KnownSource(_int(id), _int(size), _int(mtime), _int(resume), str(problem))
+            for path, id, size, mtime, resume, problem in rows
+        }
+
+    def facts_of(self, path: str) -> Facts:
+        """Return what is known of the session of a file that holds one."""
+        rows = self.rows(
+            "select s.name, s.cwd, s.branch, s.title, s.parent, s.leaf from session s join source f on f.id = s.source "
+            "where f.path = ? limit 1",
+            (path,),
+        )
+        if not rows:
+            return Facts()
+        name, cwd, branch, title, parent, leaf = (str(value) for value in rows[0])
+        return Facts(name, cwd, branch, title, parent, leaf)
+
+    def keep(self, files: Sequence[ReadFile]) -> None:
+        """Store what was read of some files, all of it or nothing."""
+
+        def unit(link: SqlLink) -> None:
+            for one in files:
+                _keep_file(link, one)
+
+        self.write(unit)
+
+    def note(self, name: str) -> str | None:
+        rows = self.rows("select value from meta where name = ?", (name,))
+        return str(rows[0][0]) if rows else None
+
+    def keep_note(self, name: str, value: str) -> None:
+        self.write(
+            lambda link: link.run(
+                "insert into meta values(?, ?) on conflict(name) do update set value = excluded.value", (name, value)
+            )
+        )
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Return path and problem of each file that has one."""
+        rows = self.rows("select path, problem from source where problem <> '' order by path")
+        return [(str(path), str(problem)) for path, problem in rows]
+
+    def gone_before(self, at: float) -> list[int]:
+        """Return the sessions whose file was noted as gone before an instant."""
+        rows = self.rows("select s.id from session s join source f on f.id = s.source where f.gone_at <= ?", (at,))
+        return [_int(id) for (id,) in rows]
+
+    def note_gone(self, paths: Iterable[str], now: float) -> None:
+        gone = [(now, path) for path in paths]
+        self.write(lambda link: link.run_many("update source set gone_at = ? where path = ? and gone_at is null", gone))
+
+    # --- forgetting --------------------------------------------------------------------------------------------------
+
+    def forget(self, session: int, *, for_good: bool = True) -> int:
+        """Erase a session; return how many passages it had. for_good: a tombstone keeps it from being read again."""
+
+        def unit(link: SqlLink) -> int:
+            ((agent, name),) = link.rows("select agent, name from session where id = ?", (session,))
+            count = _drop_passages(link, session, 0)
+            _drop_head(link, session)
+            link.run("delete from session where id = ?", (session,))
+            if for_good:
+                link.run("insert or ignore into tombstone values(?, ?)", (agent, name))
+            return count
+
+        return self.write(unit)
+
+    def erase(self, passages: Sequence[int]) -> None:
+        """Erase passages, with their actions."""
+
+        def unit(link: SqlLink) -> None:
+            for passage in passages:
+                _drop(link, passage)
+
+        if passages:
+            self.write(unit)
+
+
+def _int(value: str | int | float | bytes | None) -> int:
+    return int(value or 0)
+
+
+def _keep_file(link: SqlLink, read: ReadFile) -> None:
+    link.run(
+        "insert into source(agent, path, size, mtime_ns, resume, problem) values(?, ?, ?, ?, ?, ?) "
+        "on conflict(path) do update set size = excluded.size, mtime_ns = excluded.mtime_ns, "
+        "resume = excluded.resume, problem = excluded.problem, gone_at = null",
+        (read.agent, read.path, read.size, read.mtime_ns, read.resume, read.problem),
+    )
+    ((source,),) = link.rows("select id from source where path = ?", (read.path,))
+    for session in read.sessions:
+        _keep_session(link, read.agent, _int(source), session)
+
+
+def _keep_session(link: SqlLink, agent: str, source: int, read: ReadSession) -> None:
+    facts = read.facts
+    if link.rows("select 1 from tombstone where agent = ? and name = ?", (agent, facts.name)):
+        return
+    times = [passage.at for passage in read.passages if passage.at]
+    began, ended = (min(times), max(times)) if times else (0.0, 0.0)
+    link.run(
+        "insert into session(agent, name, source, cwd, branch, title, request, head, parent, leaf, began, ended, "
+        "passages) values(?, ?, ?, ?, ?, '', '', '', ?, '', ?, ?, 0) on conflict(agent, name) do nothing",
+        (agent, facts.name, source, facts.cwd, facts.branch, facts.parent, began, ended),
+    )
+    ((id,),) = link.rows("select id from session where agent = ? and name = ?", (agent, facts.name))
+    session = _int(id)
+    _drop_passages(link, session, read.begin)
+    _add_passages(link, session, read.passages)
+    for call, action in read.ended.items():
+        link.run(
+            "update action set exit = ?, shape = ? where session = ? and call = ? and exit is null",
+            (action.exit, action.shape, session, call),
+        )
+    link.run(
+        "update session set source = ?, branch = ?, leaf = ?, ended = max(ended, ?), "
+        "began = case when began = 0 then ? else began end, "
+        "passages = (select count(*) from passage where session = session.id) where id = ?",
+        (source, facts.branch, facts.leaf, ended, began, session),
+    )
+    _name(link, session, facts, read.passages)
+
+
+def _add_passages(link: SqlLink, session: int, passages: Sequence[SessionPassage]) -> None:
+    ((last,),) = link.rows("select coalesce(max(id), 0) from passage")
+    numbered = list(enumerate(passages, _int(last) + 1))
+    link.run_many(
+        "insert into passage(id, session, at, first, parts) values(?, ?, ?, ?, ?)",
+        [(id, session, one.at, one.first, json.dumps(one.parts, ensure_ascii=False)) for id, one in numbered],
+    )
+    link.run_many(
+        "insert into words(rowid, said, command, result) values(?, ?, ?, ?)",
+        [(id, *indexed(one.parts)) for id, one in numbered],
+    )
+    link.run_many(
+        "insert into action(session, passage, kind, text, path, old, new, at, call, exit, shape) "
+        "values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (session, id, a.kind, a.text, a.path, a.old, a.new, a.at, a.call, a.exit, a.shape)
+            for id, one in numbered
+            for a in one.actions
+        ],
+    )
+
+
+def _name(link: SqlLink, session: int, facts: Facts, passages: Sequence[SessionPassage]) -> None:
+    """Give a session its title and first request, and index both."""
+    for leaf, text in facts.summaries.items():
+        link.run("insert into summary values(?, ?) on conflict(leaf) do update set text = excluded.text", (leaf, text))
+        link.run("update session set title = ? where leaf = ? and title = ''", (text, leaf))
+    ((was, head, title),) = link.rows("select request, head, title from session where id = ?", (session,))
+    request = str(was)
+    if not request:
+        request = next((text for one in passages for kind, text in one.parts if kind == "user"), "")[:HEAD_CHARS]
+    summary = link.rows("select text from summary where leaf = ?", (facts.leaf,))
+    title = facts.title or str(summary[0][0] if summary else title)
+    wanted = f"{title}\n{request}".strip()[:HEAD_CHARS]
+    if wanted == head:
+        return
+    _drop_head(link, session)
+    link.run("update session set title = ?, request = ?, head = ? where id = ?", (title, request, wanted, session))
+    link.run("insert into heads(rowid, head) values(?, ?)", (session, " ".join(terms(wanted))))
+
+
+def _drop_head(link: SqlLink, session: int) -> None:
+    ((head,),) = link.rows("select head from session where id = ?", (session,))
+    if head:
+        link.run("insert into heads(heads, rowid, head) values('delete', ?, ?)", (session, " ".join(terms(str(head)))))
+
+
+def _drop_passages(link: SqlLink, session: int, begin: int) -> int:
+    rows = link.rows("select id from passage where session = ? and first >= ?", (session, begin))
+    for (id,) in rows:
+        _drop(link, _int(id))
+    return len(rows)
+
+
+def _drop(link: SqlLink, passage: int) -> None:
+    for (parts,) in link.rows("select parts from passage where id = ?", (passage,)):
+        link.run(
+            "insert into words(words, rowid, said, command, result) values('delete', ?, ?, ?, ?)",
+            (passage, *indexed(parts_of(parts))),
+        )
+    link.run("delete from passage where id = ?", (passage,))
+    link.run("delete from action where passage = ?", (passage,))
+    link.run("delete from row where passage = ?", (passage,))
+    link.run("delete from later where passage = ? or later = ?", (passage, passage))
+
+
+PartKind = Literal["user", "agent", "call", "result"]
+
+
+def parts_of(stored: Row | str | int | float | bytes | None) -> list[tuple[PartKind, str]]:
+    """Return the parts of a stored passage."""
+    return [(kind, text) for kind, text in json.loads(str(stored))]

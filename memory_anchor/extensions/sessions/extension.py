@@ -1,0 +1,49 @@
+"""Past and present sessions of the agents on this machine, as a source."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from memory_anchor.extensions.extension import Extension, Running
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from memory_anchor.domain.model import RetrievedSnippet
+    from memory_anchor.process.wiring import Core
+    from memory_anchor.use_cases.memory import MemoryAnchor
+
+LOOK = "look_at_sessions"
+LOOK_EVERY = timedelta(minutes=15)
+
+
+def _start(core: Core) -> Running:
+    from memory_anchor.extensions.sessions.adopting import look_again
+    from memory_anchor.extensions.sessions.use_cases import JOIN_MAX, SessionArchive, sessions_of
+    from memory_anchor.upkeep.job_kit import JobReport, Limits, Upkeep
+    from memory_anchor.upkeep.jobs import Job
+
+    part = SessionArchive(core.data_dir, core.projects)
+
+    def look(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
+        del up
+        archive = part.archive()
+        passages = 0
+        if archive is not None and not limits.dry_run and not core.services.paused():
+            passages = look_again(archive, at, keep=core.settings.sessions.keep, wait=core.foreground.wait_until_quiet)
+        return JobReport(LOOK, at, dry_run=limits.dry_run, counts={"passages": passages})
+
+    def on_hook(event: str) -> None:
+        if event == "SessionEnd" and part.is_adopted:
+            core.scheduler.queue(LOOK)  # in the background: a client that ends waits for nobody
+
+    def besides(anchor: MemoryAnchor, query: str) -> Sequence[RetrievedSnippet]:
+        return sessions_of(anchor).snippets(query, JOIN_MAX) if part.is_adopted and anchor.actor.project_dir else ()
+
+    job = Job(LOOK, "read what is new in agents' sessions, once they were adopted", LOOK_EVERY, look)
+    return Running(part=part, jobs=[job], on_hook=on_hook, besides=besides, close=part.close)
+
+
+EXTENSION = Extension(name="sessions", brings=("commands", "rows"), start=_start)

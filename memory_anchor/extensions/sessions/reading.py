@@ -1,0 +1,136 @@
+"""Files become passages in the archive, newest first, in batches; a look compares sizes and times, and reads the rest.
+
+Everything of a batch is one transaction with the files' offsets: a killed run loses the batch that it was at, and the
+next one reads it again. The first batch is small, so that there are answers before a second has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from memory_anchor.base.files import read_own_file
+from memory_anchor.base.json_values import Record, lenient
+from memory_anchor.domain.errors import BadInput, NotFound
+from memory_anchor.extensions.sessions.agents import FoundSession, reader
+from memory_anchor.extensions.sessions.archive import KnownSource, ReadFile, ReadSession, SessionsFile
+from memory_anchor.extensions.sessions.passages import Cutter, clean_name, resume_at
+from memory_anchor.extensions.sessions.steps import Facts
+
+FILE_BYTES_MAX = 256 * 1024 * 1024
+LINE_BYTES_MAX = 8 * 1024 * 1024
+FIRST_BATCH_BYTES, BATCH_BYTES, BATCH_FILES = 256 * 1024, 8 * 1024 * 1024, 200
+"""Read before what was read is stored: at first, and from then on."""
+TORN = "its last line is not complete: it is being written, or was cut off"
+LONG = "a line above 8 MB was left out"
+UNREAD = "nothing in it is a message that this version reads"
+NO_JSON = "some lines are no JSON"
+
+
+@dataclass(slots=True)
+class LookReport:
+    """What a look did. left: files that are still to be read; problems: path and why, of this look."""
+
+    files: int = 0
+    read: int = 0
+    bytes: int = 0
+    passages: int = 0
+    left: int = 0
+    problems: list[tuple[str, str]] = field(default_factory=list)
+
+
+def look(
+    archive: SessionsFile,
+    found: Sequence[FoundSession],
+    *,
+    goes_on: Callable[[], bool] = lambda: True,
+    progress: Callable[[LookReport], None] = lambda _: None,
+) -> LookReport:
+    """Read what is new in these files; goes_on is asked after each batch. Raises what storing raises."""
+    known = archive.sources()
+    waiting = [one for one in found if _is_new(one, known.get(one.key))]
+    report, batch, size = LookReport(files=len(found), left=len(waiting)), list[ReadFile](), 0
+    most = FIRST_BATCH_BYTES
+    for one in waiting:
+        read, count = read_file(archive, one, known.get(one.key))
+        batch.append(read)
+        size += count
+        report.left -= 1
+        report.read += 1
+        report.bytes += count
+        report.passages += sum(len(session.passages) for session in read.sessions)
+        if read.problem:
+            report.problems.append((read.path, read.problem))
+        if size >= most or len(batch) >= BATCH_FILES:
+            archive.keep(batch)
+            batch, size, most = [], 0, BATCH_BYTES
+            progress(report)
+            if not goes_on():
+                return report
+    archive.keep(batch)
+    progress(report)
+    return report
+
+
+def _is_new(found: FoundSession, known: KnownSource | None) -> bool:
+    return known is None or (known.size, known.mtime_ns) != (found.size, found.mtime_ns)
+
+
+def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | None) -> tuple[ReadFile, int]:
+    """Return what a file holds beyond what is known of it, and how many bytes were read."""
+    path = found.key
+    read = ReadFile(found.agent, path, found.size, found.mtime_ns, 0, found.problem, ())
+    if found.problem:
+        return read, 0
+    resume = known.resume if known is not None and known.resume < found.size else 0
+    try:
+        raw = read_own_file(found.path, most=FILE_BYTES_MAX, start=max(0, resume - 1))
+        if resume and not raw.startswith(b"\n"):  # it was rewritten
+            resume, raw = 0, read_own_file(found.path, most=FILE_BYTES_MAX)
+    except (BadInput, NotFound) as error:
+        read.problem = str(error)
+        return read, 0
+    facts = archive.facts_of(path) if resume else Facts()
+    facts.file = found.path.stem
+    lines = _Lines(raw, start=resume - 1 if resume else 0, skipped=reader(found.agent).SKIPPED)
+    cutter = Cutter()
+    passages = list(cutter.cut(reader(found.agent).steps(lines, facts)))
+    for passage in passages:
+        passage.at = passage.at or found.mtime_ns / 1e9
+    facts.cwd, facts.branch, facts.title = (clean_name(name) for name in (facts.cwd, facts.branch, facts.title))
+    if passages:
+        facts.name = facts.name or facts.file
+        read.sessions = [ReadSession(facts, passages, resume, cutter.ended)]
+        read.resume = resume_at(passages)
+    else:
+        read.resume = resume
+    read.problem = lines.problem or ("" if passages or resume or not raw.strip() else UNREAD)
+    return read, len(raw)
+
+
+class _Lines:
+    """The objects of JSON lines with their offsets; what is no object is left out, and said in `problem`."""
+
+    def __init__(self, raw: bytes, *, start: int, skipped: tuple[bytes, ...]) -> None:
+        self._raw, self._start, self._skipped = raw, start, skipped
+        self.problem = ""
+
+    def __iter__(self) -> Iterator[tuple[int, Record]]:
+        at = 0
+        while at < len(self._raw):
+            end = self._raw.find(b"\n", at)
+            is_whole = end >= 0
+            end = end if is_whole else len(self._raw)
+            line, offset, at = self._raw[at:end], self._start + at, end + 1
+            if not line.strip() or line.startswith(self._skipped):
+                continue
+            if len(line) > LINE_BYTES_MAX:
+                self.problem = LONG
+                continue
+            try:
+                value = lenient(line)
+            except (ValueError, RecursionError):
+                self.problem = NO_JSON if is_whole else TORN
+                continue
+            if isinstance(value, dict):
+                yield offset, value

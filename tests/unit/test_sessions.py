@@ -1,0 +1,370 @@
+"""Sessions of agents: read once, kept, found by what was said and done, shown where they belong."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from sessionkit import Machine, Told, id_of
+
+from memory_anchor.extensions.sessions.agents import find
+from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
+from memory_anchor.extensions.sessions.reading import look
+
+
+def harbour(name: str = "harbour", cwd: str = "/w/tidepool") -> Told:
+    told = Told(name, cwd)
+    told.user("The tests of the harbour predictions hang on my machine. Can you run them?")
+    told.thinks("The zeppelin must be anchored first.")
+    told.runs("pytest tests/harbour", "ImportError: cannot import name 'StationGrid'\n3 errors", code=2)
+    told.says("The compiled extension is missing. Let me build it in place.")
+    told.runs("make ext && uv run pytest tests/harbour", "118 passed in 9.4s")
+    return told.edits("/w/tidepool/leapfix.py", "def shift(rows):", "# not dead\ndef shift(rows):")
+
+
+def test_what_was_said_and_what_was_run_is_found_with_a_citation(machine: Machine) -> None:
+    """Rule sessions.search: {session, agent, project, when, text, citation}, best first."""
+    machine.keeps(harbour())
+    machine.keeps(Told("rules", "/w/modou", "codex").user("以后提交信息一律用中文。").says("好的，记住了。"))
+
+    done = machine.adopt()
+    (first, *_) = machine.found("why did the harbour tests fail with StationGrid")
+    (chinese, *_) = machine.found("提交信息用什么语言")
+
+    assert done["read"] == 2 and done["problems"] == []
+    assert first["session"] == id_of("harbour") and first["agent"] == "claude-code" and first["project"] == "tidepool"
+    assert first["when"].startswith("2026-03-02T09:") and "make ext && uv run pytest tests/harbour" in first["text"]
+    assert first["citation"]["kind"] == "conversation" and first["citation"]["trust"] == "untrusted"
+    assert chinese["session"] == id_of("rules") and chinese["agent"] == "codex"
+
+
+def test_a_citation_opens_where_its_passage_begins(machine: Machine) -> None:
+    """Rule citations: what is cited can be looked at, with what came after it."""
+    told = harbour()
+    for number in range(30):
+        told.says(f"TranscriptStep {number}: " + "nothing to see here. " * 12)
+    machine.keeps(told.says("The buoy network was down since Tuesday."))
+    machine.adopt()
+
+    (hit, *_) = machine.found("buoy network down")
+    opened = machine.json("sessions", "show", hit["citation"]["ref"])
+
+    assert opened["session"] == id_of("harbour") and "buoy network" in opened["passages"][0]["text"]
+    assert len(machine.json("sessions", "show", id_of("harbour")[:8])["passages"]) > 3
+
+
+def test_thinking_and_what_the_client_inserted_are_never_read(machine: Machine) -> None:
+    """Rule readers: only what was said and done."""
+    told = harbour().user("<system-reminder>the albatross file changed</system-reminder>")
+    told.lines.append({"type": "user", "isMeta": True, "message": {"role": "user", "content": "an ocelot caveat"}})
+    told.lines.append({"type": "summary", "summary": "A pangolin was found", "leafUuid": id_of("elsewhere/3")})
+    machine.keeps(told)
+    machine.adopt()
+
+    for word in ("zeppelin", "albatross", "ocelot", "pangolin"):
+        assert machine.texts(word) == []
+
+
+def test_a_summary_names_the_session_of_its_message_alone(machine: Machine) -> None:
+    """Rule readers: `summary` lines count by their leafUuid, in whatever file they stand."""
+    told, other = harbour(), harbour("other").user("Something else.")
+    told.lines.append({"type": "summary", "summary": "Flaky imports", "leafUuid": other.lines[-1]["uuid"]})
+    machine.keeps(told)
+    machine.keeps(other)
+    machine.adopt()
+
+    titles = {one["session"]: one["title"] for one in machine.json("sessions", "list")["sessions"]}
+
+    assert titles[id_of("other")] == "Flaky imports" and titles[id_of("harbour")].startswith("The tests of the harbour")
+
+
+def test_a_side_chain_is_a_session_of_its_own(machine: Machine) -> None:
+    """Rule readers: what a sub agent did stands apart, with its parent's id."""
+    parent = machine.keeps(harbour())
+    side = Told("harbour", "/w/tidepool").user("Find every caller of add().")
+    for line in side.lines:
+        line |= {"isSidechain": True, "agentId": "a02758f83d49"}
+    path = parent.with_suffix("") / "subagents" / "agent-a02758f83d49.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(side.text(), encoding="utf-8")
+    machine.adopt()
+
+    sessions = {one["session"]: one for one in machine.json("sessions", "list")["sessions"]}
+
+    assert sessions["a02758f83d49"]["parent"] == id_of("harbour") and "parent" not in sessions[id_of("harbour")]
+
+
+def test_of_a_result_head_and_tail_are_read(machine: Machine) -> None:
+    """Rule readers: results are bounded; what stands in the middle of a long one is not found."""
+    output = "HEADWORD\n" + "filler line\n" * 300 + "MIDDLEWORD\n" + "filler line\n" * 300 + "TAILWORD"
+    machine.keeps(Told("long", "/w/a").runs("make all", output))
+    machine.adopt()
+
+    assert machine.texts("HEADWORD") and machine.texts("TAILWORD") and not machine.texts("MIDDLEWORD")
+    assert max(len(text) for text in machine.texts("make filler HEADWORD")) <= 1_300
+
+
+def test_reading_again_adds_what_is_new_and_nothing_twice(machine: Machine) -> None:
+    """Rule index: incremental; a file that grew is read from where its last passage begins."""
+    told = harbour()
+    path = machine.keeps(told)
+    machine.adopt()
+    before = machine.rows("select count(*) from passage")
+    assert machine.adopt()["read"] == 0
+
+    told.runs("git push origin main", "rejected", code=1).says("The walrus branch is protected.")
+    path.write_text(told.text(), encoding="utf-8")
+    machine.adopt()
+    grown = machine.rows("select id, parts from passage order by id")
+
+    assert len(machine.texts("walrus branch")) == 1 and len(machine.texts("StationGrid")) == 1
+    os.utime(path, ns=(1, path.stat().st_mtime_ns + 5))
+    machine.adopt()
+    assert [parts for _, parts in machine.rows("select id, parts from passage order by id")] == [p for _, p in grown]
+    assert before <= machine.rows("select count(*) from passage")
+
+
+def test_a_result_that_comes_after_the_last_look_ends_its_command(machine: Machine) -> None:
+    """Rule actions: how a command ended is known, wherever reading stopped between the two."""
+    told = Told("late", "/w/a").user("Run it. " + "Some more words to fill it up. " * 38)
+    told.runs("make check", "boom: file /w/a/x.c line 12", code=2)
+    last = told.lines.pop()
+    path = machine.keeps(told)
+    machine.adopt()
+    assert machine.rows("select exit from action") == [(None,)]
+
+    told.lines.append(last)
+    path.write_text(told.text(), encoding="utf-8")
+    machine.adopt()
+
+    assert machine.rows("select kind, text, exit, shape from action") == [
+        ("command", "make check", 2, "boom: file x.c line 0")
+    ]
+
+
+def test_actions_hold_commands_errors_and_edits(machine: Machine) -> None:
+    """Rule actions: what the act's own hooks will need, joined by call."""
+    machine.keeps(harbour())
+    machine.adopt()
+
+    actions = machine.rows("select kind, text, path, old, new, exit, shape from action order by id")
+
+    assert [row[:2] for row in actions if row[0] == "command"] == [
+        ("command", "pytest tests/harbour"), ("command", "make ext && uv run pytest tests/harbour"),
+    ]  # fmt: skip
+    assert (actions[0][5:] == (2, "0 errors") and actions[1][5] is None) or actions[1][5] == 0
+    assert ("edit", "", "/w/tidepool/leapfix.py", "def shift(rows):") in [row[:4] for row in actions]
+
+
+def test_what_the_client_deletes_stays_unless_the_setting_says_otherwise(machine: Machine) -> None:
+    """Rule sessions.keep: always, for days, never."""
+    path = machine.keeps(harbour())
+    machine.adopt()
+    answers = machine.texts("StationGrid")
+    path.unlink()
+
+    machine.core.scheduler.run("look_at_sessions", machine.core.clock.now())
+    assert machine.texts("StationGrid") == answers
+    assert machine.json("adopt", "--status")["gone"] == 1
+
+    from memory_anchor.extensions.sessions.adopting import look_again
+
+    archive = SessionsFile(machine.core.data_dir / FILE)
+    look_again(archive, machine.core.clock.now(), keep="30", wait=lambda: None)
+    assert machine.texts("StationGrid") == answers
+    look_again(archive, machine.core.clock.now(), keep="never", wait=lambda: None)
+    archive.close()
+    assert machine.texts("StationGrid") == []
+
+
+def test_a_forgotten_session_is_erased_and_never_read_again(machine: Machine) -> None:
+    """Rule forget: a tombstone holds agent and id; no byte of the text is left in the file."""
+    path = machine.keeps(harbour())
+    machine.keeps(harbour("other", "/w/else").user("A second session, which stays."))
+    machine.adopt()
+
+    assert machine.json("adopt", "--forget", id_of("harbour")[:8])["passages"] > 0
+    path.write_text(harbour().user("And on it goes.").text(), encoding="utf-8")
+    machine.adopt()
+
+    assert {hit["session"] for hit in machine.found("StationGrid harbour")} == {id_of("other")}
+    assert machine.rows("select name from tombstone") == [(id_of("harbour"),)]
+    machine.json("adopt", "--forget", id_of("other"))
+    left = b"".join(file.read_bytes() for file in machine.files())
+    assert b"StationGrid" not in left and b"stationgrid" not in left
+
+
+def test_secrets_and_private_parts_are_gone_before_anything_is_written(machine: Machine) -> None:
+    """Rule cleaning: of every field, also over the edge of what is kept of a result."""
+    key = "sk-ant-api03-" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5z" * 2 + "AA"
+    padding = "x y " * 97
+    told = Told("leaky", f"/w/{'ghp_' + 'a1B2' * 9}").user(
+        f"Use {key} please. <private>the blue heron sleeps</private>"
+    )
+    told.runs(f"export TOKEN={key}", f"{padding}{key} {'z ' * 400} password: Kestrel!42bcdfgk {'ok ' * 60}")
+    told.edits("a.env", f"KEY={key}", "KEY=")
+    machine.keeps(told.user("<private>never closed, says the marmot").says("AKIA" + "Q3R7" * 4))
+    machine.adopt()
+
+    held = b"".join(file.read_bytes() for file in machine.files()).decode("utf-8", "replace")
+
+    for secret in (key[:40], key[13:40], "Kestrel!42", "ghp_a1B2", "blue heron", "marmot", "AKIAQ3R7"):
+        assert secret not in held
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in machine.files())
+
+
+@pytest.mark.parametrize(
+    ("content", "problem", "found"),
+    [
+        ('{"type":"user","message":{"role":"us', "last line is not complete", True),
+        ("x" * 100, "last line is not complete", True),
+        ("not json\n", "no JSON", True),
+        ('{"type":"user","blob":"' + "y" * (8 * 1024 * 1024) + '"}\n', "above 8 MB", True),
+    ],
+)
+def test_a_bad_line_costs_itself_and_one_sentence(machine: Machine, content: str, problem: str, found: bool) -> None:
+    """Rule failures: torn, foreign, too long: one line in the status, the rest is read."""
+    path = machine.keeps(harbour())
+    path.write_text(path.read_text("utf-8") + content, encoding="utf-8")
+    machine.adopt()
+
+    (one,) = machine.json("adopt", "--status")["problems"]
+
+    assert problem in one["problem"] and one["path"] == str(path)
+    assert bool(machine.texts("StationGrid")) is found
+
+
+def test_a_torn_line_is_read_once_it_is_whole(machine: Machine) -> None:
+    """Rule failures: a file that is being written loses nothing."""
+    told = harbour().user("The kingfisher flies at noon.")
+    whole = told.text()
+    path = machine.keeps(told)
+    path.write_text(whole[:-30], encoding="utf-8")
+    machine.adopt()
+    assert machine.texts("kingfisher") == []
+
+    path.write_text(whole, encoding="utf-8")
+    machine.adopt()
+
+    assert len(machine.texts("kingfisher")) == 1 and machine.json("adopt", "--status")["problems"] == []
+
+
+def test_foreign_files_links_and_odd_clocks_are_told_and_the_rest_is_read(machine: Machine, tmp_path: Path) -> None:
+    """Rule failures: nothing outside the folder is opened, nothing crashes."""
+    machine.keeps(harbour())
+    folder = machine.claude / "-w-odd"
+    folder.mkdir(parents=True)
+    secret = tmp_path / "elsewhere.jsonl"
+    secret.write_text(Told("x", "/w").user("a hidden platypus").text(), encoding="utf-8")
+    (folder / "link.jsonl").symlink_to(secret)
+    (folder / "foreign.jsonl").write_text('{"event": 1}\n' * 3, encoding="utf-8")
+    (folder / "empty.jsonl").write_text("", encoding="utf-8")
+    os.mkfifo(folder / "pipe.jsonl")
+    old = Told("old", "/w/odd").user("Said by a machine in the past: quetzal.")
+    for line in old.lines:
+        line["timestamp"] = "1970-01-01T00:00:07Z"
+    machine.keeps(old)
+    machine.adopt()
+
+    told = {Path(one["path"]).name: one["problem"] for one in machine.json("adopt", "--status")["problems"]}
+
+    assert set(told) == {"link.jsonl", "foreign.jsonl", "pipe.jsonl"} and "link" in told["link.jsonl"]
+    assert machine.texts("platypus") == [] and machine.texts("StationGrid")
+    assert not machine.found("quetzal")[0]["when"].startswith("1970")
+
+
+def test_a_file_that_was_rewritten_is_read_again_whole(machine: Machine) -> None:
+    """Rule index: nothing doubled when a client rewrites its file."""
+    path = machine.keeps(harbour())
+    machine.adopt()
+    path.write_text(Told("harbour", "/w/tidepool").user("All new: the ibis moved.").text(), encoding="utf-8")
+    machine.adopt()
+
+    assert machine.texts("ibis") and not machine.texts("StationGrid")
+
+
+def test_sessions_belong_to_the_closest_project_above_their_folder(machine: Machine, project: Path) -> None:
+    """Rule scope: an agent's search answers from its own project; the command names one or takes all."""
+    machine.keeps(harbour(cwd=f"{project}/src"))
+    machine.keeps(harbour("other", "/w/elsewhere").user("StationGrid again."))
+    machine.adopt()
+
+    own = machine.json("knowledge", "search", "StationGrid harbour", "--source", "sessions")["snippets"]
+    asked = machine.json("search", "harbour predictions StationGrid")["snippets"]
+
+    assert {one["citations"][0]["ref"].partition("@")[0] for one in own} == {f"claude-code:{id_of('harbour')}"}
+    assert {one["source"] for one in asked} == {"session"} and len(asked) <= 2
+    assert {hit["session"] for hit in machine.found("StationGrid")} == {id_of("harbour"), id_of("other")}
+    assert {hit["session"] for hit in machine.found("StationGrid", "--project", ".")} == {id_of("harbour")}
+    assert {hit["session"] for hit in machine.found("StationGrid", "--project", "elsewhere")} == {id_of("other")}
+    assert (
+        machine.found("StationGrid", "--agent", "codex") == machine.found("StationGrid", "--since", "2026-05-01") == []
+    )
+
+
+def test_session_passages_stand_behind_memories(machine: Machine, project: Path) -> None:
+    """Rule search: at most two, after what memory knows."""
+    machine.run("add", "StationGrid needs the compiled extension; harbour predictions fail without it.")
+    machine.keeps(harbour(cwd=str(project)))
+    machine.adopt()
+
+    hits = machine.json("search", "harbour predictions StationGrid")["snippets"]
+
+    assert [one.get("source", "memory") for one in hits][:1] == ["memory"]
+    assert [one.get("source", "memory") for one in hits] == sorted(one.get("source", "memory") for one in hits)
+
+
+def test_only_what_was_chosen_is_read_also_later(machine: Machine) -> None:
+    """Rule adopt: agents, folders and times are kept for the looks of an engine."""
+    machine.keeps(harbour())
+    machine.keeps(Told("rules", "/w/modou", "codex").user("The lynx rule."))
+    machine.keeps(Told("scratch", "/w/scratch").user("The scratch lynx."))
+    machine.adopt("--only", "claude-code", "--exclude", "*scratch*")
+    machine.core.scheduler.run("look_at_sessions", machine.core.clock.now())
+
+    assert machine.texts("lynx") == [] and machine.texts("StationGrid")
+    assert machine.run("adopt", "--only", "emacs").exit_code == 2
+
+
+def test_adopt_asks_on_a_terminal_and_names_the_flag_without_one(machine: Machine) -> None:
+    """Rule adopt: nothing is read unasked."""
+    machine.keeps(harbour())
+
+    done = machine.run("adopt")
+
+    assert done.exit_code == 2 and "--yes" in done.output and "1 sessions" in done.output
+    assert machine.files() == [] and machine.json("adopt", "--yes")["read"] == 1
+
+
+def test_a_look_that_is_stopped_anywhere_goes_on_and_doubles_nothing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule index: killed at any time and run again, the same is stored as if it had never been."""
+    monkeypatch.setattr("memory_anchor.extensions.sessions.reading.FIRST_BATCH_BYTES", 1)
+    monkeypatch.setattr("memory_anchor.extensions.sessions.reading.BATCH_BYTES", 1)
+    for number in range(6):
+        machine.keeps(harbour(f"s{number}"))
+    found = find({"claude-code": [str(machine.claude)]})
+    archive = SessionsFile(machine.core.data_dir / FILE)
+    for _ in range(10):
+        look(archive, found, goes_on=lambda: False)
+    archive.close()
+
+    texts = machine.rows("select session, count(*), count(distinct parts) from passage group by session")
+
+    assert len(texts) == 6 and all(count == distinct for _, count, distinct in texts)
+    assert machine.rows("select count(*) from session") == [(6,)]
+
+
+def test_passages_are_kept_as_they_can_be_indexed_again(machine: Machine) -> None:
+    """Rule tables: the parts of a passage are its text and its index; the file is sound."""
+    machine.keeps(harbour())
+    machine.adopt()
+
+    (parts, *_) = [json.loads(parts) for (parts,) in machine.rows("select parts from passage order by id")]
+
+    assert [kind for kind, _ in parts][:3] == ["user", "call", "result"]
+    machine.rows("insert into words(words) values('integrity-check')")
