@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from memory_anchor.admin.merges import ProjectBelongings
     from memory_anchor.admin.purge import Holder
-    from memory_anchor.base.json_values import Json, Record
     from memory_anchor.context.context import ContextSources
     from memory_anchor.domain.model import Actor, RetrievedSnippet, SearchAnswer, WriteOutcome
     from memory_anchor.domain.requests.fields import BaseRequest
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from memory_anchor.process.wiring import Core
     from memory_anchor.upkeep.jobs import Job
     from memory_anchor.use_cases.memory import MemoryAnchor
-
-    Call = Callable[[Core, MemoryAnchor, dict[str, Json]], Record]
-    """The process, who asks in which project, and the arguments -> the answer as JSON."""
 
 
 R = TypeVar("R", bound="BaseRequest")
@@ -72,15 +68,15 @@ class Running:
     moves: Callable[[Callable[[], list[str]]], Mapping[str, ProjectBelongings]] = lambda _: {}
 
 
-Part = Literal["commands", "rows", "calls"]
+Part = Literal["commands", "rows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
     """What the core may ask of an extension.
 
-    brings: its modules that the core reads, each by one name: `commands` (`register`), `rows` (`ROWS`), `calls`
-    (`CALLS`: what its commands ask of the process). start: begins its work in a process, None for nothing to begin.
+    brings: its modules that the core reads, each by one name: `commands` (`register`), `rows` (`ROWS`).
+    start: begins its work in a process, None for nothing to begin.
     purged: called in the terminal after a human purged these ids.
     """
 
@@ -98,11 +94,6 @@ class Extension:
         """Return its use cases in the table."""
         rows: Sequence[Row] = self._module("rows").ROWS if "rows" in self.brings else ()
         return rows
-
-    def calls(self) -> Mapping[str, Call]:
-        """Return what its commands ask of the process, by name."""
-        calls: Mapping[str, Call] = self._module("calls").CALLS if "calls" in self.brings else {}
-        return calls
 
     def _module(self, part: Part) -> ModuleType:
         return import_module(f"memory_anchor.extensions.{self.name}.{part}")

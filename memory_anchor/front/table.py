@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from memory_anchor.ingest.conversation_learning import Extracted
     from memory_anchor.upkeep.history import Step
     from memory_anchor.upkeep.job_kit import JobReport
+    from memory_anchor.upkeep.jobs import Job, JobState
     from memory_anchor.use_cases.curation import Inbox
     from memory_anchor.use_cases.due import DueMemory
 
@@ -82,6 +83,21 @@ def _candidates(answer: tuple[Extracted, WriteMode, list[str]], _: MemoryAnchor)
     return {"candidates": candidates, "episodes": len(extracted.episodes), "mode": mode.value, "notes": notes}
 
 
+def _extract(anchor: MemoryAnchor, request: asks.ExtractConversation) -> Record:
+    if request.apply:
+        return views.remembered(*anchor.remember_conversation(request))
+    return _candidates(anchor.extract(request), anchor)
+
+
+def _probe(anchor: MemoryAnchor, request: asks.ProbeStore) -> Record:
+    """Return the checks of `doctor` that need the store; with `vectors_from`, one step of `--deep`."""
+    from memory_anchor.front import doctor_store
+
+    if request.vectors_from is not None:
+        return doctor_store.compare_vectors(anchor.process, request.vectors_from)
+    return {"checks": [asdict(check) for check in doctor_store.probe(anchor.process)]}
+
+
 def _steps(history: tuple[list[Memory], tuple[Step, ...]], anchor: MemoryAnchor) -> Record:
     versions, steps = history
     has_earlier = versions and versions[0].version > 1
@@ -123,6 +139,25 @@ def _job(report: JobReport, _: MemoryAnchor) -> Record:
         "counts": dict(report.counts),
         "planned": [asdict(step) for step in report.planned],
     }
+
+
+def _jobs(answer: tuple[list[tuple[Job, JobState, bool]], bool], _: MemoryAnchor) -> Record:
+    listed, running = answer
+    jobs: list[Json] = [
+        {
+            "name": job.name,
+            "about": job.about,
+            "every_s": job.every.total_seconds(),
+            "due": is_due,
+            "last_at": views.time_text(state.last_at) if state.last_at else None,
+            "runs": state.runs,
+            "changed": state.changed,
+            "failures": state.failures,
+            "last_failure": state.last_failure,
+        }
+        for job, state, is_due in listed
+    ]
+    return {"jobs": jobs, "running": running}
 
 
 def _why_not(anchor: MemoryAnchor, request: asks.WhyNot) -> Record:
@@ -183,6 +218,7 @@ ROWS: Mapping[str, Row] = {
             lambda answer, _: views.remembered(*answer),
         ),
         row("found_in", asks.RememberConversation, MemoryAnchor.extract, _candidates),
+        row("extract", asks.ExtractConversation, _extract, as_is),
         row("forget", asks.ForgetMemory, MemoryAnchor.forget, _outcome),
         row("edit", asks.EditMemory, lambda anchor, asked: anchor.curation.edit(asked), _outcome),
         row("judge", asks.JudgeMemory, lambda anchor, asked: anchor.curation.judge(asked), _outcome),
@@ -198,8 +234,14 @@ ROWS: Mapping[str, Row] = {
         row("undo", asks.Undo, lambda anchor, asked: anchor.maintenance.undo(asked), as_is),
         row("purge_preview", asks.PreviewPurge, lambda anchor, asked: anchor.maintenance.preview_purge(asked), as_is),
         row("purge", asks.Purge, lambda anchor, asked: anchor.maintenance.purge(asked), as_is),
+        row("stats", asks.ReadStats, lambda anchor, asked: anchor.maintenance.stats(asked), as_is),
+        row("saving", asks.CheckSaving, lambda anchor, asked: anchor.maintenance.saving(asked), as_is),
+        row("doctor_probe", asks.ProbeStore, _probe, as_is),
+        row("backup_create", asks.CreateBackup, lambda anchor, asked: anchor.maintenance.create_backup(asked), as_is),
+        row("jobs_list", asks.ListJobs, lambda anchor, asked: anchor.maintenance.jobs(asked), _jobs),
         row("jobs_run", asks.RunJob, lambda anchor, asked: anchor.maintenance.run_job(asked), _job),
         row("jobs_switch", asks.SwitchJobs, lambda anchor, asked: anchor.maintenance.switch_jobs(asked), as_is),
+        row("context_reports", asks.ListReports, lambda anchor, asked: anchor.maintenance.reports(asked), as_is),
         row("context_report", asks.ReadReport, lambda anchor, asked: anchor.maintenance.report(asked), _report),
         row("reindex", asks.ReindexStore, lambda anchor, asked: anchor.maintenance.reindex(asked), as_is),
         row("projects_list", asks.ListProjects, lambda anchor, asked: anchor.maintenance.projects(asked), as_is),

@@ -1,6 +1,6 @@
 """The use cases that look after a memory: undo, purge, jobs, projects, reports, reindex, backup.
 
-Each asks the one table of rights first. What they work on is the process's (`Process`): its jobs, projects and files.
+Each asks the one table of rights first. What they work on is the process's (`Core`): its jobs, projects and files.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.projects import DEFAULT, PATH, REMOTE, ROOT
 from memory_anchor.admin import backup
@@ -21,7 +22,7 @@ from memory_anchor.admin.merges import MOVED, Merges
 from memory_anchor.admin.rebuild import Reindex
 from memory_anchor.base.files import remove_durably
 from memory_anchor.base.hashing import stable_hash
-from memory_anchor.base.json_values import Json, parsed, record
+from memory_anchor.base.json_values import Json, optional_text, parsed, record
 from memory_anchor.base.pausing import FLAG, Pause, parse_duration, pause_of, save_pause
 from memory_anchor.context.context_reports import RecordedReport, owner_of
 from memory_anchor.domain import rights
@@ -33,8 +34,13 @@ from memory_anchor.domain.rights import Action
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.upkeep import history as undoing
 from memory_anchor.upkeep.job_kit import JobReport, Limits
-from memory_anchor.use_cases.services import Process, Services
+from memory_anchor.upkeep.jobs import Job, JobState
+from memory_anchor.use_cases.services import Services
+from memory_anchor.use_cases.used_memories import USED_MEMORIES_FILE, UsedMemories
 from memory_anchor.use_cases.writes import Writes
+
+if TYPE_CHECKING:
+    from memory_anchor.process.wiring import Core
 
 PREVIEW_MAX, PREVIEW_CHARS = 10_000, 4_000_000
 AUDIENCES_MAX = 100_000
@@ -56,7 +62,7 @@ def merges_of(services: Services, *accounts: str) -> Merges:
 
 
 class Maintenance:
-    def __init__(self, writes: Writes, process: Process) -> None:
+    def __init__(self, writes: Writes, process: Core) -> None:
         self._writes = writes
         self._process = process
         self._services, self._actor = writes.services, writes.actor
@@ -155,6 +161,34 @@ class Maintenance:
         report = {**asdict(purged), "versions": purged.versions, "still_in": still_in, "clean": clean}
         return dict(record(parsed(json.dumps(report, default=str))))
 
+    # --- state -------------------------------------------------------------------------------------------------
+
+    @use_case(requests.ReadStats)
+    def stats(self, request: requests.ReadStats) -> dict[str, Json]:
+        """Return counts of what this caller may read, or how many of the memories shown to agents were used."""
+        if request.heeded:
+            return {"heeded": UsedMemories(self._services.data_dir / USED_MEMORIES_FILE).table()}
+        return self._process.stats(self._actor.scope)
+
+    @use_case(requests.CheckSaving)
+    def saving(self, _: requests.CheckSaving) -> dict[str, Json]:
+        """Return why the last write failed, "" when it did not."""
+        return {"failure": self._services.save_health.failure}
+
+    @use_case(requests.CreateBackup)
+    def create_backup(self, request: requests.CreateBackup) -> dict[str, Json]:
+        """Write a backup; one of a repeated request is the one that it began."""
+        target, answers = Path(request.file), self._services.answers
+        repeat = (stable_hash("backup", str(target)), self._actor.scope.account, self._actor.nonce)
+        begun = optional_text(answers.read_note(*repeat))
+        if begun is not None and os.path.lexists(begun):
+            made = backup.describe_backup(Path(begun))
+        else:
+            target = backup.free_target(target, self._services.clock.now())
+            answers.write_note(str(target), *repeat)
+            made = backup.create(self._process, target)
+        return {"file": made["file"], "bytes": made["bytes"], "versions": made["versions"]}
+
     # --- jobs --------------------------------------------------------------------------------------------------
 
     @use_case(requests.RunJob)
@@ -168,6 +202,14 @@ class Maintenance:
         self._process.enable_jobs(request.on)
         return {"running": request.on}
 
+    @use_case(requests.ListJobs)
+    def jobs(self, _: requests.ListJobs) -> tuple[list[tuple[Job, JobState, bool]], bool]:
+        """Return each job, its history, whether it is due, and last whether jobs run by themselves."""
+        scheduler = self._process.scheduler
+        states, due = scheduler.stats(), {job.name for job in scheduler.due(self._services.clock.now())}
+        listed = [(job, states[name], name in due) for name, job in scheduler.jobs.items()]
+        return listed, scheduler.started
+
     # --- reports of contexts -----------------------------------------------------------------------------------
 
     @use_case(requests.ReadReport)
@@ -176,6 +218,12 @@ class Maintenance:
         recorded = self._process.reports.load(request.id, owner_of(self._actor.scope))
         citations = tuple(citation for citation in recorded.report.citations if self._may_show(citation))
         return replace(recorded, report=replace(recorded.report, citations=citations))
+
+    @use_case(requests.ListReports)
+    def reports(self, _: requests.ListReports) -> dict[str, Json]:
+        """Return the reports of this caller's contexts that are kept."""
+        listed = self._process.reports.list(owner_of(self._actor.scope))
+        return {"reports": [{"id": id, "recorded_at": at.isoformat()} for id, at in listed]}
 
     def _may_show(self, cited: Citation) -> bool:
         """Return whether this reader may see what a report of this project cites.
@@ -297,12 +345,12 @@ class Maintenance:
         self._services.audit.append(kind, what, by=self._writes.author, at=self._services.clock.now())
 
 
-def _human_files(services: Services, process: Process) -> purging.HumanFiles:
+def _human_files(services: Services, process: Core) -> purging.HumanFiles:
     folders = (alias.removeprefix("path:") for alias in chain.from_iterable(process.projects.all().values()))
     return purging.HumanFiles(services.data_dir, [Path(folder) for folder in folders if folder.startswith("/")])
 
 
-def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]:
+def _holders(services: Services, process: Core) -> tuple[purging.Holder, ...]:
     """Return everything outside the store that may hold a memory's text."""
     data_dir = services.data_dir
     return (
@@ -317,7 +365,7 @@ def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]
     )
 
 
-def purged_elsewhere(services: Services, process: Process, ids: Sequence[str], by: str) -> None:
+def purged_elsewhere(services: Services, process: Core, ids: Sequence[str], by: str) -> None:
     """Erase what a human purged on another device, whose signature the caller has checked."""
     at = services.clock.now()
     holders = (_human_files(services, process), *_holders(services, process))

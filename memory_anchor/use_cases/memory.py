@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
@@ -60,9 +61,12 @@ from memory_anchor.upkeep import history as versions_of
 from memory_anchor.use_cases.curation import Curation
 from memory_anchor.use_cases.due import DATED_MAX, DUE, READ, DueFile, DueMemory, due_of
 from memory_anchor.use_cases.maintenance import Maintenance
-from memory_anchor.use_cases.services import Process, Project, Services
+from memory_anchor.use_cases.services import Project, Services
 from memory_anchor.use_cases.used_memories import USED_MEMORIES_FILE, UsedMemories
 from memory_anchor.use_cases.writes import STORED_LAYERS, Writes
+
+if TYPE_CHECKING:
+    from memory_anchor.process.wiring import Core
 
 TOPIC_KEYS = ("current_topic", "topic")
 """Keys of L1 under which an agent says what a conversation is about, the first one first."""
@@ -171,7 +175,7 @@ class MemoryAnchor:
     services: Services
     project: Project
     actor: Actor
-    process: Process
+    process: Core
 
     @cached_property
     def writes(self) -> Writes:
@@ -312,10 +316,6 @@ class MemoryAnchor:
             for snippet in answer.snippets
             if not snippet.weak and (snippet.id not in never_used or (snippet.relevance or 0) >= STRONG)
         ][:limit]
-
-    def used_by_agents(self) -> list[dict[str, Json]]:
-        """Return how many memories hooks brought up and how many of these agents used, by layer and hook."""
-        return UsedMemories(self.services.data_dir / USED_MEMORIES_FILE).table()
 
     def mentioning(self, names: Sequence[str], *, limit: int = 4) -> list[Memory]:
         """Return current memories whose words name one of these files, identifiers or phrases, rarest first."""

@@ -14,20 +14,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 
-from memory_anchor.adapters.projects import Projects
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.idempotency import FirstAnswers
 from memory_anchor.base.pausing import SaveHealth
-from memory_anchor.context.context_reports import ContextReports
 from memory_anchor.domain.activation import DECAY_RATES, ActivationSettings, rate_of_half_life, settings_named
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.freshness import FreshnessChecker
 from memory_anchor.domain.model import MemoryType, Scope
-from memory_anchor.domain.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, SharedRecords, Sharing
+from memory_anchor.domain.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, Sharing
 from memory_anchor.extensions.extension import Running
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.ingest.conversation_learning import ConversationLearner
@@ -44,14 +42,10 @@ from memory_anchor.recall.ranking import RankingWeights, SearchOptions
 from memory_anchor.recall.search import Searcher
 from memory_anchor.settings import AgentSettings, RetrievalSettings, Settings
 from memory_anchor.upkeep.disagreements import RecalledTogether
-from memory_anchor.upkeep.job_kit import Upkeep
-from memory_anchor.upkeep.jobs import Scheduler
 from memory_anchor.upkeep.statistics import UsageBuffer
 
 if TYPE_CHECKING:
-    from memory_anchor.context.context import ContextBuilder
     from memory_anchor.extensions.extension import ServedMemory
-    from memory_anchor.use_cases.memory import MemoryAnchor
 
 CONVERSATIONS_KEPT = 500
 PROMPTS_KEPT = 3
@@ -131,28 +125,6 @@ class Services:
         self.searcher.index.invalidate()
         for extension in self.extensions.values():
             extension.invalidate()
-
-
-class Process(Protocol):
-    """The process behind a door, as far as looking after a memory needs it: its jobs, projects and files."""
-
-    upkeep: Upkeep
-    scheduler: Scheduler
-    projects: Projects
-    reports: ContextReports
-    records: SharedRecords
-
-    def context_builder(self, anchor: MemoryAnchor, /) -> ContextBuilder:
-        """Return a builder that reads as this caller, in this caller's zone."""
-        ...
-
-    def enable_jobs(self, on: bool) -> None:
-        """Run due jobs by itself, or only when one is started by name; remembered over restarts."""
-        ...
-
-    def clear_tags(self) -> None:
-        """Forget which tags occur together until the job counts them anew."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

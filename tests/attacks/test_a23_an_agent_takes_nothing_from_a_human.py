@@ -247,11 +247,11 @@ def test_a_purge_erases_what_was_shown_and_nothing_else(core: Core, anchor: Memo
 
     gone = anchor.save_memory("The word is xylophone")
     other = anchor.save_memory("Deploys need two reviews")
-    shown = calls.CALLS["purge_preview"](core, human, {"text": "xylophone"})
+    shown = calls.answer("purge_preview", human, {"text": "xylophone"})
     anchor.curation.edit(other.id, "Deploys need two reviews, says the xylophone")
 
     with pytest.raises(Refused, match="changed since it was shown"):
-        calls.CALLS["purge"](core, human, {"text": "xylophone", "seen": purge_digest(shown["memories"])})
+        calls.answer("purge", human, {"text": "xylophone", "seen": purge_digest(shown["memories"])})
 
     assert [m["id"] for m in shown["memories"]] == [gone.id]
     assert anchor.get(str(other.id)) and anchor.get(str(gone.id))

@@ -179,7 +179,7 @@ def test_nor_does_saying_so_to_the_engine(ask: Ask, core: Core, anchor: MemoryAn
     bare = {name: value for name, value in line.items() if name != ALIASES}  # which the file's reader takes out
     second = {**bare, "id": "0FORGED000002"}
     for caller, one in ((anchor, bare), (human, second)):
-        result = calls.CALLS["import_lines"](core, caller, {"lines": [[1, json.dumps(one)]], "audited": True})
+        result = calls.answer("import_lines", caller, {"lines": [[1, json.dumps(one)]], "audited": True})
         assert result["added"] == 1, result
         assert one["id"] in "".join(records(core))
 
@@ -193,7 +193,7 @@ def test_what_was_purged_and_is_brought_in_again_by_an_agent_is_recorded(
     line.pop(ALIASES, None)
     core.services.store.erase("verified_fact", [known.point_id])
 
-    result = calls.CALLS["import_lines"](core, anchor, {"lines": [[1, json.dumps(line)]], "audited": True})
+    result = calls.answer("import_lines", anchor, {"lines": [[1, json.dumps(line)]], "audited": True})
 
     assert result["added"] == 1, result
     assert known.id in "".join(records(core))
@@ -228,7 +228,7 @@ def test_an_agents_export_holds_what_it_may_read(ask: Ask, core: Core, agent: Ac
         assert not any(word in result for word in foreign)
     page = {"collection": "verified_fact", "instant": core.clock.now().isoformat(), "everything": True}
     with pytest.raises(Refused, match="--human"):
-        calls.CALLS["export_page"](core, core.anchor(agent), page)
+        calls.answer("export_page", core.anchor(agent), page)
     human = core.anchor(replace(agent, caller=Caller.HUMAN))
-    lines = calls.CALLS["export_page"](core, human, page)["lines"]
+    lines = calls.answer("export_page", human, page)["lines"]
     assert {one["content"] for one in lines} >= {"Codex keeps this to itself", "Another project's rule"}

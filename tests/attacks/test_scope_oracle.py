@@ -131,7 +131,7 @@ class World:
         target = pick(list(self.kept.values()))
 
         def call(name: str, **given: Any) -> str:
-            return json.dumps(calls.CALLS[name](self.core, anchor, given), default=str)
+            return json.dumps(calls.answer(name, anchor, given), default=str)
 
         doors: dict[str, Callable[[], str]] = {
             "search": lambda: mcp_answers.run(anchor, "search_memory", {"query": about, "limit": 50}),
@@ -180,7 +180,7 @@ class World:
     def asking(self, actor: Actor) -> Callable[..., dict[str, Any]]:
         def ask(name: str, **given: Any) -> dict[str, Any]:
             sent = {key: value for key, value in given.items() if value is not None}
-            return calls.CALLS[name](self.core, self.core.anchor(actor), sent)
+            return calls.answer(name, self.core.anchor(actor), sent)
 
         return ask
 

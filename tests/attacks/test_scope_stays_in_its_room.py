@@ -126,7 +126,7 @@ def test_an_expired_event_is_told_nowhere_before_the_job_comes(
     assert [one.id for one in anchor.search_events(query="CI flaked")] == [kept]
     assert [one.id for one in anchor.curation.listing()] == [kept]
     assert "flaked" not in anchor.build_context("CI").text + told_at_start(anchor)
-    assert calls.CALLS["stats"](core, anchor, {})["by_layer"]["event_log"] == 1
+    assert calls.answer("stats", anchor, {})["by_layer"]["event_log"] == 1
     assert anchor.get(gone).status is Status.ACTIVE  # its id still reads
 
 
@@ -196,9 +196,9 @@ def test_a_report_is_for_its_project_and_names_no_private_memory(
     other = core.anchor(replace(agent, scope=Scope(account="acme")))
 
     for reader in (elsewhere, other):
-        assert calls.CALLS["context_reports"](core, reader, {})["reports"] == []
+        assert calls.answer("context_reports", reader, {})["reports"] == []
         with pytest.raises(NotFound, match="no context report"):
-            calls.CALLS["context_report"](core, reader, {"id": made})
+            calls.answer("context_report", reader, {"id": made})
     neighbour = core.anchor(replace(agent, scope=replace(agent.scope, agent="codex")))
-    mine, theirs = (json.dumps(calls.CALLS["context_report"](core, who, {"id": made})) for who in (anchor, neighbour))
+    mine, theirs = (json.dumps(calls.answer("context_report", who, {"id": made})) for who in (anchor, neighbour))
     assert "blue.py" in mine and "blue.py" not in theirs

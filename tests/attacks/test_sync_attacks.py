@@ -16,9 +16,9 @@ from devicekit import WORDS, Laptop, settled, texts_of
 
 from memory_anchor.adapters.system import new_token
 from memory_anchor.extensions.devices import membership, sealing
-from memory_anchor.extensions.devices.calls import sync_of
 from memory_anchor.extensions.devices.folder import SegmentNumber, segment_name
 from memory_anchor.extensions.devices.membership import Device
+from memory_anchor.extensions.devices.rows import sync_of
 from memory_anchor.extensions.devices.segments import about_line, purge_statement, shared_fields, version_line
 from memory_anchor.identity.statements import Purged
 from memory_anchor.testing import cheap_keys

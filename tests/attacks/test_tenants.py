@@ -114,7 +114,7 @@ class Tenants:
         book = {"entries": {"0": {"key": ["deploys"], "content": f"{BOOK} a book", "constant": True}}}
         for name in (self.own_project, "red"):
             anchor = self.core.anchor(Actor(scope=Scope(account=OWN), project=name))
-            calls.CALLS["lorebook_add"](self.core, anchor, {"file": "book.json", "content": _base64(book)})
+            calls.answer("lorebook_add", anchor, {"file": "book.json", "content": _base64(book)})
         self.served = Served(build_http(self.core, settings, secret=""))
         self.accounts = [OWN, *(f"a{number}" for number in range(accounts - 1))]
         self.people = {
@@ -281,9 +281,7 @@ class Tenants:
         anchor = self.core.anchor(Actor(scope=scope, project=reader.project))
 
         def ask(name: str, **given: Any) -> dict[str, Any]:
-            return calls.CALLS[name](
-                self.core, anchor, {key: value for key, value in given.items() if value is not None}
-            )
+            return calls.answer(name, anchor, {key: value for key, value in given.items() if value is not None})
 
         return ask
 

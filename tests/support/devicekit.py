@@ -12,10 +12,10 @@ from memory_anchor.domain.model import Actor, Caller, Memory, Scope
 from memory_anchor.domain.ports import MemoryStore
 from memory_anchor.domain.where import Where
 from memory_anchor.extensions.devices import membership
-from memory_anchor.extensions.devices.calls import sync_of
 from memory_anchor.extensions.devices.exchange import map_projects
 from memory_anchor.extensions.devices.folder import SyncFolder
 from memory_anchor.extensions.devices.membership import Device
+from memory_anchor.extensions.devices.rows import sync_of
 from memory_anchor.extensions.devices.segments import content_digest, shared_fields
 from memory_anchor.extensions.transfer.transfer import stored_versions
 from memory_anchor.identity.statements import Purged

@@ -34,10 +34,12 @@ SAID = f"<private>the cellar door</private> the token is {TOKEN}"
 REDACTED = "the token is [redacted:token]"
 EXACT = {
     "names that identify": "after what conversation agent account_id user_id conversation_id project_id agent_id "
-    "project target trigger character user collection mime source path RunJob.name ShowLorebook.name "
+    "project target trigger character user collection mime source path device by variant vectors_from "
+    "RunJob.name ShowLorebook.name "
     "RemoveLorebook.name ExportLorebook.name ScanLorebook.name",
     "paths and commands": "file ref folder converter",
-    "what is hashed or signed": "request_id seen AddAccessKey.* DecideProposal.* ApproveProposal.* RejectProposal.*",
+    "what is hashed or signed": "request_id seen said signature AddAccessKey.* DecideProposal.* ApproveProposal.* "
+    "RejectProposal.*",
     "what a purge looks for": "PreviewPurge.text Purge.text",
     "bytes of a book": "AddLorebook.content ScanLorebook.content",
     "read message by message, or line by line as requests": "messages tools lines projects aliases",
@@ -45,11 +47,15 @@ EXACT = {
 """Why a field stays as it was given -> its fields, with their request where others of the name are clean."""
 
 
-BRING_REQUESTS = sorted(path.parent.name for path in Path(extensions.__file__).parent.glob("*/requests.py"))
+BRING_REQUESTS = [
+    f"{path.parent.name}.{path.stem}"
+    for path in sorted(Path(extensions.__file__).parent.glob("*/r*.py"))
+    if path.stem in ("requests", "rows")
+]
 
 
 def every_request() -> list[type[BaseRequest]]:
-    for module in (asks, *(import_module(f"memory_anchor.extensions.{name}.requests") for name in BRING_REQUESTS)):
+    for module in (asks, *(import_module(f"memory_anchor.extensions.{name}") for name in BRING_REQUESTS)):
         assert module
     found, waiting = [], [BaseRequest]
     while waiting:

@@ -127,7 +127,7 @@ def test_pausing_stops_agents_and_not_reading(run: Run, core: Core, agent: Actor
     assert len(answer(run("search", "uv", "--json"))["snippets"]) == 1
     assert run("pause", "--off").exit_code == 4
     assert run("add", "We use ruff").exit_code == 4
-    calls.CALLS["pause"](core, core.anchor(replace(agent, caller=Caller.HUMAN)), {"off": True})
+    calls.answer("pause", core.anchor(replace(agent, caller=Caller.HUMAN)), {"off": True})
     assert run("add", "We use ruff").exit_code == 0
 
 

@@ -97,7 +97,7 @@ def asked_of(core: Core, anchor: MemoryAnchor) -> Callable[..., Any]:
 
     def ask(name: str, **given: Any) -> Any:
         told = {key: value for key, value in given.items() if value is not None and key != "human"}
-        return json.loads(json.dumps(calls.CALLS[name](core, anchor, json.loads(json.dumps(told)))))
+        return json.loads(json.dumps(calls.answer(name, anchor, json.loads(json.dumps(told)))))
 
     return ask
 

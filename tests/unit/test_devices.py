@@ -19,8 +19,8 @@ from memory_anchor.domain.errors import MemoryAnchorError, NotFound, Refused
 from memory_anchor.domain.model import Actor, Caller, Scope, Status
 from memory_anchor.domain.rights import version_stamp
 from memory_anchor.extensions.devices import membership
-from memory_anchor.extensions.devices.calls import sync_of
 from memory_anchor.extensions.devices.folder import NAME
+from memory_anchor.extensions.devices.rows import sync_of
 from memory_anchor.identity.statements import Purged
 from memory_anchor.testing import ManualClock, cheap_keys
 

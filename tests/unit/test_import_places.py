@@ -36,7 +36,7 @@ def fresh(tmp_path: Path) -> Path:
 def asking(core: Core, actor: Actor) -> Callable[..., dict[str, Any]]:
     def ask(name: str, **given: Any) -> dict[str, Any]:
         sent = {key: value for key, value in given.items() if value is not None and key != "human"}
-        answer: dict[str, Any] = json.loads(json.dumps(calls.CALLS[name](core, core.anchor(actor), sent)))
+        answer: dict[str, Any] = json.loads(json.dumps(calls.answer(name, core.anchor(actor), sent)))
         return answer
 
     return ask
@@ -123,7 +123,7 @@ def test_several_unknown_projects_are_never_added_unseen_without_a_word(
         assert f"memory-anchor projects link {place['to']}" in note
         assert "--project here" in note
     target = done.went[0]["to"]
-    calls.CALLS["projects_link"](other, other.anchor(human), {"project": target})
+    calls.answer("projects_link", other.anchor(human), {"project": target})
     assert other.anchor(human).actor.scope.project == target
     assert len(other.anchor(human).search("which vault is blue").snippets) == 1
 

@@ -9,7 +9,7 @@ import pytest
 
 from memory_anchor.extensions.knowledge.search import NEIGHBOUR_BYTES, NEIGHBOURS_MAX
 from memory_anchor.extensions.knowledge.use_cases import knowledge_of
-from memory_anchor.front.calls import CALLS
+from memory_anchor.front import calls
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import added
@@ -93,9 +93,8 @@ def test_an_answer_brings_few_of_them_and_a_memorys_none(docs: Path, core: Core,
 
     assert 0 < sum(passage.beside is not None for passage in found) <= NEIGHBOURS_MAX
     assert all(passage.beside is None for passage in found if passage.weak)
-    shaped = CALLS["knowledge_search"](
-        core, anchor, {"query": "paragraph on zeppelins says that step comes after step"}
-    )
+    query = {"query": "paragraph on zeppelins says that step comes after step"}
+    shaped = calls.answer("knowledge_search", anchor, query)
     (near, *_) = [snippet["beside"] for snippet in shaped["snippets"] if "beside" in snippet]
     assert set(near) == {"side", "text", "ref", "lines"}
     answer = anchor.search("paragraph on zeppelins says that step comes after step")

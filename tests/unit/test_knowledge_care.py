@@ -18,7 +18,7 @@ from memory_anchor.domain.where import Where
 from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.extensions.lorebook.lorebook import PNG
 from memory_anchor.extensions.lorebook.use_cases import lore_of
-from memory_anchor.front.calls import CALLS
+from memory_anchor.front import calls
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import GUIDE, added, docs, pdf, purged, read_all, texts, word
@@ -157,7 +157,7 @@ def test_merging_projects_takes_knowledge_and_lorebooks_along_and_back(
     source, target = at(old).actor.scope.project, at(new).actor.scope.project
     human = replace(agent, project_dir=str(new), caller=Caller.HUMAN)
 
-    CALLS["projects_merge"](core, core.anchor(human), {"source": source, "target": target})
+    calls.answer("projects_merge", core.anchor(human), {"source": source, "target": target})
 
     assert texts(at(new), "run the setup script")[0].startswith("# Guide")
     assert [state.source.scope.project for state in knowledge_of(at(new)).sources()] == [target]
@@ -169,7 +169,7 @@ def test_merging_projects_takes_knowledge_and_lorebooks_along_and_back(
     scanned = lore_of(at(new)).scan(messages=turns("deploy and crane"), name="harbour")
     assert [snippet.text for snippet in scanned["snippets"]] == ["The crane is red."]
 
-    CALLS["projects_merge"](core, core.anchor(human), {"source": source, "undo": True})
+    calls.answer("projects_merge", core.anchor(human), {"source": source, "undo": True})
 
     assert (books(old), books(new)) == (["harbour", "quay"], ["harbour"])
     assert "twice" in texts(at(old), "run the setup script")[0]

@@ -149,9 +149,9 @@ def test_taking_a_merge_back_leaves_what_went_on_to_another_project(core: Core, 
     ids = [each.actor.scope.project for each in (one, two, three)]
     human = core.anchor(replace(agent, project_dir=str(folders[2]), caller=Caller.HUMAN))
     for source, target in pairwise(ids):
-        calls.CALLS["projects_merge"](core, human, {"source": source, "target": target})
+        calls.answer("projects_merge", human, {"source": source, "target": target})
 
-    calls.CALLS["projects_merge"](core, human, {"source": ids[0], "undo": True})
+    calls.answer("projects_merge", human, {"source": ids[0], "undo": True})
 
     assert three.get(kept).scope.project == ids[2]
 

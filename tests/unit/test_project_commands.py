@@ -13,7 +13,7 @@ from memory_anchor.adapters.projects import Projects
 from memory_anchor.admin.merges import Merges
 from memory_anchor.domain.errors import BadInput, NotFound, Refused
 from memory_anchor.domain.model import Actor, Caller
-from memory_anchor.front.calls import CALLS
+from memory_anchor.front import calls
 from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock, ephemeral_core
 
@@ -39,7 +39,7 @@ def human(core: Core, agent: Actor) -> Ask:
 
     def ask(name: str, folder: Path, **given: Any) -> dict[str, Any]:
         actor = replace(agent, project_dir=str(folder), caller=Caller.HUMAN)
-        return CALLS[name](core, core.anchor(actor), given)
+        return calls.answer(name, core.anchor(actor), given)
 
     return ask
 
@@ -152,7 +152,7 @@ def test_an_agent_lists_and_links_nothing(two: tuple[Path, Path], at: Any, core:
     owner = at(old).actor.scope.project
     agent = at(new)
 
-    listed = CALLS["projects_list"](core, agent, {})["projects"]
+    listed = calls.answer("projects_list", agent, {})["projects"]
 
     assert {project["id"] for project in listed} == {owner, agent.actor.scope.project}
     assert [project["id"] for project in listed if project["here"]] == [agent.actor.scope.project]
@@ -162,7 +162,7 @@ def test_an_agent_lists_and_links_nothing(two: tuple[Path, Path], at: Any, core:
         ("projects_merge", {"source": owner, "undo": True}),
     ):
         with pytest.raises(Refused, match="humans"):
-            CALLS[name](core, agent, given)
+            calls.answer(name, agent, given)
 
 
 def test_what_cannot_be_linked_or_merged_is_told_in_one_sentence(two: tuple[Path, Path], at: Any, human: Ask) -> None:

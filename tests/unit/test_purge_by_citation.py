@@ -18,7 +18,7 @@ from memory_anchor.admin.backup import unpack
 from memory_anchor.domain.model import Actor, Caller, MemoryType, Scope
 from memory_anchor.domain.rights import purge_digest
 from memory_anchor.domain.where import Where
-from memory_anchor.extensions.devices.calls import sync_of
+from memory_anchor.extensions.devices.rows import sync_of
 from memory_anchor.extensions.knowledge.use_cases import library_of
 from memory_anchor.hooks import brief
 from memory_anchor.process.wiring import Core

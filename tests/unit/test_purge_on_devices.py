@@ -12,7 +12,7 @@ from memory_anchor.adapters.payload import to_payload
 from memory_anchor.domain.errors import Refused
 from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.extensions.devices import membership
-from memory_anchor.extensions.devices.calls import sync_of
+from memory_anchor.extensions.devices.rows import sync_of
 from memory_anchor.front import calls
 from memory_anchor.identity.statements import Purged
 
@@ -71,7 +71,7 @@ def test_a_purged_memory_that_a_human_imports_again_is_sent_to_nobody(laptops: C
     settled([one, other])
 
     human = one.core.anchor(Actor(Caller.HUMAN, Scope(), client="test"))
-    assert calls.CALLS["import_lines"](one.core, human, {"lines": [[1, line]]})["added"] == 1
+    assert calls.answer("import_lines", human, {"lines": [[1, line]]})["added"] == 1
     sent = [one.sync().sent, one.sync().sent]
 
     assert (sent, name in texts_of(one.core)) == ([0, 0], True)

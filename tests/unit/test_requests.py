@@ -113,7 +113,7 @@ def test_every_option_of_a_command_is_a_field_of_its_request(command: Command) -
     fields = {name for _, name in command._fields()}
 
     assert len(options) == len(fields) <= len(command.request.model_fields)
-    assert command.call_name in ROWS or command.call_name in ("stats", "jobs_list")
+    assert command.call_name in ROWS
 
 
 def test_a_tools_schema_says_in_words_what_the_model_bounds() -> None:

@@ -70,7 +70,7 @@ def asked_of(core: Core, actor: Actor) -> Any:
 
     def ask(name: str, **given: Any) -> Any:
         told = {key: value for key, value in given.items() if value is not None and key != "human"}
-        return json.loads(json.dumps(calls.CALLS[name](core, core.anchor(actor), json.loads(json.dumps(told)))))
+        return json.loads(json.dumps(calls.answer(name, core.anchor(actor), json.loads(json.dumps(told)))))
 
     return ask
 

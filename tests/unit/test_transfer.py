@@ -31,7 +31,7 @@ def asking(core: Core, project: str = "", actor: Actor | None = None) -> Callabl
 
     def ask(name: str, **arguments: Any) -> dict[str, Any]:
         given = {key: value for key, value in arguments.items() if value is not None and key != "human"}
-        return calls.CALLS[name](core, core.anchor(asks), given)
+        return calls.answer(name, core.anchor(asks), given)
 
     return ask
 

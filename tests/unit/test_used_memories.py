@@ -54,9 +54,9 @@ def test_a_memory_counts_as_used_when_the_agent_used_what_it_names(
     assert RULE in hooks.answer(here, "UserPromptSubmit", {"prompt": "how do deploys of the shop go?"})
     hooks.in_background(here, "SessionEnd", {"transcript_path": transcript(tmp_path, did=did)})
     row = {"layer": "verified_fact", "hook": "UserPromptSubmit", "told": 1, "heeded": used}
-    assert here.used_by_agents() == [row]
+    assert here.maintenance.stats(heeded=True)["heeded"] == [row]
     hooks.in_background(here, "SessionEnd", {"transcript_path": transcript(tmp_path, did=did)})
-    assert here.used_by_agents() == [row]
+    assert here.maintenance.stats(heeded=True)["heeded"] == [row]
 
 
 def test_what_the_user_said_is_no_trace_of_memory() -> None:

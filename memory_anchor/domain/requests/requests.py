@@ -284,6 +284,12 @@ class RememberConversation(BaseRequest):
     waits: Flag = arg(False)
 
 
+class ExtractConversation(RememberConversation):
+    """Extract what is worth remembering from a conversation, and store it only with `apply`."""
+
+    apply: Flag = arg(False)
+
+
 class ResolveConflict(BaseRequest):
     """Settle a contradiction. seen: for a human's decision, the stamps of every side that was shown."""
 
@@ -394,6 +400,16 @@ class ReadStats(BaseRequest):
     heeded: Flag = arg(False, "How many of the memories shown to agents they used, by layer and hook.")
 
 
+class CheckSaving(BaseRequest):
+    """Say why the last write failed; nothing when it did not."""
+
+
+class ProbeStore(BaseRequest):
+    """Check what only the process with the store can; with `vectors_from`, compare some vectors with their texts."""
+
+    vectors_from: Annotated[list[str | None], from_json(list)] | None = arg(None)
+
+
 class ListJobs(BaseRequest):
     """Show every job: when it last ran and what it did."""
 
@@ -446,6 +462,10 @@ class ReadReport(BaseRequest):
     """Show what an earlier context cost and why."""
 
     id: Label = arg("", "A report's id; without one, the reports that are kept.")
+
+
+class ListReports(BaseRequest):
+    """List the reports of contexts that are kept."""
 
 
 class ReindexStore(BaseRequest):

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from memory_anchor.extensions.extension import Extension
 
-EXTENSION = Extension(name="evaluation", brings=("commands", "calls"))
+EXTENSION = Extension(name="evaluation", brings=("commands", "rows"))

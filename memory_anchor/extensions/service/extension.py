@@ -21,4 +21,4 @@ def _start(core: Core) -> Running:
     return Running(remote=remote, close=remote.close)
 
 
-EXTENSION = Extension(name="service", brings=("commands", "calls"), start=_start)
+EXTENSION = Extension(name="service", brings=("commands", "rows"), start=_start)
