@@ -11,7 +11,10 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from memory_anchor.base.json_values import Record
 
 A = TypeVar("A")
 TRIES = 8
@@ -132,6 +135,12 @@ TABLE: dict[type[MemoryAnchorError], Report] = {
     StoreDamaged: Report("store_damaged", 500, 6),
     WrongEmbedder: Report("wrong_embedder", 500, 6),
 }
+
+
+def reported(failure: Record, default: str) -> MemoryAnchorError:
+    """Return the error of ours that another process reported as {code, message}; default: its missing message."""
+    code, message = failure.get("code"), str(failure.get("message", default))
+    return next((kind for kind, shown in TABLE.items() if shown.code == code), MemoryAnchorError)(message)
 
 
 def retry_on_conflict(work: Callable[[], A]) -> A:

@@ -57,7 +57,7 @@ class MemoryType(StrEnum):
     SUMMARY = "summary"
 
 
-TYPE_ALIASES: Mapping[str, MemoryType] = {"episodic": MemoryType.EPISODE}
+TYPE_ALIASES: Mapping[str, MemoryType] = {"episodic": MemoryType.EPISODE, "rule": MemoryType.INSTRUCTION}
 
 _EVENT_TYPES = (MemoryType.EVENT, MemoryType.DISCOVERY, MemoryType.NOTE, MemoryType.EMOTION, MemoryType.EPISODE)
 LAYER_OF_TYPE: Mapping[MemoryType, Layer] = {

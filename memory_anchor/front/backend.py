@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, get_args
@@ -92,17 +92,19 @@ class MemoryBackend:
         self.core.close()
 
 
-def build(lock: DirectoryLock, settings: Settings | None = None) -> MemoryBackend:
+def build(
+    lock: DirectoryLock, settings: Settings | None = None, *, settled: Callable[[], None] | None = gc.freeze
+) -> MemoryBackend:
     """Return the memory of the locked directory, with its background work started.
 
-    settings: None for the user's file and the environment.
+    settings: None for the user's file and the environment. settled: see `Core.start`.
     Raises BadInput, StoreDamaged, WrongEmbedder, DiskFull: as the settings and the store say.
     """
     core = build_core(settings or settings_of(os.environ), data_dir=lock.directory, lock=lock)
     nightly.register(core)
     # Whatever is loaded now stays for the life of the process. Scanning it in every full collection stopped all threads
     # for 50 to 75 ms (100,000 objects); frozen, a collection takes less than 1 ms.
-    core.start(settled=gc.freeze)
+    core.start(settled=settled)
     return MemoryBackend(core)
 
 

@@ -29,13 +29,13 @@ from memory_anchor.use_cases.memory import MemoryAnchor
 if TYPE_CHECKING:
     pass
 
-TOOLS_ALONE = frozenset({"active", "end_session", "found_in", "get", "propose", "remember", "set_active"})
-"""Rows of the table that need a conversation, which a command does not have."""
-ANSWERED_FIRST = frozenset({"add", "context", "events", "history", "list", "log", "profile", "search", "show"})
+TOOLS_ALONE = frozenset({"active", "end_session", "found_in", "propose", "set_active"})
+"""Rows of the table that need a conversation, which neither a command nor a program has."""
+ANSWERED_FIRST = frozenset({"add", "context", "events", "get", "history", "list", "log", "profile", "search", "show"})
 """Calls that somebody waits for: background jobs yield to them. The others are long work themselves."""
 LASTING = {
     **{"extract": "apply", "undo": "apply", "import_lines": "", "jobs_run": "", "backup_create": ""},
-    "knowledge_remove": "",
+    **{"knowledge_remove": "", "remember": ""},
 }
 """Writes whose first answer is kept on disk (no single memory holds it) -> the argument that makes them a write."""
 MOVES_CLOCK = frozenset({"jobs_run", "show", "search", "why_not", "history", "list", "profile", "stats"})

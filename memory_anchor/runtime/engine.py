@@ -71,7 +71,7 @@ def main(make_backend: Callable[[DirectoryLock], Backend], *, detach: bool = Tru
     os.umask(0o077)
     run = Path(wire.run_dir(str(data)))
     try:
-        lock = _lock_for_engine(data)
+        lock = lock_for_engine(data)
     except MemoryAnchorError as error:
         write_failure(run, error)
         return 1
@@ -102,12 +102,15 @@ def main(make_backend: Callable[[DirectoryLock], Backend], *, detach: bool = Tru
 
 
 @contextlib.contextmanager
-def serve_in_thread(lock: DirectoryLock, make_backend: Callable[[], B]) -> Iterator[B]:
+def serve_in_thread(
+    lock: DirectoryLock, make_backend: Callable[[], B], *, when_ended: Callable[[], None] | None = None
+) -> Iterator[B]:
     """Serve bridges, hooks and commands from a thread of this process while the block runs, as an engine would.
 
     lock: taken as `ROLE`. make_backend: builds what is served, after the socket listens, so that bridges wait for it;
-    closed on leaving. When the engine ends first (`engine stop`), this process gets a SIGTERM. To be used in the main
-    thread. Raises OSError: no socket can be had. Raises what `make_backend` raises.
+    closed on leaving. when_ended: called when the engine ends first (`engine stop`); without it this process gets a
+    SIGTERM then, and the block must be in the main thread.
+    Raises OSError: no socket can be had. Raises what `make_backend` raises.
     """
     import threading
     from concurrent.futures import Future
@@ -139,10 +142,10 @@ def serve_in_thread(lock: DirectoryLock, make_backend: Callable[[], B]) -> Itera
             return
         finally:
             if backend.done() and not backend.exception() and not leaving.is_set():
-                os.kill(os.getpid(), signal.SIGTERM)
+                (when_ended or _terminate)()
 
     thread = threading.Thread(target=serve, name="engine", daemon=True)
-    old_handler = signal.signal(signal.SIGTERM, _exit_on_signal)
+    old_handler = signal.signal(signal.SIGTERM, _exit_on_signal) if when_ended is None else None
     thread.start()
     try:
         yield backend.result()
@@ -154,7 +157,12 @@ def serve_in_thread(lock: DirectoryLock, make_backend: Callable[[], B]) -> Itera
             backend.result().close()
         listener.close()
         state_file.remove()
-        signal.signal(signal.SIGTERM, old_handler)
+        if when_ended is None:
+            signal.signal(signal.SIGTERM, old_handler)
+
+
+def _terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _exit_on_signal(number: int, _: FrameType | None) -> None:
@@ -162,7 +170,7 @@ def _exit_on_signal(number: int, _: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def _lock_for_engine(data: Path) -> DirectoryLock | None:
+def lock_for_engine(data: Path) -> DirectoryLock | None:
     """Return the lock, or None when another engine serves, or a server does or is about to.
 
     Raises StoreBusy: something that is no engine holds it. Raises Refused, DiskFull, Unavailable: see `lock`.

@@ -107,6 +107,7 @@ class Service:
         self._connections: set[Connection] = set()
         self._max_connections = connections.connections()
         self._count = 0
+        self._calls = 0
         self._silent: dict[asyncio.StreamWriter, None] = {}
         self._hooks = anyio.CapacityLimiter(HOOKS_AT_ONCE)
         self._learning = anyio.CapacityLimiter(LEARNING_AT_ONCE)
@@ -168,7 +169,7 @@ class Service:
     async def _drain(self) -> None:
         """Answer requests in progress, then say goodbye: later ones are resent to the next engine."""
         with anyio.move_on_after(DRAIN_WAIT_S):
-            while any(connection.unanswered for connection in self._connections):
+            while self._calls or any(connection.unanswered for connection in self._connections):
                 await anyio.sleep(DRAIN_POLL_S)
         for connection in list(self._connections):
             with contextlib.suppress(OSError):
@@ -289,7 +290,11 @@ class Service:
                 if answer["ok"] and event_of(line) in LEARNING:
                     self._learn(preamble, line)
             case "call":
-                await _say(writer, await self._call(preamble, line))
+                self._calls += 1  # not drained before its answer is written
+                try:
+                    await _say(writer, await self._call(preamble, line))
+                finally:
+                    self._calls -= 1
             case other:
                 known = "mcp, ping, status, stop, hook, call"
                 await _refuse(writer, f"unknown kind {str(other)[:SHOWN]!r}; allowed are {known}")
@@ -354,7 +359,8 @@ class Service:
         self._busy_at = time.monotonic()
         try:
             if backend is None or self._ending.is_set():
-                raise Unavailable("the engine is ending; try again")
+                error = {"code": report(Unavailable()).code, "message": "the engine is ending; try again"}
+                return {"anchor": wire.WIRE, "error": error, "ending": True}
             if not isinstance(arguments, dict | None):
                 raise BadInput(f"the arguments of a call are {kind_of(arguments)}; allowed is a mapping")
             name = line.get("name")

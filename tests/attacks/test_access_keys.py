@@ -42,6 +42,8 @@ NEEDS = {
     "memory/log": {"content": "A whale sang"},
     "memory/promote": {"event_id": "0000000000000"},
     "memory/forget": {"id": "0000000000000"},
+    "memory/remember": {"messages": [{"role": "user", "content": "Whales sing"}]},
+    "memory/context": {"task": "x"},
     "knowledge/search": {"query": "x"},
     "knowledge/get": {"citation": "0000000000000"},
     "knowledge/add": {"name": "a.md", "text": "Whales"},

@@ -49,8 +49,8 @@ class Desk:
         """Return the engine's answer to a command of this caller, `refused` with its sentence where it is one."""
         try:
             return link.call(name, human=self.human if who is Principal.TERMINAL else None, **given)
-        except link.Failed as error:
-            return {"refused": str(error), "exit": error.exit_code}
+        except MemoryAnchorError as error:
+            return {"refused": str(error), "exit": report(error).exit_code}
 
     def make(self, who: Principal, name: str, /, **given: Any) -> dict[str, Any]:
         """Do what makes a subject: where it is tried, unless it is carried there."""

@@ -85,14 +85,14 @@ def test_no_engine_starts_while_a_server_waits_for_the_directory(
 
     def ask(*_: object, **__: object) -> dict[str, Any]:
         holder.leave()
-        elected.append(engine._lock_for_engine(tmp_path))
+        elected.append(engine.lock_for_engine(tmp_path))
         return {}
 
     monkeypatch.setattr(wire, "ask", ask)
     with engine.take_over_lock(tmp_path):
         assert elected == [None]
-        assert engine._lock_for_engine(tmp_path) is None
-    with engine._lock_for_engine(tmp_path) or pytest.fail("nobody holds it"):
+        assert engine.lock_for_engine(tmp_path) is None
+    with engine.lock_for_engine(tmp_path) or pytest.fail("nobody holds it"):
         pass
 
 

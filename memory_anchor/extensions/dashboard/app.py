@@ -29,7 +29,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memory_anchor.base.json_values import Record
-from memory_anchor.domain.errors import TABLE, BadInput, MemoryAnchorError, NotFound, Refused, Unavailable, report
+from memory_anchor.domain.errors import MemoryAnchorError, report
 from memory_anchor.extensions.dashboard import actions, pages, wording
 from memory_anchor.extensions.dashboard.access import OPEN, SESSION, STATIC, Session, SessionGuard, Sessions, cookie_of
 from memory_anchor.extensions.dashboard.pages import Page
@@ -170,7 +170,7 @@ class Dashboard:
             return RedirectResponse(await run_in_threadpool(actions.decide, form, session, words), 303)
         except MemoryAnchorError as error:
             session.notices.append({"kind": "bad", "text": _sentence(error, words)})
-            return await self._shown(request, "inbox", partial(self._inbox_of, request, form), _status(error))
+            return await self._shown(request, "inbox", partial(self._inbox_of, request, form), report(error).status)
 
     async def _purge(self, request: Request) -> Response:
         if request.method != "POST":
@@ -182,7 +182,7 @@ class Dashboard:
         except MemoryAnchorError as error:
             session.notices.append({"kind": "bad", "text": _sentence(error, words)})
             typed = {"step": "ask", "ids": form.get("ids", ""), "text": form.get("text", "")}
-            return await self._shown(request, "purge", lambda _: typed, _status(error))
+            return await self._shown(request, "purge", lambda _: typed, report(error).status)
         return await self._shown(request, "purge", lambda _: {"step": step, "found": answer})
 
     async def _doctor(self, request: Request) -> Response:
@@ -245,14 +245,14 @@ class Dashboard:
         return HTMLResponse(self._templates.get_template(f"{name}.html").render(shown), status)
 
     def _wrong(self, request: Request, error: MemoryAnchorError) -> Response:
-        return self._html(request, "wrong", {"sentence": _sentence(error, self._words(request))}, _status(error))
+        return self._html(request, "wrong", {"sentence": _sentence(error, self._words(request))}, report(error).status)
 
     def _unsigned(self, request: Request, error: actions.NotSigned, form: Mapping[str, str]) -> Response:
         """Ask for the passphrase again, keeping the other fields."""
         kept = {name: value for name, value in form.items() if name != "passphrase"}
         sentence = _sentence(error, self._words(request))
         context = {"sentence": sentence, "action": request.url.path, "kept": kept}
-        return self._html(request, "unsigned", context, _status(error))
+        return self._html(request, "unsigned", context, report(error).status)
 
     def _closed(self, name: str, status: int) -> ASGIApp:
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -293,14 +293,6 @@ def _session(request: Request) -> Session:
 
 def _sentence(error: MemoryAnchorError, words: Words) -> str:
     return words(error.key, n=error.n) if isinstance(error, actions.NotSigned) else str(error)
-
-
-def _status(error: MemoryAnchorError) -> int:
-    """Return the HTTP status of an error, also of one that an engine reported by its exit code."""
-    if isinstance(error, link.Failed):
-        kinds = (BadInput, NotFound, Refused, Unavailable)
-        return next((TABLE[kind].status for kind in kinds if TABLE[kind].exit_code == error.exit_code), 500)
-    return report(error).status
 
 
 def _environment() -> Environment:

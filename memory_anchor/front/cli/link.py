@@ -10,53 +10,33 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memory_anchor.base.files import read_bounded
 from memory_anchor.base.json_values import Json, Record, parsed, record
-from memory_anchor.domain.errors import TABLE, BadInput, MemoryAnchorError, StoreBusy, Unavailable
+from memory_anchor.domain.errors import BadInput, StoreBusy, Unavailable, reported
 from memory_anchor.front.cli.spinner import Spinner
 from memory_anchor.runtime import env_names, environment, wire
+from memory_anchor.runtime.calling import ask_engine
 
 if TYPE_CHECKING:
     from memory_anchor.identity.keys import Signer
     from memory_anchor.process.wiring import Core
 
 CHALLENGE_CALL = "human_challenge"
-CALL_TIMEOUT_S = 600.0
 CLIENT = "cli"
 SERVER_TIMEOUT_S = 30.0
 KEY_BYTES_MAX = 20_000
-RESENDS = 4
-RESEND_PAUSE_S = 0.25
 _CALLED: set[str] = set()
 _NOTED: set[str] = set()
 _SERVER: ContextVar[tuple[str, str] | None] = ContextVar("memory_anchor_server", default=None)
 """Address and access key of a served memory that calls go to instead of this machine's."""
 _NONCE: ContextVar[str] = ContextVar("memory_anchor_call_nonce", default="")
-
-
-class Failed(MemoryAnchorError):
-    """A failure that an engine or server reported: its message, code and exit code."""
-
-    def __init__(self, message: str, exit_code: int, code: str = "failure") -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-        self.code = code
-
-    @classmethod
-    def reported(cls, failure: Record, default: str) -> Failed:
-        """Return the failure of {message, code}."""
-        code = str(failure.get("code", "failure"))
-        exit_code = next((kind.exit_code for kind in TABLE.values() if kind.code == code), 1)
-        return cls(str(failure.get("message", default)), exit_code, code)
 
 
 def preamble() -> wire.Preamble:
@@ -161,7 +141,7 @@ def ask_server(url: str, key: str, path: str, body: Record | None = None) -> Rec
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
         raise Unavailable(f"{url[:80]} did not answer; see `memory-anchor doctor --server {url[:80]}`") from None
     if answer.status_code != 200:
-        raise Failed.reported(content, "the server failed")
+        raise reported(content, "the server failed")
     return content
 
 
@@ -202,43 +182,13 @@ def _agent_preamble() -> wire.Preamble:
 def _ask_engine(name: str, arguments: Record) -> Record | None:
     """Return the engine's answer, None when none runs.
 
-    An agent's call is sent again when the engine ends during it, which the nonce makes harmless; a few times, since a
-    killed engine may still accept a connection. A human's is not, since its signature is for one challenge.
+    An agent's call may be sent again (`runtime/calling`); a human's may not, since its signature is for one challenge.
     """
-    from memory_anchor.runtime.engine import status
-
     resends = "human" not in arguments and name != CHALLENGE_CALL
-    caller, data = _agent_preamble() if resends else preamble(), data_dir()
-    try:
-        for left in range(RESENDS if resends else 0, -1, -1):
-            try:
-                answer = wire.ask(
-                    str(data),
-                    "call",
-                    caller,
-                    timeout_s=CALL_TIMEOUT_S,
-                    alive=partial(status, data),
-                    name=name,
-                    arguments=dict(arguments),
-                )
-                break
-            except ConnectionResetError:
-                if not left:
-                    raise
-                time.sleep(RESEND_PAUSE_S)
-    except TimeoutError:
-        raise Unavailable(
-            f"the engine did not answer within {CALL_TIMEOUT_S:g} s; see `memory-anchor engine status`"
-        ) from None
-    except ConnectionResetError:
-        raise Unavailable("the engine ended while it worked on this; try again") from None
-    except OSError:
-        return None
-    _note_settings(str(data))
-    if "error" in answer:
-        raise Failed.reported(record(answer["error"]), "the engine failed")
-    result = answer.get("result")
-    return result if isinstance(result, dict) else {}
+    answer = ask_engine(data_dir(), _agent_preamble() if resends else preamble(), name, arguments, resends=resends)
+    if answer is not None:
+        _note_settings(str(data_dir()))
+    return answer
 
 
 def _note_settings(data: str) -> None:

@@ -27,7 +27,6 @@ from memory_anchor.base.json_values import Json, Record, optional_text, records,
 from memory_anchor.base.json_values import number as number_of
 from memory_anchor.base.terminal import visible, visible_json, visible_lines
 from memory_anchor.domain.errors import BadInput, DiskFull, MemoryAnchorError, report
-from memory_anchor.front.cli.link import Failed
 from memory_anchor.runtime.wire import InvalidSetting, local_zone
 
 P = ParamSpec("P")
@@ -103,7 +102,7 @@ def _give_up_stdout() -> None:
 
 
 def fail(error: MemoryAnchorError, *, as_json: bool = False) -> NoReturn:
-    kind = error if isinstance(error, Failed) else report(error)
+    kind = report(error)
     if as_json:
         show_failure(kind.code, str(error))
     err.print(f"[bold red]error:[/] {escaped(str(error))}")
