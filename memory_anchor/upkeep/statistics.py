@@ -42,7 +42,9 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """by_age: upper bound in days ("1", "7", ..., "older") -> memories. writes, recalls: per day, oldest first.
+    """by_age: upper bound in days ("1", "7", ..., "older") -> memories.
+
+    writes, changes, recalls: per day, oldest first; changes are versions after the first.
 
     by_strength: word -> memories, scaled up from `strength_sampled` memories if that is fewer than there are.
     """
@@ -55,6 +57,7 @@ class Statistics:
     strength_sampled: int
     by_age: Mapping[str, int]
     writes: tuple[int, ...]
+    changes: tuple[int, ...]
     recalls: tuple[int, ...]
     versions: int
     unembedded: int
@@ -72,6 +75,7 @@ class Statistics:
             "by_age": dict(self.by_age),
             "writes_per_day": list(self.writes),
             "writes_sparkline": sparkline(self.writes),
+            "changes_per_day": list(self.changes),
             "recalls_per_day": list(self.recalls),
             "recalls_sparkline": sparkline(self.recalls),
             "versions": self.versions,
@@ -91,14 +95,15 @@ def statistics(
     """Return the figures of everything `reader` may see; None sees all. daily: date -> {searches}, of the process."""
     readable: tuple[Condition, ...] = () if reader is None else (OneOf("audience", tuple(sorted(audiences(reader)))),)
     by_type, by_status, by_age = Counter[str](), Counter[str](), Counter[str]()
-    writes = Counter[int]()
+    writes, changes = Counter[int](), Counter[int]()
     active = Where((OneOf("state", tuple(sorted(SEARCHABLE_STATES))), *readable), (expired_by(now),))
     by_layer = {name: store.count(name, active) for name in _LAYERS}
     for name in _LAYERS:
         by_status.update(store.facet(name, "state", current_where().and_(*readable)))
         by_type.update(store.facet(name, "type", active))
         by_age.update(_ages(store, name, active, now))
-        writes.update(_writes(store, name, readable, now))
+        writes.update(_each_day(store, name, (OneOf("version", (1,)), *readable), now))
+        changes.update(_each_day(store, name, (Between("version", at_least=2), *readable), now))
     words, sampled = _strengths(store, active, now, activation)
     days = [(now - timedelta(days=back)).date().isoformat() for back in reversed(range(DAYS))]
     return Statistics(
@@ -110,6 +115,7 @@ def statistics(
         strength_sampled=sampled,
         by_age={name: by_age[name] for name in (*(str(d) for d in AGES_DAYS), "older")},
         writes=tuple(writes[index] for index in range(DAYS)),
+        changes=tuple(changes[index] for index in range(DAYS)),
         recalls=tuple(int((daily or {}).get(day, {}).get("searches", 0)) for day in days),
         versions=sum(store.count(name, Where(readable)) for name in _LAYERS),
         unembedded=sum(store.count(name, active.but_not(HasVector())) for name in _LAYERS),
@@ -128,15 +134,12 @@ def _ages(store: MemoryStore, name: str, active: Where, now: datetime) -> dict[s
     return ages
 
 
-def _writes(store: MemoryStore, name: str, readable: Sequence[Condition], now: datetime) -> dict[int, int]:
-    """Return day index (0 oldest) -> memories first written that day, by UTC days."""
+def _each_day(store: MemoryStore, name: str, conditions: Sequence[Condition], now: datetime) -> dict[int, int]:
+    """Return day index (0 oldest) -> versions of this kind that were recorded that day, by UTC days."""
     midnight = datetime.combine(now.date(), time.min, tzinfo=now.tzinfo)
-    writes: dict[int, int] = {}
-    for index in range(DAYS):
-        start = midnight - timedelta(days=DAYS - 1 - index)
-        first = Where((OneOf("version", (1,)), Between("recorded_at", start, start + timedelta(days=1)), *readable))
-        writes[index] = store.count(name, first)
-    return writes
+    starts = [midnight - timedelta(days=DAYS - 1 - index) for index in range(DAYS)]
+    days = [Between("recorded_at", start, start + timedelta(days=1)) for start in starts]
+    return {index: store.count(name, Where((*conditions, day))) for index, day in enumerate(days)}
 
 
 def _strengths(

@@ -145,7 +145,7 @@ def _too_wide(driver: Any) -> list[str]:
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         beyond = driver.execute_script(
             "return [document.documentElement.scrollWidth - innerWidth, ...[...document.querySelectorAll('main *')]"
-            ".filter((one) => !one.closest('.scroll, .hidden, .chart'))"
+            ".filter((one) => !one.closest('.scroll, .hidden, .picture'))"
             ".filter((one) => one.getBoundingClientRect().right > innerWidth + 1)"
             ".map((one) => one.outerHTML.slice(0, 90))]"
         )

@@ -65,7 +65,7 @@ BUDGETS: dict[str, int] = {
     "domain": 2564,
     "domain.requests": 1387,
     "extensions": 250,
-    "extensions.dashboard": 1570,
+    "extensions.dashboard": 1760,
     "extensions.devices": 3099,
     "extensions.evaluation": 899,
     "extensions.knowledge": 4590,
@@ -104,7 +104,7 @@ UNTYPED: dict[str, int] = {
     "settings": 1,
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""
-FOR_ONE_ALONE = 30
+FOR_ONE_ALONE = 31
 """Files that one other file alone imports, at most."""
 STATE_IMPORTANCE = (
     "adapters/payload.py",

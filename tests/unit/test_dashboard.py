@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, get_args
 
 import pytest
 from browser import Browser
@@ -19,7 +19,18 @@ from dashhouse import House
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.admin import nightly
 from memory_anchor.domain.errors import DiskFull, MemoryAnchorError
-from memory_anchor.domain.model import ProposalAction
+from memory_anchor.domain.model import (
+    CITATION_KINDS,
+    Epistemic,
+    Freshness,
+    MemoryType,
+    Origin,
+    ProposalAction,
+    Status,
+    Strength,
+    Trust,
+    Visibility,
+)
 from memory_anchor.extensions.dashboard import wording
 from memory_anchor.extensions.dashboard.access import POLICY
 from memory_anchor.extensions.dashboard.wording import LANGUAGES, Words, catalogue, proposal_diff
@@ -28,6 +39,9 @@ from memory_anchor.front import calls
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.passphrase import identity
 from memory_anchor.front.cli.review import word_diff
+from memory_anchor.hooks.hooks import UNPROMPTED
+from memory_anchor.layers.links import LinkKind
+from memory_anchor.recall import scoring
 from memory_anchor.testing import PASSPHRASE, human_of
 
 HERE = Path(wording.__file__).parent
@@ -375,3 +389,54 @@ def test_every_item_of_a_long_inbox_is_on_one_page(tmp_path: Path, monkeypatch: 
             assert [len(items) for items in shown] == [20, 20, 5]
             assert [name for items in shown for name in items] == list(house.ids.values())
             assert f'href="{html.escape(view[1:])}page=2#waits"' in browser.get(view).text
+
+
+def test_words_of_fixed_sets_are_those_that_the_program_gives() -> None:
+    """Rule: no raw word on a page, and no word that nothing says: links, reasons, trust, kinds, states, hooks."""
+    source = "\n".join(file.read_text("utf-8") for file in HERE.parents[1].rglob("*.py") if HERE not in file.parents)
+    given = {
+        "tie": get_args(LinkKind),
+        "trust": tuple(Trust),
+        "type": tuple(MemoryType),
+        "status": (*Status, "live"),
+        "strength": get_args(Strength),
+        "origin": tuple(Origin),
+        "epistemic": tuple(Epistemic),
+        "visibility": tuple(Visibility),
+        "fresh": (*get_args(Freshness), "none"),
+        "cited": CITATION_KINDS,
+        "hook": UNPROMPTED,
+    }
+    scored = re.findall(r"""parts\["(\w+)"\]|^ +"(\w+)": (?:np|ranking)\.""", Path(scoring.__file__).read_text(), re.M)
+    given["part"] = (*(one or other for one, other in scored), "recency", "prior", "lens")
+    words = catalogue("en")
+    for group, values in given.items():
+        known = {key.partition(".")[2] for key in words if key.partition(".")[0] == group}
+        assert known == {str(value) for value in values}, group
+    for group in ("stage", "decision"):
+        for key in (key for key in words if key.partition(".")[0] == group):
+            assert re.search(rf"""["']{re.escape(key.partition(".")[2])}["']""", source), key
+
+
+def test_no_sentence_is_without_a_use() -> None:
+    """Rule: a key that neither a template nor a page names, whole or by its group, is a word nobody reads."""
+    text = "\n".join(file.read_text("utf-8") for file in (*TEMPLATES, *HERE.glob("*.py")))
+    groups = set(re.findall(r"""(?:word|badge|select)\((?:[^()"']*)["']([a-z_]+)["']""", text)) | {
+        "conversation",
+        "ago",
+        "ahead",
+        "pinned",
+    }
+    groups |= set(re.findall(r"""select\([^)]*["']([a-z_]+)["'](?:, any=false)?\)""", text))
+    begun = set(re.findall(r"""["']([a-z]+\.(?:[a-z_]+_)?)["'] ~|f["']([a-z]+\.(?:[a-z_]+_)?)\{""", text))
+    prefixes = tuple(one for pair in begun for one in pair if one)
+    unused = [
+        key
+        for key in catalogue("en")
+        if f'"{key}"' not in text
+        and f"'{key}'" not in text
+        and not (key.endswith("_one") and key[:-4] in catalogue("en"))
+        and not key.startswith(prefixes)
+        and key.partition(".")[0] not in groups
+    ]
+    assert unused == []

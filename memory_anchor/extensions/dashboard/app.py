@@ -128,7 +128,7 @@ class Dashboard:
         stats = await run_in_threadpool(actions.ask, "stats")
         text = io.StringIO()
         sheet = csv.writer(text)
-        sheet.writerow(["day", "writes", "recalls"])
+        sheet.writerow(["day", "writes", "changes", "recalls"])
         sheet.writerows(pages.days_of(stats, self._words(request)))
         head = {"content-disposition": 'attachment; filename="memory-anchor-use.csv"'}
         return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=head)

@@ -7,15 +7,16 @@ made as an agent of this project: a page reads what such an agent may read, and 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from memory_anchor.base.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.base.lines import text_lines
 from memory_anchor.domain.activation import strength_word
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError
 from memory_anchor.domain.model import SEARCHABLE_STATES
-from memory_anchor.extensions.dashboard import actions, wording
+from memory_anchor.extensions.dashboard import actions, pictures, wording
 from memory_anchor.extensions.dashboard.wording import Words
 from memory_anchor.front.cli.review import version_stamps, word_diff
 from memory_anchor.language.fences import FENCE_TAG
@@ -29,6 +30,7 @@ GROUPED_BY = ("conversation", "agent", "project", "type")
 GROUPED_MAX = 1_000
 """Items, the oldest, that are put into groups at once."""
 PAGE_DIGITS = 7
+STRIP_DAYS, STRIP_DAYS_MIN = 60, 14
 CHANGES_SHOWN = 12
 SEARCH_LIMITS = (5, 10, 20, 50)
 TIMELINE_LIMITS = (100, 300, 1_000)
@@ -253,6 +255,7 @@ def timeline(query: Query, words: Words) -> Page:
             shown.append({**memory, "replaced": superseded.get(earlier) if earlier != memory["id"] else None})
     return {
         "days": wording.by_day(shown[:limit], words),
+        "strip": pictures.bars(_strip(shown[:limit], words)),
         "count": len(shown),
         "form": form,
         "agents": agents,
@@ -264,6 +267,18 @@ def timeline(query: Query, words: Words) -> Page:
         "limit": limit,
         "cut": len(memories) >= limit,
     }
+
+
+def _strip(memories: Sequence[Record], words: Words) -> list[tuple[str, tuple[int, int]]]:
+    """Return (day, (saved, changed)) of the newest `STRIP_DAYS`, at most, on and between which these were written."""
+    saved = Counter(words.day(str(one.get("first_recorded_at") or one["recorded_at"])) for one in memories)
+    changed = Counter(words.day(str(one["recorded_at"])) for one in memories if whole(one["version"]) > 1)
+    if not saved:
+        return []
+    last, first = date.fromisoformat(max({*saved, *changed})), date.fromisoformat(min({*saved, *changed}))
+    count = min(STRIP_DAYS, max(STRIP_DAYS_MIN, (last - first).days + 1))
+    days = [(last - timedelta(days=back)).isoformat() for back in reversed(range(count))]
+    return [(day, (saved[day], changed[day])) for day in days]
 
 
 def _fits(memory: Record, form: Query, words: Words) -> bool:
@@ -299,13 +314,26 @@ def memory(name: str, words: Words, before: str = "") -> Page:
         reworded = old not in (None, content)
         steps.append({**step, "parts": parts, "author": _author(text(step["by"])), "reworded": reworded})
         old = content
+    fades = _fades(text(shown["id"]), words)
+    links = [{name: str(link[name]) for name in ("id", "kind", "text")} for link in records(shown.get("links"))]
     return {
         "memory": {**shown, "citations": _named(records(shown.get("citations")))},
         "steps": steps[::-1],
         "older": history.get("before"),
-        "fades": _fades(text(shown["id"]), words),
+        "fades": fades,
+        "life": _life(shown, steps, fades, words),
+        "graph": pictures.graph(links),
         "seen": version_stamps([shown])[0],
     }
+
+
+def _life(shown: Record, steps: Sequence[Page], fades: Sequence[tuple[int, int]], words: Words) -> pictures.Life:
+    versions = [
+        (wording.instant(str(step["at"])), str(step["status"]), str(number)) for number, step in enumerate(steps, 1)
+    ]
+    last = str(shown.get("last_accessed_at") or "")
+    uses = [(wording.instant(last), words("memory.last"))] if last else []
+    return pictures.life(versions, uses, fades, words.now)
 
 
 def _named(citations: Sequence[Record]) -> list[Record]:
@@ -383,17 +411,19 @@ def use(_: Query, words: Words) -> Page:
     return {
         "stats": stats,
         "days": rows,
+        "picture": pictures.bars([(day[5:], (whole(w), whole(c), whole(r))) for day, w, c, r in rows]),
         "span": f"{rows[0][0]}..{rows[-1][0]}",
         "heeded": actions.ask("stats", heeded=True)["heeded"],
         "contexts": [_cost(report) for report in records(actions.ask("context_reports")["reports"])[:REPORTS_READ]],
     }
 
 
-def days_of(stats: Record, words: Words) -> list[tuple[str, Json, Json]]:
-    """Return (day, writes, recalls) of the last days."""
+def days_of(stats: Record, words: Words) -> list[tuple[str, Json, Json, Json]]:
+    """Return (day, writes, changes, recalls) of the last days."""
     today, writes = words.now.date(), items(stats["writes_per_day"])
     days = [(today - timedelta(days=back)).isoformat() for back in reversed(range(len(writes)))]
-    return list(zip(days, writes, items(stats["recalls_per_day"]), strict=False))
+    changes, recalls = items(stats["changes_per_day"]), items(stats["recalls_per_day"])
+    return list(zip(days, writes, changes, recalls, strict=False))
 
 
 def _cost(stored: Record) -> Record:

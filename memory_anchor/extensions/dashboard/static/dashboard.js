@@ -1,4 +1,4 @@
-// Keys, the count of what is chosen, and charts. Every page works without this file.
+// Keys, and the count of what is chosen. Every page works without this file.
 (function () {
   "use strict";
   const typing = (node) => /^(INPUT|TEXTAREA|SELECT)$/.test(node.tagName) && !/^(radio|checkbox)$/.test(node.type || "");
@@ -56,38 +56,4 @@
     const many = document.querySelectorAll(".inbox input[type=radio]:checked:not([value=''])").length;
     told.textContent = many ? told.dataset.some.replace("#", many) : told.dataset.none;
   });
-
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-  function draw(place, table, labels, time) {
-    const rows = [...table.querySelectorAll("tbody tr")].map((row) => [...row.children].map((cell) => cell.textContent.trim()));
-    if (!rows.length || !window.uPlot) return;
-    const first = (text) => (time ? Date.parse(text) / 1000 : Number(text));
-    const columns = rows[0].map((_, at) => rows.map((row) => (at ? Number(row[at]) : first(row[at]))));
-    const strokes = [colour("--accent"), colour("--warn")];
-    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
-    const plot = new window.uPlot(
-      {
-        width: place.clientWidth,
-        height: 200,
-        scales: { x: { time }, y: { range: (_, low, high) => [0, Math.max(high, time ? 4 : 100)] } },
-        legend: { live: false, show: time },
-        cursor: { points: { show: false } },
-        axes: [axis, { ...axis, size: 44 }],
-        series: [{ label: labels[0] }, ...labels.slice(1).map((label, at) => ({ label, stroke: strokes[at], width: 2, points: { size: 5 } }))],
-      },
-      columns,
-      place
-    );
-    new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 200 })).observe(place);
-  }
-
-  function charts() {
-    const fades = document.getElementById("fades");
-    if (fades) draw(fades, document.getElementById("fades-table"), [fades.dataset.days, fades.dataset.label], false);
-    const use = document.getElementById("use");
-    if (use) draw(use, document.getElementById("use-table"), ["", use.dataset.writes, use.dataset.recalls], true);
-  }
-
-  document.readyState === "loading" ? document.addEventListener("DOMContentLoaded", charts) : charts();
 })();
